@@ -1,0 +1,181 @@
+"""The broker's configuration: Kafka's property names, parsed once into typed, checked values.
+
+Times are milliseconds in the file and in the fields whose names end in `_ms`; sizes are bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from broker.errors import StartupError
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A voter or listener: `id@host:port` (K595-1)."""
+
+    id: int
+    host: str
+    port: int
+
+
+def _key(name: str, default: Any, *, minimum: int | None = None) -> Any:
+    """A field that is read from the property `name`."""
+    return field(default=default, metadata={"key": name, "minimum": minimum})
+
+
+@dataclass(frozen=True)
+class BrokerConfig:
+    """One broker. `node_id`, `voters` and `log_dir` have no defaults; every other key has Kafka's meaning.
+
+    `quorum.voters` lists `id@host:port`; a broker that is not in it is an observer of the metadata quorum.
+    """
+
+    node_id: int
+    host: str
+    port: int
+    voters: tuple[Endpoint, ...]
+    log_dir: str
+    trace_path: str | None = None
+    cluster_id: str = _key("cluster.id", "brownout-cluster")
+
+    # metadata quorum (KIP-595)
+    quorum_fetch_timeout_ms: int = _key("quorum.fetch.timeout.ms", 1_000, minimum=1)
+    quorum_election_timeout_ms: int = _key("quorum.election.timeout.ms", 700, minimum=1)
+    quorum_election_backoff_max_ms: int = _key("quorum.election.backoff.max.ms", 300, minimum=1)
+    quorum_request_timeout_ms: int = _key("quorum.request.timeout.ms", 1_000, minimum=1)
+    quorum_retry_backoff_ms: int = _key("quorum.retry.backoff.ms", 20, minimum=1)
+    quorum_retry_backoff_max_ms: int = _key("quorum.retry.backoff.max.ms", 500, minimum=1)
+
+    # controller and registration
+    broker_session_timeout_ms: int = _key("broker.session.timeout.ms", 3_000, minimum=1)
+    broker_heartbeat_interval_ms: int = _key("broker.heartbeat.interval.ms", 300, minimum=1)
+    broker_lease_ms: int = _key("broker.lease.ms", 2_000, minimum=1)
+
+    # partitions
+    min_insync_replicas: int = _key("min.insync.replicas", 1, minimum=1)
+    default_replication_factor: int = _key("default.replication.factor", 1, minimum=1)
+    num_partitions: int = _key("num.partitions", 1, minimum=1)
+    replica_lag_time_max_ms: int = _key("replica.lag.time.max.ms", 3_000, minimum=1)
+    replica_fetch_wait_max_ms: int = _key("replica.fetch.wait.max.ms", 500, minimum=1)
+    replica_fetch_max_bytes: int = _key("replica.fetch.max.bytes", 1 << 20, minimum=1)
+    replica_fetch_backoff_ms: int = _key("replica.fetch.backoff.ms", 100, minimum=1)
+    replica_socket_timeout_ms: int = _key("replica.socket.timeout.ms", 2_000, minimum=1)
+    high_watermark_checkpoint_interval_ms: int = _key("replica.high.watermark.checkpoint.interval.ms", 1_000, minimum=1)
+
+    # log
+    log_segment_bytes: int = _key("log.segment.bytes", 1 << 30, minimum=4096)
+    log_index_interval_bytes: int = _key("log.index.interval.bytes", 4096, minimum=1)
+    log_flush_interval_messages: int = _key("log.flush.interval.messages", 0, minimum=0)
+    message_max_bytes: int = _key("message.max.bytes", 8 << 20, minimum=1)
+
+    # server
+    socket_request_max_bytes: int = _key("socket.request.max.bytes", 100 << 20, minimum=1024)
+    max_connections: int = _key("max.connections", 2_000, minimum=1)
+    queued_max_requests: int = _key("queued.max.requests", 1_000, minimum=1)
+
+    @property
+    def is_voter(self) -> bool:
+        return any(voter.id == self.node_id for voter in self.voters)
+
+    @property
+    def flush_before_commit(self) -> bool:
+        """Whether a record must be on disk before it counts for the ISR (`log.flush.interval.messages` = 1)."""
+        return self.log_flush_interval_messages == 1
+
+    @classmethod
+    def load(cls, path: Path) -> BrokerConfig:
+        """Read a properties file. Raises `StartupError` naming file, key and remedy."""
+        try:
+            text = path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise StartupError(f"{path}: cannot be read: {error.strerror}; give --config a readable file") from error
+        return cls.from_properties(parse_properties(text, str(path)), str(path))
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str], source: str = "configuration") -> BrokerConfig:
+        """Check and convert properties. Raises `StartupError` for a missing, unknown or malformed key."""
+        rest = dict(properties)
+        node_id = _integer(source, "node.id", _take(rest, source, "node.id"), 0)
+        host, port = parse_listener(_take(rest, source, "listeners"), source)
+        voters = parse_voters(_take(rest, source, "quorum.voters"), source)
+        log_dir = _take(rest, source, "log.dir")
+        values: dict[str, Any] = {"trace_path": rest.pop("trace.path", None)}
+        for spec in fields(cls):
+            key = spec.metadata.get("key")
+            if key is None or key not in rest:
+                continue
+            text = rest.pop(key)
+            values[spec.name] = (
+                text if isinstance(spec.default, str) else _integer(source, key, text, spec.metadata["minimum"])
+            )
+        if rest:
+            known = sorted(f.metadata["key"] for f in fields(cls) if "key" in f.metadata)
+            raise StartupError(
+                f"{source}: unknown key {sorted(rest)[0]!r}; remove it or use one of: {', '.join(known)}"
+            )
+        config = cls(node_id=node_id, host=host, port=port, voters=voters, log_dir=log_dir, **values)
+        if config.broker_lease_ms >= config.broker_session_timeout_ms:
+            raise StartupError(
+                f"{source}: broker.lease.ms ({config.broker_lease_ms}) must be smaller than broker.session.timeout.ms "
+                f"({config.broker_session_timeout_ms}): a leader must stop answering before another can be elected"
+            )
+        return config
+
+
+def parse_properties(text: str, source: str) -> dict[str, str]:
+    """`key=value` lines; `#` starts a comment line. Raises `StartupError` with the line's number."""
+    result: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        if not stripped or stripped.startswith("#"):
+            continue
+        key, separator, value = stripped.partition("=")
+        if not separator:
+            raise StartupError(f"{source}:{number}: {stripped!r} is not of the form key=value")
+        if key.strip() in result:
+            raise StartupError(f"{source}:{number}: {key.strip()} is given twice; keep one of the lines")
+        result[key.strip()] = value.strip()
+    return result
+
+
+def parse_voters(text: str, source: str) -> tuple[Endpoint, ...]:
+    """`1@n1:9092,2@n2:9092`. Raises `StartupError` for anything else, and for an id given twice (K595-1)."""
+    voters = []
+    for part in text.split(","):
+        identifier, at, address = part.strip().partition("@")
+        host, colon, port = address.rpartition(":")
+        if not (at and colon and host and identifier.isdigit() and port.isdigit() and 0 < int(port) < 65536):
+            raise StartupError(f"{source}: quorum.voters: {part.strip()!r} is not of the form id@host:port")
+        voters.append(Endpoint(int(identifier), host, int(port)))
+    if len({voter.id for voter in voters}) != len(voters):
+        raise StartupError(f"{source}: quorum.voters: an id is given twice in {text!r}; each voter needs its own")
+    return tuple(voters)
+
+
+def parse_listener(text: str, source: str) -> tuple[str, int]:
+    """`PLAINTEXT://host:port` or `host:port`. Raises `StartupError` for anything else."""
+    host, colon, port = text.removeprefix("PLAINTEXT://").rpartition(":")
+    if not (colon and host and port.isdigit() and 0 < int(port) < 65536):
+        raise StartupError(f"{source}: listeners: {text!r} is not of the form PLAINTEXT://host:port")
+    return host, int(port)
+
+
+def _take(properties: dict[str, str], source: str, key: str) -> str:
+    try:
+        return properties.pop(key)
+    except KeyError:
+        raise StartupError(f"{source}: {key} is missing; add a line {key}=...") from None
+
+
+def _integer(source: str, key: str, text: str, minimum: int | None) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        raise StartupError(f"{source}: {key}: {text!r} is not a whole number") from None
+    if minimum is not None and value < minimum:
+        raise StartupError(f"{source}: {key}: {value} is smaller than {minimum}, the least that makes sense")
+    return value

@@ -1,0 +1,48 @@
+"""Structured protocol events: what each node saw itself do, for the analyzer and for people.
+
+Each event is a flat mapping: `event` (its name), `node` (the broker id), `wall` (nanoseconds of the wall clock, by which
+events of several nodes are drawn on one axis) and the event's own fields. Names in use:
+
+`broker_started` incarnation; `broker_stopped`; `registered` broker_epoch; `fenced`, `unfenced`;
+`quorum_role` role, epoch, leader; `quorum_high_watermark` offset;
+`partition_role` topic, partition, role, leader, leader_epoch, isr, partition_epoch;
+`truncated` topic, partition, from_offset, to_offset, rule; `isr_changed` topic, partition, isr, partition_epoch;
+`replica_progress` topic, partition, log_end_offset, high_watermark, leader_epoch (at most a few per second).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Protocol
+
+Value = str | int | float | bool | None | list[int] | list[str]
+
+
+class Sink(Protocol):
+    """Where events go: a file in reality, a list in the simulator."""
+
+    def __call__(self, event: dict[str, Value]) -> None: ...
+
+
+class Tracer:
+    """Stamps events of one node and hands them to a sink; never raises for lack of a listener."""
+
+    def __init__(self, node: int, clock: Callable[[], int], sink: Sink) -> None:
+        self._node = node
+        self._clock = clock
+        self._sink = sink
+
+    def emit(self, event: str, **fields: Value) -> None:
+        """Record one event, in the order of the calls."""
+        self._sink({"event": event, "node": self._node, "wall": self._clock(), **fields})
+
+
+class JsonLines:
+    """A sink that appends one JSON object per line to a file and flushes each, so that a kill loses none but the last."""
+
+    def __init__(self, path: str) -> None:
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - lives as long as the process
+
+    def __call__(self, event: dict[str, Value]) -> None:
+        self._file.write(json.dumps(event, separators=(",", ":")).encode() + b"\n")
