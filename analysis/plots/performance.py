@@ -1,0 +1,155 @@
+"""Latency, rate and availability of a run, with the faults on the same time axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from analysis.plots.style import INK, OUTCOME_STYLE, draw_bands, empty_note, fault_color, figure, label_bands, png
+from analysis.plots.view import OUTCOMES, Band, Floats, Operations, View
+
+QUANTILES = ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"), (1.0, "max"))
+QUANTILE_COLORS = ("#56b4e9", "#0072b2", "#cc79a7", "#882255")
+MOST_POINTS = 4_000
+
+
+def thin(count: int, most: int = MOST_POINTS) -> slice:
+    """A stride that leaves at most `most` of `count` rows; the extremes are drawn by the quantile lines."""
+    return slice(None, None, max(1, -(-count // most)))
+
+
+def latency(view: View) -> bytes:
+    """Every append as a point by outcome, and the quantiles per time window as lines. Logarithmic, in milliseconds."""
+    with figure(height=4.0) as (drawn, (axes,)):
+        axes.set_title("Latency of appends", pad=34)
+        draw_bands(axes, view.bands, named=True)
+        operations = view.operations
+        shown = False
+        for outcome in OUTCOMES:
+            mask = operations.of("append", outcome)
+            if not mask.any():
+                continue
+            shown = True
+            invoked = operations.invoked[mask]
+            took = np.maximum((operations.returned[mask] - invoked) * 1e3, 1e-3)
+            some = thin(len(invoked))
+            style = OUTCOME_STYLE[outcome]
+            axes.scatter(
+                invoked[some], took[some], s=9 if outcome == "ok" else 20, alpha=0.35 if outcome == "ok" else 0.8,
+                marker=style["marker"], color=style["color"], label=f"{outcome} ({len(invoked):,})",
+                linewidths=0.8, zorder=3,
+            )  # fmt: skip
+        if shown:
+            _quantile_lines(axes, operations, view.end)
+            axes.set_yscale("log")
+            axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+        else:
+            empty_note(axes, "no append was completed")
+        axes.set_ylabel("milliseconds")
+        axes.set_xlabel("seconds since the start")
+        axes.set_xlim(0, max(view.end, 1.0))
+        return png(drawn)
+
+
+def _quantile_lines(axes: Axes, operations: Operations, end: float) -> None:
+    mask = operations.of("append", "ok")
+    invoked = operations.invoked[mask]
+    took = (operations.returned[mask] - invoked) * 1e3
+    edges = np.linspace(0, max(end, 1.0), 61)
+    windows = np.digitize(invoked, edges) - 1
+    centers = (edges[:-1] + edges[1:]) / 2
+    for (quantile, name), color in zip(QUANTILES, QUANTILE_COLORS, strict=True):
+        values = [np.quantile(took[windows == w], quantile) if (windows == w).any() else np.nan for w in range(60)]
+        axes.plot(centers, np.maximum(values, 1e-3), color=color, lw=1.3, label=name, zorder=4)
+
+
+def rate(view: View) -> bytes:
+    """Completions per second, one panel for each operation, one line for each outcome."""
+    panels = [name for name in ("append", "read", "end") if view.operations.of(name).any()] or ["append"]
+    with figure(len(panels), height=1.2 + 1.5 * len(panels)) as (drawn, rows):
+        rows[0].set_title("Rate by operation and outcome", pad=34)
+        width = 1.0 if view.end <= 240 else view.end / 240
+        edges = np.arange(0, max(view.end, 1.0) + width, width)
+        for axes, name in zip(rows, panels, strict=True):
+            draw_bands(axes, view.bands)
+            for outcome in OUTCOMES:
+                mask = view.operations.of(name, outcome)
+                if mask.any():
+                    counts, _ = np.histogram(view.operations.returned[mask], edges)
+                    color = OUTCOME_STYLE[outcome]["color"]
+                    axes.step(edges[:-1], counts / width, where="post", color=color, lw=1.3, label=outcome)
+            axes.set_ylabel(f"{name}s / s")
+            if axes.get_legend_handles_labels()[0]:
+                axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+        label_bands(rows[0], view.bands)
+        rows[-1].set_xlabel("seconds since the start")
+        rows[-1].set_xlim(0, max(view.end, 1.0))
+        return png(drawn)
+
+
+def recovery_times(view: View) -> list[tuple[Band, float | None, float | None]]:
+    """For each fault: seconds from its start, and from its end, to the next acknowledged append begun later."""
+    mask = view.operations.of("append", "ok")
+    order = np.argsort(view.operations.invoked[mask])
+    invoked = view.operations.invoked[mask][order]
+    returned = np.minimum.accumulate(view.operations.returned[mask][order][::-1])[::-1]
+    return [(band, _next(invoked, returned, band.start), _next(invoked, returned, band.end)) for band in view.bands]
+
+
+def _next(invoked: Floats, first_return: Floats, moment: float) -> float | None:
+    index = int(np.searchsorted(invoked, moment))
+    return float(first_return[index] - moment) if index < len(first_return) else None
+
+
+def availability(view: View) -> bytes:
+    """The share of appends acknowledged over time as a strip, and the time to the next one after each fault."""
+    with figure(2, height=2.9 + 0.16 * len(view.bands), ratios=[1, 1.1 + 0.16 * len(view.bands)]) as (
+        drawn,
+        (strip, bars),
+    ):
+        strip.set_title("Availability, and recovery after each fault")
+        _availability_strip(strip, view)
+        _recovery_bars(bars, recovery_times(view))
+        bars.set_xlabel("seconds since the start")
+        bars.set_xlim(0, max(view.end, 1.0))
+        return png(drawn)
+
+
+def _availability_strip(axes: Axes, view: View) -> None:
+    operations = view.operations
+    width = max(0.5, view.end / 400)
+    edges = np.arange(0, max(view.end, 1.0) + width, width)
+    every, _ = np.histogram(operations.invoked[operations.of("append")], edges)
+    good, _ = np.histogram(operations.invoked[operations.of("append", "ok")], edges)
+    share = np.divide(good, every, out=np.full(len(every), np.nan), where=every > 0)
+    axes.imshow(
+        share[None, :], aspect="auto", extent=(0.0, float(edges[-1]), 0.0, 1.0), cmap="cividis", vmin=0, vmax=1,
+        interpolation="nearest",
+    )  # fmt: skip
+    axes.set_yticks([])
+    axes.grid(False)
+    axes.set_ylabel("appends\nok", rotation=0, ha="right", va="center")
+    if not every.any():
+        empty_note(axes, "no append was invoked")
+
+
+def _recovery_bars(axes: Axes, recoveries: Sequence[tuple[Band, float | None, float | None]]) -> None:
+    axes.set_ylim(max(len(recoveries), 1) - 0.4, -0.6)
+    axes.set_yticks(
+        range(len(recoveries)), [f"{band.kind} {','.join(band.targets)}" for band, _, _ in recoveries], fontsize=8
+    )
+    for row, (band, after_start, after_end) in enumerate(recoveries):
+        color = fault_color(band.kind)
+        axes.barh(row, band.end - band.start, left=band.start, height=0.55, color=color, alpha=0.45)
+        if after_start is None:
+            axes.text(band.end, row, "  no append after it", va="center", fontsize=7.5, color="#d55e00")
+            continue
+        axes.plot([band.start, band.start + after_start], [row, row], color=INK, lw=1.6, marker="|", ms=8)
+        text = f"  first append ok {after_start:.2f} s after it began"
+        if after_end is not None:
+            text += f", {after_end:.2f} s after it ended"
+        axes.text(max(band.end, band.start + after_start), row, text, va="center", fontsize=7.5, color=INK)
+    if not recoveries:
+        empty_note(axes, "no fault was inflicted")

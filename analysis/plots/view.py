@@ -1,0 +1,63 @@
+"""What the pictures are drawn from: a run in seconds since its start, already small enough to draw."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+OUTCOMES = ("ok", "fail", "info")
+OPERATIONS = ("append", "read", "end")
+
+
+@dataclass(frozen=True)
+class Band:
+    """A fault on the time axis: seconds since the start of the run. `status` is that of its evidence."""
+
+    kind: str
+    targets: tuple[str, ...]
+    start: float
+    end: float
+    status: str
+
+
+@dataclass(frozen=True)
+class Operations:
+    """Operations as columns of equal length: times in seconds, `f` an index of OPERATIONS, `type` of OUTCOMES."""
+
+    invoked: Floats
+    returned: Floats
+    f: Ints
+    type: Ints
+
+    def of(self, operation: str, outcome: str | None = None) -> npt.NDArray[np.bool_]:
+        """The mask of the rows of one operation, and of one outcome if given."""
+        mask: npt.NDArray[np.bool_] = self.f == OPERATIONS.index(operation)
+        return mask if outcome is None else mask & (self.type == OUTCOMES.index(outcome))
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One replica over time: the offsets (records) and leader epoch that it reported of itself."""
+
+    node: str
+    time: Floats
+    log_end_offset: Ints
+    high_watermark: Ints
+    leader_epoch: Ints
+
+
+@dataclass(frozen=True)
+class View:
+    """All that is drawn of one run. `lanes` by (topic, partition); `end` is the length of the run in seconds."""
+
+    operations: Operations
+    bands: tuple[Band, ...]
+    phases: tuple[tuple[str, float], ...]
+    lanes: dict[tuple[str, int], tuple[Lane, ...]]
+    leaderships: dict[tuple[str, int], tuple[tuple[float, str, int], ...]] = field(default_factory=dict)
+    end: float = 0.0

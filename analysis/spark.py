@@ -1,0 +1,157 @@
+"""One Spark session per campaign, started and warmed while the workload runs.
+
+The JVM takes about ten seconds to its first Arrow batch, so it starts in the background as soon as the first record is
+acknowledged and is ready when the load ends. Everything stays on loopback: the session also works in a network
+namespace that has nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+OLDEST_JAVA = 17
+# C1 only and the serial collector: the driver plans small jobs, the rows stay in the Python workers.
+DRIVER_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto -Dlog4j2.level=ERROR"
+LOCAL_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.python.worker.reuse": "true",
+}
+
+
+class SparkUnavailableError(RuntimeError):
+    """Spark cannot start here; the message says what is missing and how to get it."""
+
+
+def java_version() -> int | None:
+    """The major version of the Java runtime that Spark would use, or None when there is none."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        return None
+    text = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    match = re.search(r'"(\d+)', text)
+    return int(match.group(1)) if match else None
+
+
+def require_java() -> None:
+    """Raise `SparkUnavailableError` with the remedy unless a Java runtime of version 17 or later is there."""
+    version = java_version()
+    if version is None:
+        raise SparkUnavailableError(
+            "no Java runtime found: install one of version 17 or later (Debian: openjdk-17-jre-headless)"
+        )
+    if version < OLDEST_JAVA:
+        raise SparkUnavailableError(
+            f"Java {version} is too old for Spark: install version 17 or later and set JAVA_HOME to it"
+        )
+
+
+class SparkHandle:
+    """A session that may still be starting. `session()` waits for it; `stop()` leaves no process behind."""
+
+    def __init__(self, master: str, scratch: Path) -> None:
+        self._master = master
+        self._scratch = scratch
+        self._session: SparkSession | None = None
+        self._error: BaseException | None = None
+        self.ready_after_s: float | None = None
+        self._thread = threading.Thread(target=self._start, name="spark-start", daemon=True)
+
+    @classmethod
+    def start_in_background(cls, scratch: Path, *, master: str = "local[2]") -> SparkHandle:
+        """Begin to start a session; returns at once. `scratch` takes Spark's temporary files."""
+        handle = cls(master, scratch)
+        handle._thread.start()
+        return handle
+
+    def session(self, timeout_s: float = 180.0) -> SparkSession:
+        """The warmed session. Raises `SparkUnavailableError` when it could not start, or not within the time."""
+        self._thread.join(timeout_s)
+        if self._error is not None:
+            raise SparkUnavailableError(f"Spark did not start: {self._error}") from self._error
+        if self._session is None:
+            raise SparkUnavailableError(
+                f"Spark did not start within {timeout_s:.0f} s; see {self._scratch / 'driver.log'}"
+            )
+        return self._session
+
+    def stop(self) -> None:
+        """End the session and its JVM; safe to call twice, and while it is starting."""
+        self._thread.join(60)
+        session, self._session = self._session, None
+        if session is None:
+            return
+        context = session.sparkContext
+        gateway = context._gateway
+        session.stop()
+        process = getattr(gateway, "proc", None)
+        if gateway is not None:
+            gateway.shutdown()
+        if process is not None:
+            process.stdin.close()  # the JVM ends when the pipe from its driver closes
+            process.wait(30)
+        # The class remembers the gateway of the JVM that has just ended; a later session must launch its own.
+        type(context)._gateway = None
+        type(context)._jvm = None
+
+    def _start(self) -> None:
+        began = time.monotonic()
+        try:
+            # Niceness is a thread's own on Linux and inherited by its children: the JVM yields to the nodes under test.
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 5)
+            require_java()
+            self._session = self._build()
+            warm(self._session)
+        except BaseException as error:  # handed to whoever asks for the session
+            self._error = error
+        self.ready_after_s = time.monotonic() - began
+
+    def _build(self) -> SparkSession:
+        self._scratch.mkdir(parents=True, exist_ok=True)
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        if self._master.startswith("local"):
+            os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+        os.environ["SPARK_LOCAL_DIRS"] = str(self._scratch)
+        os.environ["PYSPARK_SUBMIT_ARGS"] = (
+            f"--driver-memory 1g "
+            f"--driver-java-options '{DRIVER_JAVA_OPTIONS} -Djava.io.tmpdir={self._scratch}' pyspark-shell"
+        )
+        from pyspark import SparkConf, SparkContext
+        from pyspark.java_gateway import launch_gateway
+        from pyspark.sql import SparkSession
+
+        settings = dict(LOCAL_SETTINGS)
+        if not self._master.startswith("local"):
+            del settings["spark.driver.bindAddress"], settings["spark.driver.host"]
+        conf = SparkConf().setMaster(self._master).setAppName("brownout").setAll(list(settings.items()))
+        with open(self._scratch / "driver.log", "ab") as log:
+            gateway = launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
+        return SparkSession(SparkContext(conf=conf, gateway=gateway))
+
+
+def warm(session: SparkSession) -> None:
+    """Run one Arrow job, so that the workers have forked and loaded what every later job needs."""
+    session.createDataFrame([("warm",)], "word string").mapInArrow(_same, "word string").collect()
+
+
+def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
