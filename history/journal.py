@@ -1,0 +1,102 @@
+"""The run loop's diary: `journal.jsonl`, one JSON object per line, each written whole before the loop goes on.
+
+Every line has `t` (CLOCK_MONOTONIC ns, the clock of the operations), `wall` (seconds since the epoch) and `event`:
+`run_started`, `phase` {name}, `fault_invoked` / `fault_injected` / `fault_healed` {id, ...},
+`node` {node, what}, `note` {text}.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+FILE_NAME: Final = "journal.jsonl"
+PHASES: Final = ("setup", "main", "heal", "quiesce", "final", "collect", "done")
+STATUSES: Final = ("confirmed", "mismatch", "inconclusive")
+
+
+class Journal:
+    """Appends to a run's journal. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        run: Path | str,
+        *,
+        clock: Callable[[], int] = time.monotonic_ns,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """Opens (or continues) `<run>/history/journal.jsonl`."""
+        self._clock = clock
+        self._wall = wall
+        self._lock = threading.Lock()
+        path = Path(run) / "history" / FILE_NAME
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+
+    def event(self, event: str, **fields: Any) -> int:
+        """Writes one line and returns its `t`."""
+        t = self._clock()
+        line = json.dumps({"t": t, "wall": self._wall(), "event": event, **fields}, default=str)
+        with self._lock:
+            os.write(self._file, line.encode() + b"\n")
+        return t
+
+    def run_started(self, **fields: Any) -> int:
+        """Ties the monotonic clock of this boot to the wall clock."""
+        return self.event("run_started", **fields)
+
+    def phase(self, name: str) -> int:
+        """The run enters a phase. Raises ValueError for a name that is none of `PHASES`."""
+        if name not in PHASES:
+            raise ValueError(f"unknown phase {name!r}: one of {', '.join(PHASES)}")
+        return self.event("phase", name=name)
+
+    def fault_invoked(
+        self, fault: str, kind: str, targets: Sequence[str], parameters: Mapping[str, Any] | None = None
+    ) -> int:
+        """A fault is about to be inflicted; `fault` is its id, unique in the run."""
+        return self.event(
+            "fault_invoked", id=fault, kind=kind, targets=list(targets), parameters=dict(parameters or {})
+        )
+
+    def fault_injected(self, fault: str, status: str, evidence: Mapping[str, Any] | None = None) -> int:
+        """The fault is in force, as far as `evidence` shows: confirmed, mismatch or inconclusive."""
+        if status not in STATUSES:
+            raise ValueError(f"unknown status {status!r}: one of {', '.join(STATUSES)}")
+        return self.event("fault_injected", id=fault, status=status, evidence=dict(evidence or {}))
+
+    def fault_healed(self, fault: str, status: str | None = None, evidence: Mapping[str, Any] | None = None) -> int:
+        """The fault is over. A `status` given here replaces the one given at injection: some evidence comes late."""
+        if status is not None and status not in STATUSES:
+            raise ValueError(f"unknown status {status!r}: one of {', '.join(STATUSES)}")
+        late = {} if status is None else {"status": status}
+        return self.event("fault_healed", id=fault, evidence=dict(evidence or {}), **late)
+
+    def node(self, node: str, what: str, **fields: Any) -> int:
+        """Something happened to a node: started, stopped, gone."""
+        return self.event("node", node=node, what=what, **fields)
+
+    def note(self, text: str, **fields: Any) -> int:
+        """A remark for whoever reads the run."""
+        return self.event("note", text=text, **fields)
+
+    def close(self) -> None:
+        """Closes the file; safe to call twice."""
+        with self._lock:
+            if self._file >= 0:
+                os.close(self._file)
+                self._file = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,88 @@
+"""Arrow schemas of a run's record, and the codes used in them.
+
+Times are nanoseconds of CLOCK_MONOTONIC on the machine that runs the clients; `INF` stands for "never returned".
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+INF: Final = 1 << 60
+
+# What an operation is (`f`).
+APPEND: Final = 0
+READ: Final = 1
+END: Final = 2
+
+# How it ended (`type`): it happened; it certainly did not; it may have, now or at any later time.
+OK: Final = 0
+FAIL: Final = 1
+INFO: Final = 2
+
+ACKS_ALL: Final = -1
+
+PHASE_MAIN: Final = "main"
+PHASE_FINAL: Final = "final"
+
+_TEXT: Final = pa.dictionary(pa.int32(), pa.string())
+
+OPERATIONS: Final = pa.schema(
+    [
+        pa.field("process", pa.int32(), nullable=False),
+        pa.field("client", _TEXT, nullable=False),
+        pa.field("f", pa.int8(), nullable=False),
+        pa.field("topic", _TEXT, nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("type", pa.int8(), nullable=False),
+        pa.field("inv", pa.int64(), nullable=False),
+        pa.field("ret", pa.int64(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("hi", pa.int64(), nullable=False),
+        pa.field("lo", pa.int64(), nullable=False),
+        pa.field("value", pa.int64(), nullable=False),
+        pa.field("offsets", pa.list_(pa.field("item", pa.int64(), nullable=False)), nullable=False),
+        pa.field("values", pa.list_(pa.field("item", pa.int64(), nullable=False)), nullable=False),
+        pa.field("acks", pa.int8(), nullable=False),
+        pa.field("phase", _TEXT, nullable=False),
+        pa.field("error", _TEXT, nullable=False),
+    ]
+)
+"""One row per operation.
+
+`offset` is an append's reported offset (-1 unknown), a read's first requested offset, -1 for an end query.
+`lo` and `hi` bound the log's length as a query showed it (-1: that side is not shown); `offsets` and `values` are the
+records a read returned, in its order.
+"""
+
+RESERVATIONS: Final = pa.schema(
+    [
+        pa.field("client", pa.string()),
+        pa.field("process", pa.int32()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("first", pa.int64()),
+        pa.field("count", pa.int64()),
+        pa.field("t", pa.int64()),
+    ]
+)
+"""Blocks of values a producer announced before using them: `first` .. `first + count - 1` for one partition."""
+
+FAULTS: Final = pa.schema(
+    [
+        pa.field("id", pa.string()),
+        pa.field("kind", pa.string()),
+        pa.field("targets", pa.list_(pa.string())),
+        pa.field("parameters", pa.string()),
+        pa.field("invoked", pa.int64()),
+        pa.field("injected", pa.int64()),
+        pa.field("healed", pa.int64()),
+        pa.field("status", pa.string()),
+        pa.field("evidence", pa.string()),
+    ]
+)
+"""One row per fault; `parameters` and `evidence` are JSON, times are null for steps that did not happen."""
+
+PHASES: Final = pa.schema([pa.field("name", pa.string()), pa.field("start", pa.int64()), pa.field("end", pa.int64())])
+"""The run's phases in order; the last one of an interrupted run has a null `end`."""

@@ -1,0 +1,231 @@
+"""The crash-safe record of one client process.
+
+Two files per client and session. `<client>-<session>.arrows` is an Arrow IPC stream with one row per completed
+operation; a stream cut anywhere gives back every batch that was whole. `<client>-<session>.reserved` announces, before
+its first use, each block of values together with the one partition it is for. So after a crash nothing a producer may
+have sent is forgotten: a value that was announced and never completed is an append that may have happened, invoked no
+earlier than its block was announced, *in a known partition* - which is what lets the log checker's theorem apply to it.
+A clean close gives the unused rest of every block back, so a run that ends normally leaves no such appends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import pyarrow as pa
+
+from history.schemas import ACKS_ALL, APPEND, END, FAIL, INF, INFO, OK, OPERATIONS, PHASE_MAIN, READ
+from history.values import encode_value
+
+FLUSH_INTERVAL_NS: Final = 250_000_000
+FLUSH_ROWS: Final = 8192
+RESERVATION_BLOCK: Final = 1024
+
+_NO_RECORDS: Final[tuple[int, ...]] = ()
+
+
+class OperationWriter:
+    """Records the operations of one client. Safe to use from several threads.
+
+    Rows reach the file when 8,192 of them wait or 250 ms after the last flush, whichever a call notices first: a
+    client that may stay idle calls `tick()` now and then. Times are CLOCK_MONOTONIC ns.
+
+    `process` is unique among the run's clients. A client that appends also has a `producer` number, unique within
+    the session.
+    """
+
+    def __init__(
+        self,
+        directory: Path | str,
+        *,
+        client: str,
+        session: int,
+        process: int,
+        producer: int | None = None,
+        clock: Callable[[], int] = time.monotonic_ns,
+        reservation_block: int = RESERVATION_BLOCK,
+    ) -> None:
+        """Creates the client's files in `directory`. Raises FileExistsError rather than mixing two recordings."""
+        self.client = client
+        self.session = session
+        self.process = process
+        self.producer = producer
+        self.phase = PHASE_MAIN
+        self._clock = clock
+        self._block = reservation_block
+        self._lock = threading.Lock()
+        self._rows: list[tuple[Any, ...]] = []
+        self._last_flush = clock()
+        self._sequence = 0
+        self._free: dict[tuple[str, int], tuple[int, int]] = {}  # (topic, partition) -> next value, end of block
+        self._closed = False
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        stem = f"{client}-{session}"
+        self._stream = open(Path(directory) / f"{stem}.arrows", "xb")  # noqa: SIM115 - closed by close()
+        self._batches = pa.ipc.new_stream(
+            self._stream, OPERATIONS, options=pa.ipc.IpcWriteOptions(compression="zstd", emit_dictionary_deltas=False)
+        )
+        self._reserved = os.open(Path(directory) / f"{stem}.reserved", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        self._announce({"client": client, "process": process, "session": session, "producer": producer})
+
+    def reserve(self, topic: str, partition: int) -> int:
+        """The value of the next append to this partition; it is on record before the caller can send it."""
+        if self.producer is None:
+            raise ValueError(f"client {self.client} has no producer number: give one to OperationWriter to append")
+        with self._lock:
+            value, end = self._free.get((topic, partition), (0, 0))
+            if value == end:
+                value = encode_value(self.session, self.producer, self._sequence)
+                end = value + self._block
+                self._sequence += self._block
+                encode_value(self.session, self.producer, self._sequence - 1)
+                block = {"topic": topic, "partition": partition, "first": value, "count": self._block}
+                self._announce({**block, "t": self._clock()})
+            self._free[topic, partition] = (value + 1, end)
+            return value
+
+    def append_ok(
+        self, topic: str, partition: int, value: int, *, inv: int, ret: int, offset: int, acks: int = ACKS_ALL
+    ) -> None:
+        """An acknowledged append; `offset` -1 when the acknowledgement did not carry one."""
+        self._add(APPEND, topic, partition, OK, inv, ret, offset=offset, value=value, acks=acks)
+
+    def append_failed(
+        self, topic: str, partition: int, value: int, *, inv: int, ret: int, error: str, acks: int = ACKS_ALL
+    ) -> None:
+        """An append that certainly did not happen and never will: it was refused before it could be stored."""
+        self._add(APPEND, topic, partition, FAIL, inv, ret, value=value, acks=acks, error=error)
+
+    def append_unknown(
+        self, topic: str, partition: int, value: int, *, inv: int, error: str, acks: int = ACKS_ALL
+    ) -> None:
+        """An append that may have happened, or may yet: a timeout, a lost connection."""
+        self._add(APPEND, topic, partition, INFO, inv, INF, value=value, acks=acks, error=error)
+
+    def read(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        inv: int,
+        ret: int,
+        start: int,
+        offsets: Sequence[int],
+        values: Sequence[int],
+        lo: int = -1,
+        hi: int = -1,
+    ) -> None:
+        """A read that asked for `start` and got these records; `lo` and `hi` as the answer's bounds on the length.
+
+        A client that prefetches leaves `hi` at -1: its answer may be older than its invocation.
+        """
+        if len(offsets) != len(values):
+            raise ValueError(f"{len(offsets)} offsets but {len(values)} values in a read of {topic}-{partition}")
+        shown = max(lo, offsets[-1] + 1) if offsets else lo
+        self._add(READ, topic, partition, OK, inv, ret, offset=start, lo=shown, hi=hi, offsets=offsets, values=values)
+
+    def end(self, topic: str, partition: int, *, inv: int, ret: int, end: int) -> None:
+        """An end query (ListOffsets latest): the log's length was exactly `end` at some moment of the call."""
+        self._add(END, topic, partition, OK, inv, ret, lo=end, hi=end)
+
+    def query_failed(
+        self, topic: str, partition: int, *, inv: int, ret: int, error: str, start: int = -1, is_end: bool = False
+    ) -> None:
+        """A read or end query that got no answer; it proves nothing, and is kept for rates and latencies."""
+        self._add(END if is_end else READ, topic, partition, FAIL, inv, ret, offset=start, error=error)
+
+    def tick(self) -> None:
+        """Flushes when 250 ms have passed since the last flush."""
+        with self._lock:
+            self._flush_if_due()
+
+    def flush(self) -> None:
+        """Hands every recorded row to the operating system."""
+        with self._lock:
+            self._flush()
+
+    def close(self) -> None:
+        """Flushes, gives back unused values and closes the files; safe to call twice."""
+        with self._lock:
+            if self._closed:
+                return
+            self._flush()
+            self._closed = True
+            self._batches.close()
+            self._stream.close()
+            for value, end in self._free.values():
+                if value < end:
+                    self._announce({"unused": value, "count": end - value})
+            os.close(self._reserved)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _add(
+        self,
+        f: int,
+        topic: str,
+        partition: int,
+        outcome: int,
+        inv: int,
+        ret: int,
+        *,
+        offset: int = -1,
+        hi: int = -1,
+        lo: int = -1,
+        value: int = -1,
+        offsets: Sequence[int] = _NO_RECORDS,
+        values: Sequence[int] = _NO_RECORDS,
+        acks: int = ACKS_ALL,
+        error: str = "",
+    ) -> None:
+        if ret < inv:
+            raise ValueError(f"an operation of {self.client} returned at {ret}, before its invocation at {inv}")
+        row = (
+            *(self.process, self.client, f, topic, partition, outcome, inv, ret, offset, hi, lo, value),
+            *(offsets, values, acks, self.phase, error),
+        )
+        with self._lock:
+            if self._closed:
+                raise ValueError(f"the history of {self.client} is closed")
+            self._rows.append(row)
+            if len(self._rows) >= FLUSH_ROWS:
+                self._flush()
+            else:
+                self._flush_if_due()
+
+    def _flush_if_due(self) -> None:
+        if self._clock() - self._last_flush >= FLUSH_INTERVAL_NS:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._last_flush = self._clock()
+        if not self._rows:
+            return
+        columns = zip(*self._rows, strict=True)
+        arrays = [_column(field, values) for field, values in zip(OPERATIONS, columns, strict=True)]
+        self._batches.write_batch(pa.record_batch(arrays, schema=OPERATIONS))
+        self._stream.flush()
+        self._rows.clear()
+
+    def _announce(self, line: dict[str, Any]) -> None:
+        # One write per line: a crash can tear only the last line, and a torn announcement was never used.
+        os.write(self._reserved, json.dumps(line).encode() + b"\n")
+
+
+def _column(field: Any, values: Sequence[Any]) -> Any:
+    if pa.types.is_dictionary(field.type):
+        return pa.array(values, type=pa.string()).dictionary_encode()
+    return pa.array(values, type=field.type)

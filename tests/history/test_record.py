@@ -1,0 +1,224 @@
+"""What a client records is what the reader gives back, however the client ended."""
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from history import (
+    APPEND,
+    INF,
+    INFO,
+    OPERATIONS,
+    Journal,
+    OperationWriter,
+    Value,
+    compact,
+    decode_value,
+    encode_value,
+    read_run,
+    record_bytes,
+    value_of_record,
+)
+from history.reader import UNFINISHED, HistoryError
+from history.writer import FLUSH_ROWS
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000
+
+    def __call__(self) -> int:
+        return self.now
+
+
+def writer(run: Path, clock: Clock, client: str = "producer-0", block: int = 4) -> OperationWriter:
+    return OperationWriter(
+        run / "history" / "operations",
+        client=client,
+        session=1,
+        process=7,
+        producer=3,
+        clock=clock,
+        reservation_block=block,
+    )
+
+
+def test_a_value_names_its_origin() -> None:
+    value = encode_value(32767, 65535, 4294967295)
+    assert value == 2**63 - 1
+    assert decode_value(value) == Value(32767, 65535, 4294967295)
+    assert value_of_record(record_bytes(value, 100)) == value
+    assert len(record_bytes(value, 100)) == 100
+    assert value_of_record(b"short") == -2
+    with pytest.raises(ValueError, match="producer 65536 does not fit"):
+        encode_value(0, 65536, 0)
+
+
+def test_a_clean_run_reads_back_whole(tmp_path: Path) -> None:
+    clock = Clock()
+    with writer(tmp_path, clock) as client:
+        first, second, third = (client.reserve("log", 0) for _ in range(3))
+        client.append_ok("log", 0, first, inv=1_000, ret=1_010, offset=0)
+        client.append_failed("log", 0, second, inv=1_001, ret=1_011, error="TOPIC_AUTHORIZATION_FAILED")
+        client.append_unknown("log", 0, third, inv=1_002, error="timed out")
+        client.phase = "final"
+        client.read("log", 0, inv=1_020, ret=1_030, start=0, offsets=[0], values=[first])
+        client.end("log", 0, inv=1_040, ret=1_050, end=1)
+    history = read_run(tmp_path)
+    rows = history.operations.to_pylist()
+    assert [row["type"] for row in rows] == [0, 1, 2, 0, 0]
+    assert rows[2]["ret"] == INF
+    assert rows[3] == {
+        "process": 7,
+        "client": "producer-0",
+        "f": 1,
+        "topic": "log",
+        "partition": 0,
+        "type": 0,
+        "value": -1,
+        "inv": 1_020,
+        "ret": 1_030,
+        "offset": 0,
+        "lo": 1,
+        "hi": -1,
+        "offsets": [0],
+        "values": [first],
+        "acks": -1,
+        "phase": "final",
+        "error": "",
+    }
+    assert (rows[4]["lo"], rows[4]["hi"]) == (1, 1)
+    assert history.unfinished == 0
+    assert history.torn == []
+
+
+def test_a_killed_producer_leaves_what_it_announced_as_appends_that_may_have_happened(tmp_path: Path) -> None:
+    clock = Clock()
+    client = writer(tmp_path, clock)
+    done = client.reserve("log", 2)
+    clock.now = 2_000
+    elsewhere = client.reserve("log", 0)
+    client.append_ok("log", 2, done, inv=1_000, ret=1_010, offset=0)
+    client.flush()
+    client.append_ok("log", 0, elsewhere, inv=2_000, ret=2_010, offset=0)  # still in memory when the process dies
+    history = read_run(tmp_path)
+    left = history.operations.slice(1).to_pylist()
+    assert history.unfinished == len(left) == 7
+    assert {(row["partition"], row["inv"], row["value"]) for row in left} == {
+        *((2, 1_000, done + i) for i in (1, 2, 3)),
+        *((0, 2_000, elsewhere + i) for i in range(4)),
+    }
+    assert {(row["f"], row["type"], row["ret"], row["error"]) for row in left} == {(APPEND, INFO, INF, UNFINISHED)}
+    assert history.reservations.num_rows == 2
+
+
+def test_values_are_ordered_within_a_partition_and_unique_across(tmp_path: Path) -> None:
+    client = writer(tmp_path, Clock(), block=2)
+    values = {partition: [client.reserve("log", partition) for _ in range(5)] for partition in (0, 1)}
+    client.close()
+    assert all(each == sorted(each) for each in values.values())
+    assert len(set(values[0] + values[1])) == 10
+    assert read_run(tmp_path).unfinished == 10
+
+
+@pytest.mark.parametrize("keep", [0, 1, 100, 0.5, 0.9, 0.999])
+def test_a_torn_stream_gives_back_every_whole_batch(tmp_path: Path, keep: float) -> None:
+    client = writer(tmp_path, Clock())
+    for batch in range(5):
+        for row in range(10):
+            client.end("log", 0, inv=1_000, ret=1_001, end=batch * 10 + row)
+        client.flush()
+    client.close()
+    path = tmp_path / "history" / "operations" / "producer-0-1.arrows"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(keep if keep >= 1 else keep * len(whole))])
+    history = read_run(tmp_path)
+    ends = history.operations["lo"].to_pylist()
+    assert ends == list(range(len(ends)))
+    assert len(ends) % 10 == 0
+    assert len(ends) >= (keep if keep < 1 else 0) * 50 - 15
+    assert history.torn == [str(path)]
+
+
+def test_rows_are_flushed_by_age_and_by_number(tmp_path: Path) -> None:
+    clock = Clock()
+    client = writer(tmp_path, clock)
+    client.end("log", 0, inv=1, ret=2, end=0)
+    assert read_run(tmp_path).operations.num_rows == 0
+    clock.now += 250_000_000
+    client.tick()
+    assert read_run(tmp_path).operations.num_rows == 1
+    for _ in range(FLUSH_ROWS):
+        client.end("log", 0, inv=1, ret=2, end=0)
+    assert read_run(tmp_path).operations.num_rows == 1 + FLUSH_ROWS
+
+
+def test_two_recordings_are_never_mixed(tmp_path: Path) -> None:
+    writer(tmp_path, Clock()).close()
+    with pytest.raises(FileExistsError):
+        writer(tmp_path, Clock())
+
+
+def test_a_torn_announcement_was_never_used(tmp_path: Path) -> None:
+    client = writer(tmp_path, Clock())
+    client.reserve("log", 0)
+    path = tmp_path / "history" / "operations" / "producer-0-1.reserved"
+    path.write_bytes(path.read_bytes()[:-3])
+    assert read_run(tmp_path).unfinished == 0
+    path.write_bytes(b'{"client": "x"}\n{{\n')
+    with pytest.raises(HistoryError, match=r"producer-0-1\.reserved.*damaged before its tail"):
+        read_run(tmp_path)
+
+
+def test_the_journal_tells_phases_and_faults(tmp_path: Path) -> None:
+    clock = Clock()
+    with Journal(tmp_path, clock=clock, wall=lambda: 5.0) as journal:
+        journal.run_started(boot="b")
+        journal.phase("main")
+        clock.now = 1_100
+        journal.fault_invoked("f1", "power-loss", ["n1"], {"tear": 512})
+        clock.now = 1_200
+        journal.fault_injected("f1", "inconclusive", {"boot": "x"})
+        clock.now = 1_300
+        journal.fault_healed("f1", "confirmed", {"new boot": "y"})
+        journal.phase("heal")
+        journal.fault_invoked("f2", "kill", ["n2"])
+        with pytest.raises(ValueError, match="unknown phase"):
+            journal.phase("lunch")
+    history = read_run(tmp_path)
+    first, second = history.faults.to_pylist()
+    assert (first["invoked"], first["injected"], first["healed"], first["status"]) == (1_100, 1_200, 1_300, "confirmed")
+    assert json.loads(first["evidence"]) == {"boot": "x", "new boot": "y"}
+    assert (second["targets"], second["injected"], second["status"]) == (["n2"], None, "inconclusive")
+    assert history.phases.to_pylist() == [
+        {"name": "main", "start": 1_000, "end": 1_300},
+        {"name": "heal", "start": 1_300, "end": None},
+    ]
+    assert history.journal[0] == {"t": 1_000, "wall": 5.0, "event": "run_started", "boot": "b"}
+
+
+def test_compaction_keeps_every_row_and_puts_appends_and_queries_apart(tmp_path: Path) -> None:
+    with writer(tmp_path, Clock()) as client:
+        for partition in (0, 1):
+            values = [client.reserve("log", partition) for _ in range(6)]
+            for offset, value in reversed(list(enumerate(values))):
+                client.append_ok("log", partition, value, inv=10 + offset, ret=20 + offset, offset=offset)
+            client.read("log", partition, inv=50, ret=60, start=0, offsets=list(range(6)), values=values)
+    history = read_run(tmp_path)
+    files = compact(history, tmp_path, rows_per_file=4)
+    assert [str(path.relative_to(tmp_path / "tables")) for path in files[:3]] == [
+        "operations/topic=log/partition=0/appends-00000.parquet",
+        "operations/topic=log/partition=0/appends-00001.parquet",
+        "operations/topic=log/partition=0/queries-00000.parquet",
+    ]
+    tables = [pq.read_table(path, partitioning=None) for path in files]
+    assert all(table.schema.equals(OPERATIONS) for table in tables)
+    assert tables[0]["offset"].to_pylist() == [0, 1, 2, 3]
+    assert sum(table.num_rows for table in tables) == history.operations.num_rows
+
+
+def test_what_is_not_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(HistoryError, match="is not a run"):
+        read_run(tmp_path)
