@@ -110,10 +110,10 @@ def availability(view: View) -> bytes:
         (strip, bars),
     ):
         strip.set_title("Availability, and recovery after each fault")
-        _availability_strip(strip, view)
-        _recovery_bars(bars, recovery_times(view))
         bars.set_xlabel("seconds since the start")
         bars.set_xlim(0, max(view.end, 1.0))
+        _availability_strip(strip, view)
+        _recovery_bars(bars, recovery_times(view))
         return png(drawn)
 
 
@@ -136,6 +136,7 @@ def _availability_strip(axes: Axes, view: View) -> None:
 
 
 def _recovery_bars(axes: Axes, recoveries: Sequence[tuple[Band, float | None, float | None]]) -> None:
+    middle = axes.get_xlim()[1] / 2
     axes.set_ylim(max(len(recoveries), 1) - 0.4, -0.6)
     axes.set_yticks(
         range(len(recoveries)), [f"{band.kind} {','.join(band.targets)}" for band, _, _ in recoveries], fontsize=8
@@ -150,6 +151,10 @@ def _recovery_bars(axes: Axes, recoveries: Sequence[tuple[Band, float | None, fl
         text = f"  first append ok {after_start:.2f} s after it began"
         if after_end is not None:
             text += f", {after_end:.2f} s after it ended"
-        axes.text(max(band.end, band.start + after_start), row, text, va="center", fontsize=7.5, color=INK)
+        right = max(band.end, band.start + after_start)
+        if band.start > middle:  # there is more room on the other side
+            axes.text(band.start, row, text.strip() + "  ", va="center", ha="right", fontsize=7.5, color=INK)
+        else:
+            axes.text(right, row, text, va="center", fontsize=7.5, color=INK)
     if not recoveries:
         empty_note(axes, "no fault was inflicted")

@@ -83,7 +83,8 @@ def divergence(topic: str, partition: int, logs: Mapping[str, Mapping[int, Cell]
     `logs` is node -> offset -> cell; `differing` the offsets whose records are not equal on all that have them.
     """
     first = max(min(differing, default=0) - CELLS_AROUND, 0)
-    last = min(max(differing, default=0) + CELLS_AROUND, first + MOST_CELLS)
+    longest = max((offset for log in logs.values() for offset in log), default=0)
+    last = min(max(differing, default=0) + CELLS_AROUND, first + MOST_CELLS, max(longest, first))
     nodes = sorted(logs)
     with figure(height=1.5 + 0.75 * len(nodes)) as (drawn, (axes,)):
         axes.set_title(f"The logs of {topic}-{partition} diverge at offset {min(differing, default=0)}")

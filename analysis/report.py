@@ -1,0 +1,173 @@
+"""The pages that people read: one per run and one per campaign, self-contained, with the verdict first."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader
+
+from analysis.verdict import Anomaly, Verdict
+
+TEMPLATES = Path(__file__).with_name("templates")
+MOST_WITNESS_ROWS = 12
+MOST_PAGE_BYTES = 8 << 20
+WITNESS_COLUMNS = (
+    "node",
+    "process",
+    "f",
+    "type",
+    "value",
+    "offset",
+    "offsets",
+    "values",
+    "epoch",
+    "lo",
+    "hi",
+    "inv",
+    "ret",
+)
+
+
+@dataclass(frozen=True)
+class AnomalyCard:
+    """An anomaly as it is shown: its picture (a data URL or empty) and the rows of its witness."""
+
+    anomaly: Anomaly
+    image: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def render_run(run_dir: Path) -> Path:
+    """Write `report.html` beside the `verdict.json` and `plots/` of a run; its path."""
+    verdict = Verdict.read(run_dir / "verdict.json")
+    pictures = sorted((run_dir / "plots").glob("*.png"))
+    room = MOST_PAGE_BYTES
+    images: dict[str, str] = {}
+    for picture in pictures:
+        if picture.stat().st_size <= room:
+            room -= picture.stat().st_size
+            images[picture.stem] = data_url(picture)
+    page = (
+        _environment()
+        .get_template("run.html")
+        .render(
+            v=verdict,
+            css=_css(),
+            worth=worth_of_run(verdict),
+            figures=_figures(verdict.stats),
+            fault_rows=[_fault_row(fault) for fault in verdict.faults],
+            anomaly_cards=[_card(index, anomaly, images) for index, anomaly in enumerate(verdict.anomalies)],
+            plots=[{"name": name, "image": image} for name, image in images.items() if not name.startswith("anomaly-")],
+        )
+    )
+    return _write(run_dir / "report.html", page)
+
+
+def render_campaign(campaign_dir: Path, summary: Mapping[str, Any]) -> Path:
+    """Write `report.html` of a campaign from its summary (as `analysis.summary.summarize` makes it); its path."""
+    page = (
+        _environment()
+        .get_template("campaign.html")
+        .render(name=campaign_dir.name, summary=summary, css=_css(), worth=worth_of_campaign(summary["runs"]))
+    )
+    return _write(campaign_dir / "report.html", page)
+
+
+def worth_of_run(verdict: Verdict) -> str:
+    """What the evidence of one run is worth, in a sentence."""
+    acknowledged = verdict.stats.get("acknowledged", 0)
+    confirmed = sum(fault.get("status") == "confirmed" for fault in verdict.faults)
+    seen = f"{acknowledged:,} acknowledged appends under {confirmed} confirmed faults"
+    if verdict.verdict == "pass":
+        return f"{seen}: no violation in this schedule. One seed is one sample: run more seeds to say more."
+    if verdict.verdict == "fail":
+        return f"{seen}: the contradiction below is a proof, whatever else happened in this run."
+    return f"{seen}: not enough to judge; the reasons say what was missing."
+
+
+def worth_of_campaign(runs: Sequence[Mapping[str, Any]]) -> str:
+    """The rule of three over the runs that were expected to pass: an upper bound of the failure rate at 95 %."""
+    candidates = [run for run in runs if run["expected"].startswith("pass")]
+    failed = sum(run["verdict"] == "fail" for run in candidates)
+    judged = sum(run["verdict"] != "unknown" for run in candidates)
+    if not judged:
+        return "No run that was expected to pass could be judged."
+    if failed:
+        return f"{failed} violations in {judged} judged runs that were expected to pass."
+    bound = 1 - math.pow(0.05, 1 / judged)
+    return f"0 violations in {judged} judged runs that were expected to pass: failure rate below {bound:.1%} at 95 %."
+
+
+def data_url(picture: Path) -> str:
+    """A picture as a `data:` URL, so that the page needs no other file."""
+    return "data:image/png;base64," + base64.b64encode(picture.read_bytes()).decode()
+
+
+def _environment() -> Environment:
+    return Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True)
+
+
+def _css() -> str:
+    return (TEMPLATES / "style.css").read_text(encoding="utf-8")
+
+
+def _write(path: Path, page: str) -> Path:
+    draft = path.with_suffix(".tmp")
+    draft.write_text(page, encoding="utf-8")
+    os.replace(draft, path)
+    return path
+
+
+def _figures(stats: Mapping[str, Any]) -> list[tuple[str, str]]:
+    names = (
+        ("acknowledged", "acknowledged appends"),
+        ("failed", "failed"),
+        ("indeterminate", "indeterminate"),
+        ("records_read", "records read"),
+        ("longest_outage_s", "longest outage, s"),
+        ("latency_p50_ms", "append p50, ms"),
+        ("latency_p99_ms", "append p99, ms"),
+        ("duration_s", "length, s"),
+    )
+    return [(label, _number(stats[name])) for name, label in names if stats.get(name) is not None]
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
+
+
+def _fault_row(fault: Mapping[str, Any]) -> dict[str, str]:
+    start, end = fault.get("start_s"), fault.get("end_s")
+    return {
+        "at": "–" if start is None else f"{start:.1f} s",
+        "length": "–" if start is None or end is None else f"{end - start:.1f} s",
+        "kind": str(fault.get("kind", "?")),
+        "targets": ", ".join(fault.get("targets", ())),
+        "status": str(fault.get("status", "inconclusive")),
+        "evidence": _brief(fault.get("evidence")),
+    }
+
+
+def _brief(evidence: Any, most: int = 320) -> str:
+    text = evidence if isinstance(evidence, str) else json.dumps(evidence, default=str)
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _card(index: int, anomaly: Anomaly, images: Mapping[str, str]) -> AnomalyCard:
+    rows = anomaly.witness[:MOST_WITNESS_ROWS]
+    present = {key for row in rows for key, value in row.items() if value not in (None, -1, [], "")}
+    columns = tuple(key for key in WITNESS_COLUMNS if key in present) + tuple(sorted(present - set(WITNESS_COLUMNS)))
+    return AnomalyCard(
+        anomaly=anomaly,
+        image=images.get(f"anomaly-{index}", ""),
+        columns=columns,
+        rows=tuple(tuple(_brief(row.get(column, ""), 90) for column in columns) for row in rows),
+    )

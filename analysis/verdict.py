@@ -1,0 +1,136 @@
+"""The verdict over one run: pass, fail or unknown, and why.
+
+Fail is sticky: a proven anomaly is never masked by something that could not be judged. Whatever is missing (too few
+operations, an unconfirmed fault, an unfinished final read, a checker that crashed) makes a run unknown, never pass.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+PASS, FAIL, UNKNOWN = "pass", "fail", "unknown"
+
+# The classes of docs/mutants.md: what kind of promise an anomaly breaks.
+ANOMALY_CLASSES = {
+    "lost-acknowledged-write": "AWL",
+    "committed-then-truncated": "AWL",
+    "replica-divergence": "DIV",
+    "replica-order-mismatch": "DIV",
+    "epoch-start-mismatch": "DIV",
+    "epoch-regression": "DIV",
+    "prefix-changed": "DIV",
+    "not-converged": "STK",
+    "stale-read": "SR",
+    "future-read": "SR",
+    "phantom": "PH",
+    "aborted-read": "PH",
+    "non-monotonic-high-watermark": "HWR",
+    "session-violation": "SR",
+    "offset-mismatch": "OFR",
+    "duplicate": "DUP",
+    "gap": "GAP",
+    "poll-skip": "GAP",
+    "append-reorder": "SR",
+    "producer-order": "SR",
+}
+
+
+@dataclass(frozen=True)
+class Anomaly:
+    """One proven contradiction. `witness`: the operations or records that contradict each other, as flat mappings."""
+
+    name: str
+    checker: str
+    sentence: str
+    topic: str = ""
+    partition: int = -1
+    count: int = 1
+    witness: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def klass(self) -> str:
+        return ANOMALY_CLASSES.get(self.name, "?")
+
+
+@dataclass(frozen=True)
+class Check:
+    """What one checker found: its verdict, a sentence of detail, and the seconds it took."""
+
+    name: str
+    verdict: str
+    detail: str
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What a cell of a campaign must come to: a verdict, and for a mutant the anomaly that must be named."""
+
+    verdict: str = PASS
+    anomaly: str | None = None
+
+    def met_by(self, verdict: str, anomalies: Sequence[Anomaly]) -> bool:
+        """A mutant counts as killed only by the anomaly that is expected of it."""
+        named = self.anomaly is None or any(anomaly.name == self.anomaly for anomaly in anomalies)
+        return verdict == self.verdict and named
+
+    def __str__(self) -> str:
+        return self.verdict + (f" ({self.anomaly})" if self.anomaly else "")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """All that is said of one run; `verdict.json` is this, with the names of the fields as keys."""
+
+    run: str
+    campaign: str
+    cell: str
+    seed: int
+    verdict: str
+    expected: Expectation
+    met: bool
+    reasons: tuple[str, ...]
+    anomalies: tuple[Anomaly, ...]
+    checks: tuple[Check, ...]
+    faults: tuple[dict[str, Any], ...]
+    never_seen: tuple[str, ...]
+    stats: dict[str, Any]
+    upper_bound: str
+    world: str
+    limits: tuple[str, ...]
+    replay: str
+    mutants: tuple[str, ...] = ()
+    versions: dict[str, str] = field(default_factory=dict)
+
+    def write(self, path: Path) -> None:
+        """Write as JSON, atomically: a reader sees the old verdict or the new one."""
+        content = asdict(self) | {"anomalies": [asdict(a) | {"class": a.klass} for a in self.anomalies]}
+        draft = path.with_suffix(".tmp")
+        draft.write_text(json.dumps(content, indent=1, default=str) + "\n", encoding="utf-8")
+        os.replace(draft, path)
+
+    @classmethod
+    def read(cls, path: Path) -> Verdict:
+        """Read what `write` wrote. Raises `ValueError` naming the file when it is something else."""
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=cls)
+        except msgspec.MsgspecError as error:
+            remedy = f"make it anew with: ./brownout analyze {path.parent}"
+            raise ValueError(f"{path}: is not a verdict ({error}); {remedy}") from error
+
+
+def decide(checks: Sequence[Check], anomalies: Sequence[Anomaly], doubts: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """The verdict and its reasons, from what the checkers found and from what speaks against believing a pass."""
+    reasons = [f"{a.name}: {a.sentence}" for a in anomalies]
+    reasons += [f"{check.name}: {check.detail}" for check in checks if check.verdict == FAIL and not anomalies]
+    if anomalies or any(check.verdict == FAIL for check in checks):
+        return FAIL, tuple(reasons)
+    reasons = [f"{check.name}: {check.detail}" for check in checks if check.verdict == UNKNOWN] + list(doubts)
+    return (UNKNOWN if reasons else PASS), tuple(reasons)
