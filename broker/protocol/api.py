@@ -1,0 +1,295 @@
+"""Which APIs and versions are served, and the headers of requests and responses."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from broker.protocol.codec import encode
+from broker.protocol.decoder import DecodeError, read_uvarint, too_short
+from broker.protocol.encoder import EncodeError
+from broker.protocol.messages import (
+    alter_partition,
+    api_versions,
+    begin_quorum_epoch,
+    broker_heartbeat,
+    broker_registration,
+    create_topics,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    describe_quorum,
+    end_quorum_epoch,
+    fetch,
+    list_offsets,
+    metadata,
+    offset_for_leader_epoch,
+    produce,
+    vote,
+)
+from broker.protocol.schema import Buffer, Message
+
+
+class ApiKey(IntEnum):
+    """The APIs that this broker serves."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_CONFIGS = 32
+    VOTE = 52
+    BEGIN_QUORUM_EPOCH = 53
+    END_QUORUM_EPOCH = 54
+    DESCRIBE_QUORUM = 55
+    ALTER_PARTITION = 56
+    DESCRIBE_CLUSTER = 60
+    BROKER_REGISTRATION = 62
+    BROKER_HEARTBEAT = 63
+
+
+@dataclass(frozen=True)
+class Api:
+    """One API: versions `min_version` to `max_version` are served."""
+
+    key: ApiKey
+    request: type[Message]
+    response: type[Message]
+    min_version: int
+    max_version: int
+    advertised_min_version: int
+    """The least version that ApiVersions names; lower than what is served only for Produce."""
+    advertised: bool
+    """Whether ApiVersions names it; what brokers alone use is not for clients to see."""
+
+    @property
+    def first_flexible_version(self) -> int:
+        return self.request.FLEXIBLE.low
+
+    def serves(self, version: int) -> bool:
+        return self.min_version <= version <= self.max_version
+
+    def request_header_version(self, version: int) -> int:
+        return 2 if version in self.request.FLEXIBLE else 1
+
+    def response_header_version(self, version: int) -> int:
+        """Always 0 for ApiVersions: its sender does not know yet what the broker speaks (KIP-511)."""
+        return 1 if version in self.response.FLEXIBLE and self.key is not ApiKey.API_VERSIONS else 0
+
+
+def _api(
+    key: ApiKey,
+    request: type[Message],
+    response: type[Message],
+    versions: tuple[int, int],
+    *,
+    advertised_from: int | None = None,
+    advertised: bool = True,
+) -> Api:
+    low, high = versions
+    return Api(key, request, response, low, high, low if advertised_from is None else advertised_from, advertised)
+
+
+APIS: dict[ApiKey, Api] = {
+    api.key: api
+    for api in (
+        # An older librdkafka does without compression unless Produce is advertised from version 0 (KAFKA-18659).
+        _api(ApiKey.PRODUCE, produce.ProduceRequest, produce.ProduceResponse, (3, 12), advertised_from=0),
+        _api(ApiKey.FETCH, fetch.FetchRequest, fetch.FetchResponse, (4, 17)),
+        _api(ApiKey.LIST_OFFSETS, list_offsets.ListOffsetsRequest, list_offsets.ListOffsetsResponse, (1, 11)),
+        _api(ApiKey.METADATA, metadata.MetadataRequest, metadata.MetadataResponse, (0, 13)),
+        _api(ApiKey.API_VERSIONS, api_versions.ApiVersionsRequest, api_versions.ApiVersionsResponse, (0, 4)),
+        _api(ApiKey.CREATE_TOPICS, create_topics.CreateTopicsRequest, create_topics.CreateTopicsResponse, (2, 7)),
+        _api(ApiKey.DELETE_TOPICS, delete_topics.DeleteTopicsRequest, delete_topics.DeleteTopicsResponse, (1, 6)),
+        _api(
+            ApiKey.OFFSET_FOR_LEADER_EPOCH,
+            offset_for_leader_epoch.OffsetForLeaderEpochRequest,
+            offset_for_leader_epoch.OffsetForLeaderEpochResponse,
+            (2, 4),
+        ),
+        _api(
+            ApiKey.DESCRIBE_CONFIGS,
+            describe_configs.DescribeConfigsRequest,
+            describe_configs.DescribeConfigsResponse,
+            (1, 4),
+        ),
+        _api(ApiKey.VOTE, vote.VoteRequest, vote.VoteResponse, (0, 2), advertised=False),
+        _api(
+            ApiKey.BEGIN_QUORUM_EPOCH,
+            begin_quorum_epoch.BeginQuorumEpochRequest,
+            begin_quorum_epoch.BeginQuorumEpochResponse,
+            (0, 1),
+            advertised=False,
+        ),
+        _api(
+            ApiKey.END_QUORUM_EPOCH,
+            end_quorum_epoch.EndQuorumEpochRequest,
+            end_quorum_epoch.EndQuorumEpochResponse,
+            (0, 1),
+            advertised=False,
+        ),
+        _api(
+            ApiKey.DESCRIBE_QUORUM,
+            describe_quorum.DescribeQuorumRequest,
+            describe_quorum.DescribeQuorumResponse,
+            (0, 2),
+        ),
+        _api(
+            ApiKey.ALTER_PARTITION,
+            alter_partition.AlterPartitionRequest,
+            alter_partition.AlterPartitionResponse,
+            (2, 3),
+            advertised=False,
+        ),
+        _api(
+            ApiKey.DESCRIBE_CLUSTER,
+            describe_cluster.DescribeClusterRequest,
+            describe_cluster.DescribeClusterResponse,
+            (0, 2),
+        ),
+        _api(
+            ApiKey.BROKER_REGISTRATION,
+            broker_registration.BrokerRegistrationRequest,
+            broker_registration.BrokerRegistrationResponse,
+            (0, 4),
+            advertised=False,
+        ),
+        _api(
+            ApiKey.BROKER_HEARTBEAT,
+            broker_heartbeat.BrokerHeartbeatRequest,
+            broker_heartbeat.BrokerHeartbeatResponse,
+            (0, 1),
+            advertised=False,
+        ),
+    )
+}
+
+_BY_KEY: dict[int, Api] = {int(key): api for key, api in APIS.items()}
+_BY_REQUEST: dict[type[Message], Api] = {api.request: api for api in APIS.values()}
+
+
+def find_api(key: int) -> Api | None:
+    """The API of a number from the wire; None when it is not served."""
+    return _BY_KEY.get(key)
+
+
+def api_of(request: Message) -> Api:
+    """The API that a request message belongs to."""
+    return _BY_REQUEST[type(request)]
+
+
+def advertised_api_keys() -> list[api_versions.ApiVersion]:
+    """The table that ApiVersions answers with."""
+    return [
+        api_versions.ApiVersion(int(api.key), api.advertised_min_version, api.max_version)
+        for api in APIS.values()
+        if api.advertised
+    ]
+
+
+class RequestHeader(NamedTuple):
+    """What precedes a request; `api_key` and `api_version` are as sent, and perhaps not served."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+
+_FIXED_HEADER = struct.Struct(">hhih")
+_CORRELATION_ID = struct.Struct(">i")
+
+
+def decode_request_header(buf: Buffer, pos: int = 0) -> tuple[RequestHeader, int]:
+    """The header at `pos` (behind the frame's length) and the position of the body.
+
+    The first fields are the same in every version, so that an API or version that is not served can still be answered;
+    the position is that of the body only where it is served. Raises `DecodeError`.
+    """
+    try:
+        key, version, correlation_id, length = _FIXED_HEADER.unpack_from(buf, pos)
+        pos += _FIXED_HEADER.size
+        client_id = None
+        if length >= 0:
+            if pos + length > len(buf):
+                raise too_short(length, len(buf) - pos)
+            client_id = str(buf[pos : pos + length], "utf-8")
+            pos += length
+        api = _BY_KEY.get(key)
+        if api is not None and version in api.request.FLEXIBLE:
+            pos = _skip_tagged(buf, pos)
+    except (struct.error, IndexError):
+        raise DecodeError("a request header ends too early") from None
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"a client id is not UTF-8: {error.reason}") from None
+    return RequestHeader(key, version, correlation_id, client_id), pos
+
+
+def encode_request_header(header: RequestHeader, out: bytearray) -> None:
+    """Append a request header. Raises `EncodeError` for an API that is not served or a client id that is too long."""
+    api = _BY_KEY.get(header.api_key)
+    if api is None:
+        raise EncodeError(f"there is no API {header.api_key}")
+    client_id = None if header.client_id is None else header.client_id.encode()
+    length = -1 if client_id is None else len(client_id)
+    try:
+        out += _FIXED_HEADER.pack(header.api_key, header.api_version, header.correlation_id, length)
+    except struct.error as error:
+        raise EncodeError(f"request header: {error}") from error
+    out += client_id or b""
+    if api.request_header_version(header.api_version) == 2:
+        out.append(0)
+
+
+def encode_response_header(api: Api, version: int, correlation_id: int, out: bytearray) -> None:
+    """Append the header of a response to a request of that version."""
+    out += _CORRELATION_ID.pack(correlation_id)
+    if api.response_header_version(version) == 1:
+        out.append(0)
+
+
+def decode_response_header(api: Api, version: int, buf: Buffer, pos: int = 0) -> tuple[int, int]:
+    """The correlation id at `pos` and the position of the body. Raises `DecodeError`."""
+    try:
+        (correlation_id,) = _CORRELATION_ID.unpack_from(buf, pos)
+        pos += _CORRELATION_ID.size
+        if api.response_header_version(version) == 1:
+            pos = _skip_tagged(buf, pos)
+    except (struct.error, IndexError):
+        raise DecodeError("a response header ends too early") from None
+    return correlation_id, pos
+
+
+def encode_request(request: Message, version: int, correlation_id: int, client_id: str | None) -> bytearray:
+    """A whole request, its frame's length included. Raises `EncodeError`."""
+    out = bytearray(4)
+    encode_request_header(RequestHeader(int(api_of(request).key), version, correlation_id, client_id), out)
+    encode(request, version, out)
+    _CORRELATION_ID.pack_into(out, 0, len(out) - 4)
+    return out
+
+
+def encode_response(api: Api, response: Message, version: int, correlation_id: int) -> bytearray:
+    """A whole response, its frame's length included. Raises `EncodeError`."""
+    out = bytearray(4)
+    encode_response_header(api, version, correlation_id, out)
+    encode(response, version, out)
+    _CORRELATION_ID.pack_into(out, 0, len(out) - 4)
+    return out
+
+
+def _skip_tagged(buf: Buffer, pos: int) -> int:
+    count, pos = read_uvarint(buf, pos)
+    for _ in range(count):
+        _, pos = read_uvarint(buf, pos)
+        size, pos = read_uvarint(buf, pos)
+        if pos + size > len(buf):
+            raise too_short(size, len(buf) - pos)
+        pos += size
+    return pos

@@ -1,0 +1,30 @@
+"""BrokerHeartbeat (63)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from broker.protocol.schema import Bool, Int16, Int32, Int64, Message, Tag, Uuid, v
+
+
+class BrokerHeartbeatRequest(Message):
+    VERSIONS = v("0-1")
+    FLEXIBLE = v("0+")
+
+    broker_id: Int32 = 0
+    broker_epoch: Int64 = -1
+    current_metadata_offset: Int64 = 0
+    want_fence: Bool = False
+    want_shut_down: Bool = False
+    offline_log_dirs: Annotated[list[Uuid], v("1+"), Tag(0)] = []
+
+
+class BrokerHeartbeatResponse(Message):
+    VERSIONS = v("0-1")
+    FLEXIBLE = v("0+")
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    is_caught_up: Bool = False
+    is_fenced: Bool = True
+    should_shut_down: Bool = False

@@ -1,0 +1,214 @@
+"""The records of the metadata log, and how they are framed: frame version, record type, record version, body.
+
+Names, types and versions are Apache Kafka's (KRaft), of which each class declares the fields that this broker uses
+meaningfully or must carry. `ClusterIdRecord` is ours: the first leader writes the cluster's id as a record (K595-46).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from broker.protocol.codec import DecodeError, decode_exactly, encode
+from broker.protocol.decoder import read_uvarint
+from broker.protocol.encoder import uvarint
+from broker.protocol.schema import NO_ID, Bool, Int8, Int16, Int32, Int64, Message, String, Tag, UInt16, Uuid, v
+
+FRAME_VERSION = 1
+NO_LEADER = -1
+NO_LEADER_CHANGE = -2
+NO_RECOVERY_CHANGE = -1
+TOPIC_RESOURCE = 2
+LEADER_CHANGE_TYPE = 3
+"""The control record type of LeaderChangeMessage, as KIP-595 numbers it (K595-21)."""
+
+
+class BrokerEndpoint(Message):
+    name: String = ""
+    host: String = ""
+    port: UInt16 = 0
+    security_protocol: Int16 = 0
+
+
+class BrokerFeature(Message):
+    name: String = ""
+    min_supported_version: Int16 = 0
+    max_supported_version: Int16 = 0
+
+
+class RegisterBrokerRecord(Message):
+    """A broker's process registered. Its epoch is this record's own offset when `broker_epoch` is -1."""
+
+    VERSIONS = v("0-3")
+    FLEXIBLE = v("0+")
+
+    broker_id: Int32 = 0
+    is_migrating_zk_broker: Annotated[Bool, v("2+")] = False
+    incarnation_id: Uuid = NO_ID
+    broker_epoch: Int64 = 0
+    end_points: list[BrokerEndpoint] = []
+    features: list[BrokerFeature] = []
+    rack: String | None = None
+    fenced: Bool = True
+    in_controlled_shutdown: Annotated[Bool, v("1+")] = False
+    log_dirs: Annotated[list[Uuid], v("3+"), Tag(0)] = []
+
+
+class BrokerRegistrationChangeRecord(Message):
+    """`fenced` is -1 when the broker became unfenced, 1 when it was fenced, 0 when that did not change."""
+
+    VERSIONS = v("0-2")
+    FLEXIBLE = v("0+")
+
+    broker_id: Int32 = 0
+    broker_epoch: Int64 = 0
+    fenced: Annotated[Int8, Tag(0)] = 0
+    in_controlled_shutdown: Annotated[Int8, v("1+"), Tag(1)] = 0
+    log_dirs: Annotated[list[Uuid], v("2+"), Tag(2)] = []
+
+
+class TopicRecord(Message):
+    VERSIONS = v("0")
+    FLEXIBLE = v("0+")
+
+    name: String = ""
+    topic_id: Uuid = NO_ID
+
+
+class PartitionRecord(Message):
+    VERSIONS = v("0-2")
+    FLEXIBLE = v("0+")
+
+    partition_id: Int32 = -1
+    topic_id: Uuid = NO_ID
+    replicas: list[Int32] = []
+    isr: list[Int32] = []
+    removing_replicas: list[Int32] = []
+    adding_replicas: list[Int32] = []
+    leader: Int32 = NO_LEADER
+    leader_recovery_state: Annotated[Int8, Tag(0)] = 0
+    leader_epoch: Int32 = -1
+    partition_epoch: Int32 = -1
+    directories: Annotated[list[Uuid], v("1+")] = []
+    eligible_leader_replicas: Annotated[list[Int32] | None, v("2+"), Tag(1)] = None
+    last_known_elr: Annotated[list[Int32] | None, v("2+"), Tag(2)] = None
+
+
+class PartitionChangeRecord(Message):
+    """What changed: None, -2 (leader) and -1 (recovery state) mean "not that".
+
+    Applying it raises the partition epoch, and the leader epoch too when `leader` is given, even if it is the same.
+    """
+
+    VERSIONS = v("0-2")
+    FLEXIBLE = v("0+")
+
+    partition_id: Int32 = -1
+    topic_id: Uuid = NO_ID
+    isr: Annotated[list[Int32] | None, Tag(0)] = None
+    leader: Annotated[Int32, Tag(1)] = NO_LEADER_CHANGE
+    replicas: Annotated[list[Int32] | None, Tag(2)] = None
+    removing_replicas: Annotated[list[Int32] | None, Tag(3)] = None
+    adding_replicas: Annotated[list[Int32] | None, Tag(4)] = None
+    leader_recovery_state: Annotated[Int8, Tag(5)] = NO_RECOVERY_CHANGE
+    eligible_leader_replicas: Annotated[list[Int32] | None, v("2+"), Tag(6)] = None
+    last_known_elr: Annotated[list[Int32] | None, v("2+"), Tag(7)] = None
+    directories: Annotated[list[Uuid] | None, v("1+"), Tag(8)] = None
+
+
+class RemoveTopicRecord(Message):
+    VERSIONS = v("0")
+    FLEXIBLE = v("0+")
+
+    topic_id: Uuid = NO_ID
+
+
+class ConfigRecord(Message):
+    """A configuration value; None removes it."""
+
+    VERSIONS = v("0")
+    FLEXIBLE = v("0+")
+
+    resource_type: Int8 = 0
+    resource_name: String = ""
+    name: String = ""
+    value: String | None = ""
+
+
+class ClusterIdRecord(Message):
+    VERSIONS = v("0")
+    FLEXIBLE = v("0+")
+
+    cluster_id: String = ""
+
+
+class Voter(Message):
+    voter_id: Int32 = 0
+    voter_directory_id: Annotated[Uuid, v("1+")] = NO_ID
+
+
+class LeaderChangeMessage(Message):
+    """The value of the control record that opens a leader's epoch; `granting_voters` is KIP-595's VotedIds."""
+
+    VERSIONS = v("0-1")
+    FLEXIBLE = v("0+")
+
+    version: Int16 = 0
+    leader_id: Int32 = 0
+    voters: list[Voter] = []
+    granting_voters: list[Voter] = []
+
+
+class ControlRecordKey(Message):
+    """The key of a control record; `type` is LEADER_CHANGE_TYPE for a LeaderChangeMessage."""
+
+    VERSIONS = v("0")
+
+    version: Int16 = 0
+    type: Int16 = 0
+
+
+MetadataRecord = (
+    RegisterBrokerRecord
+    | BrokerRegistrationChangeRecord
+    | TopicRecord
+    | PartitionRecord
+    | PartitionChangeRecord
+    | RemoveTopicRecord
+    | ConfigRecord
+    | ClusterIdRecord
+)
+
+RECORD_TYPES: dict[int, type[MetadataRecord]] = {
+    0: RegisterBrokerRecord,
+    2: TopicRecord,
+    3: PartitionRecord,
+    4: ConfigRecord,
+    5: PartitionChangeRecord,
+    9: RemoveTopicRecord,
+    17: BrokerRegistrationChangeRecord,
+    0x4000: ClusterIdRecord,
+}
+_TYPES: dict[type[Message], int] = {cls: number for number, cls in RECORD_TYPES.items()}
+
+
+def encode_record(record: MetadataRecord) -> bytes:
+    """A record in its frame, at the newest version. Raises `EncodeError`."""
+    version = type(record).VERSIONS.high
+    out = bytearray(uvarint(FRAME_VERSION) + uvarint(_TYPES[type(record)]) + uvarint(version))
+    encode(record, version, out)
+    return bytes(out)
+
+
+def decode_record(data: bytes) -> MetadataRecord:
+    """The record in a frame. Raises `DecodeError`, also for a type or version that this broker does not know."""
+    try:
+        frame, position = read_uvarint(data, 0)
+        number, position = read_uvarint(data, position)
+        version, position = read_uvarint(data, position)
+    except IndexError:
+        raise DecodeError("a metadata record ends within its frame") from None
+    if frame != FRAME_VERSION:
+        raise DecodeError(f"a metadata record has frame version {frame}, known is {FRAME_VERSION}")
+    if number not in RECORD_TYPES:
+        raise DecodeError(f"a metadata record has the unknown type {number}")
+    return decode_exactly(RECORD_TYPES[number], version, data, position)

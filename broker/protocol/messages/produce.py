@@ -1,0 +1,71 @@
+"""Produce (0)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from broker.protocol.schema import NO_ID, Int16, Int32, Int64, Message, Records, String, Tag, Uuid, v
+
+
+class PartitionProduceData(Message):
+    index: Int32 = 0
+    records: Records | None = None
+
+
+class TopicProduceData(Message):
+    name: Annotated[String, v("0-12")] = ""
+    topic_id: Annotated[Uuid, v("13+")] = NO_ID
+    partition_data: list[PartitionProduceData] = []
+
+
+class ProduceRequest(Message):
+    VERSIONS = v("3-13")
+    FLEXIBLE = v("9+")
+
+    transactional_id: Annotated[String | None, v("3+")] = None
+    acks: Int16 = 0
+    timeout_ms: Int32 = 0
+    topic_data: list[TopicProduceData] = []
+
+
+class BatchIndexAndErrorMessage(Message):
+    batch_index: Int32 = 0
+    batch_index_error_message: String | None = None
+
+
+class LeaderIdAndEpoch(Message):
+    leader_id: Int32 = -1
+    leader_epoch: Int32 = -1
+
+
+class PartitionProduceResponse(Message):
+    index: Int32 = 0
+    error_code: Int16 = 0
+    base_offset: Int64 = 0
+    log_append_time_ms: Annotated[Int64, v("2+")] = -1
+    log_start_offset: Annotated[Int64, v("5+")] = -1
+    record_errors: Annotated[list[BatchIndexAndErrorMessage], v("8+")] = []
+    error_message: Annotated[String | None, v("8+")] = None
+    current_leader: Annotated[LeaderIdAndEpoch | None, v("10+"), Tag(0)] = None
+
+
+class TopicProduceResponse(Message):
+    name: Annotated[String, v("0-12")] = ""
+    topic_id: Annotated[Uuid, v("13+")] = NO_ID
+    partition_responses: list[PartitionProduceResponse] = []
+
+
+class NodeEndpoint(Message):
+    node_id: Int32 = 0
+    host: String = ""
+    port: Int32 = 0
+    rack: String | None = None
+
+
+class ProduceResponse(Message):
+    VERSIONS = v("3-13")
+    FLEXIBLE = v("9+")
+
+    responses: list[TopicProduceResponse] = []
+    throttle_time_ms: Annotated[Int32, v("1+")] = 0
+    node_endpoints: Annotated[list[NodeEndpoint], v("10+"), Tag(0)] = []

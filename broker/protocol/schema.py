@@ -1,0 +1,191 @@
+"""How messages are declared: typed classes whose annotations say what goes over the wire, in which versions.
+
+    class FetchPartition(Message):
+        partition: Int32 = 0
+        current_leader_epoch: Annotated[Int32, v("9+")] = -1
+        replica_directory_id: Annotated[Uuid, v("17+"), Tag(0)] = NO_ID
+
+Fields are listed in the order of the wire. `v` gives the versions that carry a field (all, when it is missing), `Tag`
+makes it a tagged field of the flexible versions, `| None` makes it nullable and `Nullable` narrows the versions in
+which it is. A tagged structure is declared `| None`: None is "absent", which is what the schema's default means.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+
+Buffer = bytes | bytearray | memoryview
+
+NO_ID = b"\0" * 16
+"""The absent value of a `Uuid` field."""
+
+
+@dataclass(frozen=True)
+class Versions:
+    """A closed range of versions, in Kafka's notation: `3`, `0-12`, `9+`."""
+
+    low: int
+    high: int
+
+    def __contains__(self, version: int) -> bool:
+        return self.low <= version <= self.high
+
+
+def v(text: str) -> Versions:
+    """Parse a range of versions; `none` contains no version."""
+    if text == "none":
+        return Versions(1, 0)
+    if text.endswith("+"):
+        return Versions(int(text[:-1]), 0x7FFF)
+    low, _, high = text.partition("-")
+    return Versions(int(low), int(high or low))
+
+
+@dataclass(frozen=True)
+class Tag:
+    """The number of a tagged field."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Nullable:
+    """The versions in which a field may be null, where it is not all of them."""
+
+    versions: str
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A number of fixed size; `code` is that of the `struct` module."""
+
+    code: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Sized:
+    """Bytes behind a length: `string`, `bytes` (copied out) or `records` (a view of the buffer)."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Identifier:
+    """Sixteen bytes."""
+
+
+@dataclass(frozen=True)
+class ArrayOf:
+    element: Wire
+
+
+@dataclass(frozen=True)
+class StructOf:
+    cls: type[Message]
+
+
+Wire = Fixed | Sized | Identifier | ArrayOf | StructOf
+
+Bool = Annotated[bool, Fixed("?", 1)]
+Int8 = Annotated[int, Fixed("b", 1)]
+Int16 = Annotated[int, Fixed("h", 2)]
+UInt16 = Annotated[int, Fixed("H", 2)]
+Int32 = Annotated[int, Fixed("i", 4)]
+Int64 = Annotated[int, Fixed("q", 8)]
+String = Annotated[str, Sized("string")]
+Bytes = Annotated[bytes, Sized("bytes")]
+Records = Annotated[Buffer, Sized("records")]
+Uuid = Annotated[bytes, Identifier()]
+
+
+class Message(msgspec.Struct, gc=False):
+    """The base of every message and of every structure inside one. Messages hold no cycles: no garbage collection.
+
+    A whole message (not a structure inside one) says which versions exist and which of them are flexible (KIP-482).
+    """
+
+    VERSIONS: ClassVar[Versions] = v("0+")
+    FLEXIBLE: ClassVar[Versions] = v("none")
+
+
+@dataclass(frozen=True)
+class Field:
+    """One declared field, resolved."""
+
+    name: str
+    wire: Wire
+    versions: Versions
+    nullable: Versions
+    tag: int | None
+    default: Any
+    """The default, or `list` for an array that is empty by default."""
+
+
+class DeclarationError(TypeError):
+    """A message class that cannot be compiled; a mistake in its declaration."""
+
+
+@cache
+def fields_of(cls: type[Message]) -> tuple[Field, ...]:
+    """The declared fields of a class in wire order. Raises `DeclarationError`."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    return tuple(_field(cls, info, hints[info.name]) for info in msgspec.structs.fields(cls))
+
+
+def _field(cls: type[Message], info: Any, hint: Any) -> Field:
+    versions, nullable_versions, tag = v("0+"), v("0+"), None
+    hint, marks = _unwrap(hint)
+    for mark in marks:
+        if isinstance(mark, Versions):
+            versions = mark
+        elif isinstance(mark, Nullable):
+            nullable_versions = v(mark.versions)
+        elif isinstance(mark, Tag):
+            tag = mark.number
+    wire, nullable = _wire(hint, marks)
+    if wire is None:
+        raise DeclarationError(f"{cls.__name__}.{info.name}: {hint} has no wire type")
+    if isinstance(wire, StructOf) and nullable != (tag is not None):
+        raise DeclarationError(f"{cls.__name__}.{info.name}: a structure is nullable exactly when it is tagged")
+    default: Any = list if info.default is msgspec.NODEFAULT else info.default
+    if info.default is msgspec.NODEFAULT and info.default_factory is not list:
+        raise DeclarationError(f"{cls.__name__}.{info.name}: needs a constant default or an empty list")
+    return Field(info.name, wire, versions, nullable_versions if nullable else v("none"), tag, default)
+
+
+def _unwrap(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    if typing.get_origin(hint) is Annotated:
+        return hint.__origin__, hint.__metadata__
+    return hint, ()
+
+
+def _wire(hint: Any, marks: tuple[Any, ...]) -> tuple[Wire | None, bool]:
+    """The wire type behind a (partly unwrapped) annotation, and whether it is nullable."""
+    for mark in marks:
+        if isinstance(mark, Fixed | Sized | Identifier):
+            return mark, False
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        rest = [argument for argument in typing.get_args(hint) if argument is not type(None)]
+        if len(rest) == 1:
+            return _wire(*_unwrap(rest[0]))[0], True
+    if typing.get_origin(hint) is list:
+        element = _wire(*_unwrap(typing.get_args(hint)[0]))[0]
+        return (ArrayOf(element) if element is not None else None), False
+    if isinstance(hint, type) and issubclass(hint, Message):
+        return StructOf(hint), False
+    return None, False
+
+
+def live_fields(cls: type[Message], version: int) -> tuple[list[Field], list[Field]]:
+    """The plain and the tagged fields that a version carries, the tagged ones in the order of their tags."""
+    present = [field for field in fields_of(cls) if version in field.versions]
+    plain = [field for field in present if field.tag is None]
+    tagged = sorted((field for field in present if field.tag is not None), key=lambda field: field.tag or 0)
+    return plain, tagged
