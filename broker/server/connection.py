@@ -1,0 +1,299 @@
+"""One connection of a client: frames in, responses out in the order of their requests, bounded in both directions.
+
+Invariants:
+- responses leave strictly in the order in which their requests came, however long each takes;
+- a frame's memory is valid only while `dispatch` runs: whoever answers later keeps nothing that points into it;
+- at most `max_queued` requests are under way and at most `OUTPUT_HIGH` bytes wait to be sent; past either bound the
+  connection stops reading, so that a peer that does not read its answers costs a bounded amount of memory;
+- a peer that breaks the protocol loses its connection and nothing else happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Protocol
+
+from broker.server.frames import FrameBuffer, FrameError, MemoryBudget
+from broker.server.reply import FileRange, Part, Reply
+
+OUTPUT_HIGH = 4 << 20  # bytes held in memory for a peer that does not read
+COPIED_WHEN_FULL = 1 << 16  # bytes of a file that are copied to learn when the socket takes more
+SMALLEST_REQUEST = 8  # bytes: api key, version, correlation id
+
+
+class Rejected(Exception):  # noqa: N818 - what happened to the connection, not a defect
+    """The peer broke the protocol; the connection is closed. The message says how."""
+
+
+class Slot:
+    """The place of one response in its connection's order, filled when the answer is there."""
+
+    __slots__ = ("blocking", "connection", "parts")
+
+    def __init__(self, connection: Connection, *, blocking: bool) -> None:
+        self.connection = connection
+        self.blocking = blocking
+        self.parts: Reply | None = None
+
+    def fill(self, parts: Reply) -> None:
+        """The answer (an empty one: nothing is sent). Call it once; after the connection is gone it does nothing."""
+        self.parts = parts
+        self.connection.slot_filled(self)
+
+
+Outcome = bytes | Reply | Slot | None
+"""What dispatching one frame gives: a whole response, the slot that will hold it, or None for no response at all."""
+
+
+class ConnectionHost(Protocol):
+    """What a connection needs of the listener that accepted it."""
+
+    budget: MemoryBudget
+    request_max_bytes: int
+    max_queued: int
+
+    def opened(self, connection: Connection) -> bool:
+        """A peer has connected; false when there are too many already."""
+        ...
+
+    def closed(self, connection: Connection) -> None: ...
+
+    def rejected(self, connection: Connection, reason: str) -> None:
+        """The peer broke the protocol and is being disconnected."""
+        ...
+
+    def dispatch(self, connection: Connection, frame: memoryview) -> Outcome:
+        """Answer one request. Raises `Rejected` when the peer has to go."""
+        ...
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The server's end of a connection."""
+
+    def __init__(self, host: ConnectionHost) -> None:
+        self.peer = "?"
+        self._host = host
+        self._transport: asyncio.Transport | None = None
+        self._input = FrameBuffer(host.request_max_bytes, host.budget, SMALLEST_REQUEST)
+        self._slots: deque[Slot] = deque()
+        self._output: deque[Part] = deque()
+        self._output_bytes = 0
+        self._write_paused = False
+        self._reading = True
+        self._flush_scheduled = False
+        self._on_lost: set[asyncio.Future[object]] = set()
+
+    # --- the transport's calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        name = transport.get_extra_info("peername")
+        self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name)
+        self._transport = transport
+        # With no buffer of its own the transport says at once when the socket is full, and a file can follow bytes.
+        transport.set_write_buffer_limits(high=0)
+        if not self._host.opened(self):
+            transport.abort()
+            return
+        try:
+            self._input.make_room()
+        except FrameError as error:
+            self.reject(str(error))
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
+        return self._input.space()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._input.received(nbytes)
+        self._process()
+
+    def eof_received(self) -> bool:
+        return False  # close; a client that shuts down its sending side has no use for answers
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        self._pump()
+        self._continue_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+        self._transport = None
+        self._slots.clear()
+        self._output.clear()
+        self._output_bytes = 0
+        self._input.close()
+        for future in list(self._on_lost):
+            future.cancel()
+        self._host.closed(self)
+
+    # --- for handlers
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing received in part, nothing under way, nothing to send."""
+        return not (self._slots or self._output or self._input.pending)
+
+    def reserve(self, *, blocking: bool) -> Slot:
+        """A slot for an answer that comes later. `blocking`: no further request is begun before this one is answered."""
+        return Slot(self, blocking=blocking)
+
+    def cancel_when_lost(self, future: asyncio.Future[object]) -> None:
+        """Cancel `future` when the peer goes away: for waiting that only serves the answer."""
+        if self._transport is None:
+            future.cancel()
+            return
+        self._on_lost.add(future)
+        future.add_done_callback(self._on_lost.discard)
+
+    def slot_filled(self, slot: Slot) -> None:
+        """An answer is there; what completes in one turn of the loop is sent in one write."""
+        if self._transport is None or self._flush_scheduled or not self._slots:
+            return
+        if slot is self._slots[0] or slot.blocking:
+            self._flush_scheduled = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def release_memory(self) -> None:
+        """Shrink the receive buffer when it is not in use."""
+        if self.is_idle:
+            self._input.release_memory()
+
+    def close(self) -> None:
+        """Close once what is to be sent has been sent."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def reject(self, reason: str) -> None:
+        """Disconnect a peer that broke the protocol."""
+        if self._transport is not None:
+            self._host.rejected(self, reason)
+            self._transport.abort()
+
+    # --- requests
+
+    def _process(self) -> None:
+        """Begin every request that has arrived whole, within the bounds, and send what is answered at once."""
+        dispatch, slots = self._host.dispatch, self._slots
+        answered: list[Part] = []
+        try:
+            while not self._is_full():
+                frame = self._input.next_frame()
+                if frame is None:
+                    break
+                outcome = dispatch(self, frame)
+                if outcome is None:
+                    continue
+                if isinstance(outcome, Slot):
+                    slots.append(outcome)
+                elif slots:
+                    slot = Slot(self, blocking=False)
+                    slot.parts = [outcome] if isinstance(outcome, bytes) else outcome
+                    slots.append(slot)
+                elif isinstance(outcome, bytes):
+                    answered.append(outcome)
+                else:
+                    answered += outcome
+                if self._transport is None:
+                    return
+            if answered:
+                self._send(answered)
+            self._input.make_room()
+        except (FrameError, Rejected) as error:
+            self._send(answered)
+            self.reject(str(error))
+            return
+        self._pause_if_full()
+
+    def _is_full(self) -> bool:
+        slots = self._slots
+        if slots and ((slots[-1].blocking and slots[-1].parts is None) or len(slots) >= self._host.max_queued):
+            return True
+        return self._output_bytes > OUTPUT_HIGH or len(self._output) > self._host.max_queued
+
+    def _pause_if_full(self) -> None:
+        """Stop reading once there is more to begin than may be begun; a peer that waits for its answer never gets here."""
+        if self._reading and self._transport is not None and self._input.pending and self._is_full():
+            self._reading = False
+            self._transport.pause_reading()
+
+    def _continue_reading(self) -> None:
+        """Take up reading when the bounds allow it again, beginning with what was received before."""
+        if self._reading or self._transport is None or self._is_full():
+            return
+        self._process()
+        if self._transport is not None and not self._transport.is_closing() and not self._is_full():
+            self._reading = True
+            self._transport.resume_reading()
+
+    # --- responses
+
+    def _flush(self) -> None:
+        """Send the answers at the head of the order."""
+        self._flush_scheduled = False
+        slots = self._slots
+        answered: list[Part] = []
+        while slots and slots[0].parts is not None:
+            answered += slots.popleft().parts or ()
+        if answered:
+            self._send(answered)
+        self._continue_reading()
+
+    def _send(self, parts: list[Part]) -> None:
+        self._output += parts
+        self._output_bytes += sum(len(part) for part in parts if not isinstance(part, FileRange))
+        self._pump()
+
+    def _pump(self) -> None:
+        """Hand over as much as the socket takes; the rest waits for `resume_writing`."""
+        output = self._output
+        while output and not self._write_paused:
+            transport = self._transport
+            if transport is None or transport.is_closing():
+                return
+            part = output[0]
+            if isinstance(part, FileRange):
+                try:
+                    self._send_range(transport, part)
+                except OSError as error:
+                    self.reject(f"cannot send from {part.file.path}: {error}")
+                    return
+            else:
+                transport.write(self._take_bytes())
+
+    def _take_bytes(self) -> bytes | bytearray | memoryview:
+        """All bytes up to the next file range, as one buffer."""
+        output = self._output
+        run = [output.popleft()]
+        while output and not isinstance(output[0], FileRange):
+            run.append(output.popleft())
+        data = run[0] if len(run) == 1 else b"".join(run)  # type: ignore[arg-type]
+        assert not isinstance(data, FileRange)
+        self._output_bytes -= len(data)
+        return data
+
+    def _send_range(self, transport: asyncio.Transport, part: FileRange) -> None:
+        """Send from the range at the head of the output; what is left of it stays there.
+
+        When the socket is full, a copied piece makes the transport report when it takes more: the same way for every
+        kind of transport.
+        """
+        file, position, length = part
+        try:
+            sent = file.send_to(transport, position, length)
+        except BlockingIOError:
+            piece = file.read(position, min(length, COPIED_WHEN_FULL))
+            transport.write(piece)
+            sent = len(piece)
+        if sent == 0:
+            raise OSError("the log is shorter than the range that was announced")
+        if sent == length:
+            self._output.popleft()
+        else:
+            self._output[0] = FileRange(file, position + sent, length - sent)

@@ -1,0 +1,134 @@
+"""Length-prefixed frames out of a stream of bytes, in one buffer that grows only as bytes really arrive.
+
+A frame is a big-endian int32 length and that many bytes. The buffer is read into in place and frames are handed out
+as views of it, so a view is valid only until the next bytes are received; whoever needs it longer copies it.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Protocol
+
+_LENGTH = Struct(">i")
+LENGTH_SIZE = _LENGTH.size
+SMALL = 1 << 14  # the size of a fresh buffer: most connections never need more
+ROOMY = 1 << 18  # spare room behind a large frame, so that the next one rarely has to be moved
+LEAST_ROOM = 1 << 12  # less free space than this is not worth a read
+
+
+class FrameError(Exception):
+    """The stream is not made of acceptable frames; there is no way to find the next one, so the connection must go."""
+
+
+class MemoryBudget(Protocol):
+    """What bounds the receive buffers of all connections together."""
+
+    def reserve(self, size: int) -> bool:
+        """Take `size` bytes (negative: give back); false, and nothing taken, when there are not so many left."""
+        ...
+
+
+class Unlimited:
+    """No common bound: for the few connections that this broker opens itself."""
+
+    def reserve(self, size: int) -> bool:  # noqa: ARG002 - the signature of MemoryBudget
+        return True
+
+
+class FrameBuffer:
+    """The receive buffer of one connection. `maximum` bounds a frame in bytes, its length field not counted.
+
+    It holds no memory before the first `make_room`.
+    """
+
+    __slots__ = ("_budget", "_buffer", "_end", "_maximum", "_minimum", "_start", "_view")
+
+    def __init__(self, maximum: int, budget: MemoryBudget, minimum: int = 0) -> None:
+        self._maximum = maximum
+        self._minimum = minimum
+        self._budget = budget
+        self._start = self._end = 0
+        self._buffer = bytearray()
+        self._view = memoryview(self._buffer)
+
+    @property
+    def capacity(self) -> int:
+        """Bytes of memory held."""
+        return len(self._buffer)
+
+    @property
+    def pending(self) -> int:
+        """Received bytes that belong to no frame handed out yet."""
+        return self._end - self._start
+
+    def space(self) -> memoryview:
+        """Where the next bytes are to be read to; not empty after `make_room`."""
+        return self._view[self._end :]
+
+    def received(self, size: int) -> None:
+        """`size` bytes were read to `space()`."""
+        self._end += size
+
+    def next_frame(self) -> memoryview | None:
+        """The next whole frame without its length field, or None. Raises `FrameError` for a length out of bounds."""
+        start = self._start
+        available = self._end - start
+        if available < LENGTH_SIZE:
+            return None
+        length: int = _LENGTH.unpack_from(self._buffer, start)[0]
+        if not self._minimum <= length <= self._maximum:
+            raise FrameError(f"a frame of {length} bytes: must be {self._minimum} to {self._maximum}")
+        if available < LENGTH_SIZE + length:
+            return None
+        self._start = end = start + LENGTH_SIZE + length
+        return self._view[start + LENGTH_SIZE : end]
+
+    def release_memory(self) -> None:
+        """Go back to a small buffer if nothing is waiting in this one."""
+        if self._start == self._end and len(self._buffer) > SMALL:
+            self._replace(SMALL)
+
+    def detach(self) -> None:
+        """Leave the memory of the frames handed out to their owner: received bytes go on in a buffer of their own."""
+        self._replace(max(SMALL, self.pending + LEAST_ROOM))
+
+    def close(self) -> None:
+        """Give the memory back to the budget."""
+        self._budget.reserve(-len(self._buffer))
+        self._buffer = bytearray()
+        self._view = memoryview(self._buffer)
+        self._start = self._end = 0
+
+    def make_room(self) -> None:
+        """Move or enlarge so that the frame under way fits, growing at most twofold beyond what has been received.
+
+        Views handed out before are no longer valid. Raises `FrameError` when the budget is spent.
+        """
+        start, end, capacity = self._start, self._end, len(self._buffer)
+        if start == end:
+            self._start = self._end = 0
+            if end == capacity < ROOMY:  # new, or the last read filled it: a busy peer, worth larger reads
+                self._replace(max(SMALL, 2 * capacity))
+            return
+        wanted = end - start + LEAST_ROOM
+        if end - start >= LENGTH_SIZE:
+            wanted = LENGTH_SIZE + _LENGTH.unpack_from(self._buffer, start)[0]
+        if end < capacity and start + wanted <= capacity:
+            return
+        if wanted > capacity or not start:
+            # A peer can claim any length for nothing: memory follows the bytes that it has sent, not those it announces.
+            roomy = wanted + max(SMALL, min(ROOMY, wanted // 4))
+            self._replace(min(roomy, max(2 * capacity, end - start + LEAST_ROOM)))
+        else:
+            self._view[: end - start] = self._view[start:end]
+            self._start, self._end = 0, end - start
+
+    def _replace(self, capacity: int) -> None:
+        if not self._budget.reserve(capacity - len(self._buffer)):
+            raise FrameError(f"no memory left for a receive buffer of {capacity} bytes")
+        pending = self._view[self._start : self._end]
+        buffer = bytearray(capacity)
+        buffer[: len(pending)] = pending
+        self._start, self._end = 0, len(pending)
+        self._buffer = buffer
+        self._view = memoryview(buffer)

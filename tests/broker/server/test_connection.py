@@ -1,0 +1,243 @@
+"""A connection keeps the order of answers, bounds what it holds, and survives whatever a peer sends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import struct
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from broker.server.connection import Connection, Outcome, Rejected, Slot
+from broker.server.listener import Listener
+from broker.server.reply import FileRange
+from broker.trace import Tracer, Value
+
+
+def framed(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
+class Echo:
+    """A host whose requests say how they are to be answered: `now`, `late`, `block`, `none`, `bad!` and then a payload."""
+
+    def __init__(self, file: object | None = None, **limits: int) -> None:
+        self.events: list[dict[str, Value]] = []
+        self.begun: list[bytes] = []
+        self.late: dict[bytes, Slot] = {}
+        self.arrived = asyncio.Event()
+        self.file = file
+        tracer = Tracer(1, lambda: 0, self.events.append)
+        settings = {"request_max_bytes": 4 << 20, "max_connections": 100, "max_queued": 10, **limits}
+        self.listener = Listener(self.dispatch, tracer, **settings)
+
+    def dispatch(self, connection: Connection, frame: memoryview) -> Outcome:
+        what, payload = bytes(frame[:4]), bytes(frame[4:])
+        self.begun.append(payload)
+        self.arrived.set()
+        if what == b"now ":
+            return framed(payload)
+        if what in (b"late", b"bloc"):
+            slot = connection.reserve(blocking=what == b"bloc")
+            self.late[payload] = slot
+            return slot
+        if what == b"file":
+            length, start = struct.unpack(">ii", payload[:8])
+            return [length.to_bytes(4, "big"), FileRange(self.file, start, length)]  # type: ignore[arg-type]
+        if what == b"none":
+            return None
+        raise Rejected("as you wish")
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self.arrived.clear()
+            await self.arrived.wait()
+
+
+def serve(story: Callable[[Echo, int], Awaitable[None]], file: object | None = None, **limits: int) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(20):
+            echo = Echo(file, **limits)
+            await echo.listener.start("127.0.0.1", 0)
+            assert echo.listener._server is not None
+            port = echo.listener._server.sockets[0].getsockname()[1]
+            await story(echo, port)
+            await echo.listener.stop()
+
+    asyncio.run(run())
+
+
+async def answer(reader: asyncio.StreamReader) -> bytes:
+    return await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+
+
+def test_answers_keep_the_order_of_requests() -> None:
+    async def story(echo: Echo, port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for request in (b"now 1xxx", b"late2xxx", b"now 3xxx", b"late4xxx", b"none5xxx", b"now 6xxx"):
+            writer.write(framed(request))
+        await echo.until(lambda: len(echo.begun) == 6)
+        echo.late[b"4xxx"].fill([framed(b"4xxx")])
+        await asyncio.sleep(0)
+        echo.late[b"2xxx"].fill([framed(b"2xxx")])
+        assert [await answer(reader) for _ in range(5)] == [b"1xxx", b"2xxx", b"3xxx", b"4xxx", b"6xxx"]
+        writer.close()
+
+    serve(story)
+
+
+def test_a_blocking_request_holds_back_the_next_one() -> None:
+    async def story(echo: Echo, port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(framed(b"bloc1xxx") + framed(b"now 2xxx"))
+        await echo.until(lambda: len(echo.begun) == 1)
+        writer.write(framed(b"now 3xxx"))
+        echo.late[b"1xxx"].fill([framed(b"1xxx")])
+        assert [await answer(reader) for _ in range(3)] == [b"1xxx", b"2xxx", b"3xxx"]
+        assert echo.begun == [b"1xxx", b"2xxx", b"3xxx"]
+        writer.close()
+
+    serve(story)
+
+
+def test_no_more_requests_are_begun_than_the_bound_allows() -> None:
+    async def story(echo: Echo, port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        names = [b"%04d" % number for number in range(50)]
+        for name in names:
+            writer.write(framed(b"late" + name))
+        for number, name in enumerate(names):
+            await echo.until(lambda name=name: name in echo.late)  # type: ignore[misc]
+            assert len(echo.begun) <= number + 10
+            echo.late[name].fill([framed(name)])
+            assert await answer(reader) == name
+        writer.close()
+
+    serve(story)
+
+
+def test_a_peer_that_does_not_read_is_not_read_either() -> None:
+    async def story(echo: Echo, port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 16)
+        request = framed(b"now " + bytes(1 << 20))
+
+        async def send() -> None:
+            for _ in range(100):
+                writer.write(request)
+                await writer.drain()
+
+        sending = asyncio.create_task(send())
+        await echo.until(lambda: len(echo.begun) >= 3)
+        done, _ = await asyncio.wait([sending], timeout=0.3)
+        assert not done
+        assert len(echo.begun) < 60  # what fits into both sockets' buffers and the bound on output
+        for _ in range(100):
+            assert len(await answer(reader)) == 1 << 20
+        await sending
+        writer.close()
+
+    serve(story)
+
+
+class PlainFile:
+    """A file sent with sendfile where the socket is real."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+        self.fd = os.open(path, os.O_RDONLY)
+
+    def send_to(self, transport: asyncio.WriteTransport, offset: int, length: int) -> int:
+        return os.sendfile(transport.get_extra_info("socket").fileno(), self.fd, offset, length)
+
+    def read(self, offset: int, length: int) -> bytes:
+        return os.pread(self.fd, length, offset)
+
+
+def test_file_ranges_arrive_whole_and_in_order_with_a_slow_reader(tmp_path: Path) -> None:
+    content = os.urandom(8 << 20)
+    (tmp_path / "log").write_bytes(content)
+
+    async def story(echo: Echo, port: int) -> None:  # noqa: ARG001
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 16)
+        for start in range(0, 8 << 20, 1 << 20):
+            writer.write(framed(b"file" + struct.pack(">ii", 1 << 20, start)) + framed(b"now between"))
+        for start in range(0, 8 << 20, 1 << 20):
+            assert await answer(reader) == content[start : start + (1 << 20)]
+            assert await answer(reader) == b"between"
+        writer.close()
+
+    serve(story, PlainFile(tmp_path / "log"))
+
+
+def test_a_range_that_the_file_no_longer_holds_ends_the_connection(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(bytes(100))
+
+    async def story(echo: Echo, port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(framed(b"file" + struct.pack(">ii", 500, 0)))
+        received = await reader.read()
+        assert len(received) < 504
+        assert "shorter than" in str(echo.events[0]["reason"])
+        writer.close()
+
+    serve(story, PlainFile(tmp_path / "log"))
+
+
+def test_a_peer_that_breaks_the_protocol_is_disconnected_after_the_answers_before() -> None:
+    async def story(echo: Echo, port: int) -> None:
+        for bad in (framed(b"bad!xxxx"), (5 << 20).to_bytes(4, "big"), b"\xff\xff\xff\xff", framed(b"tiny")):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(framed(b"now good"))
+            assert await answer(reader) == b"good"
+            writer.write(bad)
+            try:
+                assert await reader.read() == b""
+            except ConnectionResetError:
+                pass
+            writer.close()
+        assert [event["event"] for event in echo.events] == ["connection_rejected"] * 4
+
+    serve(story)
+
+
+def test_connections_beyond_the_bound_are_refused_and_room_is_found_again() -> None:
+    async def story(echo: Echo, port: int) -> None:
+        pairs = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+        for reader, writer in pairs:
+            writer.write(framed(b"now here"))
+            assert await answer(reader) == b"here"
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            assert await reader.read() == b""
+        except ConnectionResetError:
+            pass
+        writer.close()
+        pairs[0][1].close()
+        await pairs[0][1].wait_closed()
+        while echo.listener.connections == 3:
+            await asyncio.sleep(0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(framed(b"now room"))
+        assert await answer(reader) == b"room"
+        for _, other in [*pairs, (reader, writer)]:
+            other.close()
+
+    serve(story, max_connections=3)
+
+
+def test_waiting_for_a_peer_that_has_gone_is_cancelled() -> None:
+    async def story(echo: Echo, port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(framed(b"late1xxx"))
+        await echo.until(lambda: b"1xxx" in echo.late)
+        waiting: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        slot = echo.late[b"1xxx"]
+        slot.connection.cancel_when_lost(waiting)
+        writer.close()
+        await asyncio.wait([waiting])
+        assert waiting.cancelled()
+        assert not slot.connection.is_open
+        slot.fill([framed(b"too late")])
+        assert await reader.read() == b""
+
+    serve(story)

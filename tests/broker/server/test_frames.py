@@ -1,0 +1,103 @@
+"""The receive buffer: frames come out whole and in order, and memory follows what was received."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from broker.server.frames import SMALL, FrameBuffer, FrameError, Unlimited
+
+
+class Budget:
+    def __init__(self, limit: int) -> None:
+        self.left = limit
+
+    def reserve(self, size: int) -> bool:
+        if size > self.left:
+            return False
+        self.left -= size
+        return True
+
+
+def feed(buffer: FrameBuffer, data: bytes) -> list[bytes]:
+    """Give the bytes to the buffer, as many at a time as it has room for; the frames that came out."""
+    frames = []
+    view = memoryview(data)
+    while view:
+        buffer.make_room()
+        space = buffer.space()
+        size = min(len(space), len(view))
+        assert size > 0
+        space[:size] = view[:size]
+        buffer.received(size)
+        view = view[size:]
+        while (frame := buffer.next_frame()) is not None:
+            frames.append(bytes(frame))
+    return frames
+
+
+def framed(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
+def test_frames_come_out_as_they_went_in_however_they_are_cut() -> None:
+    rng = random.Random(7)
+    bodies = [rng.randbytes(rng.choice([0, 1, 5, 100, 5_000, 40_000, 300_000])) for _ in range(200)]
+    stream = b"".join(framed(body) for body in bodies)
+    buffer = FrameBuffer(1 << 20, Unlimited())
+    seen: list[bytes] = []
+    position = 0
+    while position < len(stream):
+        size = rng.choice([1, 3, 17, 1_000, 70_000])
+        seen += feed(buffer, stream[position : position + size])
+        position += size
+    assert seen == bodies
+    assert buffer.pending == 0
+
+
+@pytest.mark.parametrize("length", [-1, -(1 << 31), 3, 1025, (1 << 31) - 1])
+def test_a_length_out_of_bounds_is_refused(length: int) -> None:
+    buffer = FrameBuffer(1024, Unlimited(), minimum=4)
+    with pytest.raises(FrameError, match="must be 4 to 1024"):
+        feed(buffer, length.to_bytes(4, "big", signed=True))
+
+
+def test_an_announced_length_costs_nothing_until_the_bytes_arrive() -> None:
+    buffer = FrameBuffer(100 << 20, Unlimited())
+    feed(buffer, (100 << 20).to_bytes(4, "big") + bytes(1000))
+    buffer.make_room()
+    assert buffer.capacity <= 2 * SMALL
+    feed(buffer, bytes(1 << 20))
+    assert buffer.capacity <= 4 << 20
+
+
+def test_memory_of_a_large_frame_is_given_back() -> None:
+    budget = Budget(8 << 20)
+    buffer = FrameBuffer(4 << 20, budget)
+    assert len(feed(buffer, framed(bytes(3 << 20)))) == 1
+    assert budget.left < 5 << 20
+    buffer.release_memory()
+    assert budget.left == (8 << 20) - SMALL
+    buffer.close()
+    assert budget.left == 8 << 20
+
+
+def test_a_spent_budget_refuses_growth_only() -> None:
+    buffer = FrameBuffer(4 << 20, Budget(1 << 16))
+    assert feed(buffer, framed(bytes(10_000))) == [bytes(10_000)]
+    with pytest.raises(FrameError, match="no memory left"):
+        feed(buffer, framed(bytes(200_000)))
+
+
+def test_a_detached_frame_outlives_what_is_received_after_it() -> None:
+    buffer = FrameBuffer(1 << 20, Unlimited())
+    buffer.make_room()
+    two = framed(b"a" * 100) + framed(b"b" * 100)[:50]
+    buffer.space()[: len(two)] = two
+    buffer.received(len(two))
+    frame = buffer.next_frame()
+    assert frame is not None
+    buffer.detach()
+    assert feed(buffer, framed(b"b" * 100)[50:]) == [b"b" * 100]
+    assert frame == b"a" * 100
