@@ -1,0 +1,165 @@
+"""From a run's history and its nodes' events to the `View` that the pictures are drawn from, and to its statistics."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from analysis.plots.view import Band, Floats, Lane, Operations, View
+from analysis.rundir import node_events, node_names
+from history import APPEND, FAIL, INF, INFO, OK, READ, History
+
+NS = 1e9
+# Operations drawn or used for statistics at most; a longer run is thinned evenly before it is turned into columns.
+MOST_OPERATIONS = 2_000_000
+
+
+def view_of(history: History, run_dir: Path) -> View:
+    """Everything in seconds since the first event of the journal (or the first operation when there is none)."""
+    origin, wall = _origin(history)
+    operations = _operations(history.operations, origin)
+    lanes = _lanes(run_dir, wall)
+    ends = [float(operations.returned.max())] if len(operations.returned) else []
+    ends += [(line["t"] - origin) / NS for line in history.journal if "t" in line]
+    end = max(ends, default=0.0)
+    return View(
+        operations=operations,
+        bands=tuple(_bands(history.faults, origin, end)),
+        phases=tuple((row["name"], (row["start"] - origin) / NS) for row in history.phases.to_pylist()),
+        lanes=lanes,
+        end=end,
+    )
+
+
+def _origin(history: History) -> tuple[int, float]:
+    """The run's zero: CLOCK_MONOTONIC ns, and the wall clock's seconds at that moment."""
+    for line in history.journal:
+        if "t" in line and "wall" in line:
+            return int(line["t"]), float(line["wall"])
+    if history.operations.num_rows:
+        return int(pa.compute.min(history.operations["inv"]).as_py()), 0.0
+    return 0, 0.0
+
+
+def _operations(table: pa.Table, origin: int) -> Operations:
+    stride = max(1, table.num_rows // MOST_OPERATIONS)
+    inv = table["inv"].to_numpy()[::stride]
+    ret = table["ret"].to_numpy()[::stride]
+    last = int(max(inv.max(initial=origin), ret[ret < INF].max(initial=origin)))
+    return Operations(
+        invoked=(inv - origin) / NS,
+        # An operation that never completed is drawn up to the end of the record.
+        returned=(np.where(ret >= INF, last, ret) - origin) / NS,
+        f=table["f"].to_numpy()[::stride].astype(np.int64),
+        type=table["type"].to_numpy()[::stride].astype(np.int64),
+    )
+
+
+def _bands(faults: pa.Table, origin: int, end: float) -> list[Band]:
+    bands = []
+    for row in faults.to_pylist():
+        start = row["injected"] or row["invoked"]
+        if start is None:
+            continue
+        stop = end if row["healed"] is None else (row["healed"] - origin) / NS
+        bands.append(
+            Band(
+                row["kind"] or "?",
+                tuple(row["targets"] or ()),
+                (start - origin) / NS,
+                stop,
+                row["status"] or "inconclusive",
+            )
+        )
+    return sorted(bands, key=lambda band: band.start)
+
+
+def fault_rows(history: History) -> list[dict[str, Any]]:
+    """The faults as the verdict lists them: times in seconds since the start, evidence as recorded."""
+    origin, _ = _origin(history)
+
+    def seconds(t: int | None) -> float | None:
+        return None if t is None else round((t - origin) / NS, 3)
+
+    return [
+        {
+            "id": row["id"],
+            "kind": row["kind"],
+            "targets": list(row["targets"] or ()),
+            "status": row["status"],
+            "start_s": seconds(row["injected"] or row["invoked"]),
+            "end_s": seconds(row["healed"]),
+            "evidence": json.loads(row["evidence"] or "{}"),
+            "parameters": json.loads(row["parameters"] or "{}"),
+        }
+        for row in history.faults.to_pylist()
+    ]
+
+
+def _lanes(run_dir: Path, wall: float) -> dict[tuple[str, int], tuple[Lane, ...]]:
+    """The replicas' reports of their progress, by partition; one lane for each node that reported."""
+    found: dict[tuple[str, int], list[Lane]] = {}
+    for node in node_names(run_dir):
+        rows: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
+        for event in node_events(run_dir, node):
+            if event["event"] == "replica_progress":
+                rows.setdefault((event["topic"], event["partition"]), []).append(event)
+        for key, reports in sorted(rows.items()):
+            found.setdefault(key, []).append(_lane(node, reports, wall))
+    return {key: tuple(lanes) for key, lanes in sorted(found.items())}
+
+
+def _lane(node: str, reports: Sequence[Mapping[str, Any]], wall: float) -> Lane:
+    def column(name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+        return np.array([report[name] for report in reports], np.int64)
+
+    time = np.array([report["wall"] for report in reports], np.float64) / NS - wall
+    return Lane(node, time, column("log_end_offset"), column("high_watermark"), column("leader_epoch"))
+
+
+def statistics(history: History, view: View) -> dict[str, Any]:
+    """Counts and latencies of a run; times in seconds and milliseconds as the names say."""
+    operations = view.operations
+    appends = operations.of("append")
+    acknowledged = operations.of("append", "ok")
+    took = (operations.returned - operations.invoked)[acknowledged] * 1e3
+    stats: dict[str, Any] = {
+        "operations": history.operations.num_rows,
+        "appends": int(appends.sum()),
+        "acknowledged": _count(history.operations, OK),
+        "failed": _count(history.operations, FAIL),
+        "indeterminate": _count(history.operations, INFO),
+        "unfinished": history.unfinished,
+        "records_read": _records_read(history.operations),
+        "duration_s": round(view.end, 3),
+        "longest_outage_s": round(_longest_outage(operations), 3),
+    }
+    for name, quantile in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("max", 1.0)):
+        stats[f"latency_{name}_ms"] = round(float(np.quantile(took, quantile)), 3) if len(took) else None
+    return stats
+
+
+def _count(table: pa.Table, outcome: int) -> int:
+    f, kind = table["f"].to_numpy(), table["type"].to_numpy()
+    return int(((f == APPEND) & (kind == outcome)).sum())
+
+
+def _records_read(table: pa.Table) -> int:
+    reads = table.filter(pa.compute.equal(table["f"], READ))
+    return int(pa.compute.sum(pa.compute.list_value_length(reads["values"])).as_py() or 0)
+
+
+def _longest_outage(operations: Operations) -> float:
+    """The longest time without an acknowledgement, between the first and the last append."""
+    mask = operations.of("append")
+    if not mask.any():
+        return 0.0
+    returned: Floats = np.sort(operations.returned[operations.of("append", "ok")])
+    first, last = float(operations.invoked[mask].min()), float(operations.invoked[mask].max())
+    inside = returned[(returned >= first) & (returned <= last)]
+    return float(np.diff(np.concatenate(([first], inside, [last]))).max())

@@ -1,0 +1,17 @@
+"""docs/conformance.md is true: every rule is listed, every mark names a rule, the page is up to date."""
+
+from __future__ import annotations
+
+from broker.mutants import MUTANTS
+from tests.house.conformance import PAGE, marks, page, rules
+
+
+def test_every_mark_and_every_mutant_names_a_rule() -> None:
+    known = {rule["id"] for rule in rules()}
+    assert len(known) == len(rules()) > 100
+    assert set(marks()) <= known
+    assert {mutant.rule for mutant in MUTANTS.values()} <= known
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "make it anew with: .venv/bin/python -m tests.house.conformance"
