@@ -1,0 +1,114 @@
+"""Partitions: packets in some directions vanish, nobody is told."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Collection
+
+from nemeses.fault import Evidence, Fault, cut_pairs
+from nemeses.inflict.parallel import on_each
+from nemeses.inflict.shell import ask, datagrams_script, reach_script
+from nemeses.ports import Host, HostError, Network, PacketCount, Site
+
+Pair = tuple[str, str]
+Counters = dict[Pair, PacketCount]
+
+_INJECT_DEADLINE_S = 2.0
+_HEAL_DEADLINE_S = 5.0
+
+
+class Partition:
+    """Evidence: probes in every cut direction were dropped and counted, and in the open direction were not; healed:
+    connections between all that were cut succeed."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def inject(self, fault: Fault) -> Evidence:
+        network = self._site.network
+        if network is None:
+            return Evidence("inconclusive", {"error": "this world has no network to cut"})
+        pairs = cut_pairs(fault, self._site.hosts)
+        before = network.counters()
+        try:
+            network.cut(pairs)
+            return self._prove_cut(network, pairs, before)
+        except HostError as error:
+            return Evidence("inconclusive", {"error": str(error)})
+
+    def heal(self, fault: Fault) -> Evidence:
+        network = self._site.network
+        if network is None:
+            return Evidence("inconclusive", {"error": "this world has no network to heal"})
+        pairs = cut_pairs(fault, self._site.hosts)
+        dropped = {_arrow(pair): count.dropped for pair, count in network.counters().items() if pair in pairs}
+        try:
+            network.heal(pairs)
+            return self._prove_heal(network, pairs, dropped)
+        except HostError as error:
+            return Evidence("inconclusive", {"error": str(error), "dropped": dropped})
+
+    def _prove_cut(self, network: Network, pairs: set[Pair], before: Counters) -> Evidence:
+        if not pairs:
+            return Evidence("mismatch", {"error": "the partition separates nobody"})
+        one_way = {(b, a) for a, b in pairs} - network.cut_pairs()
+        deadline = time.monotonic() + _INJECT_DEADLINE_S
+        while True:
+            unreached = self._send_probes(pairs | one_way)
+            now = network.counters()
+            missing = {pair for pair in pairs if now[pair].dropped == 0}
+            blocked = {pair for pair in one_way if now[pair].seen == before[pair].seen or now[pair].dropped}
+            if (not missing and not blocked) or time.monotonic() > deadline:
+                break
+        detail = {
+            "dropped": {_arrow(pair): now[pair].dropped for pair in sorted(pairs)},
+            "passing": {_arrow(pair): now[pair].seen - before[pair].seen for pair in sorted(one_way)},
+            "unprobed": sorted(unreached),
+        }
+        if not missing and not blocked:
+            return Evidence("confirmed", detail)
+        excused = all(source in unreached for source, _ in missing | blocked)
+        return Evidence("inconclusive" if excused else "mismatch", detail)
+
+    def _send_probes(self, pairs: Collection[Pair]) -> set[str]:
+        """A datagram along each pair; the sources that could not be asked to send."""
+        destinations: dict[str, list[str]] = defaultdict(list)
+        for source, destination in sorted(pairs):
+            destinations[source].append(self._site.hosts[destination].address)
+
+        def send(host: Host) -> Evidence:
+            ask(host, datagrams_script(destinations[host.name]))
+            return Evidence("confirmed", {})
+
+        return {name for name, e in on_each(self._site, destinations, send).items() if not e.confirmed}
+
+    def _prove_heal(self, network: Network, pairs: set[Pair], dropped: dict[str, int]) -> Evidence:
+        still_cut = pairs & network.cut_pairs()
+        if still_cut:
+            return Evidence("mismatch", {"still_cut": sorted(map(_arrow, still_cut)), "dropped": dropped})
+        targets: dict[str, list[tuple[str, str, int]]] = defaultdict(list)
+        for source, destination in sorted(pairs | {(b, a) for a, b in pairs}):
+            host = self._site.hosts[destination]
+            targets[source].append((host.name, host.address, host.probe_port))
+        closed: dict[str, list[str]] = {}
+
+        def connect(host: Host) -> Evidence:
+            # TCP sends a lost SYN again after a second; a fresh connection does not wait for that.
+            deadline = time.monotonic() + _HEAL_DEADLINE_S
+            while True:
+                seen = ask(host, reach_script(targets[host.name]))
+                closed[host.name] = sorted(name for name, state in seen.items() if state != "open")
+                if not closed[host.name] or time.monotonic() > deadline:
+                    return Evidence("mismatch" if closed[host.name] else "confirmed", {})
+
+        seen = on_each(self._site, targets, connect)
+        detail = {"dropped": dropped, "unreachable": {a: b for a, b in sorted(closed.items()) if b}}
+        if any(e.status == "mismatch" for e in seen.values()):
+            return Evidence("mismatch", detail)
+        unprobed = sorted(name for name, e in seen.items() if not e.confirmed)
+        return Evidence("inconclusive" if unprobed else "confirmed", {**detail, "unprobed": unprobed})
+
+
+def _arrow(pair: Pair) -> str:
+    return f"{pair[0]}->{pair[1]}"

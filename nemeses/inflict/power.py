@@ -1,0 +1,87 @@
+"""Power loss: of a machine, only what its disk holds comes back."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Collection
+from typing import Any
+
+from nemeses.fault import Evidence, Fault, combine
+from nemeses.inflict.kill import start_and_verify
+from nemeses.inflict.parallel import on_each
+from nemeses.ports import Host, HostError, PowerSwitch, Site
+
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_SILENCE_S = 0.2
+
+
+class PowerLoss:
+    """Evidence: the switch is off and nothing answers; healed: the boot id is another than before, the broker runs."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._boot_before: dict[str, str] = {}
+
+    def inject(self, fault: Fault) -> Evidence:
+        power = self._site.power
+        if power is None:
+            return Evidence("inconclusive", {"error": "this world has no power switch"})
+        self._boot_before.update(self._boot_ids(fault.targets))
+        try:
+            lost = power.cut(fault.targets, fault.parameters.get("tear"))
+        except HostError as error:
+            return Evidence("inconclusive", {"error": str(error)})
+        return combine(on_each(self._site, fault.targets, lambda host: _silent(host, power, lost.get(host.name, {}))))
+
+    def heal(self, fault: Fault) -> Evidence:
+        power = self._site.power
+        if power is None:
+            return Evidence("inconclusive", {"error": "this world has no power switch"})
+        if not fault.targets:
+            return Evidence("confirmed", {})
+        try:
+            booted = power.restore(fault.targets)
+        except HostError as error:
+            return Evidence("inconclusive", {"error": str(error)})
+        return combine(on_each(self._site, fault.targets, lambda host: self._back(host, booted.get(host.name, {}))))
+
+    def _boot_ids(self, targets: Collection[str]) -> dict[str, str]:
+        """The boot ids of those that answer; a host that is off already keeps the one noted before."""
+        found: dict[str, str] = {}
+
+        def note(host: Host) -> Evidence:
+            found[host.name] = read_boot_id(host)
+            return Evidence("confirmed", {})
+
+        on_each(self._site, targets, note)
+        return found
+
+    def _back(self, host: Host, booted: dict[str, Any]) -> Evidence:
+        boot_id, before = read_boot_id(host), self._boot_before.get(host.name)
+        broker = start_and_verify(host)
+        detail = {"boot_id_before": before, "boot_id": boot_id, **booted, "broker": broker.detail}
+        if boot_id == before:
+            return Evidence("mismatch", detail)
+        return Evidence("inconclusive" if before is None else broker.status, detail)
+
+
+def read_boot_id(host: Host) -> str:
+    """The kernel's name for the present boot. Raises `HostError` when it cannot be read."""
+    result = host.run(f"cat {BOOT_ID}")
+    if not result.ok or not result.stdout.strip():
+        raise HostError(f"{host.name}: {BOOT_ID} cannot be read: {result.stderr.strip()}")
+    return result.stdout.strip()
+
+
+def _silent(host: Host, power: PowerSwitch, lost: dict[str, Any]) -> Evidence:
+    answers = _answers(host)
+    off = not power.is_on(host.name)
+    return Evidence("confirmed" if off and not answers else "mismatch", {**lost, "off": off, "answers": answers})
+
+
+def _answers(host: Host) -> bool:
+    try:
+        socket.create_connection((host.address, host.probe_port), timeout=_SILENCE_S).close()
+    except OSError:
+        return False
+    return True

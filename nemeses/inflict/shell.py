@@ -1,0 +1,103 @@
+"""The shell of a fault: one script, one round trip, answered by `key=value` lines.
+
+The scripts need a POSIX shell, sed and kill; the network probes need bash, for its /dev/tcp and /dev/udp.
+"""
+
+from __future__ import annotations
+
+import shlex
+
+from nemeses.ports import Host, HostError
+
+# Prints a process's state and its start time (clock ticks since boot), which together with the pid names one process
+# for good: pids are used again, starts are not. Prints nothing when there is no such process.
+_PROCESS = """\
+look() { s=$(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null); set -- $s; state=$1; start=${20}; }
+"""
+# The states of all threads, once each: a process is stopped when every thread is.
+_THREADS = """\
+threads() { t=$(sed 's/.*) \\(.\\).*/\\1/' /proc/$1/task/*/stat 2>/dev/null | sort -u | tr -d '\\n'); }
+"""
+
+
+def ask(host: Host, script: str, *, timeout_s: float = 10.0) -> dict[str, str]:
+    """Run a script and read its `key=value` lines. Raises `HostError` when it fails or prints nothing of the kind."""
+    result = host.run(script, timeout_s=timeout_s)
+    answers = dict(line.split("=", 1) for line in result.stdout.splitlines() if "=" in line)
+    if not result.ok or not answers:
+        said = (result.stderr or result.stdout).strip()
+        raise HostError(f"{host.name}: a probe failed with exit code {result.exit_code}: {said!r}")
+    return answers
+
+
+def kill_script(pid: int, address: str, port: int) -> str:
+    """SIGKILL and what was seen of it: `start` before; `state` and `port` after, up to two seconds later."""
+    return f"""{_PROCESS}
+look {pid}; before=$start; echo "start=$before"
+kill -9 {pid} && echo signalled=yes
+for i in {_counted(200)}; do
+  look {pid}
+  if [ -z "$state" ] || [ "$state" = Z ] || [ "$state" = X ] || [ "$start" != "$before" ]; then state=gone; break; fi
+  sleep 0.01
+done
+echo "state=$state"
+{port_script(address, port)}
+"""
+
+
+def signal_script(pid: int, signal: str, *, until_stopped: bool) -> str:
+    """Send a signal and watch all threads for up to a second until they are (or are no longer) stopped.
+
+    Answers `start`, `before` and `after`: the set of thread states, such as `S` or `RS`; `after=T` is stopped."""
+    wanted = '[ "$t" = T ]' if until_stopped else 'case "$t" in *T*) false;; *) true;; esac'
+    return f"""{_PROCESS}{_THREADS}
+look {pid}; echo "start=$start"
+threads {pid}; echo "before=$t"
+kill -{signal} {pid} && echo signalled=yes
+for i in {_counted(100)}; do
+  threads {pid}
+  if {wanted}; then break; fi
+  sleep 0.01
+done
+echo "after=$t"
+"""
+
+
+def port_script(address: str, port: int) -> str:
+    """Answers `port=open` or `port=closed`."""
+    return f"if {_connects(address, port)}; then echo port=open; else echo port=closed; fi"
+
+
+def await_port_script(address: str, port: int, seconds: int) -> str:
+    """As `port_script`, but waits for the port to open."""
+    return f"""end=$(( $(date +%s) + {seconds} ))
+until {_connects(address, port)}; do
+  if [ "$(date +%s)" -ge "$end" ]; then echo port=closed; exit 0; fi
+  sleep 0.05
+done
+echo port=open
+"""
+
+
+def datagrams_script(addresses: list[str]) -> str:
+    """One datagram to the discard port of each address: something for the counters to count, with no answer awaited."""
+    sends = "".join(f"echo probe > /dev/udp/{address}/9; " for address in addresses)
+    return f"bash -c {shlex.quote(sends)} 2>/dev/null; echo sent={len(addresses)}"
+
+
+def reach_script(targets: list[tuple[str, str, int]]) -> str:
+    """Connect to each (name, address, port), all at once; answers `<name>=open` or `<name>=closed`."""
+    lines = [
+        f"( if {_connects(address, port)}; then echo {name}=open; else echo {name}=closed; fi ) &"
+        for name, address, port in targets
+    ]
+    return "\n".join([*lines, "wait"])
+
+
+def _connects(address: str, port: int) -> str:
+    return f"timeout 1 bash -c 'exec 3<>/dev/tcp/{address}/{port}' 2>/dev/null"
+
+
+def _counted(times: int) -> str:
+    """The words of a shell loop that runs `times` times, without forking `seq`."""
+    return " ".join("." * times)

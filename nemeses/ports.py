@@ -1,0 +1,118 @@
+"""What a world must offer so that faults can be inflicted in it and seen to take effect."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+class HostError(Exception):
+    """Something done to a host failed in a way that leaves its effect unknown; the message names host and deed.
+
+    Hosts, power switches and networks raise nothing else."""
+
+
+class HostUnreachableError(HostError):
+    """The host could not be reached; the command was not started."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished command."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def ok(self) -> bool:
+        return self.exit_code == 0
+
+
+class Host(Protocol):
+    """A machine with a broker on it, reached through one kept connection."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def address(self) -> str:
+        """Where the other hosts reach it."""
+        ...
+
+    @property
+    def port(self) -> int:
+        """The broker's port."""
+        ...
+
+    @property
+    def probe_port(self) -> int:
+        """A TCP port on which something answers whether or not the broker runs: where partitions are probed."""
+        ...
+
+    def run(self, command: str, *, timeout_s: float = 10.0) -> Result:
+        """Run a shell command to its end. Raises `HostUnreachableError` when it could not be started, `HostError` when
+        its end was not seen (timeout, connection lost)."""
+        ...
+
+    def broker_pid(self) -> int | None:
+        """The process id, as the host counts, of the broker last started; None when none was or it has ended."""
+        ...
+
+    def start_broker(self) -> None:
+        """Start the broker; nothing happens when it runs already. Raises `HostError` with its last words when it
+        ends at once."""
+        ...
+
+
+class PowerSwitch(Protocol):
+    """The plugs of all hosts."""
+
+    def cut(self, names: Collection[str], tear: int | None = None) -> dict[str, dict[str, Any]]:
+        """Take the power from hosts, all at the same moment; what each lost. `tear` is the seed by which some
+        unsynced pages reach the disk first; None: none does. A host that is off already stays off."""
+        ...
+
+    def restore(self, names: Collection[str]) -> dict[str, dict[str, Any]]:
+        """Power on and wait for the hosts to answer; brokers are not started. A host that is on stays on."""
+        ...
+
+    def is_on(self, name: str) -> bool: ...
+
+
+@dataclass(frozen=True)
+class PacketCount:
+    """Packets from one host to another since the network was built; `dropped` counts since the pair was cut."""
+
+    seen: int
+    dropped: int
+
+
+class Network(Protocol):
+    """What connects the hosts. Control connections are never cut."""
+
+    def cut(self, pairs: Collection[tuple[str, str]]) -> None:
+        """Drop everything from the first host of each pair to the second, from now on, all pairs at once."""
+        ...
+
+    def heal(self, pairs: Collection[tuple[str, str]] | None = None) -> None:
+        """Let these pairs pass again; None: all. Pairs that are not cut are left alone."""
+        ...
+
+    def counters(self) -> dict[tuple[str, str], PacketCount]:
+        """The counters of every ordered pair of hosts."""
+        ...
+
+    def cut_pairs(self) -> set[tuple[str, str]]:
+        """What is cut now, as the network itself says."""
+        ...
+
+
+@dataclass(frozen=True)
+class Site:
+    """Everything that a nemesis can reach in a world. `power`, `network`: None where the world has no such thing."""
+
+    hosts: Mapping[str, Host]
+    power: PowerSwitch | None = None
+    network: Network | None = None
