@@ -1,0 +1,143 @@
+"""A follower of a partition in one epoch: the truncation dialogue of KIP-101 as KIP-279 mended it, then fetching.
+
+Pure: it looks at the log and says what to do next; somebody else asks the leader, truncates and fetches. One object
+lives for one leader epoch, so every new epoch starts with the dialogue again, also under the same leader.
+
+    TRUNCATING --(the logs match)--> FETCHING --(the leader finds a divergence)--> TRUNCATING
+        |
+        +--(the leader asks for a cut below the high watermark)--> REFUSED, until the next leader epoch
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from broker.replica.views import UNDEFINED, LogView
+
+
+class Phase(Enum):
+    """Where a follower stands in its leader epoch."""
+
+    TRUNCATING = "truncating"
+    FETCHING = "fetching"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True)
+class AskEpochEnd:
+    """Ask the leader where `epoch`, the latest of the follower's cache, ends (OffsetForLeaderEpoch)."""
+
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Truncate:
+    """Remove the records from `to_offset` on, and the epochs that begin there or later, even if no record goes (H8).
+
+    `final`: the logs match afterwards, fetching may begin. `restart`: drop the whole log and start it at `to_offset`.
+    `rule` names what decided: `epoch`, `high-watermark`, `none` (an empty log) or `leader-start`.
+    """
+
+    to_offset: int
+    rule: str
+    final: bool = True
+    restart: bool = False
+
+
+class TruncationRefusedError(Exception):
+    """Matching the leader would remove records below the high watermark, which were committed (H25)."""
+
+    def __init__(self, to_offset: int, high_watermark: int) -> None:
+        super().__init__(f"truncation to {to_offset} refused: it lies below the high watermark {high_watermark}")
+        self.to_offset = to_offset
+        self.high_watermark = high_watermark
+
+
+class PartitionFollower:
+    """One leader epoch of one follower. The invariant: what lies below `high_watermark` is never removed."""
+
+    def __init__(
+        self,
+        *,
+        leader_id: int,
+        leader_epoch: int,
+        partition_epoch: int,
+        high_watermark: int,
+        truncates_to_high_watermark: bool = False,
+    ) -> None:
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+        self.partition_epoch = partition_epoch
+        self.high_watermark = high_watermark
+        self.phase = Phase.TRUNCATING
+        # The mutant `truncate_to_hw`: a follower as before KIP-101, which knows nothing of epochs.
+        self._naive = truncates_to_high_watermark
+
+    # -- the truncation dialogue --------------------------------------------------------------------------------
+
+    def next_step(self, log: LogView) -> AskEpochEnd | Truncate:
+        """What to do while `TRUNCATING`."""
+        if self._naive:
+            return Truncate(min(self.high_watermark, log.log_end_offset), "high-watermark")
+        if log.log_end_offset == log.log_start_offset:
+            return Truncate(log.log_end_offset, "none")
+        if log.epochs.latest_epoch == UNDEFINED:
+            return self._checked(Truncate(self.high_watermark, "high-watermark"))
+        return AskEpochEnd(log.epochs.latest_epoch)
+
+    def epoch_end_answered(self, log: LogView, leader_epoch: int, end_offset: int) -> Truncate:
+        """The leader's answer: its largest epoch that is not above the one asked for, and where that ends.
+
+        Raises `TruncationRefusedError` when it would cut below the high watermark; the follower is `REFUSED` then.
+        """
+        if end_offset == UNDEFINED:
+            # K101-9: a leader without epoch information leaves only the old rule.
+            return self._checked(Truncate(self.high_watermark, "high-watermark"))
+        if leader_epoch == UNDEFINED:
+            return self._checked(Truncate(min(end_offset, log.log_end_offset), "epoch"))
+        own_epoch, own_end = log.epochs.end_offset_for(leader_epoch, log.log_end_offset)
+        if own_epoch == UNDEFINED or own_epoch > leader_epoch:
+            # Every epoch of this log is unknown to the leader: nothing of it can stay.
+            return self._checked(Truncate(log.log_start_offset, "epoch"))
+        if own_epoch != leader_epoch:
+            # The leader's epoch never reached this log. What follows our next smaller epoch cannot match; where that
+            # one ends on the leader is the next question (H1).
+            return self._checked(Truncate(min(own_end, log.log_end_offset), "epoch", final=False))
+        return self._checked(Truncate(min(own_end, end_offset, log.log_end_offset), "epoch"))
+
+    def truncated(self, step: Truncate) -> None:
+        """The step is on disk: the epoch file first, then the log (K101-7)."""
+        if step.restart:
+            self.high_watermark = step.to_offset  # H9: an empty log that starts here has nothing below uncommitted
+        if step.final:
+            self.phase = Phase.FETCHING
+
+    def _checked(self, step: Truncate) -> Truncate:
+        if step.to_offset < self.high_watermark:
+            self.phase = Phase.REFUSED
+            raise TruncationRefusedError(step.to_offset, self.high_watermark)
+        return step
+
+    # -- fetching -----------------------------------------------------------------------------------------------
+
+    def last_fetched_epoch(self, log: LogView) -> int:
+        """The epoch of the last record, by which the leader sees a divergence (KIP-595); -1: do not look."""
+        return UNDEFINED if self._naive else log.epochs.latest_epoch
+
+    def diverged(self) -> None:
+        """The leader found that the logs part before the fetch offset: ask again, and take no high watermark (H7)."""
+        self.phase = Phase.TRUNCATING
+
+    def out_of_range(self, log: LogView, leader_log_start: int) -> Truncate | None:
+        """The leader has no such offset. None: the dialogue begins again (this log is longer than the leader's)."""
+        behind = leader_log_start > log.log_end_offset
+        if behind or (self._naive and leader_log_start != UNDEFINED):
+            return Truncate(leader_log_start, "leader-start", restart=True)
+        self.phase = Phase.TRUNCATING
+        return None
+
+    def high_watermark_told(self, leader_high_watermark: int, log_end_offset: int) -> None:
+        """The leader's high watermark came with a fetch; whatever the fetch carried has been appended."""
+        assert self.phase is Phase.FETCHING, "the high watermark may rise only once the log matches the leader's (H7)"
+        self.high_watermark = max(self.high_watermark, min(leader_high_watermark, log_end_offset))

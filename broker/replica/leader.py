@@ -1,0 +1,211 @@
+"""The leader of a partition in one leader epoch: who has what, who is in sync, and what is committed.
+
+Pure: no I/O, no clock of its own; times are seconds of whatever clock the caller uses. One object lives for one leader
+epoch. A follower starts every epoch unknown (end -1), so that only fetches made in this epoch count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+UNKNOWN_OFFSET = -1
+UNKNOWN_BROKER_EPOCH = -1
+
+
+@dataclass
+class FollowerState:
+    """What the leader knows of one follower in this epoch."""
+
+    log_end_offset: int = UNKNOWN_OFFSET
+    broker_epoch: int = UNKNOWN_BROKER_EPOCH
+    last_caught_up: float = float("-inf")
+    last_fetch: float = float("-inf")
+    leader_end_at_last_fetch: int = UNKNOWN_OFFSET
+
+
+@dataclass(frozen=True)
+class IsrProposal:
+    """A change of the ISR that is on its way to the controller; it applies only on top of `partition_epoch`."""
+
+    isr: tuple[int, ...]
+    broker_epochs: tuple[int, ...]
+    leader_epoch: int
+    partition_epoch: int
+
+
+class PartitionLeader:
+    """One leader epoch of one partition. The invariant: `high_watermark` never falls, and every record below it is on
+    every member of the ISR that the controller has or may come to have (H13)."""
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        replicas: Iterable[int],
+        isr: Iterable[int],
+        leader_epoch: int,
+        partition_epoch: int,
+        epoch_start_offset: int,
+        committable_end: int,
+        high_watermark: int,
+        min_insync_replicas: int,
+        lag_time_max: float,
+        now: float,
+    ) -> None:
+        self.node_id = node_id
+        self.replicas = tuple(replicas)
+        self.isr = tuple(isr)
+        self.leader_epoch = leader_epoch
+        self.partition_epoch = partition_epoch
+        self.epoch_start_offset = epoch_start_offset
+        self.high_watermark = high_watermark
+        # As Kafka: a topic with fewer replicas than min.insync.replicas can still be written.
+        self.min_insync_replicas = min(min_insync_replicas, len(self.replicas))
+        self.pending: IsrProposal | None = None
+        self._lag_time_max = lag_time_max
+        self._committable_end = committable_end
+        self._followers = {replica: FollowerState() for replica in self.replicas if replica != node_id}
+        for replica in self.isr:
+            if replica in self._followers:
+                # A member of the ISR has a full lag period to make its first fetch in this epoch.
+                self._followers[replica].last_caught_up = now
+        self._advance_high_watermark()
+
+    def follower(self, replica: int) -> FollowerState:
+        """What is known of a follower. Raises `KeyError` for a broker that holds no replica."""
+        return self._followers[replica]
+
+    @property
+    def maximal_isr(self) -> frozenset[int]:
+        """The ISR together with the one that is proposed: the controller may already elect from either (H13)."""
+        return frozenset(self.isr) | frozenset(self.pending.isr if self.pending else ())
+
+    @property
+    def enough_in_sync(self) -> bool:
+        """Whether the committed ISR is as large as `min.insync.replicas` asks for."""
+        return len(self.isr) >= self.min_insync_replicas
+
+    @property
+    def high_watermark_is_known(self) -> bool:
+        """Whether the high watermark covers everything that earlier leaders may have committed (KIP-207).
+
+        A new leader starts with a high watermark that may lag behind its predecessor's. Once it reaches the start of
+        this epoch nothing that was ever committed lies above it.
+        """
+        return self.high_watermark >= self.epoch_start_offset
+
+    # -- progress -----------------------------------------------------------------------------------------------
+
+    def log_grew(self, committable_end: int) -> bool:
+        """The leader's own log counts up to here (what is on disk, where a flush is required). True: the HW rose."""
+        self._committable_end = max(self._committable_end, committable_end)
+        return self._advance_high_watermark()
+
+    def follower_fetched(
+        self, replica: int, *, broker_epoch: int, fetch_offset: int, leader_end: int, now: float
+    ) -> bool:
+        """A follower asked for `fetch_offset`, so it holds everything below. True: the high watermark rose.
+
+        The caller has checked that the fetch carries this leader epoch and does not diverge (H6). A fetch of an older
+        incarnation of the follower is ignored (H15). `leader_end` is the log end offset, durable or not.
+        """
+        state = self._followers[replica]
+        if broker_epoch < state.broker_epoch:
+            return False
+        if fetch_offset >= leader_end:
+            state.last_caught_up = max(state.last_caught_up, now)
+        elif fetch_offset >= state.leader_end_at_last_fetch != UNKNOWN_OFFSET:
+            # It now has all that the leader had when it fetched before: it was caught up at that moment.
+            state.last_caught_up = max(state.last_caught_up, state.last_fetch)
+        state.broker_epoch = broker_epoch
+        state.log_end_offset = fetch_offset
+        state.last_fetch = now
+        state.leader_end_at_last_fetch = leader_end
+        return self._advance_high_watermark()
+
+    def _advance_high_watermark(self) -> bool:
+        # Below min.insync.replicas nothing new is committed: the members left could all be lost at once (H16).
+        if not self.enough_in_sync:
+            return False
+        candidate = min(self._end_of(replica) for replica in self.maximal_isr)
+        if candidate <= self.high_watermark:
+            return False
+        self.high_watermark = candidate
+        return True
+
+    def _end_of(self, replica: int) -> int:
+        return self._committable_end if replica == self.node_id else self._followers[replica].log_end_offset
+
+    # -- the in-sync set ----------------------------------------------------------------------------------------
+
+    def may_join(self, replica: int) -> bool:
+        """Whether a follower holds everything that is or may be committed (H5).
+
+        The high watermark alone is not enough: that of a new leader may lag behind the true one, which lies at or
+        below the start of this epoch.
+        """
+        end = self._followers[replica].log_end_offset
+        return (
+            self.pending is None
+            and replica not in self.isr
+            and end >= self.high_watermark
+            and end >= self.epoch_start_offset
+        )
+
+    def lagging(self, leader_end: int, now: float) -> tuple[int, ...]:
+        """Members of the ISR that have not been caught up within `replica.lag.time.max.ms`."""
+        return tuple(
+            replica
+            for replica in self.isr
+            if replica != self.node_id
+            and self._followers[replica].log_end_offset != leader_end
+            and now - self._followers[replica].last_caught_up > self._lag_time_max
+        )
+
+    def propose_expansion(self, replica: int, own_broker_epoch: int) -> IsrProposal | None:
+        """Propose to take a follower into the ISR; None when it may not join. One proposal is in flight at a time."""
+        if not self.may_join(replica):
+            return None
+        return self._propose((*self.isr, replica), own_broker_epoch)
+
+    def propose_shrink(self, leader_end: int, now: float, own_broker_epoch: int) -> IsrProposal | None:
+        """Propose an ISR without the followers that lag; None when there are none or a proposal is in flight."""
+        if self.pending is not None:
+            return None
+        lagging = self.lagging(leader_end, now)
+        if not lagging:
+            return None
+        return self._propose(tuple(replica for replica in self.isr if replica not in lagging), own_broker_epoch)
+
+    def _propose(self, isr: tuple[int, ...], own_broker_epoch: int) -> IsrProposal:
+        # The incarnation whose fetches were counted: the controller refuses one that has bounced since (H15).
+        epochs = tuple(
+            own_broker_epoch if replica == self.node_id else self._followers[replica].broker_epoch for replica in isr
+        )
+        self.pending = IsrProposal(isr, epochs, self.leader_epoch, self.partition_epoch)
+        return self.pending
+
+    def isr_committed(self, isr: Iterable[int], partition_epoch: int, now: float) -> bool:
+        """The controller's ISR, from its answer or from the metadata log, whichever comes first. True: it is news.
+
+        Any newer partition epoch settles what is in flight: either it is the proposal, or the controller refuses the
+        proposal for its stale partition epoch.
+        """
+        if partition_epoch <= self.partition_epoch:
+            return False
+        joined = set(isr) - set(self.isr)
+        self.isr = tuple(isr)
+        self.partition_epoch = partition_epoch
+        self.pending = None
+        for replica in joined & self._followers.keys():
+            state = self._followers[replica]
+            state.last_caught_up = max(state.last_caught_up, now)
+        self._advance_high_watermark()
+        return True
+
+    def proposal_refused(self, proposal: IsrProposal) -> None:
+        """The controller has certainly not applied this proposal: the committed ISR alone counts again."""
+        if self.pending == proposal:
+            self.pending = None
+            self._advance_high_watermark()

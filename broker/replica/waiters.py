@@ -1,0 +1,100 @@
+"""Requests that wait for a partition: producers for an offset, fetches for something to read (Kafka's purgatory)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from broker.errors import ErrorCode
+
+
+class OffsetWaiters:
+    """Producers that wait until a position of the log, for example its high watermark, reaches an offset.
+
+    Offsets are asked for in the order of the log, so the oldest waiter is always the next to be served. One timer
+    serves all waiters: it is set for the first deadline and set again when it fires.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[int, float, asyncio.Future[ErrorCode]]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def wait(self, offset: int, timeout: float) -> asyncio.Future[ErrorCode]:
+        """Becomes NONE once the position has reached `offset`, REQUEST_TIMED_OUT after `timeout` seconds."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[ErrorCode] = loop.create_future()
+        deadline = loop.time() + timeout
+        self._waiting.append((offset, deadline, future))
+        if self._timer is None or self._timer_at > deadline:
+            self._set_timer(deadline)
+        return future
+
+    def reached(self, position: int) -> None:
+        """The position is here now: serve everybody who waited for it."""
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= position:
+            _settle(waiting.popleft()[2], ErrorCode.NONE)
+        if not waiting:
+            self._cancel_timer()
+
+    def fail(self, error: ErrorCode) -> None:
+        """Nobody will be served any more."""
+        self._cancel_timer()
+        while self._waiting:
+            _settle(self._waiting.popleft()[2], error)
+
+    def _expire(self) -> None:
+        self._timer = None
+        now = asyncio.get_running_loop().time()
+        remaining: deque[tuple[int, float, asyncio.Future[ErrorCode]]] = deque()
+        for waiter in self._waiting:
+            if waiter[1] <= now:
+                _settle(waiter[2], ErrorCode.REQUEST_TIMED_OUT)
+            else:
+                remaining.append(waiter)
+        self._waiting = remaining
+        if remaining:
+            self._set_timer(min(deadline for _, deadline, _ in remaining))
+
+    def _set_timer(self, deadline: float) -> None:
+        self._cancel_timer()
+        self._timer = asyncio.get_running_loop().call_at(deadline, self._expire)
+        self._timer_at = deadline
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class FetchWaiters:
+    """Fetches that are parked at a partition. To wake one tells it to look again, not what it will find."""
+
+    def __init__(self) -> None:
+        self._parked: set[asyncio.Future[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._parked)
+
+    def park(self, future: asyncio.Future[None]) -> None:
+        self._parked.add(future)
+
+    def leave(self, future: asyncio.Future[None]) -> None:
+        self._parked.discard(future)
+
+    def wake(self) -> None:
+        """Wake all that are parked now."""
+        if self._parked:
+            parked, self._parked = self._parked, set()
+            for future in parked:
+                if not future.done():
+                    future.set_result(None)
+
+
+def _settle(future: asyncio.Future[ErrorCode], error: ErrorCode) -> None:
+    if not future.done():
+        future.set_result(error)

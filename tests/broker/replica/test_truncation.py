@@ -1,0 +1,266 @@
+"""Stories of KIP-101 and KIP-279: what a follower does with its log when the leader changes."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.replica.follower import AskEpochEnd, PartitionFollower, Phase, Truncate, TruncationRefusedError
+from tests.broker.replica.story import MemoryEpochs, MemoryLog, Story
+
+
+def scenario_1(*, truncate_to_hw: bool) -> Story:
+    """Two replicas hold m1 and m2; the leader knows that both are committed, the follower knows it of m1 only."""
+    story = Story(2, truncate_to_hw=truncate_to_hw)
+    story.elect(1)
+    story.write("m1")
+    story.catch_up(2)
+    story.checkpoint(2)
+    story.write("m2")
+    story.fetch(2)
+    story.fetch(2)
+    assert story.leader.high_watermark == 2
+    story[2].checkpoint = 1  # the news came, but the last checkpoint is older
+    return story
+
+
+@pytest.mark.conforms("K101-4", "K101-7", "K101-14")
+def test_scenario_1_a_bounced_follower_keeps_what_the_leader_has() -> None:
+    story = scenario_1(truncate_to_hw=False)
+    story.restart(2)
+    story.hear(2)
+    assert [cut.to_offset for cut in story.reconcile(2)] == [2]
+    story.restart(1)
+    story.elect(2, isr=[2])
+    assert story[2].values() == ["m1", "m2"]
+
+
+def test_scenario_1_with_high_watermark_truncation_loses_the_committed_record() -> None:
+    story = scenario_1(truncate_to_hw=True)
+    story.restart(2)
+    story.hear(2)
+    assert story.reconcile(2) == [Truncate(1, "high-watermark")]
+    story.restart(1)
+    story.elect(2, isr=[2])
+    assert story[2].values() == ["m1"]
+
+
+def scenario_2(*, truncate_to_hw: bool, high_watermark: int) -> Story:
+    """Both lose power; 2, which has lost m2, leads and takes m3 at the same offset."""
+    story = Story(2, truncate_to_hw=truncate_to_hw)
+    story.elect(1)
+    story.write("m1", "m2")
+    story.catch_up(2)
+    story[1].checkpoint, story[2].checkpoint = high_watermark, 1
+    story.restart(1, keep=2)
+    story.restart(2, keep=1)
+    story.elect(2, isr=[2])
+    story.write("m3")
+    return story
+
+
+@pytest.mark.conforms("K101-14", "K101-7")
+def test_scenario_2_the_former_leader_cuts_where_its_epoch_ends_on_the_new_one() -> None:
+    story = scenario_2(truncate_to_hw=False, high_watermark=1)
+    assert story.reconcile(1) == [Truncate(1, "epoch")]
+    story.catch_up(1)
+    assert story[1].values() == story[2].values() == ["m1", "m3"]
+
+
+def test_scenario_2_with_high_watermark_truncation_diverges() -> None:
+    story = scenario_2(truncate_to_hw=True, high_watermark=2)
+    story.write("m4")
+    story.catch_up(1)
+    assert story[1].values() == ["m1", "m2", "m4"]
+    assert story[2].values() == ["m1", "m3", "m4"]
+
+
+@pytest.mark.conforms("H25", "K101-15")
+def test_a_follower_refuses_to_drop_what_it_knows_to_be_committed() -> None:
+    story = scenario_2(truncate_to_hw=False, high_watermark=2)
+    with pytest.raises(TruncationRefusedError, match="truncation to 1 refused: it lies below the high watermark 2"):
+        story.reconcile(1)
+    assert story.follower(1).phase is Phase.REFUSED
+    assert story[1].values() == ["m1", "m2"]
+
+
+@pytest.mark.conforms("H25")
+def test_a_refusal_lasts_until_the_next_leader_epoch() -> None:
+    story = scenario_2(truncate_to_hw=False, high_watermark=2)
+    with pytest.raises(TruncationRefusedError):
+        story.reconcile(1)
+    story.restart(2)
+    story.elect(1, isr=[1])
+    story.catch_up(2)
+    assert story[2].values() == story[1].values() == ["m1", "m2"]
+
+
+def unclean_ping_pong(turns: list[int]) -> Story:
+    """Each leads in turn without the other and writes one record that nobody else sees. Nothing is ever committed."""
+    story = Story(2, min_insync=2)
+    for turn, node in enumerate(turns):
+        story.elect(node, isr=[node], hear=[])
+        if turn < len(turns) - 1:
+            story.write(f"u{turn}")
+    return story
+
+
+@pytest.mark.conforms("H1", "K101-14")
+def test_appendix_a_logs_that_took_turns_end_up_equal() -> None:
+    story = unclean_ping_pong([1, 2, 1, 2])
+    story.write("last")
+    story.hear(1)
+    cuts = story.reconcile(1)
+    assert [(cut.to_offset, cut.final) for cut in cuts] == [(1, False), (0, True)]
+    story.catch_up(1)
+    assert story[1].log.records == story[2].log.records
+
+
+@pytest.mark.conforms("H1")
+@pytest.mark.parametrize("turns", [[1, 2, 1, 2], [1, 2, 1, 2, 1, 2, 1], [2, 1, 1, 2, 2, 1]])
+def test_fast_failovers_converge_behind_a_common_prefix(turns: list[int]) -> None:
+    story = Story(2, min_insync=2)
+    story.elect(1)
+    story.write("common")
+    story.catch_up(2)
+    for turn, node in enumerate(turns):
+        story.elect(node, hear=[])
+        story.write(*(f"u{turn}.{n}" for n in range(turn % 3)))
+    other = 3 - turns[-1]
+    story.hear(other)
+    story.write("last")
+    story.catch_up(other)
+    assert story[1].log.records == story[2].log.records
+    assert story[1].log.epochs.entries == story[2].log.epochs.entries
+    assert story[1].values()[0] == "common"
+
+
+def follower_of(
+    log_epochs: list[tuple[int, int]], end: int, high_watermark: int = 0
+) -> tuple[PartitionFollower, MemoryLog]:
+    records = [(max(e for e, start in log_epochs if start <= offset), str(offset)) for offset in range(end)]
+    log = MemoryLog(records, MemoryEpochs(list(log_epochs)))
+    return PartitionFollower(leader_id=9, leader_epoch=9, partition_epoch=1, high_watermark=high_watermark), log
+
+
+@pytest.mark.conforms("K101-4")
+def test_the_dialogue_opens_with_the_latest_epoch() -> None:
+    follower, log = follower_of([(2, 0), (5, 4)], 7)
+    assert follower.next_step(log) == AskEpochEnd(5)
+
+
+@pytest.mark.conforms("H1", "H25")
+def test_an_answer_with_the_asked_epoch_cuts_at_the_smaller_end() -> None:
+    follower, log = follower_of([(2, 0), (5, 4)], 7)
+    assert follower.epoch_end_answered(log, 5, 6) == Truncate(6, "epoch")
+    assert follower.epoch_end_answered(log, 5, 100) == Truncate(7, "epoch")
+
+
+@pytest.mark.conforms("H1")
+def test_an_answer_with_an_older_epoch_that_we_have_cuts_within_it() -> None:
+    follower, log = follower_of([(2, 0), (5, 4)], 7)
+    assert follower.epoch_end_answered(log, 2, 3) == Truncate(3, "epoch")
+    assert follower.epoch_end_answered(log, 2, 5) == Truncate(4, "epoch")
+
+
+@pytest.mark.conforms("H1")
+def test_an_answer_with_an_epoch_that_we_lack_cuts_to_our_next_larger_and_asks_again() -> None:
+    follower, log = follower_of([(2, 0), (5, 4)], 7)
+    step = follower.epoch_end_answered(log, 3, 6)
+    assert step == Truncate(4, "epoch", final=False)
+    log.truncate(step.to_offset)
+    follower.truncated(step)
+    assert follower.phase is Phase.TRUNCATING
+    assert follower.next_step(log) == AskEpochEnd(2)
+
+
+@pytest.mark.conforms("K101-9")
+def test_a_leader_without_epoch_information_leaves_the_old_rule() -> None:
+    follower, log = follower_of([(2, 0)], 7, high_watermark=5)
+    assert follower.epoch_end_answered(log, -1, -1) == Truncate(5, "high-watermark")
+
+
+@pytest.mark.conforms("K101-9")
+def test_a_log_without_epochs_falls_back_to_the_high_watermark() -> None:
+    follower, log = follower_of([(0, 0)], 7, high_watermark=5)
+    log.epochs.entries.clear()
+    assert follower.next_step(log) == Truncate(5, "high-watermark")
+
+
+@pytest.mark.conforms("H8", "H27")
+def test_an_empty_log_asks_nothing_but_drops_the_epochs_it_led_without_writing() -> None:
+    story = Story(2)
+    story.elect(1)
+    story.elect(2)
+    assert story.reconcile(1) == [Truncate(0, "none")]
+    assert story[1].log.epochs.entries == []
+
+
+@pytest.mark.conforms("K101-4", "H3")
+def test_every_leader_epoch_opens_the_dialogue_again_also_under_the_same_leader() -> None:
+    story = Story(2)
+    story.elect(1)
+    story.write("a", "b")
+    story.catch_up(2)
+    story[1].checkpoint = 0
+    story.restart(1, keep=1)
+    story[2].checkpoint = 0
+    story.restart(2)
+    story.elect(1)  # the same leader, with a shorter log
+    story.write("c")
+    assert story.reconcile(2) == [Truncate(1, "epoch")]
+    story.catch_up(2)
+    assert story[2].values() == ["a", "c"]
+
+
+@pytest.mark.conforms("H7")
+def test_no_high_watermark_is_taken_before_the_logs_match() -> None:
+    follower, log = follower_of([(2, 0), (5, 4)], 7)
+    with pytest.raises(AssertionError, match="H7"):
+        follower.high_watermark_told(7, log.log_end_offset)
+    follower.truncated(Truncate(4, "epoch"))
+    log.truncate(4)
+    follower.high_watermark_told(7, log.log_end_offset)
+    assert follower.high_watermark == 4
+
+
+@pytest.mark.conforms("H7")
+def test_a_divergence_seen_while_fetching_reopens_the_dialogue() -> None:
+    follower, _ = follower_of([(2, 0)], 3)
+    follower.truncated(Truncate(3, "epoch"))
+    follower.diverged()
+    assert follower.phase is Phase.TRUNCATING
+
+
+def test_the_high_watermark_of_a_follower_never_falls() -> None:
+    follower, log = follower_of([(2, 0)], 3, high_watermark=2)
+    follower.truncated(Truncate(3, "epoch"))
+    follower.high_watermark_told(1, log.log_end_offset)
+    assert follower.high_watermark == 2
+
+
+@pytest.mark.conforms("H9")
+def test_a_follower_behind_the_leaders_log_start_begins_there_with_that_high_watermark() -> None:
+    story = Story(2)
+    story.elect(1)
+    story.write("a", "b", "c")
+    story[1].log.records = story[1].log.records[2:]
+    story[1].log.log_start_offset = 2
+    story.fetch(2)
+    assert (story[2].log.log_end_offset, story.follower(2).high_watermark) == (2, 2)
+    story.fetch(2)
+    assert story[2].values() == ["c"]
+
+
+@pytest.mark.conforms("H9", "H25")
+def test_a_follower_ahead_of_the_leader_asks_again_instead_of_dropping_its_log() -> None:
+    follower, log = follower_of([(2, 0)], 7, high_watermark=5)
+    follower.truncated(Truncate(7, "epoch"))
+    assert follower.out_of_range(log, leader_log_start=0) is None
+    assert follower.phase is Phase.TRUNCATING
+
+
+@pytest.mark.conforms("H1", "H2")
+def test_epochs_that_the_leader_never_saw_all_go() -> None:
+    follower, log = follower_of([(4, 0), (5, 4)], 7)
+    log.epochs.end_offset_for = lambda *_: (-1, -1)  # type: ignore[method-assign]
+    assert follower.epoch_end_answered(log, 3, 9) == Truncate(0, "epoch")
