@@ -1,0 +1,118 @@
+"""What is served, and the headers around it."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+import pytest
+from kafka.protocol.api_header import RequestHeader as KafkaRequestHeader
+
+from broker.protocol.api import (
+    APIS,
+    ApiKey,
+    RequestHeader,
+    advertised_api_keys,
+    api_of,
+    decode_request_header,
+    decode_response_header,
+    encode_request,
+    encode_request_header,
+    encode_response,
+    find_api,
+)
+from broker.protocol.codec import DecodeError, EncodeError, decode_exactly
+from broker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from broker.protocol.messages.fetch import FetchRequest, FetchResponse
+from broker.protocol.messages.vote import VoteRequest
+
+
+def test_every_served_version_is_declared_on_both_sides() -> None:
+    for api in APIS.values():
+        for version in (api.min_version, api.max_version):
+            assert version in api.request.VERSIONS, api.key
+            assert version in api.response.VERSIONS, api.key
+        assert api.request.FLEXIBLE == api.response.FLEXIBLE, api.key
+        assert not api.serves(api.max_version + 1)
+        assert api_of(api.request()) is api
+        assert find_api(int(api.key)) is api
+    assert find_api(71) is None
+
+
+def test_what_clients_see() -> None:
+    table = {entry.api_key: (entry.min_version, entry.max_version) for entry in advertised_api_keys()}
+    assert table[ApiKey.PRODUCE] == (0, 12), "an older librdkafka needs Produce from version 0"
+    assert not APIS[ApiKey.PRODUCE].serves(2)
+    assert table[ApiKey.FETCH] == (4, 17)
+    assert table[ApiKey.METADATA] == (0, 13)
+    assert ApiKey.VOTE not in table
+    assert ApiKey.BROKER_HEARTBEAT not in table
+    assert not {71, 72} & table.keys(), "no telemetry"
+
+
+@pytest.mark.parametrize("client_id", [None, "", "client", "größe"])
+def test_a_request_header_survives_the_round_trip(client_id: str | None) -> None:
+    for api in APIS.values():
+        for version in range(api.min_version, api.max_version + 1):
+            header = RequestHeader(int(api.key), version, -5, client_id)
+            out = bytearray(b"xx")
+            encode_request_header(header, out)
+            assert decode_request_header(out, 2) == (header, len(out))
+            flexible = version in api.request.FLEXIBLE
+            theirs = KafkaRequestHeader(int(api.key), version, -5, client_id)
+            assert theirs.encode(flexible=flexible) == out[2:]
+
+
+def test_the_header_of_a_version_that_is_not_served_can_be_read() -> None:
+    data = struct.pack(">hhih", 18, 77, 9, 1) + b"c" + b"\0rest"
+    header, _ = decode_request_header(data)
+    assert header == RequestHeader(18, 77, 9, "c")
+    header, position = decode_request_header(struct.pack(">hhih", 999, 0, 9, -1) + b"body")
+    assert (header.api_key, header.client_id, position) == (999, None, 10)
+
+
+def test_a_damaged_header_raises_nothing_but_decode_errors() -> None:
+    rng = random.Random(3)
+    for _ in range(3000):
+        data = struct.pack(">hh", rng.choice([0, 1, 18, 52]), rng.randrange(15)) + rng.randbytes(rng.randrange(24))
+        try:
+            _, position = decode_request_header(data)
+            assert position <= len(data)
+        except DecodeError:
+            pass
+    for data in (b"", struct.pack(">hhih", 0, 9, 0, 5) + b"abc", struct.pack(">hhih", 0, 9, 0, 1) + b"\xff\0"):
+        with pytest.raises(DecodeError):
+            decode_request_header(data)
+    with pytest.raises(DecodeError):
+        decode_response_header(APIS[ApiKey.FETCH], 12, b"\0\0\0\1")
+
+
+def test_the_header_of_an_api_versions_response_is_version_0_for_ever() -> None:
+    api = APIS[ApiKey.API_VERSIONS]
+    for version in range(5):
+        data = encode_response(api, ApiVersionsResponse(api_keys=advertised_api_keys()), version, 42)
+        assert struct.unpack_from(">ii", data) == (len(data) - 4, 42)
+        correlation_id, position = decode_response_header(api, version, data, 4)
+        assert (correlation_id, position) == (42, 8)
+        assert decode_exactly(ApiVersionsResponse, version, data, 8).api_keys == advertised_api_keys()
+
+
+def test_a_whole_request_and_response() -> None:
+    data = encode_request(VoteRequest("cluster"), 2, 7, "broker-1")
+    assert struct.unpack_from(">i", data) == (len(data) - 4,)
+    header, position = decode_request_header(data, 4)
+    assert header == RequestHeader(52, 2, 7, "broker-1")
+    assert decode_exactly(VoteRequest, 2, data, position).cluster_id == "cluster"
+
+    api = api_of(FetchRequest())
+    response = encode_response(api, FetchResponse(session_id=3), 12, 7)
+    correlation_id, position = decode_response_header(api, 12, response, 4)
+    assert (correlation_id, position) == (7, 9)
+    assert decode_exactly(FetchResponse, 12, response, position).session_id == 3
+
+
+def test_a_header_that_cannot_be_written_is_refused() -> None:
+    with pytest.raises(EncodeError, match="no API 999"):
+        encode_request_header(RequestHeader(999, 0, 0, None), bytearray())
+    with pytest.raises(EncodeError):
+        encode_request(ApiVersionsRequest(), 3, 1, "x" * 40_000)
