@@ -1,0 +1,108 @@
+"""Client processes against librdkafka's own mock cluster: what they record is what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from history import APPEND, END, INFO, OK, READ, History, decode_value, read_run
+from workloads.process import ClientError, ClientProcess, Role
+from workloads.settings import ClientSettings
+
+TOPIC, PARTITIONS = "log", 4  # the number of partitions that a mock broker gives a topic
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    """Three mock brokers, for as long as the client that owns them lives."""
+    owner = Producer({"test.mock.num.brokers": 3, "log_level": 0})
+    brokers = owner.list_topics(TOPIC, timeout=10).brokers.values()
+    yield ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
+    owner.flush(0)
+
+
+def settings(tmp_path: Path, bootstrap: str, client: str, number: int, **changes: object) -> ClientSettings:
+    fields: dict[str, object] = {
+        "client": client,
+        "process": number,
+        "producer": number if client.startswith("p") else -1,
+        "session": 1,
+        "seed": number,
+        "bootstrap": bootstrap,
+        "topic": TOPIC,
+        "partitions": PARTITIONS,
+        "directory": str(tmp_path / "history" / "operations"),
+        "rate": 200.0,
+    }
+    return ClientSettings(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def start(role: Role, its: ClientSettings, tmp_path: Path) -> ClientProcess:
+    client = ClientProcess(role, its, tmp_path / "clients" / f"{its.client}.log")
+    client.wait_ready(20)
+    return client
+
+
+def rows(history: History, f: int) -> list[dict[str, object]]:
+    return [row for row in history.operations.to_pylist() if row["f"] == f]
+
+
+def test_values_appended_under_load_are_read_back_whole(tmp_path: Path, bootstrap: str) -> None:
+    producer = start("producer", settings(tmp_path, bootstrap, "p1", 1), tmp_path)
+    consumer = start("consumer", settings(tmp_path, bootstrap, "c1", 2), tmp_path)
+    reader = start("reader", settings(tmp_path, bootstrap, "r1", 3), tmp_path)
+    for client in (producer, consumer):
+        client.start()
+    assert producer.first_ack.wait(10)
+    while producer.counts["ok"] < 100:
+        assert producer.alive
+    for client in (producer, consumer):
+        client.stop()
+    assert [client.wait_stopped(10) for client in (producer, consumer)] == [0, 0]
+    reader.phase("final")
+    answers = [reader.read_all(partition, 20) for partition in range(PARTITIONS)]
+    for client in (producer, consumer, reader):
+        client.close()
+
+    history = read_run(tmp_path)
+    acked = {row["value"]: (row["partition"], row["offset"]) for row in rows(history, APPEND) if row["type"] == OK}
+    assert all(answer["complete"] for answer in answers)
+    assert sum(answer["end"] for answer in answers) == len(acked) >= 100
+    final = {
+        value: (row["partition"], offset)
+        for row in rows(history, READ)
+        if row["phase"] == "final"
+        for offset, value in zip(row["offsets"], row["values"], strict=True)
+    }
+    assert final == acked
+    assert {decode_value(value).producer for value in acked} == {1}
+    assert [row["lo"] == row["hi"] for row in rows(history, END)].count(False) == 0
+    assert history.unfinished == 0
+
+
+def test_an_append_without_an_answer_is_info(tmp_path: Path) -> None:
+    nobody = "127.0.0.1:1"
+    its = settings(tmp_path, nobody, "p9", 9, message_timeout_s=0.3)
+    producer = start("producer", its, tmp_path)
+    results = producer.append(0, acks=-1, count=3, timeout_s=0.3)
+    producer.close()
+    assert [result["outcome"] for result in results] == ["info"]
+    assert [row["type"] for row in rows(read_run(tmp_path), APPEND)] == [INFO]
+
+
+def test_a_killed_client_is_named_with_its_log(tmp_path: Path, bootstrap: str) -> None:
+    producer = start("producer", settings(tmp_path, bootstrap, "p5", 5), tmp_path)
+    producer.kill()
+    with pytest.raises(ClientError, match=r"client p5 ended with -9.*p5\.log"):
+        producer.append(0, acks=-1, count=1, timeout_s=1)
+
+
+def test_an_unknown_command_is_told_back(tmp_path: Path, bootstrap: str) -> None:
+    reader = start("reader", settings(tmp_path, bootstrap, "r7", 7), tmp_path)
+    reader.start()
+    reader.phase("final")
+    reader.close()
+    assert reader.trouble == ["a reader does not know the command 'start'"]

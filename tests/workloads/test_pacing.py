@@ -1,0 +1,63 @@
+"""Pacing and partition choice: seeded, and honest about lost time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from random import Random
+
+import pytest
+
+from workloads.pacing import Pacer, PartitionChooser
+
+
+def issue(pacer: Pacer, seconds: float, step_s: float = 0.001) -> list[float]:
+    """The times at which a client that looks every `step_s` issues operations."""
+    times = []
+    for tick in range(int(seconds / step_s)):
+        now_s = tick * step_s
+        while pacer.take(now_s):
+            times.append(now_s)
+    return times
+
+
+def test_the_mean_rate_is_kept() -> None:
+    assert len(issue(Pacer(100, Random(1), start_s=0), 20)) == pytest.approx(2000, rel=0.1)
+
+
+def test_the_same_seed_issues_at_the_same_times() -> None:
+    assert issue(Pacer(50, Random(7), start_s=0), 3) == issue(Pacer(50, Random(7), start_s=0), 3)
+
+
+def test_a_client_that_was_blocked_does_not_flood() -> None:
+    pacer = Pacer(100, Random(1), start_s=0, burst_s=0.25)
+    burst = 0
+    while pacer.take(60.0):
+        burst += 1
+    assert burst < 60
+
+
+def test_waiting_ends_when_an_operation_is_due() -> None:
+    pacer = Pacer(10, Random(3), start_s=0)
+    wait_s = pacer.wait_s(0)
+    assert wait_s > 0
+    assert not pacer.take(wait_s * 0.99)
+    assert pacer.take(wait_s * 1.01)
+
+
+def test_a_rate_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="never issues"):
+        Pacer(0, Random(1), start_s=0)
+
+
+def test_every_partition_gets_its_share() -> None:
+    chooser = PartitionChooser(4, Random(5))
+    shares = Counter(chooser.next() for _ in range(4000))
+    assert set(shares) == {0, 1, 2, 3}
+    assert min(shares.values()) > 800
+
+
+def test_records_come_in_short_runs_so_that_batches_form() -> None:
+    chooser = PartitionChooser(8, Random(5))
+    chosen = [chooser.next() for _ in range(1000)]
+    assert sum(a == b for a, b in pairwise(chosen)) > 300

@@ -1,0 +1,249 @@
+"""Client processes that read: consumers under load, and the fresh reader of what is there at the end.
+
+What a poll returns proves that the log is at least that long, and what its records are. It proves nothing about how
+long the log was at most, because the library fetches ahead; only an end query, asked and answered, does that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from random import Random
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from history import OperationWriter, value_of_record
+from workloads.control import Command, Control, Counts
+from workloads.pacing import Pacer
+from workloads.settings import QUERY_TIMEOUT_S, ClientSettings, consumer_config
+
+POLL_S = 0.1
+POLL_RECORDS = 500
+END_QUERIES_SHARE = 0.2  # of a consumer's operations
+
+
+class Reader:
+    """Reads partitions through one librdkafka consumer and records each contiguous run of records as one read."""
+
+    def __init__(self, settings: ClientSettings, writer: OperationWriter) -> None:
+        self.settings = settings
+        self._writer = writer
+        self._consumer = Consumer(consumer_config(settings))
+        self._next: dict[int, int] = {}
+
+    def assign(self, positions: dict[int, int]) -> None:
+        """Read these partitions, each from its offset."""
+        self._next = dict(positions)
+        topic = self.settings.topic
+        self._consumer.assign([TopicPartition(topic, p, offset) for p, offset in sorted(positions.items())])
+
+    def position(self, partition: int) -> int:
+        """The offset after the last record that was read."""
+        return self._next[partition]
+
+    def poll(self, timeout_s: float) -> tuple[int, int]:
+        """Take what has arrived and record it; how many reads it made, and how many failed."""
+        inv = time.monotonic_ns()
+        messages = self._consumer.consume(POLL_RECORDS, timeout_s)
+        ret = time.monotonic_ns()
+        reads = failed = 0
+        records: dict[int, list[Message]] = {}
+        for message in messages:
+            error = message.error()
+            if error is None:
+                records.setdefault(_partition(message), []).append(message)
+            else:
+                failed += self._failed(message, error, inv, ret)
+        for partition, found in records.items():
+            for run in contiguous_runs(found):
+                self._record(partition, run, inv, ret)
+                reads += 1
+        return reads, failed
+
+    def end(self, partition: int, timeout_s: float = QUERY_TIMEOUT_S) -> int | None:
+        """Ask the leader for the log's end and record the answer; None when there was none."""
+        topic = self.settings.topic
+        inv = time.monotonic_ns()
+        try:
+            answer = self._consumer.get_watermark_offsets(
+                TopicPartition(topic, partition), timeout=timeout_s, cached=False
+            )
+        except KafkaException as error:
+            self._query_failed(partition, inv, error.args[0].name())
+            return None
+        if answer is None or answer[1] < 0:
+            self._query_failed(partition, inv, "no answer")
+            return None
+        end = int(answer[1])
+        self._writer.end(topic, partition, inv=inv, ret=time.monotonic_ns(), end=end)
+        return end
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _query_failed(self, partition: int, inv: int, error: str) -> None:
+        ret = time.monotonic_ns()
+        self._writer.query_failed(self.settings.topic, partition, inv=inv, ret=ret, error=error, is_end=True)
+
+    def _record(self, partition: int, run: Sequence[Message], inv: int, ret: int) -> None:
+        offsets = [_offset(message) for message in run]
+        values = [value_of_record(message.value()) for message in run]
+        # A poll that does not continue where the last one ended has skipped records: the read asked for the next one.
+        start = min(self._next.get(partition, offsets[0]), offsets[0])
+        self._next[partition] = offsets[-1] + 1
+        self._writer.read(self.settings.topic, partition, inv=inv, ret=ret, start=start, offsets=offsets, values=values)
+
+    def _failed(self, message: Message, error: KafkaError, inv: int, ret: int) -> int:
+        """Record a read that got an error. An offset that the log no longer has is read again from the start."""
+        partition = message.partition()
+        if partition is None or partition < 0:
+            return 0  # about a broker, not about a partition
+        start = self._next.get(partition, -1)
+        self._writer.query_failed(self.settings.topic, partition, inv=inv, ret=ret, error=error.name(), start=start)
+        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE):
+            self._next[partition] = 0
+            self._consumer.seek(TopicPartition(self.settings.topic, partition, 0))
+        return 1
+
+
+def contiguous_runs(messages: Sequence[Message]) -> Iterator[list[Message]]:
+    """Split records of one partition where an offset does not follow the one before."""
+    run: list[Message] = []
+    for message in messages:
+        if run and _offset(message) != _offset(run[-1]) + 1:
+            yield run
+            run = []
+        run.append(message)
+    if run:
+        yield run
+
+
+def _offset(message: Message) -> int:
+    offset = message.offset()
+    assert offset is not None, "a record has an offset"
+    return int(offset)
+
+
+def _partition(message: Message) -> int:
+    partition = message.partition()
+    assert partition is not None, "a record has a partition"
+    return int(partition)
+
+
+class ConsumerClient:
+    """Reads all partitions from their start while the load runs, and asks for their ends now and then."""
+
+    def __init__(self, settings: ClientSettings, control: Control, writer: OperationWriter) -> None:
+        self._settings = settings
+        self._control = control
+        self._writer = writer
+        self._counts = Counts(control)
+        self._rng = Random(settings.seed)
+        self._reader = Reader(settings, writer)
+        self._pacer: Pacer | None = None
+        self._polls: Pacer | None = None
+
+    def run(self) -> None:
+        """Serve commands until `close`."""
+        self._control.tell("ready")
+        while True:
+            command = self._control.next(0.0 if self._polls else POLL_S)
+            if command is not None and not self._obey(command):
+                break
+            if self._polls is not None:
+                self._work()
+            self._writer.tick()
+        self._reader.close()
+
+    def _obey(self, command: Command) -> bool:
+        match command["do"]:
+            case "start":
+                self._reader.assign(dict.fromkeys(range(self._settings.partitions), 0))
+                now_s = time.monotonic()
+                rate = self._settings.rate
+                self._polls = Pacer(rate * (1 - END_QUERIES_SHARE), self._rng, start_s=now_s)
+                self._pacer = Pacer(rate * END_QUERIES_SHARE, self._rng, start_s=now_s)
+            case "stop":
+                self._polls = self._pacer = None
+                self._writer.flush()
+                self._counts.report(time.monotonic(), force=True)
+                self._control.tell("stopped", unresolved=0)
+            case "close":
+                return False
+            case other:
+                self._control.tell("trouble", text=f"a consumer does not know the command {other!r}")
+        return True
+
+    def _work(self) -> None:
+        assert self._polls is not None
+        assert self._pacer is not None
+        time.sleep(min(POLL_S, self._polls.wait_s(time.monotonic())))
+        if self._polls.take(time.monotonic()):
+            reads, failed = self._reader.poll(POLL_S)
+            self._counts.add("ok", reads)
+            self._counts.add("fail", failed)
+        if self._pacer.take(time.monotonic()):
+            end = self._reader.end(self._rng.randrange(self._settings.partitions))
+            self._counts.add("fail" if end is None else "ok")
+        self._counts.report(time.monotonic())
+
+
+class ReaderClient:
+    """Reads whole partitions on command, from the first record to the end that the leader states."""
+
+    def __init__(self, settings: ClientSettings, control: Control, writer: OperationWriter) -> None:
+        self._control = control
+        self._reader = Reader(settings, writer)
+        self._writer = writer
+
+    def run(self) -> None:
+        """Serve commands until `close`."""
+        self._control.tell("ready")
+        while True:
+            command = self._control.next(POLL_S)
+            match command and command["do"]:
+                case "phase":
+                    self._writer.phase = command["name"]  # type: ignore[index]
+                case "read":
+                    self._read(command)  # type: ignore[arg-type]
+                case "close":
+                    break
+                case None:
+                    pass
+                case other:
+                    self._control.tell("trouble", text=f"a reader does not know the command {other!r}")
+        self._reader.close()
+
+    def _read(self, command: Command) -> None:
+        """Read one partition completely; the answer says how far it came, and whether that is the end."""
+        partition, give_up = int(command["partition"]), time.monotonic() + float(command["timeout_s"])
+        end = self._reader.end(partition)
+        while end is None and time.monotonic() < give_up:
+            time.sleep(0.05)
+            end = self._reader.end(partition)
+        if end is None:
+            self._control.tell("answer", id=command["id"], complete=False, end=-1, read=0)
+            return
+        self._reader.assign({partition: 0})
+        while self._reader.position(partition) < end and time.monotonic() < give_up:
+            self._reader.poll(POLL_S)
+        self._writer.flush()
+        read = self._reader.position(partition)
+        self._control.tell("answer", id=command["id"], complete=read >= end, end=end, read=read)
+
+
+def _main(kind: type[ConsumerClient] | type[ReaderClient], settings: ClientSettings, control: Control) -> None:
+    with OperationWriter(
+        settings.directory, client=settings.client, session=settings.session, process=settings.process
+    ) as writer:
+        kind(settings, control, writer).run()
+
+
+def main(settings: ClientSettings, control: Control) -> None:
+    """A consumer process, from its first line to its last."""
+    _main(ConsumerClient, settings, control)
+
+
+def main_reader(settings: ClientSettings, control: Control) -> None:
+    """The process of the final reads."""
+    _main(ReaderClient, settings, control)

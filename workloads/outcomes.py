@@ -1,0 +1,43 @@
+"""What an error says about an append: that it certainly did not happen, or that nobody can tell.
+
+The rule that decides: `fail` only if the broker (or the client library) refused the record *before* it could be stored
+and nothing of it can still be under way. Everything else that is not an acknowledgement is `info`: a timeout, a lost
+connection, a refusal after the append. In doubt it is info, for a wrong `fail` would turn a correct broker's answer
+into an anomaly, while a wrong `info` only makes the proof a little weaker.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+Outcome = Literal["ok", "fail", "info"]
+
+# Kafka's error codes that a broker answers only before it appends.
+_REFUSED_BEFORE_APPEND: Final = frozenset(
+    {
+        2,  # CORRUPT_MESSAGE
+        10,  # MESSAGE_TOO_LARGE
+        17,  # INVALID_TOPIC_EXCEPTION
+        18,  # RECORD_LIST_TOO_LARGE
+        19,  # NOT_ENOUGH_REPLICAS: the check before the append; the one after it has a code of its own
+        21,  # INVALID_REQUIRED_ACKS
+        29,  # TOPIC_AUTHORIZATION_FAILED
+        32,  # INVALID_TIMESTAMP
+        35,  # UNSUPPORTED_VERSION
+        42,  # INVALID_REQUEST
+        43,  # UNSUPPORTED_FOR_MESSAGE_FORMAT
+        76,  # UNSUPPORTED_COMPRESSION_TYPE
+        87,  # INVALID_RECORD
+    }
+)
+
+
+def of_append(error_code: int | None) -> Outcome:
+    """The outcome of an append whose delivery report carries this code (None: delivered).
+
+    The library's own errors (negative codes) are info: a record that times out in its queue may have been on the wire
+    before. Only what `produce()` itself refuses was certainly never sent, and that has no delivery report.
+    """
+    if error_code is None:
+        return "ok"
+    return "fail" if error_code in _REFUSED_BEFORE_APPEND else "info"

@@ -1,0 +1,174 @@
+"""A client process that appends unique values to a topic and records what became of each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from confluent_kafka import KafkaException, Message, Producer
+
+from history import OperationWriter, record_bytes
+from workloads import outcomes
+from workloads.control import Command, Control, Counts
+from workloads.pacing import Pacer, PartitionChooser
+from workloads.settings import ClientSettings, producer_config
+
+MOST_IN_FLIGHT = 256
+IDLE_S = 0.05
+
+Done = Callable[[str, int, str], None]
+
+
+class Appender:
+    """Appends through one librdkafka producer with one `acks`; records each append once, with an honest outcome."""
+
+    def __init__(
+        self, settings: ClientSettings, writer: OperationWriter, acks: int, *, timeout_s: float | None = None
+    ) -> None:
+        self._settings = settings
+        self._writer = writer
+        self._acks = acks
+        self._producer = Producer(producer_config(settings, acks, timeout_s=timeout_s))
+        self.in_flight = 0
+
+    def append(self, partition: int, done: Done) -> None:
+        """Send one value; `done(outcome, offset, error)` is called from `poll` when its outcome is known."""
+        topic = self._settings.topic
+        value = self._writer.reserve(topic, partition)
+        payload = record_bytes(value, self._settings.record_bytes)
+        inv = time.monotonic_ns()
+        try:
+            self._producer.produce(
+                topic,
+                payload,
+                partition=partition,
+                on_delivery=lambda error, message: self._delivered(partition, value, inv, error, message, done),
+            )
+        except (BufferError, KafkaException) as refused:
+            # The library did not take the record, so nobody else has seen it.
+            error = str(refused) or "queue full"
+            ret = time.monotonic_ns()
+            self._writer.append_failed(topic, partition, value, inv=inv, ret=ret, error=error, acks=self._acks)
+            done("fail", -1, error)
+            return
+        self.in_flight += 1
+
+    def poll(self, timeout_s: float) -> None:
+        self._producer.poll(timeout_s)
+
+    def drain(self, timeout_s: float) -> None:
+        """Wait until every append has its outcome. The library gives each one within its message timeout."""
+        give_up = time.monotonic() + timeout_s
+        while self.in_flight and time.monotonic() < give_up:
+            self._producer.poll(0.05)
+
+    def _delivered(self, partition: int, value: int, inv: int, error: Any, message: Message, done: Done) -> None:
+        ret = time.monotonic_ns()
+        self.in_flight -= 1
+        topic, writer, acks = self._settings.topic, self._writer, self._acks
+        outcome = outcomes.of_append(None if error is None else error.code())
+        offset = message.offset() if error is None else -1
+        offset = -1 if offset is None or offset < 0 else offset
+        text = "" if error is None else error.name()
+        if outcome == "ok":
+            writer.append_ok(topic, partition, value, inv=inv, ret=ret, offset=offset, acks=acks)
+        elif outcome == "fail":
+            writer.append_failed(topic, partition, value, inv=inv, ret=ret, error=text, acks=acks)
+        else:
+            writer.append_unknown(topic, partition, value, inv=inv, error=text, acks=acks)
+        done(outcome, offset, text)
+
+
+class ProducerClient:
+    """Appends at a rate between `start` and `stop`, and on command at any time."""
+
+    def __init__(self, settings: ClientSettings, control: Control, writer: OperationWriter) -> None:
+        self._settings = settings
+        self._control = control
+        self._writer = writer
+        self._counts = Counts(control)
+        self._rng = Random(settings.seed)
+        self._chooser = PartitionChooser(settings.partitions, self._rng)
+        self._load = Appender(settings, writer, acks=-1)
+        self._pacer: Pacer | None = None
+        self._acknowledged = False
+        self._single: dict[tuple[int, float], Appender] = {}
+
+    def run(self) -> None:
+        """Serve commands until `close`."""
+        self._control.tell("ready")
+        while True:
+            command = self._control.next()
+            if command is not None and not self._obey(command):
+                return
+            self._work()
+
+    def _obey(self, command: Command) -> bool:
+        match command["do"]:
+            case "start":
+                self._pacer = Pacer(self._settings.rate, self._rng, start_s=time.monotonic())
+            case "stop":
+                self._pacer = None
+                self._load.drain(self._settings.message_timeout_s + 2.0)
+                self._writer.flush()
+                self._counts.report(time.monotonic(), force=True)
+                self._control.tell("stopped", unresolved=self._load.in_flight)
+            case "append":
+                self._append_on_command(command)
+            case "phase":
+                self._writer.phase = command["name"]
+            case "close":
+                return False
+            case other:
+                self._control.tell("trouble", text=f"a producer does not know the command {other!r}")
+        return True
+
+    def _work(self) -> None:
+        now_s = time.monotonic()
+        wait_s = IDLE_S if self._pacer is None else min(IDLE_S, self._pacer.wait_s(now_s))
+        self._load.poll(wait_s)
+        now_s = time.monotonic()
+        while self._pacer is not None and self._load.in_flight < MOST_IN_FLIGHT and self._pacer.take(now_s):
+            self._load.append(self._chooser.next(), self._count)
+        self._counts.report(now_s)
+        self._writer.tick()
+
+    def _count(self, outcome: str, _offset: int, _error: str) -> None:
+        self._counts.add(outcome)
+        if outcome == "ok" and not self._acknowledged:
+            self._acknowledged = True
+            self._control.tell("first_ack", t=time.monotonic_ns())
+
+    def _append_on_command(self, command: Command) -> None:
+        """`count` appends to one partition, each after the outcome of the one before, until one is not ok."""
+        acks, timeout_s = int(command["acks"]), float(command["timeout_s"])
+        appender = self._single.get((acks, timeout_s))
+        if appender is None:
+            appender = self._single[acks, timeout_s] = Appender(self._settings, self._writer, acks, timeout_s=timeout_s)
+        results: list[dict[str, Any]] = []
+        for _ in range(int(command["count"])):
+            appender.append(
+                int(command["partition"]),
+                lambda outcome, offset, error: results.append({"outcome": outcome, "offset": offset, "error": error}),
+            )
+            appender.drain(timeout_s + 2.0)
+            if results:
+                self._counts.add(results[-1]["outcome"])
+            if not results or results[-1]["outcome"] != "ok":
+                break
+        self._writer.flush()
+        self._control.tell("answer", id=command["id"], results=results)
+
+
+def main(settings: ClientSettings, control: Control) -> None:
+    """A producer process, from its first line to its last."""
+    with OperationWriter(
+        settings.directory,
+        client=settings.client,
+        session=settings.session,
+        process=settings.process,
+        producer=settings.producer,
+    ) as writer:
+        ProducerClient(settings, control, writer).run()

@@ -1,0 +1,100 @@
+"""What a client process is told, and how its library is set up for honest outcomes."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+MESSAGE_TIMEOUT_S = 4.0
+REQUEST_TIMEOUT_S = 3.0
+QUERY_TIMEOUT_S = 2.0
+
+
+@dataclass(frozen=True)
+class ClientSettings:
+    """One client process. `process` is unique in the run, `producer` too (-1 for a client that never appends).
+
+    `rate`: operations a second. `directory` takes the recorded operations. Travels as JSON on the command line.
+    """
+
+    client: str
+    process: int
+    producer: int
+    session: int
+    seed: int
+    bootstrap: str
+    topic: str
+    partitions: int
+    directory: str
+    rate: float = 1.0
+    record_bytes: int = 128
+    message_timeout_s: float = MESSAGE_TIMEOUT_S
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        return cls(**json.loads(text))
+
+
+def _common(settings: ClientSettings) -> dict[str, Any]:
+    """Find a new leader fast, give up on a silent broker soon."""
+    extra: dict[str, Any] = {}
+    if debug := os.environ.get("BROWNOUT_CLIENT_DEBUG"):
+        extra["debug"] = debug
+    return {
+        "bootstrap.servers": settings.bootstrap,
+        "client.id": settings.client,
+        "broker.address.family": "v4",
+        "socket.timeout.ms": 4_000,
+        "socket.connection.setup.timeout.ms": 2_000,
+        "socket.nagle.disable": True,
+        "reconnect.backoff.ms": 50,
+        "reconnect.backoff.max.ms": 400,
+        "retry.backoff.ms": 50,
+        "retry.backoff.max.ms": 200,
+        "topic.metadata.refresh.interval.ms": 1_000,
+        "topic.metadata.refresh.fast.interval.ms": 50,
+        "allow.auto.create.topics": False,
+        "enable.metrics.push": False,
+        **extra,
+    }
+
+
+def producer_config(settings: ClientSettings, acks: int, *, timeout_s: float | None = None) -> dict[str, Any]:
+    """One attempt per record: a retry of what may have been stored would write it twice.
+
+    One request at a time on a connection keeps a producer's records in the order in which they were sent.
+    """
+    timeout_s = settings.message_timeout_s if timeout_s is None else timeout_s
+    return {
+        **_common(settings),
+        "acks": acks,
+        "retries": 0,
+        "enable.idempotence": False,
+        "max.in.flight.requests.per.connection": 1,
+        "message.timeout.ms": int(timeout_s * 1000),
+        "request.timeout.ms": int(min(REQUEST_TIMEOUT_S, timeout_s) * 1000),
+        "linger.ms": 2,
+        "message.max.bytes": max(1_000_000, 2 * settings.record_bytes),
+        "compression.type": "none",
+    }
+
+
+def consumer_config(settings: ClientSettings) -> dict[str, Any]:
+    """Partitions assigned by hand; an offset that is out of range is an error to be seen, not to be papered over."""
+    return {
+        **_common(settings),
+        "group.id": f"unused-{settings.client}",
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",
+        "isolation.level": "read_uncommitted",
+        "fetch.wait.max.ms": 100,
+        "fetch.error.backoff.ms": 50,
+        "fetch.queue.backoff.ms": 50,
+        "queued.max.messages.kbytes": 16_384,
+    }
