@@ -1,0 +1,132 @@
+"""A campaign as data: what to run, what goes wrong, and what must hold. `campaign_file` reads it from TOML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from orchestrator.steps import Step
+
+WORLDS = ("auto", "namespaces", "process")
+FILESYSTEMS = ("ext4", "xfs")
+FAULT_KINDS = ("kill", "pause", "power-loss", "power-loss-all", "partition-one", "partition-halves", "partition-leader")
+UPPER_BOUNDS = ("strict", "session", "lower-bound-only")
+VERDICTS = ("pass", "fail", "unknown")
+MAX_NODES = 9
+
+
+@dataclass(frozen=True)
+class Topology:
+    nodes: int = 3
+    world: str = "auto"
+    filesystem: str = "ext4"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f"n{number}" for number in range(1, self.nodes + 1))
+
+
+@dataclass(frozen=True)
+class BrokerSettings:
+    """Broker properties: for all nodes, and what single nodes have instead."""
+
+    common: Mapping[str, str] = field(default_factory=dict)
+    per_node: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def of(self, node: str) -> dict[str, str]:
+        return {**self.common, **self.per_node.get(node, {})}
+
+    def merged(self, over: BrokerSettings) -> BrokerSettings:
+        """These settings with `over` laid on top."""
+        nodes = self.per_node.keys() | over.per_node.keys()
+        per_node = {n: {**self.per_node.get(n, {}), **over.per_node.get(n, {})} for n in sorted(nodes)}
+        return BrokerSettings({**self.common, **over.common}, per_node)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """`rate`: operations a second of all clients. The load ends after `duration_s`, with at least `operations` done."""
+
+    kind: str = "log"
+    topic: str = "log"
+    partitions: int = 4
+    replication_factor: int = 3
+    assignment: tuple[tuple[int, ...], ...] | None = None
+    producers: int = 2
+    consumers: int = 2
+    rate: float = 100.0
+    duration_s: float = 60.0
+    operations: int = 0
+    record_bytes: int = 128
+
+    def replicas(self, partition: int, nodes: int) -> tuple[int, ...]:
+        """The broker ids of a partition's replicas, the preferred leader first."""
+        if self.assignment is not None:
+            return self.assignment[partition]
+        return tuple((partition + offset) % nodes + 1 for offset in range(self.replication_factor))
+
+
+@dataclass(frozen=True)
+class Nemesis:
+    """`random`: faults by seed while the load runs. `steps`: the script in `steps`. `none`: nothing goes wrong."""
+
+    kind: str = "none"
+    faults: tuple[str, ...] = ()
+    interval_s: tuple[float, float] = (2.0, 4.0)
+    duration_s: tuple[float, float] = (2.0, 4.0)
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def inflicts(self) -> frozenset[str]:
+        """The kinds of fault that can happen at all."""
+        return frozenset(self.faults) | {step.needs for step in self.steps if step.needs}
+
+
+@dataclass(frozen=True)
+class Checks:
+    upper_bound: str = "strict"
+    min_ok: int = 1
+    required_faults: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Seeds:
+    first: int = 1
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Expect:
+    """What a cell's verdict must be; for `fail`, the anomaly that must be among those found."""
+
+    verdict: str = "pass"
+    anomaly: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.verdict} ({self.anomaly})" if self.anomaly else self.verdict
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One column of the matrix: the campaign with these mutants and broker settings."""
+
+    name: str = "main"
+    mutants: tuple[str, ...] = ()
+    broker: BrokerSettings = field(default_factory=BrokerSettings)
+    expect: Expect = field(default_factory=Expect)
+
+
+@dataclass(frozen=True)
+class Campaign:
+    name: str
+    description: str
+    topology: Topology
+    broker: BrokerSettings
+    workload: Workload
+    nemesis: Nemesis
+    checks: Checks
+    seeds: Seeds
+    cells: tuple[Cell, ...]
+    path: Path
+    text: str

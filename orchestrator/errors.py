@@ -1,0 +1,32 @@
+"""What the orchestrator raises on purpose, and the exit code that each means to the shell."""
+
+from __future__ import annotations
+
+EXIT_PASS = 0
+EXIT_FAIL = 1
+EXIT_UNKNOWN = 2
+EXIT_USAGE = 64
+EXIT_INTERNAL = 70
+EXIT_INTERRUPTED = 130
+
+EXIT_OF_VERDICT = {"pass": EXIT_PASS, "fail": EXIT_FAIL, "unknown": EXIT_UNKNOWN}
+
+
+class UsageError(Exception):
+    """The user's input cannot be acted on (exit 64); the message names file and key, or argument, and the remedy."""
+
+
+class CampaignError(UsageError):
+    """A campaign file that is not understood; the message starts with `file:line:`."""
+
+
+class RunError(Exception):
+    """A run cannot go on: a node that does not come up, a cluster that does not heal, a step past its deadline.
+
+    What was recorded stays; the run's verdict is unknown, with this message as the reason, or fail, should the record
+    already prove an anomaly.
+    """
+
+
+class Interrupted(Exception):  # noqa: N818 - an event, not an error
+    """The user asked to stop; everything is healed and torn down on the way out."""

@@ -1,0 +1,180 @@
+"""Strict reading of one TOML table: every key is asked for by name and type, and what nobody asked for is refused.
+
+A complaint names the file, the line, the table and the key, says what is wrong and what would be right.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from orchestrator.errors import CampaignError
+from orchestrator.toml_lines import key_lines
+
+_MISSING: Any = object()
+
+KeyPath = tuple[str | int, ...]
+
+
+class Source:
+    """A TOML file: its data, and the line of each key."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self.name = name
+        self.text = text
+        try:
+            self.data: dict[str, Any] = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            line = getattr(error, "lineno", None) or _line_in(str(error))
+            raise CampaignError(f"{name}:{line}: not valid TOML: {error}") from None
+        self._lines = key_lines(text)
+
+    @classmethod
+    def read(cls, path: Path) -> Source:
+        """Raises `CampaignError` when the file is missing, unreadable or not UTF-8."""
+        try:
+            return cls(str(path), path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise CampaignError(f"{path}: cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise CampaignError(f"{path}: is not UTF-8 text; save it as UTF-8") from None
+
+    def line(self, path: KeyPath) -> int:
+        """The line of a key, or of the nearest table around it."""
+        while path and path not in self._lines:
+            path = path[:-1]
+        return self._lines.get(path, 1)
+
+    def root(self) -> Table:
+        return Table(self, (), self.data)
+
+
+class Table:
+    """A table that is being read. Ask for each key once, then call `done()`."""
+
+    def __init__(self, source: Source, path: KeyPath, data: Mapping[str, Any]) -> None:
+        self.source = source
+        self.path = path
+        self.data = data
+        self._asked: set[str] = set()
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.data
+
+    def refuse(self, message: str, key: str | int | None = None) -> NoReturn:
+        """Raise the complaint that `error` makes."""
+        raise self.error(message, key)
+
+    def error(self, message: str, key: str | int | None = None) -> CampaignError:
+        """A complaint about this table, or about one key of it."""
+        path = self.path if key is None else (*self.path, key)
+        return CampaignError(f"{self.source.name}:{self.source.line(path)}: {self._label()}{message}")
+
+    def _label(self) -> str:
+        names = [str(part) for part in self.path if isinstance(part, str)]
+        return f"[{'.'.join(names)}] " if names else ""
+
+    def done(self) -> None:
+        """Refuse the keys that nobody asked for, with the nearest that exists."""
+        unknown = [key for key in self.data if key not in self._asked]
+        if unknown:
+            self.refuse(f"unknown key {unknown[0]!r}; {suggestion(unknown[0], self._asked)}", unknown[0])
+
+    def _take(self, key: str, default: Any, types: tuple[type, ...], description: str) -> Any:
+        self._asked.add(key)
+        if key not in self.data:
+            if default is _MISSING:
+                self.refuse(f"{key} is missing; add {key} = {description}")
+            return default
+        value = self.data[key]
+        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+            self.refuse(f"{key}: {_show(value)} is not {description}", key)
+        return value
+
+    def text(self, key: str, default: str = _MISSING, *, choices: Collection[str] = ()) -> str:
+        value: str = self._take(key, default, (str,), 'a text such as "..."')
+        if choices and value not in choices:
+            self.refuse(f"{key}: {value!r} is not known; {suggestion(value, choices)}", key)
+        return value
+
+    def integer(self, key: str, default: int = _MISSING, *, minimum: int | None = None) -> int:
+        value: int = self._take(key, default, (int,), "a whole number")
+        self._at_least(key, value, minimum)
+        return value
+
+    def number(self, key: str, default: float = _MISSING, *, minimum: float | None = None) -> float:
+        value = float(self._take(key, default, (int, float), "a number"))
+        self._at_least(key, value, minimum)
+        return value
+
+    def boolean(self, key: str, default: bool = _MISSING) -> bool:
+        value: bool = self._take(key, default, (bool,), "true or false")
+        return value
+
+    def texts(self, key: str, default: Iterable[str] = _MISSING, *, choices: Collection[str] = ()) -> tuple[str, ...]:
+        values = self._take(key, default, (list, tuple), 'a list of texts such as ["...", "..."]')
+        for value in values:
+            if not isinstance(value, str):
+                self.refuse(f"{key}: {_show(value)} is not a text", key)
+            if choices and value not in choices:
+                self.refuse(f"{key}: {value!r} is not known; {suggestion(value, choices)}", key)
+        if len(set(values)) != len(values):
+            self.refuse(f"{key}: a name is given twice", key)
+        return tuple(values)
+
+    def range(self, key: str, default: tuple[float, float] = _MISSING) -> tuple[float, float]:
+        """`[low, high]`, both positive, in the unit that the key's name ends with."""
+        values = self._take(key, default, (list, tuple), "a pair [low, high]")
+        numbers = [float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
+        if len(numbers) != 2 or len(values) != 2:
+            self.refuse(f"{key}: {_show(values)} is not a pair [low, high]", key)
+        low, high = numbers
+        if low < 0:
+            self.refuse(f"{key}: {low:g} is negative", key)
+        if high < low:
+            self.refuse(f"{key}: the upper bound {high:g} is smaller than the lower bound {low:g}", key)
+        return low, high
+
+    def raw(self, key: str, default: Any) -> Any:
+        """A value whose shape the caller checks."""
+        self._asked.add(key)
+        return self.data.get(key, default)
+
+    def table(self, key: str) -> Table:
+        """The sub-table `key`, empty when it is absent."""
+        data = self._take(key, {}, (dict,), f"a table [{key}]")
+        return Table(self.source, (*self.path, key), data)
+
+    def tables(self, key: str) -> list[Table]:
+        """The tables of `[[key]]`, none when it is absent."""
+        items = self._take(key, [], (list,), f"an array of tables [[{key}]]")
+        for index, item in enumerate(items):
+            if not isinstance(item, dict):
+                self.refuse(f"{key}: entry {index + 1} is not a table; write it as [[{key}]]", key)
+        return [Table(self.source, (*self.path, key, index), item) for index, item in enumerate(items)]
+
+    def _at_least(self, key: str, value: float, minimum: float | None) -> None:
+        if minimum is not None and value < minimum:
+            self.refuse(f"{key}: {value:g} is smaller than {minimum:g}", key)
+
+
+def suggestion(word: str, known: Collection[str]) -> str:
+    """`did you mean "x"?`, or the list of what is known when nothing is near."""
+    near = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.6)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    return f"known: {', '.join(sorted(known))}" if known else "nothing is known here"
+
+
+def _show(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 40 else shown[:37] + "..."
+
+
+def _line_in(message: str) -> int:
+    """`tomllib` says `(at line 3, column 4)` or `(at end of document)`."""
+    _, found, rest = message.partition("at line ")
+    return int(rest.split(",")[0]) if found else 1
