@@ -75,3 +75,10 @@ class CommitUncertainError(ProtocolError):
 
 class StartupError(Exception):
     """The broker refuses to start; the message names the file or key, what is wrong with it, and what to do."""
+
+
+def is_disk_failure(error: BaseException) -> bool:
+    """Whether an exception came from the disk: what was written may be gone, so the broker must not go on."""
+    return isinstance(error, OSError) and not isinstance(
+        error, ConnectionError | TimeoutError | BlockingIOError | InterruptedError
+    )

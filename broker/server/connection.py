@@ -141,7 +141,7 @@ class Connection(asyncio.BufferedProtocol):
         return not (self._slots or self._output or self._input.pending)
 
     def reserve(self, *, blocking: bool) -> Slot:
-        """A slot for an answer that comes later. `blocking`: no further request is begun before this one is answered."""
+        """A slot for an answer that comes later. `blocking`: no further request is begun before it is filled."""
         return Slot(self, blocking=blocking)
 
     def cancel_when_lost(self, future: asyncio.Future[object]) -> None:
@@ -218,7 +218,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._output_bytes > OUTPUT_HIGH or len(self._output) > self._host.max_queued
 
     def _pause_if_full(self) -> None:
-        """Stop reading once there is more to begin than may be begun; a peer that waits for its answer never gets here."""
+        """Stop reading when more has come than may be begun; a peer that waits for its answers never gets here."""
         if self._reading and self._transport is not None and self._input.pending and self._is_full():
             self._reading = False
             self._transport.pause_reading()

@@ -116,7 +116,7 @@ class FrameBuffer:
         if end < capacity and start + wanted <= capacity:
             return
         if wanted > capacity or not start:
-            # A peer can claim any length for nothing: memory follows the bytes that it has sent, not those it announces.
+            # A peer can claim any length for nothing: memory follows the bytes that it has sent.
             roomy = wanted + max(SMALL, min(ROOMY, wanted // 4))
             self._replace(min(roomy, max(2 * capacity, end - start + LEAST_ROOM)))
         else:

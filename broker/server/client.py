@@ -1,0 +1,252 @@
+"""Outgoing connections to other brokers: one per peer and purpose, pipelined, dropped when an answer does not come.
+
+Separate purposes have separate connections because answers come in the order of the requests: a vote must not wait
+behind a fetch that is parked at its leader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from struct import Struct
+
+from broker.protocol.api import Api, ApiKey, api_of, decode_response_header, encode_request
+from broker.protocol.codec import DecodeError, decode
+from broker.protocol.schema import Message
+from broker.server.frames import FrameBuffer, FrameError, Unlimited
+
+BACKOFF_MIN = 0.02  # seconds before the first reconnection; doubles up to the maximum
+BACKOFF_MAX = 0.4
+OWNED_FROM = 1 << 13  # answers from this size on keep the receive buffer instead of being copied
+METADATA_TOPIC = "__cluster_metadata"
+
+Address = tuple[str, int]
+Local = Callable[[Message, int], Awaitable[Message]]
+
+_INT32 = Struct(">i")
+_PURPOSES = {
+    ApiKey.VOTE: "quorum",
+    ApiKey.BEGIN_QUORUM_EPOCH: "quorum",
+    ApiKey.END_QUORUM_EPOCH: "quorum",
+    ApiKey.DESCRIBE_QUORUM: "quorum",
+    ApiKey.FETCH: "replica",
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: "replica",
+    ApiKey.ALTER_PARTITION: "partitions",
+    ApiKey.BROKER_REGISTRATION: "registration",
+    ApiKey.BROKER_HEARTBEAT: "registration",
+}
+
+
+class PeerConnection(asyncio.BufferedProtocol):
+    """One open connection to a peer; answers find their requests by correlation id."""
+
+    def __init__(self, response_max_bytes: int) -> None:
+        self.answered = False
+        self._input = FrameBuffer(response_max_bytes, Unlimited(), minimum=4)
+        self._input.make_room()
+        self._transport: asyncio.Transport | None = None
+        self._waiting: dict[int, asyncio.Future[memoryview]] = {}
+        self._reason = "the connection was closed"
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
+        return self._input.space()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._input.received(nbytes)
+        try:
+            while (frame := self._input.next_frame()) is not None:
+                self._answer(frame)
+            self._input.make_room()
+        except FrameError as error:
+            self.drop(str(error))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        reason = f"{self._reason}: {exc}" if exc else self._reason
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(ConnectionError(reason))
+        self._waiting.clear()
+
+    def send(self, correlation_id: int, frame: bytearray) -> asyncio.Future[memoryview]:
+        """Send a request; the future gets the answer's frame or `ConnectionError`."""
+        future: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
+        if self._transport is None:
+            future.set_exception(ConnectionError(self._reason))
+            return future
+        self._waiting[correlation_id] = future
+        self._transport.write(frame)
+        return future
+
+    def drop(self, reason: str) -> None:
+        """Give the connection up at once: what was asked may or may not have happened."""
+        self._reason = reason
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _answer(self, frame: memoryview) -> None:
+        future = self._waiting.pop(_INT32.unpack_from(frame)[0], None)
+        if future is None:
+            raise FrameError("an answer to nothing that was asked")
+        if len(frame) >= OWNED_FROM:
+            self._input.detach()
+        else:
+            frame = memoryview(bytes(frame))
+        if not future.done():
+            future.set_result(frame)
+        self.answered = True
+
+
+class Link:
+    """The way to one peer for one purpose: opens connections, with growing pauses while that fails."""
+
+    def __init__(self, name: str, address: Address, response_max_bytes: int) -> None:
+        self.name = name
+        self.address = address
+        self._response_max_bytes = response_max_bytes
+        self._connection: PeerConnection | None = None
+        self._opening: asyncio.Task[PeerConnection] | None = None
+        self._failures = 0
+        self._not_before = 0.0
+
+    async def connection(self) -> PeerConnection:
+        """The open connection, opened if need be. Raises `ConnectionError`."""
+        if self._connection is not None:
+            if self._connection.is_open:
+                return self._connection
+            self._lost()
+        if self._opening is None:
+            self._opening = asyncio.get_running_loop().create_task(self._open())
+            self._opening.add_done_callback(self._opened)
+        return await asyncio.shield(self._opening)
+
+    def drop(self, reason: str) -> None:
+        """Give up the connection and any attempt to open one."""
+        if self._opening is not None:
+            self._opening.cancel()
+        if self._connection is not None:
+            self._connection.drop(reason)
+            self._lost()
+
+    async def _open(self) -> PeerConnection:
+        loop = asyncio.get_running_loop()
+        if self._not_before > loop.time():
+            await asyncio.sleep(self._not_before - loop.time())
+        try:
+            _, connection = await loop.create_connection(
+                lambda: PeerConnection(self._response_max_bytes), *self.address
+            )
+        except OSError as error:
+            self._back_off()
+            raise ConnectionError(f"{self.name} at {self.address[0]}:{self.address[1]}: {error}") from error
+        return connection
+
+    def _opened(self, task: asyncio.Task[PeerConnection]) -> None:
+        self._opening = None
+        if not task.cancelled() and task.exception() is None:
+            self._connection = task.result()
+
+    def _lost(self) -> None:
+        assert self._connection is not None
+        if self._connection.answered:
+            self._failures = 0
+        self._connection = None
+        self._back_off()
+
+    def _back_off(self) -> None:
+        pause = min(BACKOFF_MAX, BACKOFF_MIN * 2**self._failures)
+        self._failures = min(self._failures + 1, 16)
+        self._not_before = asyncio.get_running_loop().time() + pause
+
+
+class PeerConnector:
+    """Sends requests to brokers by their ids. Addresses of voters are configured, those of others are learned."""
+
+    def __init__(self, node_id: int, voters: Mapping[int, Address], *, response_max_bytes: int) -> None:
+        self._node_id = node_id
+        self._client_id = f"broker-{node_id}"
+        self._voters = dict(voters)
+        self._addresses = dict(voters)
+        self._response_max_bytes = response_max_bytes
+        self._links: dict[tuple[int, str], Link] = {}
+        self._correlation_id = 0
+        self._local: Local | None = None
+        self._closed = False
+
+    def serve_locally(self, handler: Local) -> None:
+        """Requests of this broker to itself are calls of `handler`."""
+        self._local = handler
+
+    def learn(self, addresses: Mapping[int, Address]) -> None:
+        """Take the registered brokers' addresses over; a voter's configured address stays."""
+        self._addresses = {**addresses, **self._voters}
+
+    async def request(self, node_id: int, message: Message, version: int, timeout: float) -> Message:
+        """Ask a broker and return its answer; `timeout` in seconds includes connecting.
+
+        Raises `TimeoutError` (the connection is dropped: the answer to this request must not meet the next) or
+        `ConnectionError`. After either the request may or may not have been handled.
+        """
+        if self._closed:
+            raise ConnectionError("this broker is stopping")
+        if node_id == self._node_id and self._local is not None:
+            async with asyncio.timeout(timeout):
+                return await self._local(message, version)
+        api = api_of(message)
+        link = self._link(node_id, _purpose(api.key, message))
+        self._correlation_id = correlation_id = self._correlation_id % 0x7FFFFFFF + 1
+        frame = encode_request(message, version, correlation_id, self._client_id)
+        connection: PeerConnection | None = None
+        try:
+            async with asyncio.timeout(timeout):
+                connection = await link.connection()
+                body = await connection.send(correlation_id, frame)
+        except TimeoutError:
+            link.drop(f"no answer within {timeout:g} s")
+            raise TimeoutError(f"{link.name}: {api.key.name} was not answered within {timeout:g} s") from None
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise
+            raise ConnectionError(f"{link.name}: the connection was given up") from None
+        try:
+            return _decode(api, version, body)
+        except DecodeError as error:
+            connection.drop(f"undecodable answer: {error}")
+            raise ConnectionError(f"{link.name}: undecodable answer: {error}") from error
+
+    def close(self) -> None:
+        """Drop every connection; later requests fail."""
+        self._closed = True
+        for link in self._links.values():
+            link.drop("this broker is stopping")
+
+    def _link(self, node_id: int, purpose: str) -> Link:
+        address = self._addresses.get(node_id)
+        if address is None:
+            raise ConnectionError(f"the address of broker {node_id} is not known")
+        link = self._links.get((node_id, purpose))
+        if link is None or link.address != address:
+            if link is not None:
+                link.drop("the broker has moved")
+            link = self._links[node_id, purpose] = Link(f"broker {node_id}", address, self._response_max_bytes)
+        return link
+
+
+def _purpose(key: ApiKey, message: Message) -> str:
+    if key is ApiKey.FETCH and any(topic.topic == METADATA_TOPIC for topic in message.topics):  # type: ignore[attr-defined]
+        return "quorum-fetch"
+    return _PURPOSES.get(key, "other")
+
+
+def _decode(api: Api, version: int, body: memoryview) -> Message:
+    _, position = decode_response_header(api, version, body)
+    message, _ = decode(api.response, version, body, position)
+    return message

@@ -1,0 +1,142 @@
+"""From a request frame to its handler and back: headers, versions, errors; no knowledge of what requests mean."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, TypeVar
+
+from broker.errors import ErrorCode, is_disk_failure
+from broker.protocol.api import APIS, Api, ApiKey, advertised_api_keys, decode_request_header, encode_response
+from broker.protocol.codec import DecodeError, decode
+from broker.protocol.messages.api_versions import ApiVersionsResponse
+from broker.protocol.schema import Message
+from broker.server.connection import Connection, Outcome, Rejected, Slot
+from broker.trace import Tracer
+
+
+class Call(NamedTuple):
+    """One request as it came in. `frame` and what is decoded from it may be used only until the handler first waits."""
+
+    connection: Connection
+    api: Api
+    version: int
+    correlation_id: int
+    client_id: str | None
+    frame: memoryview
+    body: int
+    """Where the body begins in the frame."""
+
+
+Serve = Callable[[Call], Outcome]
+"""Answers a call: at once, or through a slot of its connection. May raise `DecodeError` and `Rejected`."""
+
+Q = TypeVar("Q", bound=Message)
+Now = Callable[[Q, int], Message]
+Later = Callable[[Q, int], Awaitable[Message]]
+
+
+class Dispatcher:
+    """The table of handlers. `on_disk_failure` is told of errors of the disk: no other failure concerns the broker."""
+
+    def __init__(self, tracer: Tracer, on_disk_failure: Callable[[OSError], None]) -> None:
+        self._tracer = tracer
+        self._on_disk_failure = on_disk_failure
+        self._routes: dict[int, tuple[Api, Serve]] = {}
+        self._local: dict[type[Message], Later[Message]] = {}
+        self._running: set[asyncio.Task[None]] = set()
+
+    # --- building the table
+
+    def serve(self, key: ApiKey, handler: Serve) -> None:
+        """Requests of this API are answered by `handler`, which decodes them itself."""
+        self._routes[int(key)] = (APIS[key], handler)
+
+    def answer_now(self, key: ApiKey, handler: Now[Q]) -> None:
+        """`handler(request, version)` returns the response without waiting."""
+
+        def serve(call: Call) -> Outcome:
+            request, _ = decode(call.api.request, call.version, call.frame, call.body)
+            return response_frame(call, handler(request, call.version))  # type: ignore[arg-type]
+
+        self.serve(key, serve)
+
+    def answer_later(self, key: ApiKey, handler: Later[Q]) -> None:
+        """`handler(request, version)` is a coroutine; the connection's next request waits for it, as in Kafka."""
+
+        def serve(call: Call) -> Outcome:
+            request, _ = decode(call.api.request, call.version, call.frame, call.body)
+            return self.finish_later(call, handler(request, call.version), blocking=True)  # type: ignore[arg-type]
+
+        self.serve(key, serve)
+        self._local[APIS[key].request] = handler  # type: ignore[assignment]
+
+    # --- answering
+
+    def dispatch(self, connection: Connection, frame: memoryview) -> Outcome:
+        """Answer one frame. Raises `Rejected` for what no client may send."""
+        try:
+            header, body = decode_request_header(frame)
+            route = self._routes.get(header.api_key)
+            if route is None:
+                raise Rejected(f"there is no API {header.api_key}")
+            api, serve = route
+            if not api.serves(header.api_version):
+                return _unsupported_version(api, header.api_version, header.correlation_id)
+            call = Call(connection, api, header.api_version, header.correlation_id, header.client_id, frame, body)
+            return serve(call)
+        except DecodeError as error:
+            raise Rejected(str(error)) from error
+        except Rejected:
+            raise
+        except Exception as error:
+            self._failed(int.from_bytes(frame[:2], "big"), error)
+            raise Rejected(f"the request failed: {error}") from error
+
+    async def call_locally(self, request: Message, version: int) -> Message:
+        """Answer a request of this broker to itself. Raises `ConnectionError` when it fails."""
+        return await self._local[type(request)](request, version)
+
+    def finish_later(self, call: Call, work: Awaitable[Message], *, blocking: bool) -> Slot:
+        """Run `work` as a task of its own and fill a slot with its response."""
+        slot = call.connection.reserve(blocking=blocking)
+
+        async def finish() -> None:
+            try:
+                slot.fill([response_frame(call, await work)])
+            except Exception as error:
+                self._failed(int(call.api.key), error)
+                call.connection.reject(f"{call.api.key.name} failed: {error}")
+
+        task = asyncio.get_running_loop().create_task(finish())
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return slot
+
+    def stop(self) -> None:
+        """Abandon the requests that are still under way."""
+        for task in self._running:
+            task.cancel()
+
+    def _failed(self, key: int, error: Exception) -> None:
+        """A defect of a handler costs one connection; an error of the disk costs the broker."""
+        if is_disk_failure(error):
+            assert isinstance(error, OSError)
+            self._on_disk_failure(error)
+            return
+        text = "".join(traceback.format_exception(error))
+        self._tracer.emit("request_failed", error=text[-4000:], api=key)
+
+
+def response_frame(call: Call, response: Message) -> bytes:
+    """A whole response to a call."""
+    return bytes(encode_response(call.api, response, call.version, call.correlation_id))
+
+
+def _unsupported_version(api: Api, version: int, correlation_id: int) -> bytes:
+    """ApiVersions is answered in version 0 with what is served (KIP-511); nothing else could be understood."""
+    if api.key is not ApiKey.API_VERSIONS:
+        raise Rejected(f"{api.key.name} has no version {version}: {api.min_version} to {api.max_version}")
+    response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=advertised_api_keys())
+    return bytes(encode_response(api, response, 0, correlation_id))

@@ -1,0 +1,212 @@
+"""Requests between brokers: dispatch on one side, the connector on the other."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from broker.errors import ErrorCode
+from broker.protocol.api import APIS, ApiKey
+from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from broker.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from broker.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from broker.server.client import PeerConnector
+from broker.server.connection import Outcome
+from broker.server.dispatch import Call, Dispatcher, response_frame
+from broker.server.listener import Listener
+from broker.trace import Tracer, Value
+
+
+class Peer:
+    """A broker that answers heartbeats with their broker epoch once `gate` is open, and fetches with 500 kB."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Value]] = []
+        self.disk_failures: list[OSError] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.asked = 0
+        tracer = Tracer(1, lambda: 0, self.events.append)
+        self.dispatcher = Dispatcher(tracer, self.disk_failures.append)
+        self.dispatcher.answer_later(ApiKey.BROKER_HEARTBEAT, self.heartbeat)
+        self.dispatcher.answer_now(ApiKey.LIST_OFFSETS, self.list_offsets)
+        self.dispatcher.serve(ApiKey.FETCH, self.fetch)
+        self.failure: Exception = ValueError("a defect")
+        self.port = 0
+        self.listener = self._listener(tracer)
+        self.tracer = tracer
+
+    def _listener(self, tracer: Tracer) -> Listener:
+        return Listener(self.dispatcher.dispatch, tracer, request_max_bytes=1 << 20, max_connections=10, max_queued=10)
+
+    async def start(self) -> None:
+        self.listener = self._listener(self.tracer)
+        await self.listener.start("127.0.0.1", self.port)
+        assert self.listener._server is not None
+        self.port = self.listener._server.sockets[0].getsockname()[1]
+
+    async def heartbeat(self, request: BrokerHeartbeatRequest, version: int) -> BrokerHeartbeatResponse:  # noqa: ARG002
+        self.asked += 1
+        await self.gate.wait()
+        return BrokerHeartbeatResponse(error_code=ErrorCode.NONE, throttle_time_ms=request.broker_epoch)
+
+    def list_offsets(self, request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:  # noqa: ARG002
+        raise self.failure
+
+    def fetch(self, call: Call) -> Outcome:
+        data = [PartitionData(records=bytes([7]) * 500_000)]
+        return response_frame(call, FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=data)]))
+
+
+def story(tell: Callable[[Peer, PeerConnector], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(20):
+            peer = Peer()
+            await peer.start()
+            connector = PeerConnector(1, {2: ("127.0.0.1", peer.port)}, response_max_bytes=8 << 20)
+            try:
+                await tell(peer, connector)
+            finally:
+                connector.close()
+                await peer.listener.stop()
+
+    asyncio.run(run())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - what the transport does has no event to wait for
+        await asyncio.sleep(0.001)
+
+
+async def heartbeat(connector: PeerConnector, number: int, timeout: float = 10.0) -> int:
+    response = await connector.request(2, BrokerHeartbeatRequest(broker_epoch=number), 1, timeout)
+    assert isinstance(response, BrokerHeartbeatResponse)
+    return response.throttle_time_ms
+
+
+def test_pipelined_requests_get_their_own_answers() -> None:
+    async def tell(peer: Peer, connector: PeerConnector) -> None:
+        answers = await asyncio.gather(*(heartbeat(connector, number) for number in range(50)))
+        assert answers == list(range(50))
+        assert peer.listener.connections == 1
+
+    story(tell)
+
+
+def test_a_large_answer_is_not_overwritten_by_the_next_one() -> None:
+    async def tell(peer: Peer, connector: PeerConnector) -> None:  # noqa: ARG001
+        request = FetchRequest(topics=[FetchTopic(topic="t", partitions=[FetchPartition()])])
+        answers = await asyncio.gather(*(connector.request(2, request, 12, 10.0) for _ in range(5)))
+        for answer in answers:
+            assert isinstance(answer, FetchResponse)
+            assert answer.responses[0].partitions[0].records == bytes([7]) * 500_000
+
+    story(tell)
+
+
+@pytest.mark.conforms("K595-2")
+def test_past_the_request_timeout_the_connection_is_dropped_and_opened_again() -> None:
+    async def tell(peer: Peer, connector: PeerConnector) -> None:
+        assert await heartbeat(connector, 1) == 1
+        peer.gate.clear()
+        with pytest.raises(TimeoutError, match="BROKER_HEARTBEAT was not answered within"):
+            await heartbeat(connector, 2, timeout=0.05)
+        peer.gate.set()
+        assert await heartbeat(connector, 3) == 3
+        await until(lambda: peer.listener.connections == 1)
+
+    story(tell)
+
+
+def test_a_timeout_fails_the_other_requests_of_the_connection() -> None:
+    async def tell(peer: Peer, connector: PeerConnector) -> None:
+        peer.gate.clear()
+        other = asyncio.create_task(heartbeat(connector, 1))
+        with pytest.raises(TimeoutError):
+            await heartbeat(connector, 2, timeout=0.05)
+        with pytest.raises(ConnectionError, match="no answer within"):
+            await other
+
+    story(tell)
+
+
+def test_a_peer_that_is_away_is_found_again_when_it_is_back() -> None:
+    async def tell(peer: Peer, connector: PeerConnector) -> None:
+        assert await heartbeat(connector, 1) == 1
+        await peer.listener.stop()
+        for _ in range(3):
+            with pytest.raises(ConnectionError):
+                await heartbeat(connector, 2)
+        await peer.start()
+        assert await heartbeat(connector, 3) == 3
+
+    story(tell)
+
+
+def test_an_unknown_broker_and_one_that_is_learned() -> None:
+    async def tell(peer: Peer, connector: PeerConnector) -> None:
+        with pytest.raises(ConnectionError, match="address of broker 9"):
+            await connector.request(9, BrokerHeartbeatRequest(), 1, 1.0)
+        connector.learn({9: ("127.0.0.1", peer.port), 2: ("127.0.0.1", 1)})
+        await connector.request(9, BrokerHeartbeatRequest(), 1, 10.0)
+        assert await heartbeat(connector, 4) == 4  # a voter stays where the configuration says it is
+
+    story(tell)
+
+
+def test_requests_to_itself_are_calls() -> None:
+    async def tell(peer: Peer, connector: PeerConnector) -> None:
+        connector.serve_locally(peer.dispatcher.call_locally)
+        response = await connector.request(1, BrokerHeartbeatRequest(broker_epoch=5), 1, 1.0)
+        assert isinstance(response, BrokerHeartbeatResponse)
+        assert response.throttle_time_ms == 5
+        assert peer.listener.connections == 0
+
+    story(tell)
+
+
+def test_a_defect_costs_the_connection_and_is_traced() -> None:
+    async def tell(peer: Peer, connector: PeerConnector) -> None:
+        with pytest.raises(ConnectionError):
+            await connector.request(2, ListOffsetsRequest(), 5, 10.0)
+        assert [event["event"] for event in peer.events] == ["request_failed", "connection_rejected"]
+        assert "a defect" in str(peer.events[0]["error"])
+        assert peer.disk_failures == []
+        assert await heartbeat(connector, 1) == 1
+
+    story(tell)
+
+
+def test_an_error_of_the_disk_is_reported_as_such() -> None:
+    async def tell(peer: Peer, connector: PeerConnector) -> None:
+        peer.failure = OSError(5, "Input/output error")
+        with pytest.raises(ConnectionError):
+            await connector.request(2, ListOffsetsRequest(), 5, 10.0)
+        assert [error.errno for error in peer.disk_failures] == [5]
+
+    story(tell)
+
+
+def test_an_undecodable_request_costs_the_connection_only() -> None:
+    async def tell(peer: Peer, connector: PeerConnector) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", peer.port)
+        body = bytes([0, ApiKey.BROKER_HEARTBEAT, 0, 1, 0, 0, 0, 1, 255, 255, 0]) + b"\xff" * 40
+        writer.write(len(body).to_bytes(4, "big") + body)
+        with contextlib.suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        writer.close()
+        assert peer.asked == 0
+        assert await heartbeat(connector, 1) == 1
+        assert APIS[ApiKey.BROKER_HEARTBEAT].max_version == 1
+
+    story(tell)

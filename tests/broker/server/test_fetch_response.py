@@ -1,0 +1,113 @@
+"""The hand-written Fetch response says what the codec's would, in every version."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from broker.errors import ErrorCode
+from broker.ports import Buffer
+from broker.protocol.api import APIS, ApiKey, decode_response_header
+from broker.protocol.codec import decode_exactly
+from broker.protocol.messages.fetch import EpochEndOffset, FetchResponse, LeaderIdAndEpoch, PartitionData
+from broker.server.handlers.fetch_response import (
+    READ_BELOW,
+    EpochEnd,
+    LeaderHint,
+    PartitionAnswer,
+    TopicAnswer,
+    fetch_reply,
+)
+from broker.server.reply import FileRange, Reply
+
+VERSIONS = range(4, 18)
+
+
+class MemoryFile:
+    """A file of known content."""
+
+    path = "memory"
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+
+    def size(self) -> int:
+        return len(self.content)
+
+    def read(self, offset: int, length: int) -> bytes:
+        return self.content[offset : offset + length]
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        raise NotImplementedError
+
+    def truncate(self, length: int) -> None:
+        raise NotImplementedError
+
+    async def sync(self) -> None:
+        raise NotImplementedError
+
+    def send_to(self, transport: asyncio.WriteTransport, offset: int, length: int) -> int:
+        raise NotImplementedError
+
+    def close(self) -> None: ...
+
+
+def wire(reply: Reply) -> bytes:
+    return b"".join(p.file.read(p.position, p.length) if isinstance(p, FileRange) else bytes(p) for p in reply)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_it_decodes_to_what_was_answered(version: int) -> None:
+    rng = random.Random(version)
+    file = MemoryFile(rng.randbytes(200_000))
+    answers = [
+        PartitionAnswer(0, ErrorCode.NONE, 17, 3, [FileRange(file, 10, 100)]),
+        PartitionAnswer(1, ErrorCode.OFFSET_OUT_OF_RANGE, -1, -1),
+        PartitionAnswer(2, ErrorCode.NONE, 9, 0, [FileRange(file, 0, READ_BELOW + 1), FileRange(file, 500, 70_000)]),
+        PartitionAnswer(3, diverging=EpochEnd(4, 44), current_leader=LeaderHint(2, 5)),
+    ]
+    topic_id = rng.randbytes(16)
+    reply = fetch_reply(version, 4711, [TopicAnswer("tøpic", answers, topic_id)], read_committed=version % 2 == 0)
+    data = wire(reply)
+
+    assert int.from_bytes(data[:4], "big") == len(data) - 4
+    api = APIS[ApiKey.FETCH]
+    correlation_id, position = decode_response_header(api, version, data, 4)
+    assert correlation_id == 4711
+    response = decode_exactly(FetchResponse, version, data, position)
+    (topic,) = response.responses
+    assert (topic.topic, topic.topic_id) == (("", topic_id) if version >= 13 else ("tøpic", bytes(16)))
+    assert [bytes(p.records or b"") for p in topic.partitions] == [
+        b"".join(file.read(r.position, r.length) for r in answer.ranges) for answer in answers
+    ]
+    assert [(p.partition_index, p.error_code, p.high_watermark) for p in topic.partitions] == [
+        (a.partition, a.error, a.high_watermark) for a in answers
+    ]
+    assert all(p.last_stable_offset == p.high_watermark for p in topic.partitions)
+    assert [p.aborted_transactions for p in topic.partitions] == [[] if version % 2 == 0 else None] * 4
+    last: PartitionData = topic.partitions[3]
+    if version >= 12:
+        assert (last.diverging_epoch, last.current_leader) == (EpochEndOffset(4, 44), LeaderIdAndEpoch(2, 5))
+        assert topic.partitions[0].diverging_epoch is None
+
+
+def test_large_ranges_stay_ranges_and_small_ones_do_not() -> None:
+    file = MemoryFile(bytes(100_000))
+    small, large = FileRange(file, 0, READ_BELOW - 1), FileRange(file, 0, READ_BELOW)
+    reply = fetch_reply(12, 1, [TopicAnswer("t", [PartitionAnswer(0, ErrorCode.NONE, 1, 0, [small, large])])])
+    assert [part for part in reply if isinstance(part, FileRange)] == [large]
+
+
+def test_a_small_range_that_was_cut_off_meanwhile_is_left_to_the_connection() -> None:
+    gone = FileRange(MemoryFile(b"short"), 0, 100)
+    reply = fetch_reply(12, 1, [TopicAnswer("t", [PartitionAnswer(0, ErrorCode.NONE, 1, 0, [gone])])])
+    assert gone in reply
+
+
+def test_an_error_of_the_whole_request() -> None:
+    data = wire(fetch_reply(12, 1, [], error=ErrorCode.INCONSISTENT_CLUSTER_ID))
+    _, position = decode_response_header(APIS[ApiKey.FETCH], 12, data, 4)
+    assert decode_exactly(FetchResponse, 12, data, position).error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
