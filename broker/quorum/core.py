@@ -1,0 +1,175 @@
+"""What the parts of the state machine share: the role, the log's ends, the effects, and the one way to change role."""
+
+from __future__ import annotations
+
+import random
+from typing import Protocol
+
+from broker.errors import ErrorCode
+from broker.quorum.effects import Effect, Fail, LeadershipLost, Persist, Reply
+from broker.quorum.election import ElectionState
+from broker.quorum.messages import FetchResponse, OffsetAndEpoch
+from broker.quorum.outreach import FetchLoop, Outreach
+from broker.quorum.roles import Follower, Leader, Resigned, Role, Unattached, Voted
+from broker.quorum.settings import QuorumSettings
+from broker.quorum.transitions import check_transition
+
+
+class Epochs(Protocol):
+    """The leader epochs of a log."""
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """The largest epoch <= the one asked for, and where it ends; the epoch is -1 when there is none."""
+        ...
+
+
+class LogView(Protocol):
+    """What the state machine reads of the log. It never writes: that is the driver's part."""
+
+    @property
+    def log_start_offset(self) -> int: ...
+
+    @property
+    def log_end_offset(self) -> int: ...
+
+    @property
+    def durable_end_offset(self) -> int: ...
+
+    @property
+    def last_epoch(self) -> int: ...
+
+    @property
+    def epochs(self) -> Epochs: ...
+
+
+class Core:
+    """The state of one member of the quorum. Owned by `RaftNode`; the parts change it only through these methods."""
+
+    def __init__(self, settings: QuorumSettings, log: LogView, rng: random.Random, role: Role) -> None:
+        self.settings = settings
+        self.log = log
+        self.rng = rng
+        self.role = role
+        self.high_watermark = 0
+        """What this node knows to be committed. It never goes back while the node runs."""
+        self.log_in_motion = False
+        """Whether appends or truncations are not yet durable. Meanwhile nothing is fetched: a fetch offset is a promise
+        that everything below it is on disk (K595-7)."""
+        self.shutting_down = False
+        self.failed = False
+        self._effects: list[Effect] = []
+
+    def emit(self, *effects: Effect) -> None:
+        """Add to what the driver has to do, in order."""
+        self._effects.extend(effects)
+
+    def take_effects(self) -> list[Effect]:
+        taken, self._effects = self._effects, []
+        return taken
+
+    def fail(self, reason: str) -> None:
+        """Stop this node for good."""
+        self.failed = True
+        self.emit(Fail(reason))
+
+    def log_end(self) -> OffsetAndEpoch:
+        """Where the log ends, as votes and fetches state it."""
+        return OffsetAndEpoch(self.log.last_epoch, self.log.log_end_offset)
+
+    def end_offset_for(self, epoch: int) -> OffsetAndEpoch:
+        """The largest local epoch <= `epoch` and its end; the log's start, with epoch -1, when there is none."""
+        found, end = self.log.epochs.end_offset_for(epoch, self.log.log_end_offset)
+        if found < 0 or found > epoch:
+            return OffsetAndEpoch(-1, self.log.log_start_offset)
+        return OffsetAndEpoch(found, end)
+
+    def election_state(self, role: Role) -> ElectionState:
+        """What has to be on disk for a role."""
+        return ElectionState(role.epoch, role.elected_id, role.voted_id, self.settings.voters)
+
+    def transition_durably(self, role: Role) -> None:
+        """Replace the role. Raises `IllegalTransitionError` for an edge that the table does not have.
+
+        Invariant: no one can observe a role whose election state is not on disk. The write is put into the list of
+        effects here, before any message that the new role sends, and the driver shows a role to others only after the
+        whole list.
+        """
+        old = self.role
+        check_transition(old, role, is_voter=self.settings.is_voter)
+        if self.election_state(role) != self.election_state(old):
+            self.emit(Persist(self.election_state(role)))
+        self.role = role
+        if isinstance(old, Leader):
+            # Parked fetches are answered now: nothing would ever complete them again (H24).
+            self.emit(LeadershipLost(old.epoch))
+            for _, parked in old.parked():
+                self.emit(Reply(parked.ticket, self.fetch_error(ErrorCode.NOT_LEADER_OR_FOLLOWER)))
+
+    def fetch_error(self, error: ErrorCode) -> FetchResponse:
+        return FetchResponse(error, self.role.leader_id, self.role.epoch)
+
+    def become_unattached(self, now: float, epoch: int, *, soon: bool = False) -> None:
+        """Adopt an epoch whose leader is unknown. A voter stands in time; `soon` skips the wait for a leader."""
+        wait = 0.0 if soon else self.settings.election_timeout
+        self.transition_durably(
+            Unattached(
+                epoch, self.new_fetch_loop(None), self.election_time(now, wait) if self.settings.is_voter else None
+            )
+        )
+
+    def become_voted(self, now: float, epoch: int, candidate_id: int, *, wait: float) -> None:
+        """Give this node's vote in `epoch` away, or keep it there after an election was lost."""
+        self.transition_durably(Voted(epoch, candidate_id, self.new_fetch_loop(None), self.election_time(now, wait)))
+
+    def become_follower(self, now: float, epoch: int, leader_id: int) -> None:
+        """Follow the elected leader of `epoch`. A vote given in this epoch is kept (H20)."""
+        vote = self.role.voted_id if epoch == self.role.epoch else None
+        deadline = now + self.settings.fetch_timeout if self.settings.is_voter else None
+        self.transition_durably(Follower(epoch, leader_id, vote, self.new_fetch_loop(leader_id), deadline))
+
+    def observe(self, now: float, leader_id: int | None, epoch: int) -> None:
+        """Take over what an answer says about leader and epoch, if it is news (K595-26, K595-32, K595-39)."""
+        leader = leader_id if self.may_be_led_by(leader_id) else None
+        if epoch > self.role.epoch:
+            if leader is None:
+                self.become_unattached(now, epoch)
+            else:
+                self.become_follower(now, epoch, leader)
+        elif epoch == self.role.epoch and leader is not None and self.role.elected_id is None:
+            self.become_follower(now, epoch, leader)
+
+    def may_be_led_by(self, leader_id: int | None) -> bool:
+        """Only another voter can be followed; a node that is told it leads does not believe it (H18)."""
+        return leader_id is not None and leader_id in self.settings.other_voters
+
+    def new_fetch_loop(self, leader_id: int | None) -> FetchLoop:
+        return FetchLoop(leader_id, self.settings, self.rng)
+
+    def election_time(self, now: float, wait: float) -> float:
+        """When to stand: after `wait` and a random delay (K595-15); at once when nobody else could."""
+        if self.settings.majority == 1:
+            return now
+        return now + wait + self.settings.election_delay(self.rng)
+
+
+def initial_role(now: float, stored: ElectionState, settings: QuorumSettings, log: LogView, rng: random.Random) -> Role:
+    """The role after a start, from what the quorum-state file and the log remember.
+
+    A node never starts as leader, nor as candidate, of an epoch it may have led before: its unflushed records are gone
+    and it would give their offsets to others in the same epoch (H18, KAFKA-10527).
+    """
+    epoch = max(stored.epoch, log.last_epoch)
+    voter = settings.is_voter
+    wait = 0.0 if settings.majority == 1 else settings.election_timeout + settings.election_delay(rng)
+    if epoch > stored.epoch:
+        return Unattached(epoch, FetchLoop(None, settings, rng), now + wait if voter else None)
+    if stored.leader_id == settings.node_id and voter:
+        others = settings.other_voters
+        return Resigned(epoch, settings.node_id, others, Outreach(others, settings), now + wait)
+    if stored.leader_id is not None and stored.leader_id in settings.other_voters:
+        vote = stored.voted_id if voter else None
+        deadline = now + settings.fetch_timeout if voter else None
+        return Follower(epoch, stored.leader_id, vote, FetchLoop(stored.leader_id, settings, rng), deadline)
+    if stored.voted_id is not None and voter:
+        return Voted(epoch, stored.voted_id, FetchLoop(None, settings, rng), now + wait)
+    return Unattached(epoch, FetchLoop(None, settings, rng), now + wait if voter else None)

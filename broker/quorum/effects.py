@@ -1,0 +1,135 @@
+"""What the state machine wants done. The driver executes a list of effects in its order, before the next event.
+
+The order is the safety argument: `Persist` and `Truncate` are awaited before anything behind them happens, so no
+message of a list leaves before the state that it speaks of is on disk (K595-13, K595-19, K595-31).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.quorum.election import ElectionState
+from broker.quorum.messages import Request, Response
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """Write the quorum-state file and return once it is durable."""
+
+    state: ElectionState
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a request to a voter. Its answer comes back as `answered`, a failure or timeout as `unanswered`."""
+
+    to: int
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Fill a fetch response with whole batches from `offset` on."""
+
+    offset: int
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Answer the request that came in under `ticket`."""
+
+    ticket: int
+    response: Response
+    read: Read | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AppendLeaderChange:
+    """Become leader of the log: register the epoch durably, then append the control record (type 3)."""
+
+    epoch: int
+    leader_id: int
+    voters: tuple[int, ...]
+    granting_voters: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AppendAsLeader:
+    """Append records as one batch of the leader's epoch; `ticket` is told once it is committed, or uncertain."""
+
+    epoch: int
+    records: tuple[bytes, ...]
+    ticket: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseAppend:
+    """The append under `ticket` did not happen: this node does not lead."""
+
+    ticket: int
+
+
+@dataclass(frozen=True, slots=True)
+class AppendAsFollower:
+    """Append batches as fetched from the leader of `epoch`."""
+
+    epoch: int
+    records: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """Remove all records at or past `offset`."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """Start an fsync of the log. `flushed` follows once everything appended so far is durable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Everything below `high_watermark` is committed: hand it to the state machine that reads the log."""
+
+    high_watermark: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeadershipEstablished:
+    """This node leads `epoch` and its LeaderChange record is committed."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeadershipLost:
+    """This node no longer leads `epoch`: appends that wait for their commit have an uncertain outcome."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """This node must stop: going on would break a promise. `reason` is for people."""
+
+    reason: str
+
+
+Effect = (
+    Persist
+    | Send
+    | Reply
+    | AppendLeaderChange
+    | AppendAsLeader
+    | RefuseAppend
+    | AppendAsFollower
+    | Truncate
+    | Flush
+    | Commit
+    | LeadershipEstablished
+    | LeadershipLost
+    | Fail
+)

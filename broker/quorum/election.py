@@ -1,0 +1,65 @@
+"""What a node must remember of elections across restarts: the quorum-state file (K595-5)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from broker.errors import StartupError
+
+DATA_VERSION = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionState:
+    """The newest epoch this node knows, its leader, and whom this node voted for in it.
+
+    A vote never changes within an epoch, restarts included (K595-14): that is why it is durable before it counts.
+    """
+
+    epoch: int = 0
+    leader_id: int | None = None
+    voted_id: int | None = None
+    voters: tuple[int, ...] = ()
+
+    def encode(self) -> bytes:
+        """The file's content: Kafka's JSON. The log is scanned from its start, so AppliedOffset stays 0 (K595-6)."""
+        document = {
+            "clusterId": "",
+            "leaderId": -1 if self.leader_id is None else self.leader_id,
+            "leaderEpoch": self.epoch,
+            "votedId": -1 if self.voted_id is None else self.voted_id,
+            "appliedOffset": 0,
+            "currentVoters": [{"voterId": voter} for voter in self.voters],
+            "data_version": DATA_VERSION,
+        }
+        return json.dumps(document, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, content: bytes, path: str) -> ElectionState:
+        """Read a file's content. Raises `StartupError` for anything that `encode` would not write.
+
+        A broken file is never taken for an empty one: a node that forgot its vote could vote twice in one epoch.
+        """
+        try:
+            document = json.loads(content)
+            version = document["data_version"]
+            epoch = _at_least(document["leaderEpoch"], 0)
+            leader = _at_least(document["leaderId"], -1)
+            voted = _at_least(document["votedId"], -1)
+            voters = tuple(_at_least(voter["voterId"], 0) for voter in document["currentVoters"])
+        except (ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
+            raise StartupError(
+                f"{path}: is not a quorum-state file ({error!r}); restore it from a backup of this node; a voter "
+                "that forgets its vote can elect two leaders"
+            ) from error
+        if version != DATA_VERSION:
+            raise StartupError(f"{path}: data_version {version!r} is not {DATA_VERSION}; use the broker that wrote it")
+        return cls(epoch, None if leader < 0 else leader, None if voted < 0 else voted, voters)
+
+
+def _at_least(value: Any, minimum: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+        raise ValueError(f"{value!r} is not a whole number of at least {minimum}")
+    return value

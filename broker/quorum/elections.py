@@ -1,0 +1,166 @@
+"""Votes: asking for them, giving them, counting them (KIP-595 Vote; pre-vote after KIP-996)."""
+
+from __future__ import annotations
+
+from broker.errors import ErrorCode
+from broker.quorum.core import Core
+from broker.quorum.effects import Reply, Send
+from broker.quorum.messages import VoteRequest, VoteResponse
+from broker.quorum.outreach import Outreach
+from broker.quorum.roles import Ballot, Candidate, Follower, Prospective, Unattached, Voted
+
+
+class Elections:
+    """The part of the state machine that decides who leads."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    # --- as a voter that is asked
+
+    def receive_vote(self, now: float, ticket: int, request: VoteRequest) -> None:
+        """Answer a vote request; the grant leaves after the vote is on disk (K595-16, K595-18, K595-19)."""
+        error, granted = self._decide(now, request)
+        role = self._core.role
+        self._core.emit(Reply(ticket, VoteResponse(error, role.leader_id, role.epoch, granted)))
+
+    def _decide(self, now: float, request: VoteRequest) -> tuple[ErrorCode, bool]:
+        core = self._core
+        if not core.settings.is_voter:
+            return ErrorCode.INCONSISTENT_VOTER_SET, False
+        if request.candidate_id == core.settings.node_id:
+            return ErrorCode.INVALID_REQUEST, False
+        if request.epoch < core.role.epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH, False
+        if request.candidate_id not in core.settings.voters:
+            if request.epoch > core.role.epoch and not request.pre_vote:
+                core.become_unattached(now, request.epoch, soon=True)  # K595-17
+            return ErrorCode.INCONSISTENT_VOTER_SET, False
+        up_to_date = request.log_end.up_to_date_with(core.log_end())
+        if request.epoch > core.role.epoch and not (up_to_date and not request.pre_vote):
+            core.become_unattached(now, request.epoch)
+        return ErrorCode.NONE, self._grant(now, request, up_to_date)
+
+    def _grant(self, now: float, request: VoteRequest, up_to_date: bool) -> bool:
+        role = self._core.role
+        if request.pre_vote:
+            return role.may_pre_vote(up_to_date)
+        newer = request.epoch > role.epoch
+        if not newer and not role.may_vote_for(request.candidate_id, up_to_date):
+            return False
+        if newer or role.voted_id is None:
+            # A candidate of a higher epoch ends any role of this node, a leader's included (K595-20).
+            self._core.become_voted(now, request.epoch, request.candidate_id, wait=self._core.settings.election_timeout)
+        return True
+
+    # --- as one that stands
+
+    def stand(self, now: float) -> None:
+        """Ask for pre-votes in the current epoch; at once a candidate when nobody else votes."""
+        core = self._core
+        role = core.role
+        voters = core.settings.voters
+        core.transition_durably(
+            Prospective(
+                epoch=role.epoch,
+                ballot=Ballot(voters, {core.settings.node_id: None}),
+                outreach=Outreach(core.settings.other_voters, core.settings),
+                give_up_at=core.election_time(now, core.settings.election_timeout),
+                last_leader_id=role.leader_id,
+                vote=role.voted_id,
+            )
+        )
+        self._settle(now)
+
+    def answered(self, now: float, voter: int, request: VoteRequest, response: VoteResponse) -> None:
+        """Count an answer to a vote request, unless it belongs to an election that is over (K595-21)."""
+        role = self._core.role
+        if not isinstance(role, Prospective | Candidate) or not self._is_current(request):
+            return
+        role.outreach.answered(voter)
+        role.ballot.record(voter, response.granted and response.error is ErrorCode.NONE)
+        self._settle(now)
+
+    def unanswered(self, now: float, voter: int, request: VoteRequest) -> None:
+        """Ask again later for as long as the election lasts."""
+        role = self._core.role
+        if isinstance(role, Prospective | Candidate) and self._is_current(request):
+            role.outreach.failed(voter, now)
+
+    def _is_current(self, request: VoteRequest) -> bool:
+        role = self._core.role
+        return request.epoch == role.epoch and request.pre_vote == isinstance(role, Prospective)
+
+    def _settle(self, now: float) -> None:
+        """Go on once the ballot is decided. A candidate that has won is left for `Leading` to promote."""
+        role = self._core.role
+        assert isinstance(role, Prospective | Candidate)
+        if role.ballot.lost:
+            self._step_down(now)
+        elif role.ballot.won and isinstance(role, Prospective):
+            self._become_candidate(now)
+
+    def _become_candidate(self, now: float) -> None:
+        """Bump the epoch and persist the vote for itself before anyone is asked for theirs (K595-13)."""
+        core = self._core
+        core.transition_durably(
+            Candidate(
+                epoch=core.role.epoch + 1,
+                node_id=core.settings.node_id,
+                ballot=Ballot(core.settings.voters, {core.settings.node_id: None}),
+                outreach=Outreach(core.settings.other_voters, core.settings),
+                give_up_at=core.election_time(now, core.settings.election_timeout),
+            )
+        )
+
+    def _step_down(self, now: float) -> None:
+        """Back off after an election that cannot be won any more, or that took too long (K595-22).
+
+        The node keeps looking for a leader while it waits, and stands again after a random delay.
+        """
+        core = self._core
+        role = core.role
+        if role.leader_id is not None:
+            core.become_follower(now, role.epoch, role.leader_id)
+            assert isinstance(core.role, Follower)
+            core.role.election_at = core.election_time(now, 0.0)
+        elif role.voted_id is not None:
+            core.become_voted(now, role.epoch, role.voted_id, wait=0.0)
+        else:
+            core.become_unattached(now, role.epoch, soon=True)
+
+    def poll(self, now: float) -> None:
+        """Do what is due: stand, give up, or ask voters that have not answered."""
+        role = self._core.role
+        if isinstance(role, Unattached | Voted):
+            if role.election_at is not None and now >= role.election_at:
+                self.stand(now)
+        elif isinstance(role, Follower):
+            self._poll_follower(now, role)
+        role = self._core.role
+        if isinstance(role, Prospective | Candidate):
+            if now >= role.give_up_at and not role.ballot.won:
+                self._step_down(now)
+            else:
+                self._ask(now, role)
+
+    def _poll_follower(self, now: float, role: Follower) -> None:
+        """No word from the leader within the fetch timeout: stand after a random delay (K595-12, K595-15)."""
+        if role.fetch_deadline is None:
+            return
+        if not role.leader_is_gone and now >= role.fetch_deadline:
+            role.election_at = self._core.election_time(now, 0.0)
+        if role.election_at is not None and now >= role.election_at:
+            self.stand(now)
+
+    def _ask(self, now: float, role: Prospective | Candidate) -> None:
+        core = self._core
+        request = VoteRequest(
+            cluster_id=core.settings.cluster_id,
+            candidate_id=core.settings.node_id,
+            epoch=role.epoch,
+            log_end=core.log_end(),
+            pre_vote=isinstance(role, Prospective),
+        )
+        for voter in role.outreach.take_due(now):
+            core.emit(Send(voter, request))

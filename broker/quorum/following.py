@@ -1,0 +1,184 @@
+"""Finding the leader, fetching from it, truncating what it does not have (KIP-595 Begin, End, Fetch)."""
+
+from __future__ import annotations
+
+from broker.errors import ErrorCode
+from broker.quorum.core import Core
+from broker.quorum.effects import AppendAsFollower, Commit, Flush, Reply, Send, Truncate
+from broker.quorum.messages import (
+    BeginRequest,
+    BeginResponse,
+    EndRequest,
+    EndResponse,
+    FetchRequest,
+    FetchResponse,
+    OffsetAndEpoch,
+)
+from broker.quorum.roles import Follower, Unattached, Voted
+
+
+class Following:
+    """The part of the state machine that copies the leader's log."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    # --- what leaders announce
+
+    def receive_begin(self, now: float, ticket: int, request: BeginRequest) -> None:
+        """Follow a newly elected leader, unless it contradicts what is known of its epoch (K595-24, K595-25)."""
+        error = self._begin(now, request)
+        role = self._core.role
+        self._core.emit(Reply(ticket, BeginResponse(error, role.leader_id, role.epoch)))
+
+    def _begin(self, now: float, request: BeginRequest) -> ErrorCode:
+        core = self._core
+        if not core.settings.is_voter or request.leader_id not in core.settings.voters:
+            return ErrorCode.INCONSISTENT_VOTER_SET
+        if request.epoch < core.role.epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if request.leader_id == core.settings.node_id:
+            return ErrorCode.INVALID_REQUEST
+        if request.epoch == core.role.epoch and core.role.elected_id is not None:
+            return ErrorCode.NONE if core.role.elected_id == request.leader_id else ErrorCode.INVALID_REQUEST
+        core.become_follower(now, request.epoch, request.leader_id)
+        return ErrorCode.NONE
+
+    def receive_end(self, now: float, ticket: int, request: EndRequest) -> None:
+        """Stand in turn when the leader, or the candidate, of this epoch gives up (K595-12, K595-29, K595-30)."""
+        error = self._end(now, request)
+        role = self._core.role
+        self._core.emit(Reply(ticket, EndResponse(error, role.leader_id, role.epoch)))
+
+    def _end(self, now: float, request: EndRequest) -> ErrorCode:
+        core = self._core
+        role = core.role
+        if not core.settings.is_voter:
+            return ErrorCode.INCONSISTENT_VOTER_SET
+        if request.leader_id is not None and request.leader_id not in core.settings.voters:
+            return ErrorCode.INCONSISTENT_VOTER_SET
+        if request.epoch < role.epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if request.epoch > role.epoch:
+            return ErrorCode.UNKNOWN_LEADER_EPOCH
+        if request.leader_id != role.leader_id:
+            return ErrorCode.INVALID_REQUEST
+        if core.settings.node_id not in request.preferred_successors:
+            return ErrorCode.INCONSISTENT_VOTER_SET
+        position = request.preferred_successors.index(core.settings.node_id)
+        stand_at = now + core.settings.successor_delay(position)
+        if isinstance(role, Follower) or (
+            isinstance(role, Unattached | Voted) and role.election_at is not None and stand_at < role.election_at
+        ):
+            role.election_at = stand_at
+        return ErrorCode.NONE
+
+    # --- fetching
+
+    def poll(self, now: float) -> None:
+        """Send the next fetch if one is due and everything fetched before is on disk."""
+        core = self._core
+        role = core.role
+        if not isinstance(role, Unattached | Voted | Follower) or core.log_in_motion:
+            return
+        loop = role.fetching
+        if loop.inflight is not None or now < loop.not_before:
+            return
+        voter = loop.next_voter()
+        if voter is None:
+            return
+        loop.inflight = FetchRequest(
+            cluster_id=core.settings.cluster_id,
+            replica_id=core.settings.node_id,
+            epoch=role.epoch,
+            fetch_from=core.log_end(),
+            max_wait=core.settings.fetch_max_wait,
+            max_bytes=core.settings.fetch_max_bytes,
+        )
+        core.emit(Send(voter, loop.inflight))
+
+    def deadline(self) -> float | None:
+        """When the next fetch is due."""
+        role = self._core.role
+        if not isinstance(role, Unattached | Voted | Follower) or self._core.log_in_motion:
+            return None
+        return role.fetching.not_before if role.fetching.inflight is None else None
+
+    def unanswered(self, now: float, request: FetchRequest) -> None:
+        """The voter could not be reached in time, or its records could not be taken."""
+        role = self._core.role
+        if isinstance(role, Unattached | Voted | Follower) and role.fetching.inflight is request:
+            role.fetching.failed(now)
+
+    def answered(self, now: float, voter: int, request: FetchRequest, response: FetchResponse) -> None:
+        """Take an answer to the one fetch that is under way; any other comes too late for this log."""
+        role = self._core.role
+        if not isinstance(role, Unattached | Voted | Follower) or role.fetching.inflight is not request:
+            return
+        by_leader = isinstance(role, Follower) and voter == role.leader and response.epoch == role.epoch
+        if isinstance(role, Follower) and by_leader and response.error is ErrorCode.NONE:
+            self._succeeded(now, role, response)
+            return
+        role.fetching.failed(now)
+        if isinstance(role, Unattached):
+            self._note_leaderless(now, role, voter, response)
+
+    def _note_leaderless(self, now: float, role: Unattached, voter: int, response: FetchResponse) -> None:
+        """Once a majority knows of no leader, waiting longer for one to show up is in vain (K595-48).
+
+        Pre-votes make this safe: a leader that the others lost sight of is not disturbed by an early question.
+        """
+        core = self._core
+        if response.epoch < role.epoch or (response.epoch == role.epoch and response.leader_id is None):
+            role.leaderless[voter] = None
+        if role.election_at is not None and len(role.leaderless) + 1 == core.settings.majority:
+            role.election_at = min(role.election_at, core.election_time(now, 0.0))
+            role.leaderless[core.settings.node_id] = None
+
+    def _succeeded(self, now: float, role: Follower, response: FetchResponse) -> None:
+        core = self._core
+        role.fetching.succeeded()
+        role.has_fetched = True
+        role.election_at = None
+        if role.fetch_deadline is not None:
+            role.fetch_deadline = now + core.settings.fetch_timeout
+        if response.diverging is not None:
+            # The high watermark of this answer is not for this log: it moves only after the truncation (H7).
+            self._truncate(response.diverging)
+            return
+        role.leader_high_watermark = response.high_watermark
+        self.advance_high_watermark(role)
+        if response.records:
+            core.log_in_motion = True
+            core.emit(AppendAsFollower(role.epoch, response.records), Flush())
+
+    def _truncate(self, diverging: OffsetAndEpoch) -> None:
+        """Remove offsets >= the leader's end of that epoch, and every epoch above it (K595-40).
+
+        `end_offset_for` takes the largest local epoch <= the leader's: with "<", as KIP-595 has it, records that both
+        logs share would go, committed ones among them (H25).
+        """
+        core = self._core
+        offset = min(diverging.offset, core.end_offset_for(diverging.epoch).offset)
+        if offset < core.high_watermark:
+            core.fail(
+                f"the leader {core.role.leader_id} of epoch {core.role.epoch} asks to truncate the metadata log to "
+                f"{offset}, below the high watermark {core.high_watermark}: a voter has lost committed records"
+            )
+            return
+        core.log_in_motion = True
+        core.emit(Truncate(offset), Flush())
+
+    def flushed(self) -> None:
+        """What was fetched is durable: what the leader has committed of it is committed here."""
+        role = self._core.role
+        if isinstance(role, Follower):
+            self.advance_high_watermark(role)
+
+    def advance_high_watermark(self, role: Follower) -> None:
+        """Follow the leader's high watermark as far as this log reaches."""
+        core = self._core
+        known = min(role.leader_high_watermark, core.log.durable_end_offset)
+        if known > core.high_watermark:
+            core.high_watermark = known
+            core.emit(Commit(known))

@@ -1,0 +1,285 @@
+"""Leading an epoch: announcing it, appending, serving fetches, committing, and giving up in time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.errors import ErrorCode
+from broker.quorum.core import Core
+from broker.quorum.effects import (
+    AppendAsLeader,
+    AppendLeaderChange,
+    Commit,
+    Flush,
+    LeadershipEstablished,
+    Read,
+    RefuseAppend,
+    Reply,
+    Send,
+)
+from broker.quorum.messages import BeginRequest, EndRequest, FetchRequest, FetchResponse, OffsetAndEpoch
+from broker.quorum.outreach import Outreach
+from broker.quorum.roles import Candidate, Leader, ParkedFetch, ReplicaProgress, Resigned
+
+# A replica that is not a voter is forgotten when it has not fetched for this long, and at most so many are remembered.
+OBSERVER_SESSION_TIMEOUT = 300.0
+MAX_OBSERVERS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaStatus:
+    """A line of DescribeQuorum. Times are the loop's seconds."""
+
+    replica_id: int
+    log_end_offset: int | None
+    last_fetch_at: float | None
+    last_caught_up_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumStatus:
+    """What a leader answers to DescribeQuorum (K595-44)."""
+
+    leader_id: int
+    epoch: int
+    high_watermark: int
+    voters: tuple[ReplicaStatus, ...]
+    observers: tuple[ReplicaStatus, ...]
+
+
+class Leading:
+    """The part of the state machine that leads."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def start(self, now: float) -> None:
+        """Persist the leadership, append the LeaderChange record, then announce it (K595-21)."""
+        core = self._core
+        candidate = core.role
+        assert isinstance(candidate, Candidate)
+        assert candidate.ballot.won
+        others = core.settings.other_voters
+        core.transition_durably(
+            Leader(
+                epoch=candidate.epoch,
+                node_id=core.settings.node_id,
+                epoch_start_offset=core.log.log_end_offset,
+                voters={voter: ReplicaProgress() for voter in others},
+                outreach=Outreach(others, core.settings),
+                check_quorum_at=now + core.settings.check_quorum_timeout if core.settings.majority > 1 else None,
+            )
+        )
+        core.log_in_motion = True
+        granted = tuple(sorted(candidate.ballot.granted))
+        core.emit(
+            AppendLeaderChange(candidate.epoch, core.settings.node_id, core.settings.voters, granted),
+            Flush(),
+        )
+
+    def append(self, ticket: int, records: tuple[bytes, ...]) -> None:
+        """Append records as one batch and hand them to the followers that wait."""
+        core = self._core
+        role = core.role
+        if not isinstance(role, Leader):
+            core.emit(RefuseAppend(ticket))
+            return
+        core.log_in_motion = True
+        core.emit(AppendAsLeader(role.epoch, records, ticket), Flush())
+        for replica, parked in role.parked():
+            self._complete(role, replica, parked)
+
+    # --- fetches of the other replicas
+
+    def receive_fetch(self, now: float, ticket: int, request: FetchRequest) -> None:
+        """Serve a fetch, tell where the logs part, or park it until there is news (K595-34, K595-35, K595-38)."""
+        core = self._core
+        role = core.role
+        error = self._fetch_error(request)
+        if error is not ErrorCode.NONE:
+            core.emit(Reply(ticket, core.fetch_error(error)))
+            return
+        assert isinstance(role, Leader)
+        replica = self._replica(now, role, request.replica_id)
+        self._heard_from(now, role, request.replica_id)
+        if replica.parked is not None:
+            # One fetch at a time per replica: the older one has lost its reader.
+            self._complete(role, replica, replica.parked)
+        diverging = self._divergence(request.fetch_from)
+        if diverging is not None:
+            # Nothing below this offset is known to be the leader's: the replica's progress stays as it was (H6).
+            response = FetchResponse(ErrorCode.NONE, role.leader_id, role.epoch, _or_unknown(role), diverging)
+            core.emit(Reply(ticket, response))
+            return
+        replica.fetched(now, request.fetch_from.offset, core.log.log_end_offset)
+        parked = ParkedFetch(ticket, request, now + min(request.max_wait, core.settings.fetch_max_wait))
+        replica.parked = parked
+        self.advance_high_watermark()
+        if replica.parked is parked and self._has_news(role, replica, request):
+            self._complete(role, replica, parked)
+
+    def _fetch_error(self, request: FetchRequest) -> ErrorCode:
+        role = self._core.role
+        if request.replica_id < 0 or request.replica_id == self._core.settings.node_id:
+            return ErrorCode.INVALID_REQUEST
+        if request.epoch < role.epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if request.epoch > role.epoch:
+            return ErrorCode.UNKNOWN_LEADER_EPOCH
+        if not isinstance(role, Leader):
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return ErrorCode.NONE
+
+    def _divergence(self, fetch_from: OffsetAndEpoch) -> OffsetAndEpoch | None:
+        """Where the replica's log leaves the leader's; None when it is a prefix of it (K595-35).
+
+        Equal (epoch, offset) ends mean equal logs up to there, because one leader wrote each epoch.
+        """
+        core = self._core
+        if fetch_from.offset == core.log.log_start_offset == 0:
+            return None
+        known = core.end_offset_for(fetch_from.epoch)
+        if known.epoch == fetch_from.epoch and core.log.log_start_offset <= fetch_from.offset <= known.offset:
+            return None
+        return known
+
+    def _replica(self, now: float, role: Leader, replica_id: int) -> ReplicaProgress:
+        if replica_id in role.voters:
+            return role.voters[replica_id]
+        if replica_id not in role.observers:
+            for known, progress in list(role.observers.items()):
+                expired = progress.last_fetch_at is None or progress.last_fetch_at + OBSERVER_SESSION_TIMEOUT < now
+                if (expired or len(role.observers) >= MAX_OBSERVERS) and progress.parked is None:
+                    del role.observers[known]
+            role.observers[replica_id] = ReplicaProgress()
+        return role.observers[replica_id]
+
+    def _heard_from(self, now: float, role: Leader, replica_id: int) -> None:
+        """A fetch endorses this leader (K595-23); those of a majority put off its resignation (K595-43, H19)."""
+        if replica_id not in role.voters:
+            return
+        role.outreach.answered(replica_id)
+        role.heard_from[replica_id] = None
+        if len(role.heard_from) + 1 >= self._core.settings.majority:
+            role.heard_from.clear()
+            role.check_quorum_at = now + self._core.settings.check_quorum_timeout
+
+    def _has_news(self, role: Leader, replica: ReplicaProgress, request: FetchRequest) -> bool:
+        """Records, or a high watermark that the replica was not told yet."""
+        return (
+            request.fetch_from.offset < self._core.log.log_end_offset or _or_unknown(role) > replica.high_watermark_sent
+        )
+
+    def _complete(self, role: Leader, replica: ReplicaProgress, parked: ParkedFetch) -> None:
+        replica.parked = None
+        replica.high_watermark_sent = _or_unknown(role)
+        response = FetchResponse(ErrorCode.NONE, role.leader_id, role.epoch, _or_unknown(role))
+        self._core.emit(
+            Reply(parked.ticket, response, Read(parked.request.fetch_from.offset, parked.request.max_bytes))
+        )
+
+    # --- committing
+
+    def advance_high_watermark(self) -> None:
+        """Commit what is on the disks of a majority, once that includes an entry of this epoch (K595-36).
+
+        Entries of earlier epochs are never counted alone: a later leader could still replace them (Raft, figure 8).
+        """
+        core = self._core
+        role = core.role
+        if not isinstance(role, Leader):
+            return
+        offset = role.majority_offset(core.log.durable_end_offset)
+        if offset <= role.epoch_start_offset or offset <= (role.high_watermark or 0):
+            return
+        established = role.high_watermark is not None
+        role.high_watermark = offset
+        core.high_watermark = max(core.high_watermark, offset)
+        core.emit(Commit(offset))
+        if not established:
+            core.emit(LeadershipEstablished(role.epoch))
+        for replica, parked in role.parked():
+            # A follower that learns of the commit at once applies it at once.
+            self._complete(role, replica, parked)
+
+    # --- giving up
+
+    def poll(self, now: float) -> None:
+        """Do what is due: resign, announce the epoch again, end long polls."""
+        core = self._core
+        role = core.role
+        if isinstance(role, Leader):
+            if role.check_quorum_at is not None and now >= role.check_quorum_at:
+                self.resign(now)
+                return self.poll(now)
+            for voter in role.outreach.take_due(now):
+                core.emit(Send(voter, BeginRequest(core.settings.cluster_id, core.settings.node_id, role.epoch)))
+            for replica, parked in role.parked():
+                if now >= parked.deadline:
+                    self._complete(role, replica, parked)
+        elif isinstance(role, Resigned):
+            self._poll_resigned(now, role)
+        return None
+
+    def _poll_resigned(self, now: float, role: Resigned) -> None:
+        core = self._core
+        if role.give_up_at is not None and now >= role.give_up_at:
+            # The epoch of this node's own leadership cannot have another leader: go on in the next.
+            core.become_unattached(now, role.epoch + 1, soon=True)
+            return
+        request = EndRequest(core.settings.cluster_id, role.node_id, role.epoch, role.preferred_successors)
+        for voter in role.outreach.take_due(now):
+            core.emit(Send(voter, request))
+
+    def resign(self, now: float) -> None:
+        """Stop leading and tell the voters who should follow (K595-27, K595-28)."""
+        core = self._core
+        role = core.role
+        assert isinstance(role, Leader)
+        wait = None if core.shutting_down else core.election_time(now, core.settings.election_timeout)
+        others = core.settings.other_voters
+        core.transition_durably(
+            Resigned(role.epoch, role.node_id, role.preferred_successors(), Outreach(others, core.settings), wait)
+        )
+
+    def begin_answered(self, voter: int, request: BeginRequest) -> None:
+        """A voter endorses this leader; it need not be told again."""
+        role = self._core.role
+        if isinstance(role, Leader) and role.epoch == request.epoch:
+            role.outreach.answered(voter)
+
+    def begin_unanswered(self, now: float, voter: int, request: BeginRequest) -> None:
+        role = self._core.role
+        if isinstance(role, Leader) and role.epoch == request.epoch:
+            role.outreach.failed(voter, now)
+
+    def end_answered(self, voter: int, request: EndRequest) -> None:
+        role = self._core.role
+        if isinstance(role, Resigned) and role.epoch == request.epoch:
+            role.outreach.answered(voter)
+
+    # --- telling
+
+    def describe(self, now: float) -> QuorumStatus | None:
+        """The quorum as this leader sees it; None when it does not lead (K595-44)."""
+        core = self._core
+        role = core.role
+        if not isinstance(role, Leader):
+            return None
+        own = ReplicaStatus(role.node_id, core.log.log_end_offset, now, now)
+        voters = {role.node_id: own} | {voter: _status(voter, progress) for voter, progress in role.voters.items()}
+        return QuorumStatus(
+            role.node_id,
+            role.epoch,
+            _or_unknown(role),
+            tuple(voters[voter] for voter in sorted(voters)),
+            tuple(_status(observer, role.observers[observer]) for observer in sorted(role.observers)),
+        )
+
+
+def _status(replica_id: int, progress: ReplicaProgress) -> ReplicaStatus:
+    return ReplicaStatus(replica_id, progress.fetch_offset, progress.last_fetch_at, progress.last_caught_up_at)
+
+
+def _or_unknown(role: Leader) -> int:
+    return -1 if role.high_watermark is None else role.high_watermark

@@ -1,0 +1,103 @@
+"""What the members of the quorum say to each other (KIP-595), as values; `wire.py` turns them into Kafka's messages.
+
+Ids are broker ids; `None` stands for "no leader" and "no cluster id". Offsets count records, epochs are leader epochs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.errors import ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAndEpoch:
+    """The end of a log: the epoch of its last record (-1 when empty) and the offset after it.
+
+    Ordered as votes compare logs (K595-18): by the epoch first, then by the offset.
+    """
+
+    epoch: int
+    offset: int
+
+    def up_to_date_with(self, other: OffsetAndEpoch) -> bool:
+        """Whether a log that ends here holds at least as much as the other (K595-18)."""
+        return (self.epoch, self.offset) >= (other.epoch, other.offset)
+
+
+@dataclass(frozen=True, slots=True)
+class VoteRequest:
+    """Asks for a vote in `epoch`; with `pre_vote`, whether the voter would grant one in the next (KIP-996)."""
+
+    cluster_id: str | None
+    candidate_id: int
+    epoch: int
+    log_end: OffsetAndEpoch
+    pre_vote: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BeginRequest:
+    """A leader tells a voter that it was elected."""
+
+    cluster_id: str | None
+    leader_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndRequest:
+    """A leader, or a candidate (`leader_id` None), tells the voters that it gives up its epoch."""
+
+    cluster_id: str | None
+    leader_id: int | None
+    epoch: int
+    preferred_successors: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRequest:
+    """A replica asks for what follows `fetch_from`, the end of its own log. `max_wait` is in seconds."""
+
+    cluster_id: str | None
+    replica_id: int
+    epoch: int
+    fetch_from: OffsetAndEpoch
+    max_wait: float
+    max_bytes: int
+
+
+Request = VoteRequest | BeginRequest | EndRequest | FetchRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What every answer carries (K595-9): an error, and the leader and epoch that the answering node knows."""
+
+    error: ErrorCode
+    leader_id: int | None
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class VoteResponse(Response):
+    granted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BeginResponse(Response):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class EndResponse(Response):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class FetchResponse(Response):
+    """`high_watermark` is -1 while the leader does not know it; `diverging` excludes `records`."""
+
+    high_watermark: int = -1
+    diverging: OffsetAndEpoch | None = None
+    records: bytes = b""

@@ -1,0 +1,231 @@
+"""One member of the quorum as a pure state machine: an event goes in, effects come out, in the order they must happen.
+
+`now` is the loop's time in seconds and never goes back. The driver executes all effects of an event before the next
+one, and calls `tick` when `deadline()` has come.
+"""
+
+from __future__ import annotations
+
+import random
+
+from broker.errors import ErrorCode
+from broker.quorum.core import Core, LogView, initial_role
+from broker.quorum.effects import Effect, Persist, Reply, Send
+from broker.quorum.election import ElectionState
+from broker.quorum.elections import Elections
+from broker.quorum.following import Following
+from broker.quorum.leading import Leading, QuorumStatus
+from broker.quorum.messages import (
+    BeginRequest,
+    BeginResponse,
+    EndRequest,
+    EndResponse,
+    FetchRequest,
+    FetchResponse,
+    Request,
+    Response,
+    VoteRequest,
+    VoteResponse,
+)
+from broker.quorum.roles import Candidate, Leader, Role, earliest
+from broker.quorum.settings import QuorumSettings
+
+
+class RaftNode:
+    """Call `start` once, then any of the events. After an effect `Fail` no event does anything."""
+
+    def __init__(
+        self, now: float, settings: QuorumSettings, stored: ElectionState, log: LogView, rng: random.Random
+    ) -> None:
+        self._core = Core(settings, log, rng, initial_role(now, stored, settings, log, rng))
+        self._elections = Elections(self._core)
+        self._following = Following(self._core)
+        self._leading = Leading(self._core)
+
+    @property
+    def role(self) -> Role:
+        return self._core.role
+
+    @property
+    def high_watermark(self) -> int:
+        """What this node knows to be committed; 0 after a start, until a leader tells more."""
+        return self._core.high_watermark
+
+    @property
+    def election_state(self) -> ElectionState:
+        """What must be on disk for the present role."""
+        return self._core.election_state(self._core.role)
+
+    # --- events
+
+    def start(self, now: float) -> list[Effect]:
+        """Begin. What was read from the disk is written again: a crash may have left it in the page cache only, and a
+        vote that is repeated from there could still be forgotten (K595-14)."""
+        self._core.emit(Persist(self.election_state))
+        return self._finish(now)
+
+    def receive(self, now: float, ticket: int, request: Request) -> list[Effect]:
+        """A request of another node. Each is answered once by a `Reply` to its ticket, a parked fetch later."""
+        core = self._core
+        if core.failed:
+            return []
+        if self._foreign(request):
+            self._refuse_foreign(ticket, request)
+        elif isinstance(request, VoteRequest):
+            self._elections.receive_vote(now, ticket, request)
+        elif isinstance(request, BeginRequest):
+            self._following.receive_begin(now, ticket, request)
+        elif isinstance(request, EndRequest):
+            self._following.receive_end(now, ticket, request)
+        else:
+            self._leading.receive_fetch(now, ticket, request)
+        return self._finish(now)
+
+    def answered(self, now: float, voter: int, request: Request, response: Response) -> list[Effect]:
+        """The answer to a `Send`."""
+        core = self._core
+        if core.failed:
+            return []
+        if response.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
+            self._refused_as_foreign(now, voter, request)
+        else:
+            if not core.shutting_down:
+                core.observe(now, response.leader_id, response.epoch)
+            self._dispatch_answer(now, voter, request, response)
+        return self._finish(now)
+
+    def unanswered(self, now: float, voter: int, request: Request) -> list[Effect]:
+        """A `Send` that failed, or had no answer within the request timeout."""
+        if self._core.failed:
+            return []
+        self._dispatch_failure(now, voter, request)
+        return self._finish(now)
+
+    def append(self, now: float, ticket: int, records: tuple[bytes, ...]) -> list[Effect]:
+        """Records of this node's controller, as one batch."""
+        if self._core.failed:
+            return []
+        self._leading.append(ticket, records)
+        return self._finish(now)
+
+    def flushed(self, now: float) -> list[Effect]:
+        """An fsync of the log has returned; the log's `durable_end_offset` says how far."""
+        core = self._core
+        if core.failed:
+            return []
+        core.log_in_motion = core.log.durable_end_offset < core.log.log_end_offset
+        self._following.flushed()
+        self._leading.advance_high_watermark()
+        return self._finish(now)
+
+    def tick(self, now: float) -> list[Effect]:
+        """Time has passed."""
+        return [] if self._core.failed else self._finish(now)
+
+    def shut_down(self, now: float) -> list[Effect]:
+        """Give up leadership or candidacy and tell the voters (K595-27). No election is started from here on."""
+        core = self._core
+        if core.failed:
+            return []
+        core.shutting_down = True
+        role = core.role
+        if isinstance(role, Leader):
+            self._leading.resign(now)
+        elif isinstance(role, Candidate):
+            others = core.settings.other_voters
+            request = EndRequest(core.settings.cluster_id, None, role.epoch, others)
+            core.emit(*(Send(voter, request) for voter in others))
+        return self._finish(now)
+
+    # --- questions
+
+    def describe(self, now: float) -> QuorumStatus | None:
+        """The quorum's state; None when this node does not lead."""
+        return self._leading.describe(now)
+
+    def deadline(self) -> float | None:
+        """When `tick` wants to be called; None when only events can change anything."""
+        if self._core.failed:
+            return None
+        if self._core.shutting_down:
+            return None
+        return earliest(self._core.role.deadline(), self._following.deadline())
+
+    # --- inside
+
+    def _finish(self, now: float) -> list[Effect]:
+        """Do whatever is due in the role that the event has led to."""
+        core = self._core
+        before: Role | None = None
+        while core.role is not before and not core.failed:
+            before = core.role
+            if not core.shutting_down:
+                self._elections.poll(now)
+                if isinstance(core.role, Candidate) and core.role.ballot.won:
+                    self._leading.start(now)
+                self._following.poll(now)
+            self._leading.poll(now)
+        return core.take_effects()
+
+    def _foreign(self, request: Request) -> bool:
+        """Whether the request comes from another cluster; a sender that knows no cluster id yet passes (K595-47)."""
+        own = self._core.settings.cluster_id
+        return request.cluster_id is not None and own is not None and request.cluster_id != own
+
+    def _refuse_foreign(self, ticket: int, request: Request) -> None:
+        core = self._core
+        leader, epoch, error = core.role.leader_id, core.role.epoch, ErrorCode.INCONSISTENT_CLUSTER_ID
+        if isinstance(request, VoteRequest):
+            core.emit(Reply(ticket, VoteResponse(error, leader, epoch, False)))
+        elif isinstance(request, BeginRequest):
+            core.emit(Reply(ticket, BeginResponse(error, leader, epoch)))
+            if request.leader_id in core.settings.other_voters and request.epoch >= epoch:
+                core.fail(_foreign_leader(request.leader_id, f"{request.cluster_id!r}", core.settings.cluster_id))
+        elif isinstance(request, EndRequest):
+            core.emit(Reply(ticket, EndResponse(error, leader, epoch)))
+        else:
+            core.emit(Reply(ticket, FetchResponse(error, leader, epoch)))
+
+    def _refused_as_foreign(self, now: float, voter: int, request: Request) -> None:
+        """Refused for the cluster id: only a rejection on Vote, fatal when the elected leader says so (K595-47)."""
+        core = self._core
+        if isinstance(request, FetchRequest) and voter == core.role.leader_id:
+            core.fail(_foreign_leader(voter, "another", core.settings.cluster_id))
+        elif isinstance(request, VoteRequest):
+            response = VoteResponse(ErrorCode.INCONSISTENT_CLUSTER_ID, None, request.epoch, False)
+            self._elections.answered(now, voter, request, response)
+        else:
+            self._dispatch_failure(now, voter, request)
+
+    def _dispatch_answer(self, now: float, voter: int, request: Request, response: Response) -> None:
+        if isinstance(request, VoteRequest):
+            assert isinstance(response, VoteResponse)
+            self._elections.answered(now, voter, request, response)
+        elif isinstance(request, BeginRequest):
+            if response.error is ErrorCode.NONE:
+                self._leading.begin_answered(voter, request)
+            else:
+                self._leading.begin_unanswered(now, voter, request)
+        elif isinstance(request, EndRequest):
+            self._leading.end_answered(voter, request)
+        else:
+            assert isinstance(response, FetchResponse)
+            self._following.answered(now, voter, request, response)
+
+    def _dispatch_failure(self, now: float, voter: int, request: Request) -> None:
+        if isinstance(request, VoteRequest):
+            self._elections.unanswered(now, voter, request)
+        elif isinstance(request, BeginRequest):
+            self._leading.begin_unanswered(now, voter, request)
+        elif isinstance(request, EndRequest):
+            # Best effort, never repeated (K595-32): a voter that missed it finds out by its own timers.
+            self._leading.end_answered(voter, request)
+        else:
+            self._following.unanswered(now, request)
+
+
+def _foreign_leader(leader_id: int, theirs: str, own: str | None) -> str:
+    return (
+        f"the elected leader {leader_id} belongs to the cluster {theirs}, this node to {own!r}; correct cluster.id or "
+        "quorum.voters"
+    )
