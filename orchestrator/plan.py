@@ -1,0 +1,51 @@
+"""The matrix of a campaign, expanded: one planned run for each cell and seed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from orchestrator.campaign import Campaign, Cell
+from orchestrator.errors import UsageError
+from orchestrator.tables import suggestion
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run to be made. `id` names its directory; the seed settles everything that is drawn by chance."""
+
+    id: str
+    campaign: Campaign
+    cell: Cell
+    seed: int
+
+    def derived_seed(self, purpose: str) -> int:
+        """A seed for one purpose. It does not depend on the cell, so that all cells meet the same schedule."""
+        digest = hashlib.sha256(f"{self.seed}/{purpose}".encode()).digest()
+        return int.from_bytes(digest[:6], "big")
+
+    @property
+    def replay(self) -> str:
+        """The one command that makes this run again."""
+        return f"./brownout run {self.campaign.path} --cell {self.cell.name} --seed {self.seed}"
+
+
+def expand(
+    campaign: Campaign, stamp: str, *, cells: Sequence[str] = (), seeds: Sequence[int] = ()
+) -> tuple[PlannedRun, ...]:
+    """Every cell with every seed, or only those named. `stamp` sets the runs of one invocation apart from all others.
+
+    Raises `UsageError` for a cell that the campaign does not have.
+    """
+    names = [cell.name for cell in campaign.cells]
+    for name in cells:
+        if name not in names:
+            raise UsageError(f"{campaign.path}: there is no cell {name!r}; {suggestion(name, names)}")
+    chosen = [cell for cell in campaign.cells if not cells or cell.name in cells]
+    first, count = campaign.seeds.first, campaign.seeds.count
+    return tuple(
+        PlannedRun(f"{stamp}-{cell.name}-{seed}", campaign, cell, seed)
+        for seed in (seeds or range(first, first + count))
+        for cell in chosen
+    )

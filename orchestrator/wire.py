@@ -1,0 +1,56 @@
+"""A small blocking Kafka client: one request, one answer, a deadline. For looking at a cluster, not for load."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from typing import TypeVar
+
+from broker.protocol.api import api_of, decode_response_header, encode_request
+from broker.protocol.codec import DecodeError, decode
+from broker.protocol.schema import Message
+
+Response = TypeVar("Response", bound=Message)
+
+_LENGTH = struct.Struct(">i")
+_LARGEST_ANSWER = 64 << 20
+CLIENT_ID = "brownout"
+
+
+class WireError(Exception):
+    """No usable answer: nobody listens, nothing came in time, or it is not the protocol. Names address and cause."""
+
+
+def ask(
+    address: tuple[str, int], request: Message, answer: type[Response], version: int, *, timeout_s: float
+) -> Response:
+    """Send one request on a connection of its own and return the answer. Raises `WireError`."""
+    deadline = time.monotonic() + timeout_s
+    where = f"{address[0]}:{address[1]}"
+    try:
+        with socket.create_connection(address, timeout=timeout_s) as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.sendall(encode_request(request, version, 1, CLIENT_ID))
+            (length,) = _LENGTH.unpack(_receive(connection, _LENGTH.size, deadline))
+            if not 0 < length <= _LARGEST_ANSWER:
+                raise WireError(f"{where}: an answer of {length} bytes is not the Kafka protocol")
+            body = _receive(connection, length, deadline)
+    except OSError as error:
+        raise WireError(f"{where}: {error}") from error
+    try:
+        _, position = decode_response_header(api_of(request), version, body)
+        return decode(answer, version, body, position)[0]
+    except DecodeError as error:
+        raise WireError(f"{where}: the answer cannot be decoded: {error}") from error
+
+
+def _receive(connection: socket.socket, size: int, deadline: float) -> bytes:
+    received = bytearray()
+    while len(received) < size:
+        connection.settimeout(max(0.001, deadline - time.monotonic()))
+        part = connection.recv(min(size - len(received), 1 << 20))
+        if not part:
+            raise OSError("the connection was closed before the answer was complete")
+        received += part
+    return bytes(received)
