@@ -13,7 +13,8 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader
 
-from analysis.verdict import Anomaly, Verdict
+from analysis.core.anomalies import Anomaly
+from analysis.verdict import Verdict
 
 TEMPLATES = Path(__file__).with_name("templates")
 MOST_WITNESS_ROWS = 12

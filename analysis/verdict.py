@@ -15,49 +15,9 @@ from typing import Any
 
 import msgspec
 
+from analysis.core.anomalies import Anomaly
+
 PASS, FAIL, UNKNOWN = "pass", "fail", "unknown"
-
-# The classes of docs/mutants.md: what kind of promise an anomaly breaks.
-ANOMALY_CLASSES = {
-    "lost-acknowledged-write": "AWL",
-    "committed-then-truncated": "AWL",
-    "replica-divergence": "DIV",
-    "replica-order-mismatch": "DIV",
-    "epoch-start-mismatch": "DIV",
-    "epoch-regression": "DIV",
-    "prefix-changed": "DIV",
-    "not-converged": "STK",
-    "stale-read": "SR",
-    "future-read": "SR",
-    "phantom": "PH",
-    "aborted-read": "PH",
-    "non-monotonic-high-watermark": "HWR",
-    "session-violation": "SR",
-    "offset-mismatch": "OFR",
-    "duplicate": "DUP",
-    "gap": "GAP",
-    "poll-skip": "GAP",
-    "append-reorder": "SR",
-    "producer-order": "SR",
-}
-
-
-@dataclass(frozen=True)
-class Anomaly:
-    """One proven contradiction. `witness`: the operations or records that contradict each other, as flat mappings."""
-
-    name: str
-    checker: str
-    sentence: str
-    topic: str = ""
-    partition: int = -1
-    count: int = 1
-    witness: tuple[dict[str, Any], ...] = ()
-
-    @property
-    def klass(self) -> str:
-        return ANOMALY_CLASSES.get(self.name, "?")
-
 
 @dataclass(frozen=True)
 class Check:
