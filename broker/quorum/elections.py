@@ -78,7 +78,11 @@ class Elections:
         if not isinstance(role, Prospective | Candidate) or not self._is_current(request):
             return
         role.outreach.answered(voter)
-        role.ballot.record(voter, response.granted and response.error is ErrorCode.NONE)
+        granted = response.granted and response.error is ErrorCode.NONE
+        role.ballot.record(voter, granted)
+        if not granted:
+            # Someone stands in the way, a rival perhaps: do not sit out the whole timeout for voters that may be dead.
+            role.give_up_at = min(role.give_up_at, now + self._core.settings.election_backoff_max)
         self._settle(now)
 
     def unanswered(self, now: float, voter: int, request: VoteRequest) -> None:

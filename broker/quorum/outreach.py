@@ -72,7 +72,6 @@ class FetchLoop:
         """Whom to fetch from now; None when there is no other voter."""
         if not self._ask_around:
             return self._leader_id
-        self._ask_around = self._leader_id is None
         if not self._round:
             self._round = [voter for voter in self._settings.other_voters if voter != self._leader_id]
             self._rng.shuffle(self._round)
@@ -82,10 +81,11 @@ class FetchLoop:
         """The leader answered."""
         self.inflight = None
         self._failures = 0
+        self._ask_around = False
 
     def failed(self, now: float) -> None:
-        """No useful answer: pause, and ask another voter next, who may know of a newer leader (K595-39)."""
+        """No useful answer: pause, then turn from the leader to another voter, who may know a newer one, or back."""
         self.inflight = None
         self._failures += 1
-        self._ask_around = True
+        self._ask_around = self._leader_id is None or not self._ask_around
         self.not_before = now + self._settings.retry_delay(self._failures)
