@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
+from enum import Enum
 from typing import Protocol
 
 from broker.server.frames import FrameBuffer, FrameError, MemoryBudget
@@ -46,6 +48,16 @@ Outcome = bytes | Reply | Slot | None
 """What dispatching one frame gives: a whole response, the slot that will hold it, or None for no response at all."""
 
 
+class NotRecognised(Enum):
+    """The answer of a shortcut to a request that is not of its kind."""
+
+    NOT_RECOGNISED = 1
+
+
+Shortcut = Callable[[memoryview], Outcome | NotRecognised]
+"""A handler that knows a connection's previous request and answers those that are like it."""
+
+
 class ConnectionHost(Protocol):
     """What a connection needs of the listener that accepted it."""
 
@@ -73,6 +85,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, host: ConnectionHost) -> None:
         self.peer = "?"
+        self.shortcut: Shortcut | None = None
         self._host = host
         self._transport: asyncio.Transport | None = None
         self._input = FrameBuffer(host.request_max_bytes, host.budget, SMALLEST_REQUEST)

@@ -12,7 +12,7 @@ from broker.protocol.api import APIS, Api, ApiKey, advertised_api_keys, decode_r
 from broker.protocol.codec import DecodeError, decode
 from broker.protocol.messages.api_versions import ApiVersionsResponse
 from broker.protocol.schema import Message
-from broker.server.connection import Connection, Outcome, Rejected, Slot
+from broker.server.connection import Connection, NotRecognised, Outcome, Rejected, Slot
 from broker.trace import Tracer
 
 
@@ -77,6 +77,10 @@ class Dispatcher:
     def dispatch(self, connection: Connection, frame: memoryview) -> Outcome:
         """Answer one frame. Raises `Rejected` for what no client may send."""
         try:
+            if connection.shortcut is not None:
+                outcome = connection.shortcut(frame)
+                if not isinstance(outcome, NotRecognised):
+                    return outcome
             header, body = decode_request_header(frame)
             route = self._routes.get(header.api_key)
             if route is None:

@@ -1,0 +1,1 @@
+"""What the parts of Brownout cost, measured; each module is a program of its own with a `--help`."""

@@ -1,0 +1,156 @@
+"""A broker's membership: it registers with the active controller, keeps in touch, and holds a lease while they succeed.
+
+The lease is what keeps reads honest. A broker that is cut off does not learn that it was fenced and replaced. Its lease
+ends by itself, `broker.lease.ms` after the last heartbeat that succeeded *was sent*; the controller fences it later,
+`broker.session.timeout.ms` after it *received* that heartbeat. So whoever holds a lease has not been replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from broker.config import BrokerConfig
+from broker.errors import ErrorCode, StartupError
+from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from broker.protocol.messages.broker_registration import (
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+    Listener,
+)
+from broker.protocol.schema import Message
+from broker.trace import Tracer
+
+RETRY_MIN = 0.02  # seconds between attempts while the controller moves or is not there yet; doubles up to the maximum
+RETRY_MAX = 0.2
+REGISTRATION_VERSION = 4
+HEARTBEAT_VERSION = 1
+_GONE = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED)
+
+
+class Peers(Protocol):
+    """The way to the controller."""
+
+    async def request(self, node_id: int, message: Message, version: int, timeout: float) -> Message:
+        """The answer of a broker. Raises `ConnectionError` or `TimeoutError`; the request may have been handled."""
+        ...
+
+
+class BrokerLifecycle:
+    """Run it as a task for as long as the broker lives. `controller_id` is the quorum's leader as far as known;
+    `metadata_offset` how far this broker has applied the metadata log."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        connector: Peers,
+        tracer: Tracer,
+        incarnation_id: bytes,
+        directory_id: bytes,
+        controller_id: Callable[[], int | None],
+        metadata_offset: Callable[[], int],
+        lease_limit: Callable[[], float] = lambda: float("inf"),
+    ) -> None:
+        self.broker_epoch = -1
+        self.unfenced = asyncio.Event()
+        """Set while the controller counts this broker among those that may lead."""
+        self._config = config
+        self._connector = connector
+        self._tracer = tracer
+        self._incarnation_id = incarnation_id
+        self._directory_id = directory_id
+        self._controller_id = controller_id
+        self._metadata_offset = metadata_offset
+        self._lease_limit = lease_limit
+        self._lease_until = float("-inf")
+        self._retry = RETRY_MIN
+
+    def lease_valid(self) -> bool:
+        """Whether nobody can have taken over from this broker yet."""
+        return asyncio.get_running_loop().time() < min(self._lease_until, self._lease_limit())
+
+    async def run(self) -> None:
+        """Register and keep the registration, for ever. Raises `StartupError` when the cluster is another one."""
+        while True:
+            await self._register()
+            await self._keep_registration()
+
+    async def _register(self) -> None:
+        request = BrokerRegistrationRequest(
+            broker_id=self._config.node_id,
+            cluster_id=self._config.cluster_id,
+            incarnation_id=self._incarnation_id,
+            listeners=[Listener(name="PLAINTEXT", host=self._config.host, port=self._config.port)],
+            log_dirs=[self._directory_id],
+            previous_broker_epoch=self.broker_epoch,
+        )
+        while True:
+            response = await self._ask_controller(request, REGISTRATION_VERSION)
+            if isinstance(response, BrokerRegistrationResponse):
+                if response.error_code == ErrorCode.NONE:
+                    self.broker_epoch = response.broker_epoch
+                    self._retry = RETRY_MIN
+                    self._tracer.emit("registered", broker_epoch=self.broker_epoch)
+                    return
+                if response.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID:
+                    raise StartupError(
+                        f"cluster.id {self._config.cluster_id!r} is not that of the cluster at quorum.voters; "
+                        "correct cluster.id, or point quorum.voters at the right cluster"
+                    )
+            await self._pause()
+
+    async def _keep_registration(self) -> None:
+        """Send heartbeats until the controller no longer knows this registration."""
+        interval = self._config.broker_heartbeat_interval_ms / 1000
+        loop = asyncio.get_running_loop()
+        while True:
+            sent_at = loop.time()
+            response = await self._ask_controller(self._heartbeat(), HEARTBEAT_VERSION)
+            error = response.error_code if isinstance(response, BrokerHeartbeatResponse) else None
+            if error in _GONE:
+                self._show_fenced(True)
+                return
+            if not isinstance(response, BrokerHeartbeatResponse) or error != ErrorCode.NONE:
+                await self._pause()
+                continue
+            self._show_fenced(response.is_fenced)
+            if response.is_fenced:
+                await self._pause()  # not caught up yet: ask again soon
+                continue
+            self._retry = RETRY_MIN
+            self._lease_until = sent_at + self._config.broker_lease_ms / 1000
+            await asyncio.sleep(max(0.0, sent_at + interval - loop.time()))
+
+    def _heartbeat(self) -> BrokerHeartbeatRequest:
+        return BrokerHeartbeatRequest(
+            broker_id=self._config.node_id,
+            broker_epoch=self.broker_epoch,
+            current_metadata_offset=self._metadata_offset(),
+        )
+
+    def _show_fenced(self, fenced: bool) -> None:
+        if fenced:
+            self._lease_until = float("-inf")
+        if fenced == self.unfenced.is_set():
+            self._tracer.emit("fenced" if fenced else "unfenced")
+            if fenced:
+                self.unfenced.clear()
+            else:
+                self.unfenced.set()
+
+    async def _ask_controller(self, request: Message, version: int) -> Message | None:
+        """The controller's answer; None when there is no controller or it does not answer."""
+        controller = self._controller_id()
+        if controller is None:
+            return None
+        try:
+            timeout = self._config.quorum_request_timeout_ms / 1000
+            return await self._connector.request(controller, request, version, timeout)
+        except (ConnectionError, TimeoutError):
+            return None
+
+    async def _pause(self) -> None:
+        await asyncio.sleep(self._retry)
+        self._retry = min(2 * self._retry, RETRY_MAX)

@@ -1,0 +1,195 @@
+"""Registration, heartbeats and the lease, told from the broker's side."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+
+from broker.config import BrokerConfig, Endpoint
+from broker.errors import ErrorCode, StartupError
+from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from broker.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from broker.protocol.schema import Message
+from broker.server.lifecycle import BrokerLifecycle
+from broker.trace import Tracer, Value
+
+CONFIG = BrokerConfig(
+    node_id=4,
+    host="h",
+    port=9092,
+    voters=(Endpoint(1, "a", 1), Endpoint(2, "b", 1)),
+    log_dir="/nowhere",
+    broker_heartbeat_interval_ms=10,
+    broker_lease_ms=150,
+)
+
+
+class Controller:
+    """Plays the controllers: node 1 leads at first; answers are what the story sets."""
+
+    def __init__(self) -> None:
+        self.leader: int | None = 1
+        self.registration = BrokerRegistrationResponse(broker_epoch=7)
+        self.heartbeat = BrokerHeartbeatResponse(is_fenced=False)
+        self.asked: list[tuple[int, Message]] = []
+        self.reachable = asyncio.Event()
+        self.reachable.set()
+        self.delay = 0.0
+        self.changed = asyncio.Event()
+        self.events: list[dict[str, Value]] = []
+        self.lifecycle = BrokerLifecycle(
+            config=CONFIG,
+            connector=self,
+            tracer=Tracer(4, lambda: 0, self._record),
+            incarnation_id=b"i" * 16,
+            directory_id=b"d" * 16,
+            controller_id=lambda: self.leader,
+            metadata_offset=lambda: 99,
+        )
+
+    def _record(self, event: dict[str, Value]) -> None:
+        self.events.append(event)
+        self.changed.set()
+
+    async def request(self, node_id: int, message: Message, version: int, timeout: float) -> Message:  # noqa: ARG002
+        self.asked.append((node_id, message))
+        self.changed.set()
+        if not self.reachable.is_set():
+            raise ConnectionError("cut off")
+        await asyncio.sleep(self.delay)
+        return self.registration if isinstance(message, BrokerRegistrationRequest) else self.heartbeat
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self.changed.clear()
+            await self.changed.wait()
+
+    def seen(self, event: str) -> int:
+        return sum(1 for it in self.events if it["event"] == event)
+
+
+def story(tell: Callable[[Controller], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(20):
+            controller = Controller()
+            task = asyncio.create_task(controller.lifecycle.run())
+            try:
+                await tell(controller)
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(run())
+
+
+def test_it_registers_and_is_unfenced() -> None:
+    async def tell(controller: Controller) -> None:
+        await controller.lifecycle.unfenced.wait()
+        assert controller.lifecycle.broker_epoch == 7
+        assert controller.lifecycle.lease_valid()
+        request = controller.asked[0][1]
+        assert isinstance(request, BrokerRegistrationRequest)
+        assert (request.broker_id, request.incarnation_id, request.previous_broker_epoch) == (4, b"i" * 16, -1)
+        beat = controller.asked[1][1]
+        assert isinstance(beat, BrokerHeartbeatRequest)
+        assert (beat.broker_epoch, beat.current_metadata_offset) == (7, 99)
+        assert [event["event"] for event in controller.events] == ["registered", "unfenced"]
+
+    story(tell)
+
+
+def test_it_finds_the_controller_that_has_moved() -> None:
+    async def tell(controller: Controller) -> None:
+        controller.leader = None
+        controller.registration = BrokerRegistrationResponse(error_code=ErrorCode.NOT_CONTROLLER)
+        await asyncio.sleep(0)
+        controller.leader = 1
+        await controller.until(lambda: len(controller.asked) >= 2)
+        controller.leader, controller.registration = 2, BrokerRegistrationResponse(broker_epoch=8)
+        await controller.lifecycle.unfenced.wait()
+        assert controller.asked[-1][0] == 2
+
+    story(tell)
+
+
+def test_a_fenced_broker_holds_no_lease_and_asks_again_soon() -> None:
+    async def tell(controller: Controller) -> None:
+        controller.heartbeat = BrokerHeartbeatResponse(is_fenced=True)
+        await controller.until(lambda: len(controller.asked) >= 4)
+        assert not controller.lifecycle.lease_valid()
+        assert not controller.lifecycle.unfenced.is_set()
+        controller.heartbeat = BrokerHeartbeatResponse(is_fenced=False)
+        await controller.lifecycle.unfenced.wait()
+        assert controller.lifecycle.lease_valid()
+        controller.heartbeat = BrokerHeartbeatResponse(is_fenced=True)
+        await controller.until(lambda: controller.seen("fenced") == 1)
+        assert not controller.lifecycle.lease_valid()
+
+    story(tell)
+
+
+def test_the_lease_of_a_broker_that_is_cut_off_ends() -> None:
+    async def tell(controller: Controller) -> None:
+        await controller.lifecycle.unfenced.wait()
+        loop = asyncio.get_running_loop()
+        controller.reachable.clear()
+        cut = loop.time()
+        while controller.lifecycle.lease_valid():  # noqa: ASYNC110 - the lease ends by the clock alone
+            await asyncio.sleep(0.005)
+        assert loop.time() - cut <= 0.150 + 0.050
+        controller.reachable.set()
+        while not controller.lifecycle.lease_valid():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+    story(tell)
+
+
+def test_the_lease_counts_from_when_the_heartbeat_was_sent() -> None:
+    async def tell(controller: Controller) -> None:
+        controller.delay = 0.200  # an answer takes longer than the lease lasts
+        await controller.lifecycle.unfenced.wait()
+        assert not controller.lifecycle.lease_valid()
+
+    story(tell)
+
+
+def test_a_registration_that_is_forgotten_is_made_again() -> None:
+    async def tell(controller: Controller) -> None:
+        await controller.lifecycle.unfenced.wait()
+        controller.registration = BrokerRegistrationResponse(broker_epoch=20)
+        controller.heartbeat = BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+        await controller.until(lambda: controller.seen("registered") == 2)
+        controller.heartbeat = BrokerHeartbeatResponse(is_fenced=False)
+        await controller.lifecycle.unfenced.wait()
+        assert controller.lifecycle.broker_epoch == 20
+
+    story(tell)
+
+
+@pytest.mark.conforms("K595-8")
+def test_another_cluster_is_fatal() -> None:
+    async def run() -> None:
+        controller = Controller()
+        controller.registration = BrokerRegistrationResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
+        with pytest.raises(StartupError, match=r"cluster\.id 'brownout-cluster' is not that of the cluster"):
+            await asyncio.wait_for(controller.lifecycle.run(), 10)
+
+    asyncio.run(run())
+
+
+def test_the_lease_must_end_before_the_session() -> None:
+    with pytest.raises(StartupError, match="must be smaller"):
+        BrokerConfig.from_properties(
+            {
+                "node.id": "1",
+                "listeners": "h:1",
+                "quorum.voters": "1@h:1",
+                "log.dir": "x",
+                "broker.lease.ms": "3000",
+                "broker.session.timeout.ms": "3000",
+            }
+        )
+    assert replace(CONFIG, broker_lease_ms=1).broker_lease_ms < CONFIG.broker_session_timeout_ms
