@@ -4,6 +4,7 @@ Each event is a flat mapping: `event` (its name), `node` (the broker id), `wall`
 events of several nodes are drawn on one axis) and the event's own fields. Names in use:
 
 `broker_started` incarnation; `broker_stopped`; `registered` broker_epoch; `fenced`, `unfenced`;
+`controller_active` epoch; `controller_inactive` epoch; `session_expired` broker, broker_epoch;
 `quorum_role` role, epoch, leader; `quorum_high_watermark` offset;
 `partition_role` topic, partition, role, leader, leader_epoch, isr, partition_epoch;
 `truncated` topic, partition, from_offset, to_offset, rule; `isr_changed` topic, partition, isr, partition_epoch;

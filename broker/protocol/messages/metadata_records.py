@@ -17,6 +17,8 @@ FRAME_VERSION = 1
 NO_LEADER = -1
 NO_LEADER_CHANGE = -2
 NO_RECOVERY_CHANGE = -1
+OWN_OFFSET = -1
+"""In `RegisterBrokerRecord.broker_epoch`: the epoch is the offset of that very record."""
 TOPIC_RESOURCE = 2
 LEADER_CHANGE_TYPE = 3
 """The control record type of LeaderChangeMessage, as KIP-595 numbers it (K595-21)."""
@@ -36,7 +38,7 @@ class BrokerFeature(Message):
 
 
 class RegisterBrokerRecord(Message):
-    """A broker's process registered. Its epoch is this record's own offset when `broker_epoch` is -1."""
+    """A broker's process registered. Its epoch is this record's own offset when `broker_epoch` is OWN_OFFSET."""
 
     VERSIONS = v("0-3")
     FLEXIBLE = v("0+")
@@ -134,6 +136,13 @@ class ConfigRecord(Message):
     value: String | None = ""
 
 
+class NoOpRecord(Message):
+    """Changes nothing; that it was committed proves that its writer still led."""
+
+    VERSIONS = v("0")
+    FLEXIBLE = v("0+")
+
+
 class ClusterIdRecord(Message):
     VERSIONS = v("0")
     FLEXIBLE = v("0+")
@@ -175,6 +184,7 @@ MetadataRecord = (
     | PartitionChangeRecord
     | RemoveTopicRecord
     | ConfigRecord
+    | NoOpRecord
     | ClusterIdRecord
 )
 
@@ -186,6 +196,7 @@ RECORD_TYPES: dict[int, type[MetadataRecord]] = {
     5: PartitionChangeRecord,
     9: RemoveTopicRecord,
     17: BrokerRegistrationChangeRecord,
+    20: NoOpRecord,
     0x4000: ClusterIdRecord,
 }
 _TYPES: dict[type[Message], int] = {cls: number for number, cls in RECORD_TYPES.items()}

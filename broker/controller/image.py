@@ -1,0 +1,227 @@
+"""What the committed metadata log says: brokers, topics, partitions, configurations.
+
+Every node applies the same records in the same order to its own image. Brokers and partitions are immutable and are
+replaced, so that one that somebody holds never changes under them; the maps that hold them are the image's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from broker.protocol.messages.metadata_records import (
+    NO_LEADER_CHANGE,
+    NO_RECOVERY_CHANGE,
+    OWN_OFFSET,
+    TOPIC_RESOURCE,
+    BrokerRegistrationChangeRecord,
+    ClusterIdRecord,
+    ConfigRecord,
+    MetadataRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    decode_record,
+)
+
+
+class ImageError(ValueError):
+    """A committed record that does not fit what came before it: the log or this program is broken."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerImage:
+    """A registered broker. `epoch` is the offset of its registration, `incarnation` the id of its process (H12)."""
+
+    id: int
+    epoch: int
+    incarnation: bytes
+    host: str
+    port: int
+    fenced: bool
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionImage:
+    """One partition; `replicas` in the order of the assignment, `leader` -1 when there is none."""
+
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[int, ...]
+    replicas: tuple[int, ...]
+    recovering: bool = False
+
+    def changed(self, record: PartitionChangeRecord) -> PartitionImage:
+        """This partition after a change: a higher partition epoch, and leader epoch when the record names a leader."""
+        names_leader = record.leader != NO_LEADER_CHANGE
+        recovery = record.leader_recovery_state
+        return PartitionImage(
+            leader=record.leader if names_leader else self.leader,
+            leader_epoch=self.leader_epoch + names_leader,
+            partition_epoch=self.partition_epoch + 1,
+            isr=self.isr if record.isr is None else tuple(record.isr),
+            replicas=self.replicas if record.replicas is None else tuple(record.replicas),
+            recovering=self.recovering if recovery == NO_RECOVERY_CHANGE else bool(recovery),
+        )
+
+
+@dataclass(slots=True)
+class TopicImage:
+    """A topic; `partitions` by their number, `configs` as set for this topic alone."""
+
+    name: str
+    id: bytes
+    partitions: dict[int, PartitionImage] = field(default_factory=dict)
+    configs: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Changes:
+    """What some records changed. A partition that is named here and not in the image was deleted."""
+
+    partitions: set[tuple[str, int]] = field(default_factory=set)
+    brokers: set[int] = field(default_factory=set)
+
+    def add(self, other: Changes) -> None:
+        self.partitions |= other.partitions
+        self.brokers |= other.brokers
+
+
+class MetadataImage:
+    """The state of the metadata log up to and with `offset` (-1: nothing was applied yet)."""
+
+    def __init__(self) -> None:
+        self.offset = -1
+        self.cluster_id: str | None = None
+        self.brokers: dict[int, BrokerImage] = {}
+        self.topics: dict[str, TopicImage] = {}
+        self._names: dict[bytes, str] = {}
+
+    # --- questions
+
+    def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
+        name = self._names.get(topic_id)
+        return None if name is None else self.topics[name]
+
+    def partition(self, topic: str, index: int) -> PartitionImage | None:
+        found = self.topics.get(topic)
+        return None if found is None else found.partitions.get(index)
+
+    def partitions(self) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
+        """All partitions, in an order that is the same on every node."""
+        for topic in self.topics.values():
+            for index, partition in topic.partitions.items():
+                yield topic, index, partition
+
+    def is_available(self, broker_id: int) -> bool:
+        """Whether a broker is registered and not fenced: it may lead and be in an ISR (H14)."""
+        broker = self.brokers.get(broker_id)
+        return broker is not None and not broker.fenced
+
+    def min_insync_replicas(self, topic: str, default: int) -> int:
+        """`min.insync.replicas` of a topic: its own, or the broker's."""
+        found = self.topics.get(topic)
+        value = None if found is None else found.configs.get("min.insync.replicas")
+        return default if value is None else int(value)
+
+    # --- changes
+
+    def apply_committed(self, base_offset: int, records: Sequence[bytes]) -> Changes:
+        """Apply one committed batch. Raises `DecodeError` and `ImageError` for a log that cannot be."""
+        changes = Changes()
+        for offset, data in enumerate(records, base_offset):
+            changes.add(self.apply(decode_record(data), offset))
+        return changes
+
+    def apply(self, record: MetadataRecord, offset: int) -> Changes:
+        """Apply one committed record, whose offset is above all that were applied. Raises `ImageError`."""
+        if offset <= self.offset:
+            raise ImageError(f"offset {offset} was applied before: the image is at {self.offset}")
+        changes = self._apply(record, offset)
+        self.offset = offset
+        return changes
+
+    def _apply(self, record: MetadataRecord, offset: int) -> Changes:
+        match record:
+            case PartitionChangeRecord():
+                topic = self._topic(record.topic_id, offset)
+                if record.partition_id not in topic.partitions:
+                    raise ImageError(f"offset {offset}: {topic.name} has no partition {record.partition_id}")
+                topic.partitions[record.partition_id] = topic.partitions[record.partition_id].changed(record)
+                return Changes(partitions={(topic.name, record.partition_id)})
+            case PartitionRecord():
+                return self._create_partition(record, offset)
+            case BrokerRegistrationChangeRecord():
+                return self._change_broker(record, offset)
+            case RegisterBrokerRecord():
+                return self._register(record, offset)
+            case TopicRecord():
+                self.topics[record.name] = TopicImage(record.name, record.topic_id)
+                self._names[record.topic_id] = record.name
+            case RemoveTopicRecord():
+                topic = self._topic(record.topic_id, offset)
+                del self.topics[topic.name], self._names[topic.id]
+                return Changes(partitions={(topic.name, index) for index in topic.partitions})
+            case ConfigRecord():
+                return self._configure(record, offset)
+            case ClusterIdRecord():
+                self.cluster_id = record.cluster_id
+            case NoOpRecord():
+                pass
+        return Changes()
+
+    def _topic(self, topic_id: bytes, offset: int) -> TopicImage:
+        topic = self.topic_by_id(topic_id)
+        if topic is None:
+            raise ImageError(f"offset {offset}: there is no topic {topic_id.hex()}")
+        return topic
+
+    def _create_partition(self, record: PartitionRecord, offset: int) -> Changes:
+        topic = self._topic(record.topic_id, offset)
+        topic.partitions[record.partition_id] = PartitionImage(
+            leader=record.leader,
+            leader_epoch=record.leader_epoch,
+            partition_epoch=record.partition_epoch,
+            isr=tuple(record.isr),
+            replicas=tuple(record.replicas),
+            recovering=bool(record.leader_recovery_state),
+        )
+        return Changes(partitions={(topic.name, record.partition_id)})
+
+    def _register(self, record: RegisterBrokerRecord, offset: int) -> Changes:
+        if not record.end_points:
+            raise ImageError(f"offset {offset}: broker {record.broker_id} registered without an endpoint")
+        endpoint = record.end_points[0]
+        self.brokers[record.broker_id] = BrokerImage(
+            id=record.broker_id,
+            epoch=offset if record.broker_epoch == OWN_OFFSET else record.broker_epoch,
+            incarnation=record.incarnation_id,
+            host=endpoint.host,
+            port=endpoint.port,
+            fenced=record.fenced,
+            rack=record.rack,
+        )
+        return Changes(brokers={record.broker_id})
+
+    def _change_broker(self, record: BrokerRegistrationChangeRecord, offset: int) -> Changes:
+        broker = self.brokers.get(record.broker_id)
+        if broker is None or broker.epoch != record.broker_epoch:
+            raise ImageError(f"offset {offset}: broker {record.broker_id} has no epoch {record.broker_epoch}")
+        if record.fenced:
+            self.brokers[broker.id] = replace(broker, fenced=record.fenced > 0)
+        return Changes(brokers={broker.id})
+
+    def _configure(self, record: ConfigRecord, offset: int) -> Changes:
+        topic = self.topics.get(record.resource_name)
+        if record.resource_type != TOPIC_RESOURCE or topic is None:
+            raise ImageError(f"offset {offset}: there is no topic {record.resource_name!r} to configure")
+        if record.value is None:
+            topic.configs.pop(record.name, None)
+        else:
+            topic.configs[record.name] = record.value
+        return Changes(partitions={(topic.name, index) for index in topic.partitions})

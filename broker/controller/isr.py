@@ -1,0 +1,116 @@
+"""AlterPartition: which ISR a leader may have (KIP-497, KIP-841, KIP-903). Pure: an image and a request in."""
+
+from __future__ import annotations
+
+from broker.controller.image import MetadataImage, PartitionImage
+from broker.errors import ErrorCode
+from broker.protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    BrokerState,
+    PartitionData,
+    PartitionResult,
+    TopicData,
+    TopicResult,
+)
+from broker.protocol.messages.metadata_records import PartitionChangeRecord
+
+FIRST_VERSION_WITH_EPOCHS = 3
+
+
+def alter_partitions(
+    image: MetadataImage, request: AlterPartitionRequest, version: int
+) -> tuple[list[PartitionChangeRecord], AlterPartitionResponse]:
+    """The changes that are granted, and the answer that holds once they are committed.
+
+    The sender must be registered in the epoch that it claims. The answer carries the resulting state of each partition,
+    or the reason for its refusal.
+    """
+    broker = image.brokers.get(request.broker_id)
+    if broker is None or broker.epoch != request.broker_epoch:
+        return [], AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+    records: list[PartitionChangeRecord] = []
+    response = AlterPartitionResponse()
+    for topic_data in request.topics:
+        result = TopicResult(topic_data.topic_id)
+        response.topics.append(result)
+        for data in topic_data.partitions:
+            result.partitions.append(_alter(image, request.broker_id, topic_data, data, version, records))
+    return records, response
+
+
+def _alter(
+    image: MetadataImage,
+    sender: int,
+    topic_data: TopicData,
+    data: PartitionData,
+    version: int,
+    records: list[PartitionChangeRecord],
+) -> PartitionResult:
+    """The result for one partition; the record of a granted change is appended to `records`."""
+    index, topic_id = data.partition_index, topic_data.topic_id
+    topic = image.topic_by_id(topic_id)
+    if topic is None:
+        return PartitionResult(index, ErrorCode.UNKNOWN_TOPIC_ID)
+    partition = topic.partitions.get(index)
+    if partition is None:
+        return PartitionResult(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if any(record.topic_id == topic_id and record.partition_id == index for record in records):
+        # The second proposal in one request would be checked against a state that the first has changed.
+        return PartitionResult(index, ErrorCode.INVALID_REQUEST)
+    members = _wanted(data, version)
+    error = refusal(image, partition, sender, data, members)
+    if error is not ErrorCode.NONE:
+        return PartitionResult(index, error)
+    isr = [member.broker_id for member in members]
+    if set(isr) != set(partition.isr):
+        record = PartitionChangeRecord(index, topic_id, isr=isr)
+        records.append(record)
+        partition = partition.changed(record)
+    return _state(index, partition)
+
+
+def refusal(
+    image: MetadataImage, partition: PartitionImage, sender: int, data: PartitionData, members: list[BrokerState]
+) -> ErrorCode:
+    """Why a proposed ISR is not granted; NONE when it is. The order of the checks is that of Apache Kafka."""
+    if data.leader_epoch > partition.leader_epoch or data.partition_epoch > partition.partition_epoch:
+        # The leader has seen more of the log than this controller: another one must be active.
+        return ErrorCode.NOT_CONTROLLER
+    if data.leader_epoch < partition.leader_epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if sender != partition.leader:
+        return ErrorCode.INVALID_REQUEST
+    if data.partition_epoch < partition.partition_epoch:
+        return ErrorCode.INVALID_UPDATE_VERSION
+    ids = [member.broker_id for member in members]
+    if len(set(ids)) != len(ids) or not set(ids) <= set(partition.replicas) or partition.leader not in ids:
+        return ErrorCode.INVALID_REQUEST
+    if data.leader_recovery_state and (len(ids) > 1 or not partition.recovering):
+        return ErrorCode.INVALID_REQUEST
+    if not all(_eligible(image, member) for member in members):
+        return ErrorCode.INELIGIBLE_REPLICA
+    return ErrorCode.NONE
+
+
+def _eligible(image: MetadataImage, member: BrokerState) -> bool:
+    """Whether a broker may be in an ISR: available (H14), and still the process whose log the leader has seen (H15)."""
+    broker = image.brokers.get(member.broker_id)
+    return broker is not None and not broker.fenced and member.broker_epoch in (-1, broker.epoch)
+
+
+def _wanted(data: PartitionData, version: int) -> list[BrokerState]:
+    if version >= FIRST_VERSION_WITH_EPOCHS:
+        return data.new_isr_with_epochs
+    return [BrokerState(broker_id) for broker_id in data.new_isr]
+
+
+def _state(index: int, partition: PartitionImage) -> PartitionResult:
+    return PartitionResult(
+        partition_index=index,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        isr=list(partition.isr),
+        leader_recovery_state=int(partition.recovering),
+        partition_epoch=partition.partition_epoch,
+    )

@@ -1,0 +1,134 @@
+"""One decision at a time: decide on the committed image, append, wait until it is applied, answer, and only then go on.
+
+So every decision sees the effects of all before it. When the fate of an append is not known, nothing can be decided any
+more: the log may hold what the image does not show. The operations end there, and begin anew in another term.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from broker.controller.controller import Decision
+from broker.controller.image import MetadataImage
+from broker.errors import CommitUncertainError, ErrorCode, NotLeaderError, ProtocolError
+from broker.protocol.messages.metadata_records import encode_record
+
+MAX_QUEUED = 1_000
+
+T = TypeVar("T")
+Decide = Callable[[MetadataImage], Decision[T]]
+
+
+class Quorum(Protocol):
+    """What a controller needs of the metadata quorum."""
+
+    async def append(self, records: list[bytes]) -> int:
+        """Commit records together; the offset of the last. Raises `NotLeaderError` when certainly nothing was
+        written, `CommitUncertainError` when leadership went before the commit was known."""
+        ...
+
+
+class _Operation(NamedTuple):
+    decide: Decide[Any]
+    future: asyncio.Future[Any]
+
+
+class Operations:
+    """The queue of one term, from becoming the active controller until it ends."""
+
+    def __init__(self, image: MetadataImage, quorum: Quorum) -> None:
+        self._image = image
+        self._quorum = quorum
+        self._loop = asyncio.get_running_loop()
+        self._queue: deque[_Operation] = deque()
+        self._wake = asyncio.Event()
+        self._applied = asyncio.Event()
+        self._closed = False
+        self.proven_at = float("-inf")
+        """A time at which this node certainly led: the begin of the last append that was committed."""
+        self._worker = self._loop.create_task(self._work())
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def submit(self, decide: Decide[T]) -> asyncio.Future[T]:
+        """Queue a decision; its answer, or a `ProtocolError`. One whose future is cancelled in time is not made."""
+        future: asyncio.Future[T] = self._loop.create_future()
+        if self._closed:
+            future.set_exception(NotLeaderError("this node is not the active controller"))
+        elif len(self._queue) >= MAX_QUEUED:
+            message = f"{MAX_QUEUED} operations wait for the controller already"
+            future.set_exception(ProtocolError(ErrorCode.REQUEST_TIMED_OUT, message))
+        else:
+            self._queue.append(_Operation(decide, future))
+            self._wake.set()
+        return future
+
+    def image_advanced(self) -> None:
+        """Committed records were applied to the image."""
+        self._applied.set()
+
+    def close(self) -> None:
+        """End the term: what waits is refused, what is being appended is left to the quorum's own answer."""
+        self._closed = True
+        while self._queue:
+            _fail(self._queue.popleft().future, NotLeaderError("this node is no longer the active controller"))
+        self._wake.set()
+        self._applied.set()
+
+    async def stop(self) -> None:
+        """Close, and end the task."""
+        self.close()
+        self._worker.cancel()
+        await asyncio.wait([self._worker])
+
+    async def _work(self) -> None:
+        while not self._closed:
+            if not self._queue:
+                self._wake.clear()
+                await self._wake.wait()
+                continue
+            operation = self._queue.popleft()
+            if operation.future.done():
+                continue
+            try:
+                answer = await self._execute(operation.decide)
+            except asyncio.CancelledError:
+                _fail(operation.future, CommitUncertainError("the broker is shutting down"))
+                raise
+            except Exception as error:
+                # A refusal, or a mistake of a rule: it belongs to whoever asked, the next operation goes on.
+                _fail(operation.future, error)
+            else:
+                if not operation.future.done():
+                    operation.future.set_result(answer)
+
+    async def _execute(self, decide: Decide[T]) -> T:
+        decision = decide(self._image)
+        if decision.records:
+            data = [encode_record(record) for record in decision.records]
+            started = self._loop.time()
+            try:
+                last_offset = await self._quorum.append(data)
+            except Exception:
+                self.close()
+                raise
+            self.proven_at = started
+            await self._until_applied(last_offset)
+        return decision.answer(self._image)
+
+    async def _until_applied(self, offset: int) -> None:
+        while self._image.offset < offset:
+            if self._closed:
+                raise CommitUncertainError("leadership went before the records were applied here")
+            self._applied.clear()
+            await self._applied.wait()
+
+
+def _fail(future: asyncio.Future[Any], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)

@@ -1,0 +1,250 @@
+"""CreateTopics and DeleteTopics. Pure: an image and a request in, records and an answer out."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+
+from broker.config import BrokerConfig
+from broker.controller.elections import elect
+from broker.controller.image import MetadataImage, TopicImage
+from broker.errors import ErrorCode, ProtocolError
+from broker.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from broker.protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from broker.protocol.messages.metadata_records import (
+    TOPIC_RESOURCE,
+    ConfigRecord,
+    MetadataRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from broker.protocol.schema import NO_ID
+
+MAX_NAME_LENGTH = 249
+MAX_PARTITIONS_PER_REQUEST = 10_000
+INTERNAL_TOPICS = frozenset({"__cluster_metadata"})
+TOPIC_CONFIG_SOURCE = 1
+_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+@dataclass
+class _Plan:
+    """What one request creates: the records so far, and how many partitions it may still ask for."""
+
+    records: list[MetadataRecord] = field(default_factory=list)
+    partitions_left: int = MAX_PARTITIONS_PER_REQUEST
+
+
+def create_topics(
+    image: MetadataImage, request: CreateTopicsRequest, config: BrokerConfig, rng: random.Random
+) -> tuple[list[MetadataRecord], CreateTopicsResponse]:
+    """The records of the topics that can be created, and an answer for each topic; no records for `validate_only`."""
+    times = Counter(topic.name for topic in request.topics)
+    plan = _Plan()
+    response = CreateTopicsResponse()
+    for topic in request.topics:
+        try:
+            if times[topic.name] > 1:
+                raise ProtocolError(ErrorCode.INVALID_REQUEST, "the request names this topic more than once")
+            assignment = _validated(image, topic, config, rng)
+            if len(assignment) > plan.partitions_left:
+                limit = f"at most {MAX_PARTITIONS_PER_REQUEST} partitions are created by one request"
+                raise ProtocolError(ErrorCode.POLICY_VIOLATION, limit)
+            plan.partitions_left -= len(assignment)
+            topic_id = NO_ID if request.validate_only else _new_id(image, rng)
+            plan.records += _records(image, topic, topic_id, assignment)
+            response.topics.append(_created(topic, topic_id, assignment))
+        except ProtocolError as error:
+            response.topics.append(topic_refused(topic.name, error))
+    return [] if request.validate_only else plan.records, response
+
+
+def topic_refused(name: str, error: ProtocolError) -> CreatableTopicResult:
+    """The answer for a topic that is not created."""
+    return CreatableTopicResult(name, error_code=error.code, error_message=str(error))
+
+
+def _validated(
+    image: MetadataImage, topic: CreatableTopic, config: BrokerConfig, rng: random.Random
+) -> list[tuple[int, ...]]:
+    """The replicas of each partition. Raises `ProtocolError` for a topic that cannot be created."""
+    _check_name(topic.name)
+    if topic.name in image.topics:
+        raise ProtocolError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} already exists")
+    _check_configs(topic)
+    if topic.assignments:
+        return _explicit_assignment(image, topic)
+    return _automatic_assignment(image, topic, config, rng)
+
+
+def _check_name(name: str) -> None:
+    if not name or name in (".", "..") or len(name) > MAX_NAME_LENGTH or not _NAME.fullmatch(name):
+        message = f"{name!r} is not a topic's name: 1 to {MAX_NAME_LENGTH} letters, digits, '.', '_' and '-'"
+        raise ProtocolError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
+    if name in INTERNAL_TOPICS:
+        raise ProtocolError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is reserved for the metadata quorum")
+
+
+def _check_configs(topic: CreatableTopic) -> None:
+    """Only what has an effect is accepted: `min.insync.replicas`."""
+    for entry in topic.configs:
+        if entry.name != "min.insync.replicas":
+            message = f"{entry.name!r} cannot be set for a topic; supported: min.insync.replicas"
+            raise ProtocolError(ErrorCode.INVALID_CONFIG, message)
+        if entry.value is None or not entry.value.isascii() or not entry.value.isdigit() or int(entry.value) < 1:
+            raise ProtocolError(ErrorCode.INVALID_CONFIG, f"{entry.name}: {entry.value!r} is not a number from 1 on")
+
+
+def _explicit_assignment(image: MetadataImage, topic: CreatableTopic) -> list[tuple[int, ...]]:
+    if topic.num_partitions != -1 or topic.replication_factor != -1:
+        message = "with an assignment, num_partitions and replication_factor must be -1"
+        raise ProtocolError(ErrorCode.INVALID_REQUEST, message)
+    by_index = {entry.partition_index: entry for entry in topic.assignments}
+    if len(by_index) != len(topic.assignments) or sorted(by_index) != list(range(len(by_index))):
+        raise ProtocolError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0 on, each once")
+    for entry in topic.assignments:
+        _check_replicas(image, entry)
+    if len({len(entry.broker_ids) for entry in topic.assignments}) > 1:
+        message = "all partitions must have the same number of replicas"
+        raise ProtocolError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    return [tuple(by_index[index].broker_ids) for index in range(len(by_index))]
+
+
+def _check_replicas(image: MetadataImage, entry: CreatableReplicaAssignment) -> None:
+    ids = entry.broker_ids
+    where = f"partition {entry.partition_index}"
+    if not ids or len(set(ids)) != len(ids):
+        raise ProtocolError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{where}: needs replicas, each broker once")
+    unknown = [broker_id for broker_id in ids if broker_id not in image.brokers]
+    if unknown:
+        raise ProtocolError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{where}: unknown brokers {unknown}")
+    if not any(image.is_available(broker_id) for broker_id in ids):
+        raise ProtocolError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{where}: all of its brokers are fenced")
+
+
+def _automatic_assignment(
+    image: MetadataImage, topic: CreatableTopic, config: BrokerConfig, rng: random.Random
+) -> list[tuple[int, ...]]:
+    """Leaders round robin from a random broker on; fenced brokers only where there are too few others."""
+    count = config.num_partitions if topic.num_partitions == -1 else topic.num_partitions
+    factor = config.default_replication_factor if topic.replication_factor == -1 else topic.replication_factor
+    if count < 1:
+        raise ProtocolError(ErrorCode.INVALID_PARTITIONS, f"{count} partitions; there must be at least 1")
+    if count > MAX_PARTITIONS_PER_REQUEST:
+        raise ProtocolError(ErrorCode.POLICY_VIOLATION, f"{count} partitions; at most {MAX_PARTITIONS_PER_REQUEST}")
+    available = sorted(broker_id for broker_id in image.brokers if image.is_available(broker_id))
+    fenced = sorted(image.brokers.keys() - set(available))
+    if not 1 <= factor <= len(available) + len(fenced) or not available:
+        registered = f"{len(available)} brokers are available, {len(fenced)} are fenced"
+        raise ProtocolError(ErrorCode.INVALID_REPLICATION_FACTOR, f"replication factor {factor}: {registered}")
+    start = rng.randrange(len(available))
+    assignment = []
+    for partition in range(count):
+        first = (start + partition) % len(available)
+        ring = available[first:] + available[:first] + fenced
+        assignment.append(tuple(ring[:factor]))
+    return assignment
+
+
+def _new_id(image: MetadataImage, rng: random.Random) -> bytes:
+    """A random id (a version 4 UUID) that no topic has."""
+    while True:
+        raw = bytearray(rng.randbytes(16))
+        raw[6] = raw[6] & 0x0F | 0x40
+        raw[8] = raw[8] & 0x3F | 0x80
+        if image.topic_by_id(bytes(raw)) is None:
+            return bytes(raw)
+
+
+def _records(
+    image: MetadataImage, topic: CreatableTopic, topic_id: bytes, assignment: list[tuple[int, ...]]
+) -> list[MetadataRecord]:
+    """The topic, its configuration, its partitions; the first ISR is every replica that is available."""
+    records: list[MetadataRecord] = [TopicRecord(topic.name, topic_id)]
+    records += [ConfigRecord(TOPIC_RESOURCE, topic.name, entry.name, entry.value) for entry in topic.configs]
+    for index, replicas in enumerate(assignment):
+        isr = [replica for replica in replicas if image.is_available(replica)]
+        records.append(
+            PartitionRecord(
+                partition_id=index,
+                topic_id=topic_id,
+                replicas=list(replicas),
+                isr=isr,
+                leader=elect(replicas, isr, image.is_available),
+                leader_epoch=0,
+                partition_epoch=0,
+            )
+        )
+    return records
+
+
+def _created(topic: CreatableTopic, topic_id: bytes, assignment: list[tuple[int, ...]]) -> CreatableTopicResult:
+    return CreatableTopicResult(
+        name=topic.name,
+        topic_id=topic_id,
+        error_message=None,
+        num_partitions=len(assignment),
+        replication_factor=len(assignment[0]),
+        configs=[
+            CreatableTopicConfigs(entry.name, entry.value, config_source=TOPIC_CONFIG_SOURCE) for entry in topic.configs
+        ],
+    )
+
+
+def delete_topics(
+    image: MetadataImage, request: DeleteTopicsRequest
+) -> tuple[list[MetadataRecord], DeleteTopicsResponse]:
+    """The records that remove the topics that exist, and an answer for each topic."""
+    records: list[MetadataRecord] = []
+    response = DeleteTopicsResponse()
+    removed: set[bytes] = set()
+    for state in topics_to_delete(request):
+        try:
+            topic = _find(image, state)
+            if topic.id in removed:
+                raise ProtocolError(ErrorCode.INVALID_REQUEST, "the request names this topic more than once")
+        except ProtocolError as error:
+            response.responses.append(deletion_refused(state, error))
+            continue
+        removed.add(topic.id)
+        records.append(RemoveTopicRecord(topic.id))
+        response.responses.append(DeletableTopicResult(topic.name, topic.id))
+    return records, response
+
+
+def topics_to_delete(request: DeleteTopicsRequest) -> list[DeleteTopicState]:
+    """The topics of a request of any version."""
+    return request.topics or [DeleteTopicState(name) for name in request.topic_names]
+
+
+def deletion_refused(state: DeleteTopicState, error: ProtocolError) -> DeletableTopicResult:
+    """The answer for a topic that is not deleted."""
+    return DeletableTopicResult(state.name, state.topic_id, error.code, str(error))
+
+
+def _find(image: MetadataImage, state: DeleteTopicState) -> TopicImage:
+    if state.name is None:
+        found = image.topic_by_id(state.topic_id)
+        if found is None:
+            raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {state.topic_id.hex()}")
+        return found
+    if state.topic_id != NO_ID:
+        raise ProtocolError(ErrorCode.INVALID_REQUEST, "a topic is named by its name or by its id, not by both")
+    if state.name not in image.topics:
+        raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {state.name!r}")
+    return image.topics[state.name]
