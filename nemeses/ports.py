@@ -61,8 +61,7 @@ class Host(Protocol):
         ...
 
     def start_broker(self) -> None:
-        """Start the broker; nothing happens when it runs already. Raises `HostError` with its last words when it
-        ends at once."""
+        """Start the broker's process, without waiting for its port; nothing happens when it runs already."""
         ...
 
 

@@ -37,8 +37,10 @@ class Kill:
 def start_and_verify(host: Host) -> Evidence:
     """Start the broker if it does not run, and see its port open."""
     host.start_broker()
-    script = await_port_script(host.address, host.port, START_DEADLINE_S)
-    seen = ask(host, script, timeout_s=START_DEADLINE_S + 5)
     pid = host.broker_pid()
-    running = pid is not None and seen["port"] == "open"
+    if pid is None:
+        return Evidence("mismatch", {"error": "the broker ended at once"})
+    script = await_port_script(pid, host.address, host.port, START_DEADLINE_S)
+    seen = ask(host, script, timeout_s=START_DEADLINE_S + 5)
+    running = host.broker_pid() == pid and seen["port"] == "open"
     return Evidence("confirmed" if running else "mismatch", {"pid": pid, **seen})

@@ -68,11 +68,11 @@ def port_script(address: str, port: int) -> str:
     return f"if {_connects(address, port)}; then echo port=open; else echo port=closed; fi"
 
 
-def await_port_script(address: str, port: int, seconds: int) -> str:
-    """As `port_script`, but waits for the port to open."""
+def await_port_script(pid: int, address: str, port: int, seconds: int) -> str:
+    """As `port_script`, but waits for the port to open, as long as the process is there."""
     return f"""end=$(( $(date +%s) + {seconds} ))
 until {_connects(address, port)}; do
-  if [ "$(date +%s)" -ge "$end" ]; then echo port=closed; exit 0; fi
+  if [ ! -d /proc/{pid} ] || [ "$(date +%s)" -ge "$end" ]; then echo port=closed; exit 0; fi
   sleep 0.05
 done
 echo port=open

@@ -1,6 +1,4 @@
-"""Worlds: where a cluster runs. `select_world` chooses one; each offers the `World` of `base`."""
+"""Worlds: where a cluster runs. `base` has the `World`, `selection.select_world` chooses one, each has its package.
 
-from orchestrator.worlds.base import Node, World, WorldError, WorldSpec
-from orchestrator.worlds.selection import Selection, select_world
-
-__all__ = ["Node", "Selection", "World", "WorldError", "WorldSpec", "select_world"]
+This `__init__` imports nothing: processes that become a sandbox or a node load only what they need, to start fast.
+"""

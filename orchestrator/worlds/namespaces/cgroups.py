@@ -1,0 +1,116 @@
+"""Control groups: every process of a node is in one, so that all of them can be frozen or killed at once.
+
+Only version 2's core interface is used (`cgroup.kill`, `cgroup.freeze`, `cgroup.events`), which needs no controller: it
+is there on pure version 2 machines and, under `unified`, on hybrid ones. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from pathlib import Path
+
+PREFIX = "brownout-"
+_CGROUP2_MAGIC_MOUNTS = ("/sys/fs/cgroup", "/sys/fs/cgroup/unified")
+
+
+class Cgroup:
+    """One version 2 control group, by its directory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def create(self) -> Cgroup:
+        self.path.mkdir(parents=True, exist_ok=True)
+        return self
+
+    def child(self, name: str) -> Cgroup:
+        return Cgroup(self.path / name)
+
+    def adopt(self, pid: int) -> None:
+        """Move a process here (0: the caller)."""
+        (self.path / "cgroup.procs").write_text(str(pid))
+
+    def freeze(self, frozen: bool) -> None:
+        """Ask for all processes to be frozen or thawed; returns before they are."""
+        (self.path / "cgroup.freeze").write_text("1" if frozen else "0")
+
+    def populated(self) -> bool:
+        return "populated 1" in (self.path / "cgroup.events").read_text()
+
+    def kill(self, timeout_s: float = 10.0) -> None:
+        """Kill every process here and below, frozen ones too, and wait until all are gone. Raises `TimeoutError`."""
+        with contextlib.suppress(FileNotFoundError):
+            (self.path / "cgroup.kill").write_text("1")
+            self.wait_empty(timeout_s)
+
+    def wait_empty(self, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while self.populated():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self.path}: processes are still there {timeout_s:g} s after they were killed")
+            time.sleep(0.0005)
+
+    def remove(self, timeout_s: float = 10.0) -> None:
+        """Kill whoever is left and remove this group and all below it. No error when it does not exist."""
+        self.kill(timeout_s)
+        for directory, _, _ in os.walk(self.path, topdown=False):
+            _remove_directory(directory, timeout_s)
+
+    def try_lock(self) -> int | None:
+        """Mark the group as in use for as long as the returned descriptor (or a copy of it) is open; None: it is."""
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        return descriptor
+
+
+def _remove_directory(directory: str, timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            os.rmdir(directory)
+            return
+        except FileNotFoundError:
+            return
+        except OSError:
+            # EBUSY: the last process is dead but not yet gone from the group.
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.001)
+
+
+def find_root() -> Path | None:
+    """Where version 2 is mounted, on pure and hybrid machines; None where it is not."""
+    with open("/proc/self/mounts", encoding="utf-8") as mounts:
+        found = [line.split()[1] for line in mounts if line.split()[2] == "cgroup2"]
+    found.sort(key=lambda path: path not in _CGROUP2_MAGIC_MOUNTS)
+    return Path(found[0]) if found else None
+
+
+def sandbox_group(sandbox_id: str) -> Cgroup:
+    """The group of one sandbox. Raises `FileNotFoundError` where version 2 is not mounted."""
+    root = find_root()
+    if root is None:
+        raise FileNotFoundError("cgroup version 2 is not mounted; see `brownout doctor`")
+    return Cgroup(root / f"{PREFIX}{sandbox_id}")
+
+
+def reap_leftovers() -> list[str]:
+    """Kill and remove the groups of sandboxes whose every process is gone; their names. Those in use are left alone."""
+    root = find_root()
+    reaped = []
+    for path in sorted(root.glob(f"{PREFIX}*")) if root is not None else []:
+        group = Cgroup(path)
+        with contextlib.suppress(OSError):
+            descriptor = group.try_lock()
+            if descriptor is not None:
+                group.remove()
+                os.close(descriptor)
+                reaped.append(path.name)
+    return reaped

@@ -1,0 +1,145 @@
+"""Data disks: a file behind a loop device, with a filesystem of its own.
+
+The file has no name from the start, and the loop device clears itself with its last user: both are gone when the
+processes that hold them are, however those ended.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+import struct
+import subprocess
+import time
+from pathlib import Path
+
+from orchestrator.worlds.namespaces.sandbox import PRIVATE_ROOT
+
+_LOOP_CTL_GET_FREE = 0x4C82
+_LOOP_CONFIGURE = 0x4C0A
+_LO_FLAGS_AUTOCLEAR = 4
+_LOOP_MAJOR = 7
+_NAME_BYTES = 64
+
+_MKFS = {
+    "ext4": ["mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard"],
+    "xfs": ["mkfs.xfs", "-q", "-f", "-K"],
+}
+FILESYSTEMS = tuple(_MKFS)
+
+
+class DiskError(Exception):
+    """A disk cannot be made or attached; the message says which and why."""
+
+
+class Disk:
+    """One node's data disk: `create` once, `attach` at each boot, `close` at the end."""
+
+    def __init__(self, name: str, backing: Path, size: int, filesystem: str) -> None:
+        self.name = name
+        self.filesystem = filesystem
+        self._backing = backing
+        self._size = size
+        self._file = -1
+
+    def create(self) -> None:
+        """Make an empty filesystem. Raises `DiskError`."""
+        self._file = _nameless_file(self._backing)
+        os.ftruncate(self._file, self._size)
+        command = [*_MKFS[self.filesystem], f"/proc/self/fd/{self._file}"]
+        made = subprocess.run(command, pass_fds=[self._file], capture_output=True, text=True, check=False)
+        if made.returncode:
+            raise DiskError(f"{self.name}: {command[0]} failed: {made.stderr.strip() or made.returncode}")
+
+    def attach(self) -> Attached:
+        """Put the disk behind a free loop device. Raises `DiskError`."""
+        for _ in range(64):
+            number = _free_loop()
+            device = _device_path(number)
+            descriptor = os.open(device, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.ioctl(descriptor, _LOOP_CONFIGURE, self._configuration())
+                return Attached(device, number, descriptor)
+            except OSError as error:
+                os.close(descriptor)
+                if error.errno != errno.EBUSY:  # somebody else took it first
+                    raise DiskError(f"{self.name}: {device} cannot be set up: {error.strerror}") from error
+        raise DiskError(f"{self.name}: no loop device stayed free long enough; see `losetup --list`")
+
+    def close(self) -> None:
+        """Give the file back to the filesystem that it is on, once the loop device is gone too."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _configuration(self) -> bytes:
+        """`struct loop_config`: the backing file, the block size (0: default), `struct loop_info64`, reserved words."""
+        label = f"brownout {self.name}".encode()[: _NAME_BYTES - 1]
+        info = struct.pack("5Q4I64s64s32s2Q", 0, 0, 0, 0, 0, 0, 0, 0, _LO_FLAGS_AUTOCLEAR, label, b"", b"", 0, 0)
+        return struct.pack("II", self._file, 0) + info + bytes(64)
+
+
+class Attached:
+    """A disk behind its loop device. It stays attached while it is mounted or held."""
+
+    def __init__(self, device: str, number: int, descriptor: int) -> None:
+        self.device = device
+        self._descriptor = descriptor
+        self._backing_file = Path(f"/sys/block/loop{number}/loop/backing_file")
+        self._backing = self._read_backing()
+
+    def release(self) -> None:
+        """Let go: from now on the device lives as long as its mount."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def wait_detached(self, timeout_s: float = 10.0) -> None:
+        """Wait until the device has no file: proof that nobody, anywhere, has the filesystem mounted any more.
+
+        Raises `DiskError`. The device must not be opened to find out, for that would keep it attached."""
+        self.release()
+        deadline = time.monotonic() + timeout_s
+        while self._read_backing() == self._backing:  # another's file: the device is in use again, by somebody else
+            if time.monotonic() > deadline:
+                raise DiskError(f"{self.device} is still in use {timeout_s:g} s after its node's last process ended")
+            time.sleep(0.0005)
+
+    def _read_backing(self) -> str | None:
+        try:
+            return self._backing_file.read_text()
+        except OSError:
+            return None
+
+
+def _nameless_file(directory: Path) -> int:
+    try:
+        return os.open(directory, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT):
+            raise
+    path = directory / f".disk-{os.getpid()}-{os.urandom(4).hex()}"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    path.unlink()
+    return descriptor
+
+
+def _free_loop() -> int:
+    control = os.open("/dev/loop-control", os.O_RDWR | os.O_CLOEXEC)
+    try:
+        return fcntl.ioctl(control, _LOOP_CTL_GET_FREE)
+    finally:
+        os.close(control)
+
+
+def _device_path(number: int) -> str:
+    device = f"/dev/loop{number}"
+    if os.path.exists(device):
+        return device
+    # A container's /dev may not be the kernel's own, which has every device by itself.
+    private = str(PRIVATE_ROOT / f"loop{number}")
+    if not os.path.exists(private):
+        os.mknod(private, stat.S_IFBLK | 0o600, os.makedev(_LOOP_MAJOR, number))
+    return private

@@ -1,0 +1,191 @@
+"""One node's hardware: what can be booted, cut from power, and booted again."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from orchestrator.worlds.base import Node, WorldError
+from orchestrator.worlds.namespaces import links, syscalls
+from orchestrator.worlds.namespaces.boot import find_program, program
+from orchestrator.worlds.namespaces.cgroups import Cgroup
+from orchestrator.worlds.namespaces.disks import Attached, Disk, DiskError
+from orchestrator.worlds.namespaces.network import BRIDGE, PREFIX_LENGTH, node_mac
+from orchestrator.worlds.namespaces.tearing import Torn, tear
+
+_BOOT_DEADLINE_S = 30.0
+SSH_PORT = 22
+
+
+@dataclass(frozen=True)
+class Bind:
+    """A directory of the machine, shown in the node at `target`."""
+
+    source: str
+    target: str
+    read_only: bool = True
+
+
+@dataclass(frozen=True)
+class Boot:
+    """One boot: from power on to power off."""
+
+    pid: int
+    boot_id: str
+    pid_namespace: int
+
+
+class Machine:
+    """A node's cables, disk and processes. `scratch` is where its root filesystem's changes are kept between boots."""
+
+    def __init__(self, node: Node, group: Cgroup, disk: Disk, scratch: Path, binds: tuple[Bind, ...]) -> None:
+        self.node = node
+        self.link = f"veth-{node.name}"
+        self.boot: Boot | None = None
+        self._group = group
+        self._disk = disk
+        self._attached: Attached | None = None
+        self._scratch = scratch
+        self._binds = binds
+
+    @property
+    def etc(self) -> Path:
+        """The node's /etc, as far as it differs from the machine's."""
+        return self._scratch / "upper" / "etc"
+
+    @property
+    def data(self) -> Path:
+        """The node's data directory, seen from the sandbox while the node is on."""
+        if self.boot is None:
+            raise WorldError(f"{self.node.name} is off; restore its power first")
+        return Path(f"/proc/{self.boot.pid}/root{self.node.data_dir}")
+
+    def create(self) -> None:
+        """Everything that outlives a boot. Raises `WorldError`."""
+        for name in ("root", "upper/etc", "work"):
+            (self._scratch / name).mkdir(parents=True, exist_ok=True)
+        self._group.create()
+        try:
+            self._disk.create()
+        except (OSError, DiskError) as error:
+            raise WorldError(f"{self.node.name}: its disk cannot be made: {error}") from error
+
+    def power_on(self) -> Boot:
+        """Boot and wait until sshd answers. Raises `WorldError`; the machine is then off."""
+        boot_id = str(uuid.uuid4())
+        try:
+            self._attached = self._disk.attach()
+            pid = self._launch(boot_id, self._attached.device)
+            namespace = os.stat(f"/proc/{pid}/ns/pid").st_ino
+            self._attached.release()
+            _await_banner(self.node)
+        except (OSError, DiskError, WorldError) as error:
+            self.halt()
+            raise WorldError(f"{self.node.name} does not come up: {error}") from error
+        self.boot = Boot(pid, boot_id, namespace)
+        return self.boot
+
+    def unplug(self) -> None:
+        """First moment of a power cut: nothing that happens on the node after this is seen by anybody."""
+        links.set_down(self.link)
+        self._group.freeze(True)
+
+    def lose_power(self, rng: Random | None) -> Torn:
+        """The rest of it: what was not on the disk is gone. `rng` decides what still gets there; None: nothing."""
+        torn = tear(self.data, rng)
+        mount = os.open(self.data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            how = syscalls.SHUTDOWN_AFTER_LOG_FLUSH if torn.journal_flushed else syscalls.SHUTDOWN_AT_ONCE
+            syscalls.shut_filesystem_down(mount, how)
+        finally:
+            os.close(mount)
+        self.halt()
+        return torn
+
+    def discard(self) -> None:
+        """The end of the machine: its data is not needed any more, so it is not written back either."""
+        if self.boot is not None:
+            try:
+                mount = os.open(self.data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                syscalls.shut_filesystem_down(mount, syscalls.SHUTDOWN_AT_ONCE)
+                os.close(mount)
+            except OSError:
+                pass  # writing it back takes longer, that is all
+        self.halt()
+        self._disk.close()
+        self._group.remove()
+
+    def halt(self) -> None:
+        """Kill every process, and wait until filesystem, loop device and cable are gone. Raises `WorldError`."""
+        try:
+            self._group.kill()
+            self._group.freeze(False)
+            # Now, not when the kernel gets round to taking the namespace down: its name is needed again.
+            links.delete(self.link)
+            if self._attached is not None:
+                self._attached.wait_detached()
+                self._attached = None
+        except (OSError, DiskError) as error:
+            raise WorldError(f"{self.node.name}: {error}") from error
+        self.boot = None
+
+    def _launch(self, boot_id: str, device: str) -> int:
+        started = subprocess.run(
+            program("orchestrator.worlds.namespaces.node_init"),
+            input=json.dumps(self._boot_plan(boot_id, device)),
+            capture_output=True,
+            text=True,
+            timeout=_BOOT_DEADLINE_S,
+            check=False,
+        )
+        verdict, _, rest = started.stdout.strip().partition(" ")
+        if verdict != "ok":
+            raise WorldError(rest or started.stderr.strip() or f"its first process ended with {started.returncode}")
+        return int(rest)
+
+    def _boot_plan(self, boot_id: str, device: str) -> dict[str, Any]:
+        return {
+            "hostname": self.node.name,
+            "boot_id": boot_id,
+            "cgroup": str(self._group.path),
+            "mac": node_mac(self.node.id),
+            "link": self.link,
+            "address": self.node.address,
+            "prefix_length": PREFIX_LENGTH,
+            "bridge": BRIDGE,
+            "root": str(self._scratch / "root"),
+            "upper": str(self._scratch / "upper"),
+            "work": str(self._scratch / "work"),
+            "device": device,
+            "filesystem": self._disk.filesystem,
+            "data_dir": self.node.data_dir,
+            "binds": [[bind.source, bind.target, bind.read_only] for bind in self._binds],
+            "console": f"{Path(self.node.broker_log).parent}/console.log",
+            "start": [find_program("sshd") or "/usr/sbin/sshd", "-D", "-e", "-f", "/etc/brownout/sshd_config"],
+        }
+
+
+def _await_banner(node: Node) -> None:
+    """Wait until the node's sshd speaks. Raises `WorldError`."""
+    deadline = time.monotonic() + _BOOT_DEADLINE_S
+    while True:
+        try:
+            # Short: TCP repeats a SYN that was lost on its way only after a second; a new one need not wait.
+            with socket.create_connection((node.address, SSH_PORT), timeout=0.03) as channel:
+                channel.settimeout(1.0)
+                if channel.recv(4) == b"SSH-":
+                    return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise WorldError(
+                    f"sshd does not answer at {node.address}:{SSH_PORT} ({error}); see {node.record_dir}/console.log"
+                ) from error
+        time.sleep(0.002)

@@ -1,0 +1,149 @@
+"""The first process of a node: makes the node's namespaces and its root, starts sshd, and reaps.
+
+Started with a JSON `NodeBoot` on standard input; answers on standard output with one line, `ok <pid>` (as the sandbox
+counts) or `error <reason>`, and the launching process ends; PID 1 of the node stays. Standard library only.
+
+The data disk is mounted in the node's own mount namespace and nowhere else: so it is unmounted when the node's last
+process ends, and no other node's namespace can hold on to it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+from orchestrator.worlds.namespaces import links, syscalls
+
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+_NETWORK = "/proc/self/ns/net"
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+
+
+def main(_: list[str]) -> NoReturn:
+    boot = json.load(sys.stdin)
+    try:
+        Path(boot["cgroup"], "cgroup.procs").write_text("0")
+        _connect(boot)
+        syscalls.unshare(
+            syscalls.CLONE_NEWNS
+            | syscalls.CLONE_NEWUTS
+            | syscalls.CLONE_NEWIPC
+            | syscalls.CLONE_NEWPID
+            | syscalls.CLONE_NEWTIME
+        )
+        _start_clocks_at_zero()
+    except OSError as error:
+        _answer(f"error {error}")
+    reports, reporter = os.pipe()
+    first = os.fork()
+    if first == 0:
+        os.close(reports)
+        _be_first(boot, reporter)
+    os.close(reporter)
+    failure = os.read(reports, 4096).decode()
+    _answer(f"error {failure}" if failure else f"ok {first}")
+
+
+def _answer(line: str) -> NoReturn:
+    print(line, flush=True)
+    os._exit(0)
+
+
+def _connect(boot: dict[str, Any]) -> None:
+    """A network namespace with `eth0` in it, whose other end is in the sandbox's bridge."""
+    sandbox, parent = os.open(_NETWORK, os.O_RDONLY | os.O_CLOEXEC), os.getppid()
+    syscalls.unshare(syscalls.CLONE_NEWNET)
+    own = os.open(_NETWORK, os.O_RDONLY | os.O_CLOEXEC)
+    links.disable_ipv6()
+    links.ip_batch(
+        [
+            "link set lo up",
+            f"link add eth0 address {boot['mac']} type veth peer name {boot['link']} netns {parent}",
+            f"addr add {boot['address']}/{boot['prefix_length']} dev eth0",
+        ]
+    )
+    # The bridge's end goes up first. The other way round, the kernel tells the bridge of its carrier only when it next
+    # looks, which may be a second later.
+    syscalls.enter_network(sandbox)
+    links.add_to_bridge(boot["bridge"], boot["link"])
+    links.set_up(boot["link"])
+    syscalls.enter_network(own)
+    links.set_up("eth0")
+
+
+def _start_clocks_at_zero() -> None:
+    """The uptime and monotonic clock of children start near 0, as a machine's do that has just booted."""
+    now = Path("/proc/uptime").read_text().split()[0].partition(".")[0]
+    Path("/proc/self/timens_offsets").write_text(f"monotonic -{now} 0\nboottime -{now} 0\n")
+
+
+def _be_first(boot: dict[str, Any], reporter: int) -> NoReturn:
+    try:
+        os.setsid()
+        syscalls.set_hostname(boot["hostname"])
+        _make_root(boot)
+        console = os.open(boot["console"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        for standard, target in ((0, os.open(os.devnull, os.O_RDONLY)), (1, console), (2, console)):
+            os.dup2(target, standard)
+        sshd = os.fork()
+        if sshd == 0:
+            os.setsid()
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and exec would pass that on
+            os.execv(boot["start"][0], boot["start"])
+    except OSError as error:
+        os.write(reporter, str(error).encode()[:4000])
+        os._exit(1)
+    os.closerange(3, 256)  # closes the reporter: an empty report is a good one
+    while True:
+        try:
+            os.wait()
+        except ChildProcessError:
+            signal.pause()
+
+
+def _make_root(boot: dict[str, Any]) -> None:
+    root = boot["root"]
+    overlay = f"lowerdir=/,upperdir={boot['upper']},workdir={boot['work']}"
+    syscalls.mount("overlay", root, "overlay", 0, overlay)
+    for directory, mode in (("/run", "755"), ("/tmp", "1777"), ("/root", "700"), ("/home", "755")):
+        os.makedirs(root + directory, exist_ok=True)
+        syscalls.mount("tmpfs", root + directory, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, f"mode={mode}")
+    _make_devices(root + "/dev")
+    os.makedirs(root + boot["data_dir"], exist_ok=True)
+    syscalls.mount(boot["device"], root + boot["data_dir"], boot["filesystem"])
+    for source, target, read_only in boot["binds"]:
+        os.makedirs(root + target, exist_ok=True)
+        syscalls.bind(source, root + target, read_only=read_only)
+    quiet = syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC
+    syscalls.mount("proc", root + "/proc", "proc", quiet)
+    syscalls.mount("sysfs", root + "/sys", "sysfs", quiet | syscalls.MS_RDONLY)
+    _make_boot_id(root, boot["boot_id"])
+    os.makedirs(root + "/run/sshd", mode=0o755)
+    syscalls.pivot_root(root)
+
+
+def _make_devices(dev: str) -> None:
+    syscalls.mount("tmpfs", dev, "tmpfs", syscalls.MS_NOSUID, "mode=755")
+    for name in _DEVICES:
+        Path(dev, name).touch()
+        syscalls.bind(f"/dev/{name}", f"{dev}/{name}")
+    os.mkdir(f"{dev}/pts")
+    syscalls.mount("devpts", f"{dev}/pts", "devpts", 0, "newinstance,ptmxmode=0666,mode=620,gid=5")
+    os.symlink("pts/ptmx", f"{dev}/ptmx")
+    os.mkdir(f"{dev}/shm")
+    syscalls.mount("tmpfs", f"{dev}/shm", "tmpfs", syscalls.MS_NOSUID, "mode=1777")
+    os.symlink("/proc/self/fd", f"{dev}/fd")
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        os.symlink(f"/proc/self/fd/{number}", f"{dev}/{name}")
+
+
+def _make_boot_id(root: str, boot_id: str) -> None:
+    """A boot id of the node's own, where every Linux has it: the kernel's would be the same on all nodes, for ever."""
+    own = f"{root}/run/brownout/boot_id"
+    os.makedirs(os.path.dirname(own))
+    Path(own).write_text(f"{boot_id}\n", encoding="ascii")
+    syscalls.bind(own, root + _BOOT_ID, read_only=True)

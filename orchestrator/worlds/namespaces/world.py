@@ -1,0 +1,232 @@
+"""The namespace world: real processes, sockets, kernel and filesystems on one machine, up in a third of a second."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from nemeses.fault import KINDS, Kind
+from nemeses.ports import Host, HostError, Network, PowerSwitch, Site
+from orchestrator.worlds.base import PROJECT_ROOT, Node, Progress, WorldError, WorldSpec, no_progress
+from orchestrator.worlds.brokers import in_parallel, start_and_wait, stop_and_wait
+from orchestrator.worlds.collect import copy_logs, copy_records
+from orchestrator.worlds.namespaces import cgroups, disks
+from orchestrator.worlds.namespaces.access import Access, hosts_file
+from orchestrator.worlds.namespaces.machine import Bind, Machine
+from orchestrator.worlds.namespaces.network import MAX_NODES, BridgeNetwork, node_address
+from orchestrator.worlds.namespaces.power import NamespacePower
+from orchestrator.worlds.namespaces.sandbox import PRIVATE_ROOT, current_sandbox
+from orchestrator.worlds.run_lock import RunLock
+from orchestrator.worlds.ssh import BrokerUnit, SshHost
+
+BROKER_PORT = 9092
+_ETC = "/etc/brownout"
+_VAR = "/var/brownout"
+
+
+class NamespaceWorld:
+    """Nodes as namespaces. Lives in a sandbox (`sandbox.enter_sandbox`), one world at a time in each."""
+
+    name = "namespaces"
+    capabilities: frozenset[Kind] = frozenset(KINDS)
+    needs_sandbox = True
+
+    def __init__(self, spec: WorldSpec) -> None:
+        if spec.filesystem not in disks.FILESYSTEMS:
+            raise WorldError(f"filesystem {spec.filesystem!r} is not one of: {', '.join(disks.FILESYSTEMS)}")
+        if not 1 <= spec.node_count <= MAX_NODES:
+            raise WorldError(f"{spec.node_count} nodes: the namespace world takes 1 to {MAX_NODES}")
+        self.limits = [
+            "all nodes share one kernel and one real-time clock: clock faults and kernel crashes are not exercised",
+            "a power cut loses what the kernel holds in memory; the disk itself has no volatile cache to lose",
+        ]
+        self._spec = spec
+        self._nodes = [self._node(number) for number in range(1, spec.node_count + 1)]
+        self._by_name = {node.name: node for node in self._nodes}
+        self._scratch = PRIVATE_ROOT / spec.run_id
+        self._access = Access(self._scratch / "ssh")
+        self._hosts = {node.name: self._host(node) for node in self._nodes}
+        self._network = BridgeNetwork(self._nodes)
+        self._machines: dict[str, Machine] = {}
+        self._power = NamespacePower(self._machines, self._forget, self._greet)
+        self._group: cgroups.Cgroup | None = None
+        self._lock = RunLock(spec.run_dir)
+
+    @property
+    def nodes(self) -> list[Node]:
+        return self._nodes
+
+    @property
+    def hosts(self) -> Mapping[str, Host]:
+        return self._hosts
+
+    @property
+    def power(self) -> PowerSwitch:
+        return self._power
+
+    @property
+    def network(self) -> Network:
+        return self._network
+
+    @property
+    def site(self) -> Site:
+        return Site(self._hosts, self._power, self._network)
+
+    def up(self, on_progress: Progress = no_progress) -> None:
+        sandbox = current_sandbox()
+        if sandbox is None:
+            raise WorldError("the namespace world lives in a sandbox; start the command through `enter_sandbox`")
+        self._lock.take()
+        # The SSH library takes longer to import than a node to boot: it is imported meanwhile.
+        threading.Thread(target=_import_fabric, name="import-fabric", daemon=True).start()
+        self._group = cgroups.sandbox_group(sandbox).child(self._spec.run_id)
+        try:
+            self._build(self._group, on_progress)
+        except BaseException:
+            self.down()
+            raise
+
+    def down(self) -> None:
+        for host in self._hosts.values():
+            host.disconnect()
+        in_parallel(self._machines.values(), Machine.discard)
+        self._machines.clear()
+        if self._group is not None:
+            self._group.remove()
+            self._group = None
+            self._network.remove()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._lock.release()
+
+    def start_broker(self, node: Node) -> None:
+        start_and_wait(self._hosts[node.name], node)
+
+    def start_brokers(self, nodes: Sequence[Node] | None = None) -> None:
+        in_parallel(self._nodes if nodes is None else nodes, self.start_broker)
+
+    def stop_broker(self, node: Node) -> None:
+        stop_and_wait(self._hosts[node.name], node)
+
+    def restart(self, node: Node) -> None:
+        self.stop_broker(node)
+        self.start_broker(node)
+
+    def collect(self, node: Node, destination: Path) -> None:
+        """Read directly off the node's disk, through the mount that its first process has; the node must be on."""
+        try:
+            copy_logs(self._machines[node.name].data / "log", destination)
+            copy_records(node.record_dir, destination)
+        except OSError as error:
+            raise WorldError(f"{node.name}: its logs cannot be collected: {error}") from error
+
+    def _node(self, number: int) -> Node:
+        name = f"n{number}"
+        return Node(
+            name=name,
+            id=number,
+            address=node_address(number),
+            port=BROKER_PORT,
+            data_dir="/data",
+            properties_path=f"{_ETC}/server.properties",
+            trace_path=f"{_VAR}/events.jsonl",
+            broker_log=f"{_VAR}/broker.log",
+            record_dir=self._spec.run_dir / "nodes" / name,
+        )
+
+    def _host(self, node: Node) -> SshHost:
+        unit = BrokerUnit(
+            command=tuple(self._spec.broker_command(node)),
+            directory=str(PROJECT_ROOT),
+            log=node.broker_log,
+            pid_file="/run/brownout/broker.pid",
+            environment={"PYTHONPATH": str(PROJECT_ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+        )
+        return SshHost(
+            node.name,
+            node.address,
+            node.port,
+            unit,
+            key_file=self._access.key_file,
+            known_hosts=self._access.known_hosts,
+        )
+
+    def _build(self, group: cgroups.Cgroup, on_progress: Progress) -> None:
+        self._scratch.mkdir(parents=True)
+        self._access.create()
+        self._network.build()
+        group.create()
+        backing = self._disk_directory()
+        for node in self._nodes:
+            node.record_dir.mkdir(parents=True, exist_ok=True)
+            disk = disks.Disk(f"{self._spec.run_id} {node.name}", backing, self._spec.disk_bytes, self._spec.filesystem)
+            binds = (*_visible(), Bind(str(node.record_dir), _VAR, read_only=False))
+            self._machines[node.name] = Machine(node, group.child(node.name), disk, self._scratch / node.name, binds)
+        in_parallel(self._nodes, lambda node: self._prepare(node))
+        self._access.trust((node, self._machines[node.name].etc) for node in self._nodes)
+        in_parallel(self._nodes, lambda node: self._boot(node, on_progress))
+
+    def _prepare(self, node: Node) -> None:
+        machine = self._machines[node.name]
+        machine.create()
+        self._access.furnish(node, machine.etc, hosts_file(self._nodes))
+        properties = self._spec.properties(node)
+        (machine.etc / "brownout" / "server.properties").write_text(properties, encoding="utf-8")
+        (node.record_dir / "server.properties").write_text(properties, encoding="utf-8")
+
+    def _boot(self, node: Node, on_progress: Progress) -> None:
+        self._machines[node.name].power_on()
+        on_progress(f"{node.name} is up at {node.address}")
+        self._greet(node.name)
+
+    def _disk_directory(self) -> Path:
+        """Where the disks' files are: in memory when they all fit twice into what is free, else in the run's directory.
+
+        Power losses are made by the filesystem on the disk, so what is under the disk changes speed only."""
+        needed = 2 * self._spec.disk_bytes * self._spec.node_count
+        return self._scratch if _available_memory() > needed else self._spec.run_dir
+
+    def _forget(self, name: str) -> None:
+        self._hosts[name].disconnect()
+
+    def _greet(self, name: str) -> None:
+        """Connect in the background: the first command after a boot should not wait for the handshake."""
+        threading.Thread(target=_try_connect, args=(self._hosts[name],), name=f"connect-{name}", daemon=True).start()
+
+
+def _visible() -> tuple[Bind, ...]:
+    """What a broker needs to run and may not find on the root filesystem: Python, its environment and this project."""
+    wanted = dict.fromkeys(
+        path
+        for given in (sys.base_prefix, sys.prefix, str(PROJECT_ROOT))
+        for path in (given, os.path.realpath(given))
+        if path != "/usr"
+    )
+    # Other filesystems than the root's are not in an overlay over `/`.
+    root = os.stat("/").st_dev
+    elsewhere = [path for path in ("/usr", "/opt") if os.path.isdir(path) and os.stat(path).st_dev != root]
+    # A parent goes before its children, or it would hide them.
+    return tuple(Bind(path, path) for path in sorted([*wanted, *elsewhere], key=len))
+
+
+def _available_memory() -> int:
+    """Bytes that can be taken without swapping."""
+    with open("/proc/meminfo", encoding="ascii") as lines:
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+
+
+def _import_fabric() -> None:
+    import fabric
+    import invoke.exceptions  # noqa: F401 - imported for its side effect: it is there when it is needed
+
+    del fabric
+
+
+def _try_connect(host: SshHost) -> None:
+    try:
+        host.connect()
+    except HostError:
+        return  # the first command tries again, and tells

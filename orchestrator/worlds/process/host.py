@@ -1,0 +1,111 @@
+"""This machine as one of several hosts: a broker is a process here, a command is a child."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+from nemeses.ports import HostError, HostUnreachableError, Result
+from orchestrator.worlds.base import PROJECT_ROOT, Node
+from orchestrator.worlds.namespaces.boot import program
+
+
+class Supervisor:
+    """The process that is the parent of all brokers, and ends with them when this process does."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        # A session of its own: Ctrl-C is for the orchestrator, which then ends the brokers in its own order.
+        self._process = subprocess.Popen(
+            program("orchestrator.worlds.process.supervisor"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    def start(self, argv: list[str], environment: dict[str, str], directory: Path, log: Path) -> int:
+        """Start a process; its pid. Raises `HostError` when it cannot be started."""
+        order = {"argv": argv, "environment": environment, "directory": str(directory), "log": str(log)}
+        answer = self._ask(json.dumps(order).encode() + b"\n")
+        if "error" in answer:
+            raise HostError(f"{argv[0]} cannot be started: {answer['error']}")
+        return int(answer["pid"])
+
+    def close(self) -> None:
+        """Kill everything that was started, and wait until it is gone."""
+        assert self._process.stdin is not None, "opened as a pipe"
+        assert self._process.stdout is not None, "opened as a pipe"
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+    def _ask(self, line: bytes) -> dict[str, Any]:
+        assert self._process.stdin is not None, "opened as a pipe"
+        assert self._process.stdout is not None, "opened as a pipe"
+        with self._lock:
+            try:
+                self._process.stdin.write(line)
+                self._process.stdin.flush()
+                answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+            except (OSError, ValueError) as error:
+                raise HostUnreachableError("the process that starts the brokers has ended") from error
+            return answer
+
+
+class LocalHost:
+    """One broker's view of this machine."""
+
+    def __init__(self, node: Node, command: list[str], supervisor: Supervisor) -> None:
+        self.name = node.name
+        self.address = node.address
+        self.port = node.port
+        self.probe_port = node.port
+        self._node = node
+        self._command = command
+        self._supervisor = supervisor
+        self._broker: tuple[int, str] | None = None
+
+    def run(self, command: str, *, timeout_s: float = 10.0) -> Result:
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            stdout, stderr = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            raise HostError(f"{self.name}: {command!r} did not end within {timeout_s:g} s") from None
+        return Result(process.returncode, stdout, stderr)
+
+    def broker_pid(self) -> int | None:
+        if self._broker is None or _start_time(self._broker[0]) != self._broker[1]:
+            return None
+        return self._broker[0]
+
+    def start_broker(self) -> None:
+        if self.broker_pid() is not None:
+            return
+        environment = {"PYTHONPATH": str(PROJECT_ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+        pid = self._supervisor.start(self._command, environment, PROJECT_ROOT, Path(self._node.broker_log))
+        self._broker = (pid, _start_time(pid) or "")
+
+
+def _start_time(pid: int) -> str | None:
+    """When a process began, in clock ticks since boot; None when it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else fields[19]

@@ -1,0 +1,96 @@
+"""The parent of all brokers of a process world: none outlives it, and it does not outlive the orchestrator.
+
+A program. Reads one JSON object per line from standard input, `{"argv", "environment", "directory", "log"}`, starts
+that process and answers `{"pid"}` or `{"error"}`. The end of its input is the end of the orchestrator, however that
+ended: then it kills every process that it started and ends. The parent-death signal covers its own sudden end.
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+from typing import Any, NoReturn
+
+from orchestrator.worlds.namespaces import syscalls
+
+
+def main(_: list[str]) -> NoReturn:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    waker, wake = os.pipe()
+    for end in (waker, wake):
+        os.set_blocking(end, False)
+    # A handler that does nothing: the byte that Python writes for it is what interrupts the wait below.
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    children: set[int] = set()
+    pending = b""
+    while True:
+        ready, _writable, _exceptional = select.select([0, waker], [], [])
+        if waker in ready:
+            with contextlib.suppress(BlockingIOError):
+                os.read(waker, 4096)
+            _reap(children)
+        if 0 in ready:
+            received = os.read(0, 1 << 16)
+            if not received:
+                _end(children)
+            *lines, pending = (pending + received).split(b"\n")
+            for line in lines:
+                print(json.dumps(_start(json.loads(line), children)), flush=True)
+
+
+def _reap(children: set[int]) -> None:
+    for child in list(children):
+        with contextlib.suppress(ChildProcessError):
+            pid, _ = os.waitpid(child, os.WNOHANG)
+            if pid:
+                children.discard(child)
+
+
+def _end(children: set[int]) -> NoReturn:
+    _reap(children)
+    for child in children:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
+    for child in children:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(child, 0)
+    os._exit(0)
+
+
+def _start(order: dict[str, Any], children: set[int]) -> dict[str, Any]:
+    failure, report = os.pipe()
+    supervisor = os.getpid()
+    child = os.fork()
+    if child == 0:
+        _become(order, report, supervisor)
+    os.close(report)
+    children.add(child)
+    words = os.read(failure, 4096).decode()
+    os.close(failure)
+    return {"error": words} if words else {"pid": child}
+
+
+def _become(order: dict[str, Any], report: int, supervisor: int) -> NoReturn:
+    try:
+        signal.set_wakeup_fd(-1)
+        os.setsid()
+        syscalls.die_with_parent(signal.SIGKILL)
+        if os.getppid() != supervisor:
+            os._exit(1)
+        log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.chdir(order["directory"])
+        for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        os.execvpe(order["argv"][0], order["argv"], {**os.environ, **order["environment"]})
+    except OSError as error:
+        os.write(report, str(error).encode())
+    os._exit(127)

@@ -1,0 +1,133 @@
+"""The process world: what remains possible without privileges."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from nemeses.fault import Kind
+from nemeses.ports import Host, Site
+from orchestrator.worlds.base import Node, Progress, WorldError, WorldSpec, no_progress
+from orchestrator.worlds.brokers import in_parallel, start_and_wait, stop_and_wait
+from orchestrator.worlds.collect import copy_logs, copy_records
+from orchestrator.worlds.process.host import LocalHost, Supervisor
+from orchestrator.worlds.run_lock import RunLock
+
+_ADDRESS = "127.0.0.1"
+# Below the ports that kernels give to outgoing connections, which could otherwise be taken between choice and use.
+_PORTS = range(20_000, 30_000)
+
+
+class ProcessWorld:
+    """Brokers as plain processes of this user, on loopback, each on its own port."""
+
+    name = "process"
+    capabilities: frozenset[Kind] = frozenset({"kill", "pause"})
+    needs_sandbox = False
+    power = None
+    network = None
+
+    def __init__(self, spec: WorldSpec) -> None:
+        self.limits = [
+            "no power loss: a killed broker keeps what the kernel holds in memory, so a missing fsync is not seen",
+            "no partitions: all brokers share one loopback network",
+            "all brokers share one kernel, one filesystem and one clock",
+        ]
+        self._spec = spec
+        ports = _free_ports(spec.run_id)
+        self._nodes = [self._node(number, next(ports)) for number in range(1, spec.node_count + 1)]
+        self._hosts: dict[str, LocalHost] = {}
+        self._supervisor: Supervisor | None = None
+        self._lock = RunLock(spec.run_dir)
+
+    @property
+    def nodes(self) -> list[Node]:
+        return self._nodes
+
+    @property
+    def hosts(self) -> Mapping[str, Host]:
+        return self._hosts
+
+    @property
+    def site(self) -> Site:
+        return Site(self._hosts)
+
+    def up(self, on_progress: Progress = no_progress) -> None:
+        self._lock.take()
+        try:
+            self._supervisor = Supervisor()
+            for node in self._nodes:
+                Path(node.log_dir).mkdir(parents=True, exist_ok=True)
+                node.record_dir.mkdir(parents=True, exist_ok=True)
+                Path(node.properties_path).write_text(self._spec.properties(node), encoding="utf-8")
+                self._hosts[node.name] = LocalHost(node, self._spec.broker_command(node), self._supervisor)
+                on_progress(f"{node.name} is ready at {node.address}:{node.port}")
+        except BaseException as error:
+            self.down()
+            if isinstance(error, OSError):
+                raise WorldError(f"the process world cannot be made: {error}") from error
+            raise
+
+    def down(self) -> None:
+        if self._supervisor is not None:
+            self._supervisor.close()
+            self._supervisor = None
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._lock.release()
+
+    def start_broker(self, node: Node) -> None:
+        start_and_wait(self._hosts[node.name], node)
+
+    def start_brokers(self, nodes: Sequence[Node] | None = None) -> None:
+        in_parallel(self._nodes if nodes is None else nodes, self.start_broker)
+
+    def stop_broker(self, node: Node) -> None:
+        stop_and_wait(self._hosts[node.name], node)
+
+    def restart(self, node: Node) -> None:
+        self.stop_broker(node)
+        self.start_broker(node)
+
+    def collect(self, node: Node, destination: Path) -> None:
+        try:
+            copy_logs(Path(node.log_dir), destination)
+            copy_records(node.record_dir, destination)
+        except OSError as error:
+            raise WorldError(f"{node.name}: its logs cannot be collected: {error}") from error
+
+    @property
+    def _scratch(self) -> Path:
+        return self._spec.run_dir / "world"
+
+    def _node(self, number: int, port: int) -> Node:
+        name = f"n{number}"
+        records = self._spec.run_dir / "nodes" / name
+        return Node(
+            name=name,
+            id=number,
+            address=_ADDRESS,
+            port=port,
+            data_dir=str(self._scratch / name),
+            properties_path=str(records / "server.properties"),
+            trace_path=str(records / "events.jsonl"),
+            broker_log=str(records / "broker.log"),
+            record_dir=records,
+        )
+
+
+def _free_ports(run_id: str) -> Iterator[int]:
+    """Ports that nobody listens on now; runs begin to look at different places, so that they seldom meet."""
+    start = random.Random(run_id).randrange(len(_PORTS))
+    for step in range(len(_PORTS)):
+        port = _PORTS[(start + step) % len(_PORTS)]
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((_ADDRESS, port))
+            except OSError:
+                continue
+        yield port
+    raise WorldError(f"no free port between {_PORTS.start} and {_PORTS.stop} on {_ADDRESS}")
