@@ -1,0 +1,301 @@
+"""The real disk: files of the kernel, made durable by a thread that commits them in groups.
+
+The loop's thread writes to the page cache only. What has to be durable is handed to one thread that calls fsync;
+everything that was asked for while it was busy is served together by its next call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import os
+import threading
+from collections.abc import Callable, Sequence
+
+from broker.ports import Buffer, File
+
+MOST_BUFFERS = 1024  # of one vectored write (IOV_MAX of Linux)
+
+
+class _Job:
+    """One call of fsync and everybody who waits for it."""
+
+    __slots__ = ("action", "loop", "waiters")
+
+    def __init__(self, action: Callable[[], None], loop: asyncio.AbstractEventLoop | None) -> None:
+        self.action = action
+        self.loop = loop
+        self.waiters: list[asyncio.Future[None]] = []
+
+    def settle(self, error: OSError | None) -> None:
+        """In the loop's thread: tell the waiters how it went."""
+        for waiter in self.waiters:
+            if waiter.done():
+                continue
+            if error is None:
+                waiter.set_result(None)
+            else:
+                waiter.set_exception(error)
+
+
+class GroupCommit:
+    """The thread that makes things durable, one at a time, in the order in which they were first asked for.
+
+    Invariant: a request never joins a call that has already begun, since that call may miss what was written last.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._queue: dict[object, _Job] = {}
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+
+    async def run(self, key: object, action: Callable[[], None]) -> None:
+        """Call `action` in the thread, once for all who ask for `key` before it begins. Raises its `OSError`."""
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        with self._changed:
+            job = self._queue.get((key, loop))
+            if job is None:
+                job = self._queue[key, loop] = _Job(action, loop)
+                self._wake()
+            job.waiters.append(waiter)
+        await waiter
+
+    def later(self, key: object, action: Callable[[], None]) -> None:
+        """Call `action` behind everything that is queued; at once when there is no thread. Nobody waits for it."""
+        with self._changed:
+            if self._thread is not None:
+                self._queue[key, None] = _Job(action, None)
+                self._wake()
+                return
+        action()
+
+    def stop(self) -> None:
+        """Finish what is queued and end the thread."""
+        with self._changed:
+            thread, self._thread = self._thread, None
+            self._stopping = True
+            self._changed.notify()
+        if thread is not None:
+            thread.join()
+
+    def _wake(self) -> None:
+        if self._thread is None:
+            self._stopping = False
+            self._thread = threading.Thread(target=self._work, name="group-commit", daemon=True)
+            self._thread.start()
+        self._changed.notify()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while not self._queue:
+                    if self._stopping:
+                        return
+                    self._changed.wait()
+                job = self._queue.pop(next(iter(self._queue)))
+            error = None
+            try:
+                job.action()
+            except OSError as failure:
+                error = failure
+            if job.loop is not None:
+                with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                    job.loop.call_soon_threadsafe(job.settle, error)
+
+
+class RealFile:
+    """An open file of the kernel.
+
+    A sync that failed is final (fsyncgate): the kernel drops the dirty pages and reports the next sync as good, so what
+    the file holds is unknown and no further append, cut or sync is accepted.
+    """
+
+    __slots__ = (
+        "_changes",
+        "_closed",
+        "_commit",
+        "_durable_changes",
+        "_failure",
+        "_fd",
+        "_path",
+        "_size",
+        "_with_metadata",
+    )
+
+    def __init__(self, path: str, fd: int, commit: GroupCommit) -> None:
+        self._path = path
+        self._fd = fd
+        self._commit = commit
+        self._closed = False
+        self._size = os.fstat(fd).st_size
+        # A process that was killed may have left dirty pages: a file counts as changed until this process has synced
+        # it.
+        self._changes = 1
+        self._durable_changes = 0
+        self._with_metadata = True
+        self._failure: int | None = None  # errno
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def size(self) -> int:
+        return self._size
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        self._refuse_after_failure()
+        start = self._size
+        try:
+            end = self._write(buffers, start)
+        except OSError:
+            self._cut_back(start)
+            raise
+        self._changes += 1
+        self._size = end
+        return end
+
+    def read(self, offset: int, length: int) -> bytes:
+        return os.pread(self._fd, length, offset)
+
+    def truncate(self, length: int) -> None:
+        self._refuse_after_failure()
+        os.ftruncate(self._fd, length)
+        self._changes += 1
+        self._with_metadata = True
+        self._size = length
+
+    async def sync(self) -> None:
+        self._refuse_after_failure()
+        changes = self._changes
+        if changes == self._durable_changes:
+            return
+        await self._commit.run(self, self._make_durable)
+        self._durable_changes = max(self._durable_changes, changes)
+
+    def send_to(self, transport: asyncio.WriteTransport, offset: int, length: int) -> int:
+        if transport.get_write_buffer_size():
+            raise BlockingIOError("earlier bytes wait to be sent")
+        return os.sendfile(transport.get_extra_info("socket").fileno(), self._fd, offset, length)
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            # Behind a sync that may be under way: it must not meet another file that got the same descriptor.
+            self._commit.later(self, self._close)
+
+    def _close(self) -> None:
+        fd, self._fd = self._fd, -1
+        os.close(fd)
+
+    def _refuse_after_failure(self) -> None:
+        if self._failure is not None:
+            reason = f"{os.strerror(self._failure)} (an earlier sync failed; the file is given up)"
+            raise OSError(self._failure, reason, self._path)
+
+    def _make_durable(self) -> None:
+        """In the thread of the group commit."""
+        self._refuse_after_failure()
+        with_metadata, self._with_metadata = self._with_metadata, False
+        try:
+            if with_metadata:
+                os.fsync(self._fd)
+            else:
+                os.fdatasync(self._fd)
+        except OSError as failure:
+            self._failure = failure.errno or errno.EIO
+            raise OSError(self._failure, f"sync failed: {failure.strerror}", self._path) from failure
+
+    def _write(self, buffers: Sequence[Buffer], position: int) -> int:
+        wanted = sum(map(len, buffers))
+        if len(buffers) == 1:
+            written = os.pwrite(self._fd, buffers[0], position)
+        elif len(buffers) <= MOST_BUFFERS:
+            written = os.pwritev(self._fd, buffers, position)
+        else:
+            written = 0
+        if written < wanted:  # a disk that is nearly full, or more than the kernel takes at once
+            rest = memoryview(b"".join(buffers))
+            while written < wanted:
+                written += os.pwrite(self._fd, rest[written:], position + written)
+        return position + wanted
+
+    def _cut_back(self, length: int) -> None:
+        """After a failed append: leave nothing of it behind."""
+        try:
+            os.ftruncate(self._fd, length)
+        except OSError as failure:
+            self._failure = failure.errno or errno.EIO
+
+
+class RealDisk:
+    """A directory of the real file system; `root` is created when it is missing."""
+
+    def __init__(self, root: str) -> None:
+        self._root = os.path.abspath(root)
+        os.makedirs(self._root, exist_ok=True)
+        self._commit = GroupCommit()
+        self._locks: list[int] = []
+
+    @property
+    def root(self) -> str:
+        """The absolute path of the directory."""
+        return self._root
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        fd = os.open(self._at(path), os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+        return RealFile(self._at(path), fd, self._commit)
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(self._at(path))
+
+    def list(self, directory: str) -> list[str]:
+        try:
+            return sorted(os.listdir(self._at(directory)))
+        except FileNotFoundError:
+            return []
+
+    def make_directory(self, path: str) -> None:
+        os.makedirs(self._at(path), exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(self._at(source), self._at(target))
+
+    def unlink(self, path: str) -> None:
+        os.unlink(self._at(path))
+
+    def remove_directory(self, path: str) -> None:
+        os.rmdir(self._at(path))
+
+    async def sync_directory(self, path: str) -> None:
+        directory = self._at(path)
+        await self._commit.run(directory, lambda: _sync_directory(directory))
+
+    def lock(self, path: str) -> None:
+        fd = os.open(self._at(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(fd)
+            raise
+        self._locks.append(fd)
+
+    def close(self) -> None:
+        """End the group commit and release the locks."""
+        self._commit.stop()
+        while self._locks:
+            os.close(self._locks.pop())
+
+    def _at(self, path: str) -> str:
+        return os.path.join(self._root, path) if path else self._root
+
+
+def _sync_directory(directory: str) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,109 @@
+"""Small text files that are replaced as a whole: a power cut leaves the old text or the new one, never a mixture."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from broker.errors import StartupError
+from broker.ports import Disk
+
+VERSION = "0"
+
+
+class CorruptCheckpointError(StartupError):
+    """A checkpoint file does not hold what its format says; the message names the file, the line and the remedy."""
+
+
+def parent(path: str) -> str:
+    """The directory of a path, `""` for the disk's root."""
+    return path.rpartition("/")[0]
+
+
+class AtomicFile:
+    """A file that is only ever replaced: written aside, synced, renamed, and the directory synced (H10)."""
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self.path = path
+        self._turn = asyncio.Lock()
+
+    def read(self) -> str | None:
+        """The text, or None when there is no such file. Raises `CorruptCheckpointError` when it is not text."""
+        try:
+            file = self._disk.open(self.path)
+        except FileNotFoundError:
+            return None
+        try:
+            return file.read(0, file.size()).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise CorruptCheckpointError(f"{self.path}: is not text: {error}") from error
+        finally:
+            file.close()
+
+    async def write(self, text: str) -> None:
+        """Replace the text; durable on return. Writers take turns, so the last caller's text is what stays."""
+        async with self._turn:
+            temporary = self.path + ".tmp"
+            file = self._disk.open(temporary, create=True)
+            try:
+                file.truncate(0)
+                file.append([text.encode("utf-8")])
+                await file.sync()
+            finally:
+                file.close()
+            self._disk.rename(temporary, self.path)
+            await self._disk.sync_directory(parent(self.path))
+
+
+def parse_lines(path: str, text: str, columns: int, remedy: str) -> list[list[str]]:
+    """The entries of Kafka's checkpoint format: version, count, one entry a line.
+
+    Raises `CorruptCheckpointError` when version, count or the number of columns is wrong; `remedy` says what to do
+    then.
+    """
+    lines = text.splitlines()
+    if not lines or lines[0] != VERSION:
+        found = repr(lines[0]) if lines else "nothing"
+        raise CorruptCheckpointError(f"{path}:1: expected version {VERSION}, found {found}; {remedy}")
+    entries = [line.split(" ") for line in lines[2:]]
+    if len(lines) < 2 or lines[1] != str(len(entries)):
+        found = repr(lines[1]) if len(lines) > 1 else "nothing"
+        raise CorruptCheckpointError(f"{path}:2: expected the count {len(entries)}, found {found}; {remedy}")
+    for number, entry in enumerate(entries, 3):
+        if len(entry) != columns:
+            raise CorruptCheckpointError(
+                f"{path}:{number}: expected {columns} columns: {lines[number - 1]!r}; {remedy}"
+            )
+    return entries
+
+
+def format_lines(entries: list[str]) -> str:
+    """Entries in Kafka's checkpoint format."""
+    return "\n".join([VERSION, str(len(entries)), *entries]) + "\n"
+
+
+class OffsetCheckpoint:
+    """One offset per partition: the format of `replication-offset-checkpoint` and `recovery-point-offset-checkpoint`."""
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._file = AtomicFile(disk, path)
+
+    def read(self) -> dict[tuple[str, int], int]:
+        """Offsets by (topic, partition); empty when there is no file. Raises `CorruptCheckpointError`."""
+        text = self._file.read()
+        if text is None:
+            return {}
+        path = self._file.path
+        remedy = "remove the file: its offsets are found again, only later"
+        offsets: dict[tuple[str, int], int] = {}
+        for number, (topic, partition, offset) in enumerate(parse_lines(path, text, 3, remedy), 3):
+            if not (partition.isdecimal() and offset.isdecimal()):
+                raise CorruptCheckpointError(f"{path}:{number}: expected 'topic partition offset'; {remedy}")
+            offsets[topic, int(partition)] = int(offset)
+        return offsets
+
+    async def write_durably(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Replace all offsets."""
+        entries = [f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())]
+        await self._file.write(format_lines(entries))

@@ -1,0 +1,140 @@
+"""The sparse index of a segment: where a batch starts, every few KiB, and the largest timestamp in front of it.
+
+It is kept in memory and written to `<base offset>.index` as the segment grows. A file counts only if its last entry,
+which says where the segment ends, is there and the CRC agrees; in every other case the index is made anew from the
+batches.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from struct import Struct
+
+from crc32c import crc32c
+
+from broker.ports import Disk, File
+
+ENTRY = Struct(">qqq")  # offset, position, largest timestamp in front of the position
+END = Struct(">qqqI")  # the end of the segment, in the same terms, and the CRC-32C of all bytes before the CRC
+WRITE_AT = 170  # entries: about a page at a time
+NO_TIMESTAMP = -1
+
+
+class SparseIndex:
+    """Offsets and positions of some batches of one segment, both rising."""
+
+    def __init__(self, disk: Disk, path: str, interval_bytes: int) -> None:
+        self._disk = disk
+        self._path = path
+        self._interval = interval_bytes
+        self._offsets = array("q")
+        self._positions = array("q")
+        self._timestamps = array("q")
+        self._next_position = 0
+        self._file: File | None = None
+        self._written = 0  # entries
+        self._crc = 0
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def note(self, offset: int, position: int, timestamp_before: int) -> None:
+        """A batch starts here; the largest timestamp of the segment in front of it is `timestamp_before`."""
+        if position < self._next_position:
+            return
+        self._next_position = position + self._interval
+        self._offsets.append(offset)
+        self._positions.append(position)
+        self._timestamps.append(timestamp_before)
+        if len(self._offsets) - self._written >= WRITE_AT:
+            self._write()
+
+    def before_offset(self, offset: int) -> int:
+        """The position of a batch that starts at or before `offset`, as near as the index knows."""
+        index = bisect_right(self._offsets, offset) - 1
+        return self._positions[index] if index >= 0 else 0
+
+    def before_position(self, position: int) -> int:
+        """The largest known start of a batch that is not past `position`."""
+        index = bisect_right(self._positions, position) - 1
+        return self._positions[index] if index >= 0 else 0
+
+    def before_timestamp(self, timestamp: int) -> int:
+        """A position such that no batch in front of it reaches `timestamp`."""
+        index = bisect_left(self._timestamps, timestamp) - 1
+        return self._positions[index] if index >= 0 else 0
+
+    def timestamp_before(self, position: int) -> tuple[int, int]:
+        """The last indexed position that is not past `position`, and the largest timestamp in front of it."""
+        index = bisect_right(self._positions, position) - 1
+        return (self._positions[index], self._timestamps[index]) if index >= 0 else (0, NO_TIMESTAMP)
+
+    def cut(self, position: int) -> None:
+        """The segment now ends at `position`."""
+        kept = bisect_left(self._positions, position)
+        for column in (self._offsets, self._positions, self._timestamps):
+            del column[kept:]
+        self._next_position = self._positions[-1] + self._interval if kept else 0
+        if kept < self._written or not kept:
+            self._start_over()
+
+    def finish(self, next_offset: int, size: int, max_timestamp: int) -> None:
+        """The segment is complete, or is being closed: write what is missing, and its end."""
+        self._write()
+        assert self._file is not None
+        end = END.pack(next_offset, size, max_timestamp, 0)[: ENTRY.size]
+        self._file.append([end, crc32c(end, self._crc).to_bytes(4, "big")])
+
+    def load(self, base_offset: int, size: int) -> tuple[int, int] | None:
+        """Read the file: next offset and largest timestamp of a segment of `size` bytes; None when it is of no use."""
+        if not self._disk.exists(self._path):
+            return None
+        file = self._disk.open(self._path)
+        data = file.read(0, file.size())
+        entries = len(data) - END.size
+        if entries < 0 or entries % ENTRY.size or crc32c(data[:-4]) != int.from_bytes(data[-4:], "big"):
+            file.close()
+            return None
+        next_offset, end, max_timestamp, _ = END.unpack_from(data, entries)
+        if end != size or next_offset < base_offset:
+            file.close()
+            return None
+        for offset, position, timestamp in ENTRY.iter_unpack(data[:entries]):
+            self._offsets.append(offset)
+            self._positions.append(position)
+            self._timestamps.append(timestamp)
+        if self._positions:
+            self._next_position = self._positions[-1] + self._interval
+        self._written = len(self._offsets)
+        self._crc = crc32c(data[:entries])
+        file.truncate(entries)
+        self._file = file
+        return next_offset, max_timestamp
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def remove(self) -> None:
+        """Close and unlink the file."""
+        self.close()
+        if self._disk.exists(self._path):
+            self._disk.unlink(self._path)
+
+    def _start_over(self) -> None:
+        self._written = self._crc = 0
+        if self._file is not None:
+            self._file.truncate(0)
+
+    def _write(self) -> None:
+        if self._file is None:
+            self._file = self._disk.open(self._path, create=True)
+            self._file.truncate(0)
+        start, self._written = self._written, len(self._offsets)
+        columns = zip(self._offsets[start:], self._positions[start:], self._timestamps[start:], strict=True)
+        data = b"".join(ENTRY.pack(*entry) for entry in columns)
+        if data:
+            self._crc = crc32c(data, self._crc)
+            self._file.append([data])

@@ -1,0 +1,409 @@
+"""The log of one partition replica: record batches by offset, stored as they were received.
+
+Invariants:
+- offsets are contiguous and leader epochs never fall;
+- the epoch cache knows every epoch of the log, and the file of an epoch is durable before its first batch (K101-3,
+  K101-8);
+- what is cut off goes from the epoch file first, durably, then from the log (K101-7);
+- appends reach the page cache only; `flush` says up to which offset the log is on disk.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from broker.config import BrokerConfig
+from broker.errors import ErrorCode, ProtocolError
+from broker.log.checkpoint import parent
+from broker.log.epochs import LeaderEpochCache
+from broker.log.recovery import Recovered, recover
+from broker.log.segment import Segment
+from broker.ports import Buffer, Disk, File
+from broker.protocol.records import (
+    BatchHeader,
+    CorruptBatch,
+    UnsupportedCompression,
+    read_records,
+    stamp,
+    validate_batch,
+)
+
+
+@dataclass(frozen=True)
+class LogConfig:
+    """Sizes in bytes."""
+
+    segment_bytes: int = 1 << 30
+    index_interval_bytes: int = 4096
+
+    @classmethod
+    def from_broker(cls, config: BrokerConfig) -> LogConfig:
+        return cls(config.log_segment_bytes, config.log_index_interval_bytes)
+
+
+class AppendInfo(NamedTuple):
+    """What an append added. Nothing added: `last_offset` is `base_offset` - 1."""
+
+    base_offset: int
+    last_offset: int
+    bytes: int
+
+
+class Slice(NamedTuple):
+    """Whole batches of one segment, ready for `File.send_to`."""
+
+    file: File
+    position: int
+    length: int
+
+
+class OffsetOutOfRangeError(ProtocolError):
+    """An offset below the log's start or past its end."""
+
+    def __init__(self, offset: int, log: PartitionLog) -> None:
+        range_ = f"{log.log_start_offset} to {log.log_end_offset}"
+        super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, f"{log.directory}: offset {offset} is not in {range_}")
+
+
+class OutOfOrderError(ValueError):
+    """Fetched batches that do not continue this log; the message says where it ends and what came."""
+
+
+class UnpreparedEpochError(RuntimeError):
+    """Fetched batches begin a leader epoch whose entry is not durable yet: `prepare_epochs` comes first (K101-8)."""
+
+
+class PartitionLog:
+    """Made by `open`. One task at a time may append or truncate; reading is free."""
+
+    def __init__(self, disk: Disk, directory: str, config: LogConfig, recovered: Recovered) -> None:
+        self.directory = directory
+        self.epochs: LeaderEpochCache = recovered.epochs
+        self.recovered = recovered
+        self._disk = disk
+        self._config = config
+        self._segments = recovered.segments
+        self._active = self._segments[-1]
+        self._end = self._durable = self._active.next_offset
+        self._truncations = 0
+        self._unsynced: list[Segment] = [self._active]
+        self._names_changed = 0
+        self._names_durable = 0
+
+    @classmethod
+    async def open(cls, disk: Disk, directory: str, config: LogConfig, *, clean_shutdown: bool) -> PartitionLog:
+        """Open or create the log of a directory. What recovery found is in `recovered`."""
+        if not disk.exists(directory):
+            disk.make_directory(directory)
+            await disk.sync_directory(parent(directory))
+        recovered = await recover(disk, directory, config.index_interval_bytes, clean_shutdown=clean_shutdown)
+        return cls(disk, directory, config, recovered)
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._segments[0].base_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset of the next record."""
+        return self._end
+
+    @property
+    def durable_end_offset(self) -> int:
+        """Everything below is on disk. Grows by `flush`, falls by truncation."""
+        return self._durable
+
+    @property
+    def last_epoch(self) -> int:
+        """The latest leader epoch, -1 when there is none."""
+        return self.epochs.latest_epoch
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for segment in self._segments)
+
+    # -- appending ----------------------------------------------------------------------------------------------
+
+    async def start_leader_epoch(self, epoch: int) -> None:
+        """Become leader: `epoch` begins at the log's end, durably, even if no record follows (K101-3, H2)."""
+        await self.epochs.assign_durably(epoch, self._end)
+
+    def append_as_leader(self, buf: bytearray | memoryview, epoch: int) -> AppendInfo:
+        """Give batches their offsets and epoch, in place, and write them to the page cache.
+
+        Raises `CorruptBatch` (nothing is written), `ValueError` when `epoch` was not started, `OSError` of the disk.
+        """
+        if epoch != self.epochs.latest_epoch:
+            raise ValueError(
+                f"{self.directory}: epoch {epoch} was not started, the latest is {self.epochs.latest_epoch}"
+            )
+        base = end = self._end
+        batches: list[tuple[int, BatchHeader]] = []
+        position, length = 0, len(buf)
+        while position < length:
+            header = validate_batch(buf, position)
+            batches.append((end, header))
+            end += header.records_count
+            position += header.size
+        if not batches:
+            raise CorruptBatch("no batch to append")
+        position = 0
+        for offset, header in batches:
+            stamp(buf, position, offset, epoch)
+            position += header.size
+        self._append(buf, batches, end)
+        return AppendInfo(base, end - 1, length)
+
+    def append_as_follower(self, buf: Buffer, limit_epoch: int) -> AppendInfo:
+        """Write fetched batches to the page cache as the leader has them.
+
+        What follows the first batch that is not intact, does not continue the log or is newer than `limit_epoch`, the
+        leader epoch that this follower knows, is left out (H11). Raises `CorruptBatch` or `OutOfOrderError` when the
+        first batch is not acceptable, `UnpreparedEpochError` when a batch begins an epoch that is not in the epoch
+        file (K101-8), `OSError`.
+        """
+        base = end = self._end
+        batches: list[tuple[int, BatchHeader]] = []
+        size = 0
+        for header in self._acceptable(buf, limit_epoch):
+            if not self._is_prepared(header):
+                raise UnpreparedEpochError(f"{self.directory}: epoch {header.leader_epoch} from {header.base_offset}")
+            batches.append((header.base_offset, header))
+            end = header.next_offset
+            size += header.size
+        if batches:
+            with memoryview(buf) as view, view[:size] as accepted:
+                self._append(accepted, batches, end)
+        return AppendInfo(base, end - 1, size)
+
+    async def prepare_epochs(self, buf: Buffer, limit_epoch: int) -> None:
+        """Make durable where the epochs of fetched batches begin (K101-8). Raises as `append_as_follower` does."""
+        changed = False
+        for header in self._acceptable(buf, limit_epoch):
+            if not self._is_prepared(header):
+                changed = self.epochs.assign(header.leader_epoch, header.base_offset)
+        if changed:
+            await self.epochs.write_durably()
+
+    async def replicate(self, buf: Buffer, limit_epoch: int) -> AppendInfo:
+        """`append_as_follower`, preceded by `prepare_epochs` when the batches begin an epoch."""
+        try:
+            return self.append_as_follower(buf, limit_epoch)
+        except UnpreparedEpochError:
+            await self.prepare_epochs(buf, limit_epoch)
+            return self.append_as_follower(buf, limit_epoch)
+
+    def _acceptable(self, buf: Buffer, limit_epoch: int) -> Iterator[BatchHeader]:
+        """The headers of the batches that a follower may append, checked."""
+        end, epoch = self._end, self.epochs.epoch_at(self._end - 1)
+        position, length = 0, len(buf)
+        while position < length:
+            try:
+                header = validate_batch(buf, position)
+                if header.leader_epoch > limit_epoch:
+                    return
+                if header.base_offset != end or header.leader_epoch < max(epoch, 0):
+                    came = f"offset {header.base_offset} of epoch {header.leader_epoch}"
+                    raise OutOfOrderError(f"{self.directory}: {came} cannot follow offset {end - 1} of epoch {epoch}")
+            except (CorruptBatch, OutOfOrderError):
+                if not position:
+                    raise
+                return
+            yield header
+            end, epoch = header.next_offset, header.leader_epoch
+            position += header.size
+
+    def _is_prepared(self, header: BatchHeader) -> bool:
+        return self.epochs.epoch_at(header.base_offset) == header.leader_epoch
+
+    def _append(self, buf: Buffer, batches: list[tuple[int, BatchHeader]], end: int) -> None:
+        segment = self._active
+        if segment.size and segment.size + len(buf) > self._config.segment_bytes:
+            segment = self._roll()
+        segment.file.append([buf])
+        for offset, header in batches:
+            segment.note(offset, header.size, offset + header.records_count, header.max_timestamp)
+        self._end = end
+
+    def _roll(self) -> Segment:
+        segment = Segment(self._disk, self.directory, self._end, self._config.index_interval_bytes)
+        self._active.finish()
+        self._segments.append(segment)
+        self._unsynced.append(segment)
+        self._active = segment
+        self._names_changed += 1
+        return segment
+
+    # -- durability ---------------------------------------------------------------------------------------------
+
+    async def flush(self) -> int:
+        """Return once everything appended before the call is on disk; the durable end offset. Raises `OSError`."""
+        while True:
+            target, truncations, names = self._end, self._truncations, self._names_changed
+            unsynced = list(self._unsynced)
+            for segment in unsynced:
+                await segment.file.sync()
+            if names != self._names_durable:
+                await self._disk.sync_directory(self.directory)
+                self._names_durable = max(self._names_durable, names)
+            for segment in unsynced:
+                if segment is not self._active and segment in self._unsynced:
+                    self._unsynced.remove(segment)
+            # A truncation in the meantime may have replaced what was synced by other records of the same offsets.
+            if truncations == self._truncations:
+                self._durable = max(self._durable, target)
+                return self._durable
+
+    # -- removing -----------------------------------------------------------------------------------------------
+
+    async def truncate_to(self, offset: int) -> int:
+        """Remove the batches that hold offsets >= `offset`, durably; the new end of the log.
+
+        The end is lower than `offset` when that lies inside a batch: batches are never split. Epochs that begin at or
+        past the new end go first, also when no record goes (H8).
+        """
+        if offset < self.log_start_offset:
+            await self.truncate_fully_and_start_at(offset)
+            return offset
+        end, segment, position = self._batch_start(offset)
+        if self.epochs.truncate_from_end(end):
+            await self.epochs.write_durably()
+        if end < self._end:
+            while self._active is not segment:
+                self._remove_active()
+            segment.truncate(end, position, segment.max_timestamp_before(position))
+            self._cut(end)
+            await self.flush()
+        return end
+
+    async def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Remove everything, epochs included, and begin anew at `offset`, durably."""
+        self.epochs.clear()
+        await self.epochs.write_durably()
+        while self._segments:
+            self._remove_active()
+        self._active = Segment(self._disk, self.directory, offset, self._config.index_interval_bytes)
+        self._segments.append(self._active)
+        self._unsynced.append(self._active)
+        self._names_changed += 1
+        self._cut(offset)
+        await self.flush()
+        self._durable = offset
+
+    async def delete_segments_before(self, offset: int) -> int:
+        """Remove the segments that lie below `offset`, but never the newest; the log's new start (K101-11, H27)."""
+        count = 0
+        while count < len(self._segments) - 1 and self._segments[count].next_offset <= offset:
+            count += 1
+        if count:
+            removed, self._segments = self._segments[:count], self._segments[count:]
+            if self.epochs.truncate_from_start(self.log_start_offset):
+                await self.epochs.write_durably()
+            for segment in removed:
+                self._forget(segment)
+            await self.flush()
+        return self.log_start_offset
+
+    async def delete(self) -> None:
+        """Remove the log and its directory, durably."""
+        for segment in reversed(self._segments):
+            segment.remove()
+        for name in self._disk.list(self.directory):
+            self._disk.unlink(f"{self.directory}/{name}")
+        self._disk.remove_directory(self.directory)
+        await self._disk.sync_directory(parent(self.directory))
+
+    async def close(self) -> None:
+        """Make everything durable, write the indexes and close the files."""
+        await self.flush()
+        self._active.finish()
+        for segment in self._segments:
+            segment.close()
+
+    def _batch_start(self, offset: int) -> tuple[int, Segment, int]:
+        """The batch that holds `offset` (or the log's end): its base offset, segment and position."""
+        if offset >= self._end:
+            return self._end, self._active, self._active.size
+        segment = self._segment_of(offset)
+        position = segment.position_of(offset)
+        _, header = next(segment.walk(position))
+        return header.base_offset, segment, position
+
+    def _remove_active(self) -> None:
+        self._forget(self._segments.pop())
+        if self._segments:
+            self._active = self._segments[-1]
+            if self._active not in self._unsynced:
+                self._unsynced.append(self._active)
+
+    def _forget(self, segment: Segment) -> None:
+        if segment in self._unsynced:
+            self._unsynced.remove(segment)
+        segment.remove()
+        self._names_changed += 1
+
+    def _cut(self, end: int) -> None:
+        self._end = end
+        self._durable = min(self._durable, end)
+        self._truncations += 1
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def locate(self, offset: int, max_bytes: int, upper_bound_offset: int, *, min_one: bool = True) -> list[Slice]:
+        """Whole batches from the one that holds `offset` on, below `upper_bound_offset`, at most `max_bytes` together.
+
+        With `min_one` the first batch is given even if it is larger. Raises `OffsetOutOfRangeError`.
+        """
+        if not self.log_start_offset <= offset <= self._end:
+            raise OffsetOutOfRangeError(offset, self)
+        slices: list[Slice] = []
+        bound = min(upper_bound_offset, self._end)
+        while offset < bound:
+            segment = self._segment_of(offset)
+            start = segment.position_of(offset)
+            last = segment.size if bound >= segment.next_offset else segment.position_of(bound)
+            if last <= start:
+                break
+            stop = last if last - start <= max_bytes else segment.boundary(start, start + max_bytes)
+            if stop - start > max_bytes and (slices or not min_one):
+                break
+            slices.append(Slice(segment.file, start, stop - start))
+            max_bytes -= stop - start
+            if stop < segment.size or max_bytes <= 0:
+                break
+            offset = segment.next_offset
+        return slices
+
+    def read(self, offset: int, max_bytes: int, upper_bound_offset: int) -> bytes:
+        """The bytes that `locate` would give."""
+        slices = self.locate(offset, max_bytes, upper_bound_offset)
+        return b"".join(file.read(position, length) for file, position, length in slices)
+
+    def offset_for_timestamp(self, timestamp: int) -> tuple[int, int] | None:
+        """The first record at or after `timestamp` (ms): its offset and timestamp; None when there is none.
+
+        Of a compressed batch, whose records stay closed, the first offset and the batch's largest timestamp.
+        """
+        for segment in self._segments:
+            if segment.max_timestamp < timestamp:
+                continue
+            for position, header in segment.walk(segment.index.before_timestamp(timestamp)):
+                if header.max_timestamp < timestamp:
+                    continue
+                try:
+                    records = read_records(segment.file.read(position, header.size))
+                except UnsupportedCompression:
+                    return header.base_offset, header.max_timestamp
+                for record in records:
+                    if record.timestamp >= timestamp:
+                        return record.offset, record.timestamp
+        return None
+
+    def _segment_of(self, offset: int) -> Segment:
+        if offset >= self._active.base_offset:
+            return self._active
+        return self._segments[bisect_right(self._segments, offset, key=lambda segment: segment.base_offset) - 1]

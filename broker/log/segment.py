@@ -1,0 +1,152 @@
+"""One segment of a log: a file of record batches, its index, and exact positions of the newest batches."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+
+from broker.log.index import NO_TIMESTAMP, SparseIndex
+from broker.ports import Disk, File
+from broker.protocol.records import BATCH_HEADER_SIZE, BatchHeader, CorruptBatch, parse_header, validate_batch
+
+TAIL = 4096  # batches whose positions are known exactly: followers and most consumers read there
+WALK_BYTES = 1 << 13  # read at once while looking for a batch behind an index entry
+SCAN_BYTES = 1 << 20  # read at once while validating
+
+
+class Segment:
+    """Batches from `base_offset` up to `next_offset`, which is where the next segment would start."""
+
+    def __init__(self, disk: Disk, directory: str, base_offset: int, interval_bytes: int) -> None:
+        self.base_offset = self.next_offset = base_offset
+        self.size = 0
+        self.max_timestamp = NO_TIMESTAMP
+        self._disk = disk
+        stem = f"{directory}/{base_offset:020d}"
+        self._log_path = stem + ".log"
+        self.file: File = disk.open(self._log_path, create=True)
+        self.index = SparseIndex(disk, stem + ".index", interval_bytes)
+        self._offsets = array("q")
+        self._positions = array("q")
+
+    def note(self, offset: int, size: int, next_offset: int, max_timestamp: int) -> None:
+        """A batch of `size` bytes has been written at the end."""
+        position = self.size
+        self.index.note(offset, position, self.max_timestamp)
+        self._offsets.append(offset)
+        self._positions.append(position)
+        if len(self._offsets) > 2 * TAIL:
+            del self._offsets[:TAIL]
+            del self._positions[:TAIL]
+        self.size = position + size
+        self.next_offset = next_offset
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+
+    def load(self) -> bool:
+        """Take a cleanly closed segment over from its index; false when the index does not fit the file."""
+        size = self.file.size()
+        known = self.index.load(self.base_offset, size)
+        if known is None:
+            return False
+        self.next_offset, self.max_timestamp = known
+        self.size = size
+        return True
+
+    def position_of(self, offset: int) -> int:
+        """Where the batch that holds `offset` starts; the segment's size for its next offset."""
+        if offset >= self.next_offset:
+            return self.size
+        if self._offsets and offset >= self._offsets[0]:
+            return self._positions[bisect_right(self._offsets, offset) - 1]
+        for position, header in self.walk(self.index.before_offset(offset)):
+            if header.last_offset >= offset:
+                return position
+        raise CorruptBatch(f"{self.file.path}: no batch holds offset {offset}")
+
+    def boundary(self, start: int, limit: int) -> int:
+        """The last end of a batch that is not past `limit`; at least the end of the batch that starts at `start`."""
+        if limit >= self.size:
+            return self.size
+        if self._positions and limit >= self._positions[0]:
+            found = self._positions[bisect_right(self._positions, limit) - 1]
+            if found > start:
+                return found
+        end = start
+        for position, header in self.walk(max(start, self.index.before_position(limit))):
+            if position + header.size > limit and (end > start or position > start):
+                return position
+            end = position + header.size
+            if end >= limit:
+                return end
+        return end
+
+    def walk(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and header of each batch from `position` on, unchecked: for looking things up."""
+        chunk, start = b"", position
+        while position < self.size:
+            within = position - start
+            if len(chunk) - within < BATCH_HEADER_SIZE:
+                chunk, start, within = self.file.read(position, WALK_BYTES), position, 0
+            header = parse_header(chunk, within)
+            if header.size < BATCH_HEADER_SIZE:
+                raise CorruptBatch(f"{self.file.path}: position {position}: a batch of {header.size} bytes")
+            yield position, header
+            position += header.size
+
+    def intact_batches(self) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and header of each batch of the file, read and checked.
+
+        Raises `CorruptBatch` at the first bytes that are none: a torn tail, zeros, or a wrong CRC.
+        """
+        end = self.file.size()
+        position = start = 0
+        chunk = b""
+        while position < end:
+            within = position - start
+            left = len(chunk) - within
+            wanted = parse_header(chunk, within).size if left >= BATCH_HEADER_SIZE else BATCH_HEADER_SIZE
+            if left < wanted <= end - position:
+                chunk, start = self.file.read(position, max(wanted, SCAN_BYTES)), position
+                continue
+            try:
+                header = validate_batch(chunk, within)
+            except CorruptBatch as error:
+                raise CorruptBatch(f"{self._log_path}: byte {position} of {end}: {error}") from None
+            yield position, header
+            position += header.size
+
+    def truncate(self, offset: int, position: int, max_timestamp: int) -> None:
+        """Cut the file at a batch's start, which is the next offset now."""
+        self.file.truncate(position)
+        self.index.cut(position)
+        kept = bisect_left(self._positions, position)
+        del self._offsets[kept:]
+        del self._positions[kept:]
+        self.size = position
+        self.next_offset = offset
+        self.max_timestamp = max_timestamp
+
+    def max_timestamp_before(self, position: int) -> int:
+        """The largest timestamp of the batches in front of `position`."""
+        start, largest = self.index.timestamp_before(position)
+        for at, header in self.walk(start):
+            if at >= position:
+                break
+            largest = max(largest, header.max_timestamp)
+        return largest
+
+    def finish(self) -> None:
+        """Write the index: no more batches follow, or the log is being closed."""
+        self.index.finish(self.next_offset, self.size, self.max_timestamp)
+
+    def close(self) -> None:
+        self.file.close()
+        self.index.close()
+
+    def remove(self) -> None:
+        """Close and unlink the files."""
+        self.file.close()
+        self._disk.unlink(self._log_path)
+        self.index.remove()
