@@ -128,6 +128,12 @@ class SparkHandle:
     def _build(self) -> SparkSession:
         self._scratch.mkdir(parents=True, exist_ok=True)
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        # The workers import this package too.
+        paths = [
+            str(Path(__file__).resolve().parents[1]),
+            *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)),
+        ]
+        os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
         if self._master.startswith("local"):
             os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         os.environ["SPARK_LOCAL_DIRS"] = str(self._scratch)
