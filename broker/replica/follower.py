@@ -106,10 +106,12 @@ class PartitionFollower:
             return self._checked(Truncate(min(own_end, log.log_end_offset), "epoch", final=False))
         return self._checked(Truncate(min(own_end, end_offset, log.log_end_offset), "epoch"))
 
-    def truncated(self, step: Truncate) -> None:
+    def truncated(self, step: Truncate, log_end_offset: int) -> None:
         """The step is on disk: the epoch file first, then the log (K101-7)."""
         if step.restart:
-            self.high_watermark = step.to_offset  # H9: an empty log that starts here has nothing below uncommitted
+            # H9: all below is committed, so that as a leader at once this replica would not fall behind what was shown.
+            self.high_watermark = step.to_offset
+        self.high_watermark = min(self.high_watermark, log_end_offset)
         if step.final:
             self.phase = Phase.FETCHING
 

@@ -60,8 +60,7 @@ class PartitionLeader:
         self.partition_epoch = partition_epoch
         self.epoch_start_offset = epoch_start_offset
         self.high_watermark = high_watermark
-        # As Kafka: a topic with fewer replicas than min.insync.replicas can still be written.
-        self.min_insync_replicas = min(min_insync_replicas, len(self.replicas))
+        self.min_insync_replicas = self._effective(min_insync_replicas)
         self.pending: IsrProposal | None = None
         self._lag_time_max = lag_time_max
         self._committable_end = committable_end
@@ -75,6 +74,15 @@ class PartitionLeader:
     def follower(self, replica: int) -> FollowerState:
         """What is known of a follower. Raises `KeyError` for a broker that holds no replica."""
         return self._followers[replica]
+
+    def _effective(self, min_insync_replicas: int) -> int:
+        # As Kafka: a topic with fewer replicas than min.insync.replicas can still be written.
+        return min(min_insync_replicas, len(self.replicas))
+
+    def set_min_insync_replicas(self, number: int) -> bool:
+        """`min.insync.replicas` of the topic was changed. True: the high watermark rose."""
+        self.min_insync_replicas = self._effective(number)
+        return self._advance_high_watermark()
 
     @property
     def maximal_isr(self) -> frozenset[int]:

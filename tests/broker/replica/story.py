@@ -170,7 +170,7 @@ class Story:
                 answer = answers_from.epochs.end_offset_for(step.epoch, answers_from.log_end_offset)
                 step = follower.epoch_end_answered(log, *answer)
             self._cut(log, step)
-            follower.truncated(step)
+            follower.truncated(step, log.log_end_offset)
             cuts.append(step)
         self[node].truncations += cuts
         return cuts
@@ -186,7 +186,7 @@ class Story:
             step = follower.out_of_range(log, source.log_start_offset)
             if step is not None:
                 self._cut(log, step)
-                follower.truncated(step)
+                follower.truncated(step, log.log_end_offset)
             return
         if divergence(source, offset, follower.last_fetched_epoch(log)) is not None:
             follower.diverged()

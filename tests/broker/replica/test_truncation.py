@@ -168,7 +168,7 @@ def test_an_answer_with_an_epoch_that_we_lack_cuts_to_our_next_larger_and_asks_a
     step = follower.epoch_end_answered(log, 3, 6)
     assert step == Truncate(4, "epoch", final=False)
     log.truncate(step.to_offset)
-    follower.truncated(step)
+    follower.truncated(step, log.log_end_offset)
     assert follower.phase is Phase.TRUNCATING
     assert follower.next_step(log) == AskEpochEnd(2)
 
@@ -217,8 +217,8 @@ def test_no_high_watermark_is_taken_before_the_logs_match() -> None:
     follower, log = follower_of([(2, 0), (5, 4)], 7)
     with pytest.raises(AssertionError, match="H7"):
         follower.high_watermark_told(7, log.log_end_offset)
-    follower.truncated(Truncate(4, "epoch"))
     log.truncate(4)
+    follower.truncated(Truncate(4, "epoch"), 4)
     follower.high_watermark_told(7, log.log_end_offset)
     assert follower.high_watermark == 4
 
@@ -226,14 +226,14 @@ def test_no_high_watermark_is_taken_before_the_logs_match() -> None:
 @pytest.mark.conforms("H7")
 def test_a_divergence_seen_while_fetching_reopens_the_dialogue() -> None:
     follower, _ = follower_of([(2, 0)], 3)
-    follower.truncated(Truncate(3, "epoch"))
+    follower.truncated(Truncate(3, "epoch"), 3)
     follower.diverged()
     assert follower.phase is Phase.TRUNCATING
 
 
 def test_the_high_watermark_of_a_follower_never_falls() -> None:
     follower, log = follower_of([(2, 0)], 3, high_watermark=2)
-    follower.truncated(Truncate(3, "epoch"))
+    follower.truncated(Truncate(3, "epoch"), 3)
     follower.high_watermark_told(1, log.log_end_offset)
     assert follower.high_watermark == 2
 
@@ -254,7 +254,7 @@ def test_a_follower_behind_the_leaders_log_start_begins_there_with_that_high_wat
 @pytest.mark.conforms("H9", "H25")
 def test_a_follower_ahead_of_the_leader_asks_again_instead_of_dropping_its_log() -> None:
     follower, log = follower_of([(2, 0)], 7, high_watermark=5)
-    follower.truncated(Truncate(7, "epoch"))
+    follower.truncated(Truncate(7, "epoch"), 7)
     assert follower.out_of_range(log, leader_log_start=0) is None
     assert follower.phase is Phase.TRUNCATING
 

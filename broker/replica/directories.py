@@ -1,0 +1,92 @@
+"""The directories of partitions on the disk: which there are, whose they are, and how they come and go.
+
+A directory `<topic>-<partition>` belongs to the topic whose id its `partition.metadata` holds. That file is written
+first when a partition is made and removed first when it is deleted, so a directory without it holds nothing of worth.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from typing import NamedTuple
+
+from broker.errors import StartupError
+from broker.log.checkpoint import AtomicFile
+from broker.log.log import LogConfig, PartitionLog
+from broker.ports import Disk
+
+METADATA_FILE = "partition.metadata"
+_NAME = re.compile(r"(?P<topic>.+)-(?P<index>\d+)")
+_INTERNAL = "__cluster_metadata"
+_CONTENT = re.compile(r"version: 0\ntopic_id: (?P<id>[A-Za-z0-9_-]{22})\n?")
+
+
+class Found(NamedTuple):
+    """A partition's directory and the topic that it belongs to."""
+
+    topic: str
+    partition: int
+    topic_id: bytes
+
+
+class PartitionDirectories:
+    """Opens, makes and removes the directories of partitions below the disk's root."""
+
+    def __init__(self, disk: Disk, log_config: LogConfig) -> None:
+        self._disk = disk
+        self._log_config = log_config
+
+    async def scan(self) -> list[Found]:
+        """The partitions on the disk; what an unfinished creation or deletion has left is removed."""
+        found = []
+        for name in self._disk.list(""):
+            match = _NAME.fullmatch(name)
+            if match is None or match["topic"] == _INTERNAL:
+                continue
+            text = AtomicFile(self._disk, f"{name}/{METADATA_FILE}").read()
+            if text is None:
+                await self._remove_leftovers(name)
+            else:
+                found.append(Found(match["topic"], int(match["index"]), _topic_id(f"{name}/{METADATA_FILE}", text)))
+        return found
+
+    async def open(self, topic: str, index: int, *, clean_shutdown: bool) -> PartitionLog:
+        """Open an existing partition's log and recover it."""
+        return await PartitionLog.open(self._disk, f"{topic}-{index}", self._log_config, clean_shutdown=clean_shutdown)
+
+    async def create(self, topic: str, index: int, topic_id: bytes) -> PartitionLog:
+        """Make the directory of a new partition, durably, and open its empty log."""
+        name = f"{topic}-{index}"
+        self._disk.make_directory(name)
+        await self._disk.sync_directory("")
+        encoded = base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
+        await AtomicFile(self._disk, f"{name}/{METADATA_FILE}").write(f"version: 0\ntopic_id: {encoded}\n")
+        return await self.open(topic, index, clean_shutdown=False)
+
+    async def remove(self, topic: str, index: int, log: PartitionLog) -> None:
+        """Delete a partition, its name first: an interrupted deletion is completed by the next `scan`."""
+        name = f"{topic}-{index}"
+        self._disk.unlink(f"{name}/{METADATA_FILE}")
+        await self._disk.sync_directory(name)
+        await log.delete()
+
+    async def _remove_leftovers(self, directory: str) -> None:
+        for name in self._disk.list(directory):
+            self._disk.unlink(f"{directory}/{name}")
+        self._disk.remove_directory(directory)
+        await self._disk.sync_directory("")
+
+
+def _topic_id(path: str, text: str) -> bytes:
+    match = _CONTENT.fullmatch(text)
+    try:
+        topic_id = base64.urlsafe_b64decode(match["id"] + "==") if match else b""
+    except binascii.Error:
+        topic_id = b""
+    if len(topic_id) != 16:
+        raise StartupError(
+            f"{path}: expected 'version: 0' and 'topic_id: <22 characters>', found {text!r}; "
+            "restore the file, or remove the partition's directory so that it is fetched again from its leader"
+        )
+    return topic_id

@@ -1,0 +1,237 @@
+"""How followers get their records: one loop per leader with one request in flight, first the dialogue, then long polls.
+
+A loop holds all partitions that this broker follows at one leader. A partition that meets an error stands back for
+`replica.fetch.backoff.ms`; a new leader epoch, which ends most errors, puts a new role into the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Protocol, cast
+
+from broker.config import BrokerConfig
+from broker.errors import ErrorCode
+from broker.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+    ReplicaState,
+)
+from broker.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from broker.protocol.schema import Message
+from broker.replica.background import end, run_in_background
+from broker.replica.follower import AskEpochEnd, PartitionFollower, Phase
+from broker.replica.following import Followed
+from broker.replica.partition import Partition
+
+FETCH_VERSION = 15
+EPOCH_END_VERSION = 4
+RESPONSE_MAX_BYTES = 10 << 20
+
+
+class Peers(Protocol):
+    """The way to other brokers."""
+
+    async def request(self, node_id: int, message: Message, version: int, timeout: float) -> Message:
+        """The answer of a broker. Raises `ConnectionError` or `TimeoutError`; the request may have been handled."""
+        ...
+
+
+class LeaderFetcher:
+    """Follows one leader. The invariant: at most one request to it is in flight, so no answer overtakes another."""
+
+    def __init__(self, leader_id: int, *, config: BrokerConfig, peers: Peers, broker_epoch: Callable[[], int]) -> None:
+        self.leader_id = leader_id
+        self._config = config
+        self._peers = peers
+        self._broker_epoch = broker_epoch
+        self._backoff = config.replica_fetch_backoff_ms / 1000
+        self._timeout = config.replica_socket_timeout_ms / 1000
+        self._followed: dict[tuple[str, int], Followed] = {}
+        self._turn = 0
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    def add(self, partition: Partition, follower: PartitionFollower) -> None:
+        """Follow a partition in a new leader epoch; replaces what the loop knew of it."""
+        self._followed[partition.key] = Followed(partition, follower)
+        self._changed.set()
+        if self._task is None:
+            self._task = run_in_background(self._run(), f"fetcher of leader {self.leader_id}")
+
+    def remove(self, key: tuple[str, int]) -> None:
+        """Follow a partition no longer; what is in flight for it is dropped when it arrives."""
+        self._followed.pop(key, None)
+
+    async def stop(self) -> None:
+        """End the loop."""
+        self._followed.clear()
+        await end(self._task)
+        self._task = None
+
+    async def _run(self) -> None:
+        while True:
+            self._changed.clear()
+            ready = self._ready()
+            if not ready:
+                await self._idle()
+                continue
+            try:
+                await self._match(ready)
+                await self._fetch([it for it in self._ready() if it.follower.phase is Phase.FETCHING])
+            except (ConnectionError, TimeoutError):
+                self._stand_back(ready)
+
+    def _ready(self) -> list[Followed]:
+        now = asyncio.get_running_loop().time()
+        return [
+            it
+            for it in self._followed.values()
+            if it.current and it.not_before <= now and it.follower.phase is not Phase.REFUSED
+        ]
+
+    async def _idle(self) -> None:
+        """Until a partition is added or the first of those that stand back may try again."""
+        now = asyncio.get_running_loop().time()
+        waiting = [it.not_before for it in self._followed.values() if it.not_before > now]
+        try:
+            async with asyncio.timeout_at(min(waiting, default=None)):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    def _stand_back(self, some: Iterable[Followed]) -> None:
+        until = asyncio.get_running_loop().time() + self._backoff
+        for it in some:
+            it.not_before = until
+
+    # -- the truncation dialogue --------------------------------------------------------------------------------
+
+    async def _match(self, ready: list[Followed]) -> None:
+        """Ask for all partitions whose logs do not match the leader's yet, again and again until they do."""
+        while questions := await self._questions(ready):
+            request = OffsetForLeaderEpochRequest(
+                replica_id=self._config.node_id,
+                topics=[
+                    OffsetForLeaderTopic(
+                        topic=it.partition.topic,
+                        partitions=[
+                            OffsetForLeaderPartition(
+                                partition=it.partition.index,
+                                current_leader_epoch=it.follower.leader_epoch,
+                                leader_epoch=question.epoch,
+                            )
+                        ],
+                    )
+                    for it, question in questions
+                ],
+            )
+            response = cast(
+                OffsetForLeaderEpochResponse,
+                await self._peers.request(self.leader_id, request, EPOCH_END_VERSION, self._timeout),
+            )
+            answers = {(t.topic, p.partition): p for t in response.topics for p in t.partitions}
+            for it, _ in questions:
+                answer = answers.get(it.partition.key)
+                if answer is None or answer.error_code != ErrorCode.NONE:
+                    self._stand_back([it])
+                else:
+                    await it.epoch_end_answered(answer.leader_epoch, answer.end_offset)
+
+    async def _questions(self, ready: list[Followed]) -> list[tuple[Followed, AskEpochEnd]]:
+        now = asyncio.get_running_loop().time()
+        questions = []
+        for it in ready:
+            if it.not_before > now:
+                continue
+            question = await it.next_question()
+            if question is not None:
+                questions.append((it, question))
+        return questions
+
+    # -- fetching -----------------------------------------------------------------------------------------------
+
+    async def _fetch(self, ready: list[Followed]) -> None:
+        if not ready:
+            return
+        await self._make_durable(ready)
+        ready = [it for it in ready if it.current]
+        # The first partitions of a request get the bytes when there is more than one answer holds: take turns.
+        self._turn = (self._turn + 1) % max(1, len(ready))
+        ready = ready[self._turn :] + ready[: self._turn]
+        wait = self._config.replica_fetch_wait_max_ms / 1000
+        request = self._request(ready)
+        response = cast(
+            FetchResponse, await self._peers.request(self.leader_id, request, FETCH_VERSION, wait + self._timeout)
+        )
+        if response.error_code != ErrorCode.NONE:
+            self._stand_back(ready)
+            return
+        answers = {(t.topic_id, p.partition_index): p for t in response.responses for p in t.partitions}
+        for it in ready:
+            answer = answers.get((it.partition.topic_id, it.partition.index))
+            if answer is None:
+                self._stand_back([it])
+            elif it.current:
+                await self._take(it, answer)
+
+    async def _make_durable(self, ready: list[Followed]) -> None:
+        """Where a flush is required, a fetch must not claim what a power loss could take: the leader would count it."""
+        if not self._config.flush_before_commit:
+            return
+        unflushed = [it.partition for it in ready if not it.partition.durable]
+        if unflushed:
+            await asyncio.gather(*(partition.make_durable() for partition in unflushed))
+
+    def _request(self, ready: list[Followed]) -> FetchRequest:
+        topics: dict[bytes, FetchTopic] = {}
+        for it in ready:
+            partition = it.partition
+            it.fetch_offset = partition.log.log_end_offset
+            topic = topics.setdefault(
+                partition.topic_id, FetchTopic(topic=partition.topic, topic_id=partition.topic_id, partitions=[])
+            )
+            topic.partitions.append(
+                FetchPartition(
+                    partition=partition.index,
+                    current_leader_epoch=it.follower.leader_epoch,
+                    fetch_offset=it.fetch_offset,
+                    last_fetched_epoch=it.follower.last_fetched_epoch(partition.log),
+                    log_start_offset=partition.log.log_start_offset,
+                    partition_max_bytes=self._config.replica_fetch_max_bytes,
+                )
+            )
+        return FetchRequest(
+            replica_state=ReplicaState(replica_id=self._config.node_id, replica_epoch=self._broker_epoch()),
+            max_wait_ms=self._config.replica_fetch_wait_max_ms,
+            min_bytes=1,
+            max_bytes=RESPONSE_MAX_BYTES,
+            topics=list(topics.values()),
+        )
+
+    async def _take(self, it: Followed, answer: PartitionData) -> None:
+        if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            if not await it.out_of_range(answer.log_start_offset):
+                self._stand_back([it])
+        elif answer.error_code != ErrorCode.NONE:
+            self._stand_back([it])
+        elif answer.diverging_epoch is not None:
+            it.follower.diverged()
+            self._stand_back([it])
+        else:
+            try:
+                await it.append(answer.records or b"", answer.high_watermark)
+            except ValueError as error:
+                it.partition.trace("fetched_batches_refused", leader=self.leader_id, reason=str(error))
+                self._stand_back([it])

@@ -1,0 +1,125 @@
+"""A partition that follows its leader in one leader epoch: what the pure follower decides, done to the log.
+
+Whatever comes from the leader may come late. Each action first makes sure that the partition still is in the role, and
+at the position, for which it was asked; what is not for now is dropped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.log.log import UnpreparedEpochError
+from broker.protocol.schema import Buffer
+from broker.replica.follower import AskEpochEnd, PartitionFollower, Phase, Truncate, TruncationRefusedError
+from broker.replica.partition import Partition
+
+
+@dataclass(eq=False)
+class Followed:
+    """A partition and its role as a follower. `not_before`: when it may turn to its leader again, in loop time."""
+
+    partition: Partition
+    follower: PartitionFollower
+    not_before: float = 0.0
+    fetch_offset: int = -1
+
+    @property
+    def current(self) -> bool:
+        """Whether the partition still is in this role."""
+        return self.partition.role is self.follower
+
+    async def next_question(self) -> AskEpochEnd | None:
+        """Take the steps of the dialogue that need no answer; the question that is left, if there is one."""
+        while self.current and self.follower.phase is Phase.TRUNCATING:
+            step = self.follower.next_step(self.partition.log)
+            if isinstance(step, AskEpochEnd):
+                return step
+            await self._take_step(step)
+        return None
+
+    async def epoch_end_answered(self, epoch: int, end_offset: int) -> None:
+        """The leader's answer to `next_question`."""
+        if not self.current or self.follower.phase is not Phase.TRUNCATING:
+            return
+        try:
+            step = self.follower.epoch_end_answered(self.partition.log, epoch, end_offset)
+        except TruncationRefusedError as error:
+            # This replica stands still until the next leader epoch: to go on would drop committed records (H25).
+            self.partition.trace(
+                "truncation_refused",
+                leader=self.follower.leader_id,
+                leader_epoch=self.follower.leader_epoch,
+                to_offset=error.to_offset,
+                high_watermark=error.high_watermark,
+                log_end_offset=self.partition.log.log_end_offset,
+            )
+        else:
+            await self._take_step(step)
+
+    async def out_of_range(self, leader_log_start: int) -> bool:
+        """The leader has no such offset. True: the log begins anew at the leader's start; False: the dialogue does."""
+        step = self.follower.out_of_range(self.partition.log, leader_log_start)
+        if step is None:
+            return False
+        await self._take_step(step)
+        return True
+
+    async def append(self, records: Buffer, high_watermark: int) -> None:
+        """Append what the leader sent for `fetch_offset`, then take its high watermark (H7).
+
+        Batches of a leader epoch that this follower does not know yet are left out (H11). Raises `ValueError` when the
+        first batch is corrupt or does not continue the log.
+        """
+        if not self._continues():
+            return
+        try:
+            if records and not await self._append(records):
+                return
+        except OSError as error:
+            self.partition.fail(error)
+            return
+        self.follower.high_watermark_told(high_watermark, self.partition.log.log_end_offset)
+
+    async def _append(self, records: Buffer) -> bool:
+        log, epoch = self.partition.log, self.follower.leader_epoch
+        try:
+            log.append_as_follower(records, epoch)
+        except UnpreparedEpochError:
+            # The batches begin an epoch, which must be durable first (K101-8); no new role may come in between.
+            async with self.partition.lock:
+                if not self._continues():
+                    return False
+                await log.replicate(records, epoch)
+        return True
+
+    def _continues(self) -> bool:
+        return (
+            self.current
+            and self.follower.phase is Phase.FETCHING
+            and self.fetch_offset == self.partition.log.log_end_offset
+        )
+
+    async def _take_step(self, step: Truncate) -> None:
+        """Truncate as the dialogue decided: epoch file, then log, and only then fetching may begin (K101-7)."""
+        partition, log = self.partition, self.partition.log
+        async with partition.lock:
+            if not self.current:
+                return
+            before = log.log_end_offset
+            try:
+                if step.restart:
+                    await log.truncate_fully_and_start_at(step.to_offset)
+                else:
+                    await log.truncate_to(step.to_offset)
+            except OSError as error:
+                partition.fail(error)
+                return
+            # Batches are never split: the log may end lower than the step says.
+            self.follower.truncated(step, log.log_end_offset)
+            partition.trace(
+                "truncated",
+                from_offset=before,
+                to_offset=log.log_end_offset,
+                rule=step.rule,
+                leader_epoch=self.follower.leader_epoch,
+            )

@@ -1,0 +1,159 @@
+"""Takes changes of the ISR to the controller (AlterPartition, KIP-497): one request at a time, until it is decided."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+from broker.config import BrokerConfig
+from broker.errors import ErrorCode
+from broker.protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    BrokerState,
+    PartitionData,
+    PartitionResult,
+    TopicData,
+)
+from broker.replica.background import end, run_in_background
+from broker.replica.fetcher import Peers
+from broker.replica.leader import IsrProposal, PartitionLeader
+from broker.replica.partition import Partition
+
+ALTER_PARTITION_VERSION = 3
+NOT_APPLIED = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.INVALID_REQUEST})
+"""The controller has looked at the proposal on top of its partition epoch and refused it."""
+SETTLED_BY_METADATA = frozenset(
+    {
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.NEW_LEADER_ELECTED,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+"""The controller is ahead of this broker. The proposal stays in flight (an earlier try may have been applied) until the
+metadata that is on its way says what is so (H13)."""
+
+
+class IsrChangeSender:
+    """Queues proposals by partition. A proposal that the metadata has settled meanwhile is not sent any more."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        peers: Peers,
+        controller_id: Callable[[], int | None],
+        broker_epoch: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._peers = peers
+        self._controller_id = controller_id
+        self._broker_epoch = broker_epoch
+        self._backoff = config.quorum_retry_backoff_ms / 1000
+        self._max_backoff = config.quorum_retry_backoff_max_ms / 1000
+        self._timeout = config.quorum_request_timeout_ms / 1000
+        self._queue: dict[Partition, IsrProposal] = {}
+        self._paused: dict[Partition, float] = {}
+        self._wanted = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def may_propose(self, partition: Partition) -> bool:
+        """False for a moment after a refusal, so that every fetch of a refused follower does not ask again."""
+        return self._paused.get(partition, 0.0) <= asyncio.get_running_loop().time()
+
+    def submit(self, partition: Partition, proposal: IsrProposal) -> None:
+        """Take a proposal that its leader holds as pending to the controller."""
+        self._queue[partition] = proposal
+        self._wanted.set()
+        if self._task is None:
+            self._task = run_in_background(self._run(), "ISR changes")
+
+    async def stop(self) -> None:
+        """Send nothing any more."""
+        self._queue.clear()
+        await end(self._task)
+        self._task = None
+
+    async def _run(self) -> None:
+        backoff = self._backoff
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            if await self._send():
+                backoff = self._backoff
+                continue
+            await asyncio.sleep(backoff)
+            backoff = min(2 * backoff, self._max_backoff)
+            self._wanted.set()
+
+    async def _send(self) -> bool:
+        """One request with everything that is queued. False: (some of) it must be sent again."""
+        for partition, proposal in list(self._queue.items()):
+            if not _is_pending(partition, proposal):
+                del self._queue[partition]
+        sent = dict(self._queue)
+        if not sent:
+            return True
+        controller = self._controller_id()
+        if controller is None:
+            return False
+        try:
+            response = cast(
+                AlterPartitionResponse,
+                await self._peers.request(controller, self._request(sent), ALTER_PARTITION_VERSION, self._timeout),
+            )
+        except (ConnectionError, TimeoutError):
+            return False
+        if response.error_code != ErrorCode.NONE:
+            return False
+        results = {(t.topic_id, p.partition_index): p for t in response.topics for p in t.partitions}
+        for partition, proposal in list(sent.items()):
+            result = results.get((partition.topic_id, partition.index))
+            if result is not None and self._decided(partition, proposal, result):
+                del sent[partition]
+                if self._queue.get(partition) is proposal:
+                    del self._queue[partition]
+        return not sent
+
+    def _request(self, proposals: dict[Partition, IsrProposal]) -> AlterPartitionRequest:
+        topics: dict[bytes, TopicData] = {}
+        for partition, proposal in proposals.items():
+            topic = topics.setdefault(partition.topic_id, TopicData(topic_id=partition.topic_id, partitions=[]))
+            topic.partitions.append(
+                PartitionData(
+                    partition_index=partition.index,
+                    leader_epoch=proposal.leader_epoch,
+                    new_isr_with_epochs=[
+                        BrokerState(broker_id=broker, broker_epoch=epoch)
+                        for broker, epoch in zip(proposal.isr, proposal.broker_epochs, strict=True)
+                    ],
+                    partition_epoch=proposal.partition_epoch,
+                )
+            )
+        return AlterPartitionRequest(
+            broker_id=self._config.node_id, broker_epoch=self._broker_epoch(), topics=list(topics.values())
+        )
+
+    def _decided(self, partition: Partition, proposal: IsrProposal, result: PartitionResult) -> bool:
+        """Apply the controller's answer for one partition. False: it is no decision, ask again."""
+        if not _is_pending(partition, proposal):
+            return True
+        if result.error_code == ErrorCode.NONE:
+            if not partition.isr_committed(result.leader_epoch, result.isr, result.partition_epoch):
+                partition.proposal_refused(proposal)
+            return True
+        if result.error_code in NOT_APPLIED:
+            partition.proposal_refused(proposal)
+            self._paused[partition] = asyncio.get_running_loop().time() + self._max_backoff
+            return True
+        return result.error_code in SETTLED_BY_METADATA
+
+
+def _is_pending(partition: Partition, proposal: IsrProposal) -> bool:
+    """Whether the leader still waits for this proposal's outcome."""
+    leader = partition.role
+    return isinstance(leader, PartitionLeader) and leader.pending is proposal

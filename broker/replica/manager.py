@@ -1,0 +1,312 @@
+"""All partitions of this broker: which role each has is what the committed metadata says, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, NamedTuple
+
+from broker.config import BrokerConfig
+from broker.controller.image import MetadataImage, PartitionImage
+from broker.errors import ErrorCode, ProtocolError
+from broker.log.checkpoint import OffsetCheckpoint
+from broker.log.log import LogConfig, PartitionLog
+from broker.mutants import Mutants
+from broker.ports import Disk
+from broker.replica.background import end, run_in_background
+from broker.replica.directories import PartitionDirectories
+from broker.replica.fetcher import LeaderFetcher, Peers
+from broker.replica.isr import IsrChangeSender
+from broker.replica.leader import PartitionLeader
+from broker.replica.partition import Appended, Partition
+from broker.replica.queries import EpochEndFound, OffsetFound, epoch_end, list_offset
+from broker.replica.reads import FetchLimits, FetchPosition, PartitionRead, PartitionReader
+from broker.trace import Tracer
+
+CHECKPOINT_FILE = "replication-offset-checkpoint"
+PROGRESS_INTERVAL = 0.25  # seconds between two replica_progress events of a partition, at least
+
+Key = tuple[str, int]
+
+
+class ProduceResult(NamedTuple):
+    """The answer to a produce; `base_offset` is -1 when nothing was appended."""
+
+    error: ErrorCode
+    base_offset: int = -1
+    log_start_offset: int = -1
+
+
+class ReplicaManager:
+    """The replicas of one broker process.
+
+    `incarnation_id` names this process: metadata from before its own registration is only remembered, never acted on,
+    because a leader epoch that an earlier process had must not be resumed (K101-10, H12).
+    """
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        disk: Disk,
+        connector: Peers,
+        tracer: Tracer,
+        mutants: Mutants,
+        incarnation_id: bytes,
+        controller_id: Callable[[], int | None],
+        lease_valid: Callable[[], bool],
+        on_disk_failure: Callable[[OSError], None],
+    ) -> None:
+        self._config = config
+        self._connector = connector
+        self._tracer = tracer
+        self._incarnation_id = incarnation_id
+        self._lease_valid = lease_valid
+        self._on_disk_failure = on_disk_failure
+        self._truncate_to_hw = mutants.active("truncate_to_hw")
+        self._directories = PartitionDirectories(disk, LogConfig.from_broker(config))
+        self._checkpoint = OffsetCheckpoint(disk, CHECKPOINT_FILE)
+        self._checkpointed: dict[Key, int] = {}
+        self._checkpointing = asyncio.Lock()
+        self._partitions: dict[Key, Partition] = {}
+        self._fetchers: dict[int, LeaderFetcher] = {}
+        self._image = MetadataImage()
+        self._outstanding: set[Key] = set()
+        self._applying = asyncio.Lock()
+        self._broker_epoch = -1
+        self._isr_changes = IsrChangeSender(
+            config=config, peers=connector, controller_id=controller_id, broker_epoch=lambda: self._broker_epoch
+        )
+        self._reader = PartitionReader(self._find, lease_valid, self._replica_fetched)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # -- life ---------------------------------------------------------------------------------------------------
+
+    async def start(self, *, clean_shutdown: bool) -> None:
+        """Open and recover every log on the disk; nothing is served before. Raises `StartupError` and `OSError`."""
+        high_watermarks = self._checkpoint.read()
+        found = await self._directories.scan()
+        logs = await asyncio.gather(
+            *(self._directories.open(it.topic, it.partition, clean_shutdown=clean_shutdown) for it in found)
+        )
+        for (topic, index, topic_id), log in zip(found, logs, strict=True):
+            high_watermark = high_watermarks.get((topic, index), 0)
+            self._partitions[topic, index] = self._partition(topic, index, topic_id, log, high_watermark)
+        self._every(self._config.high_watermark_checkpoint_interval_ms / 1000, self._checkpoint_high_watermarks)
+        self._every(self._config.replica_lag_time_max_ms / 2000, self._shrink_isrs)
+        self._every(PROGRESS_INTERVAL, self._trace_progress)
+
+    async def stop(self) -> None:
+        """Stop following and leading, write the last checkpoint, flush and close the logs."""
+        await asyncio.gather(*map(end, self._tasks))
+        self._tasks.clear()
+        await self._isr_changes.stop()
+        await asyncio.gather(*(fetcher.stop() for fetcher in self._fetchers.values()))
+        async with self._applying:
+            await asyncio.gather(*(partition.stop() for partition in self._partitions.values()))
+            await self._checkpoint_high_watermarks()
+            for partition in self._partitions.values():
+                await partition.log.close()
+            self._partitions.clear()
+
+    def _every(self, interval: float, action: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        async def repeat() -> None:
+            while True:
+                await asyncio.sleep(interval)
+                try:
+                    await action()
+                except OSError as error:
+                    self._on_disk_failure(error)
+
+        self._tasks.append(run_in_background(repeat(), action.__name__))
+
+    # -- metadata -----------------------------------------------------------------------------------------------
+
+    async def apply(self, image: MetadataImage, changed: set[Key]) -> None:
+        """Bring the partitions that changed to where the committed metadata has them; returns once they are there."""
+        self._image = image
+        self._outstanding |= changed
+        async with self._applying:
+            own = image.brokers.get(self._config.node_id)
+            if own is None or own.incarnation != self._incarnation_id:
+                return
+            self._broker_epoch = own.epoch
+            changed, self._outstanding = self._outstanding, set()
+            try:
+                await asyncio.gather(*(self._bring_up_to_date(key) for key in sorted(changed)))
+            except OSError as error:
+                self._on_disk_failure(error)
+
+    async def _bring_up_to_date(self, key: Key) -> None:
+        topic = self._image.topics.get(key[0])
+        state = self._image.partition(*key)
+        partition = self._partitions.get(key)
+        wanted = topic is not None and state is not None and self._config.node_id in state.replicas
+        if partition is not None and (not wanted or topic is None or partition.topic_id != topic.id):
+            await self._remove(partition)
+            partition = None
+        if not wanted or topic is None or state is None:
+            return
+        if partition is None:
+            log = await self._directories.create(*key, topic.id)
+            partition = self._partitions[key] = self._partition(*key, topic.id, log, 0)
+        await self._assume_role(partition, state)
+
+    async def _assume_role(self, partition: Partition, state: PartitionImage) -> None:
+        min_insync = self._image.min_insync_replicas(partition.topic, self._config.min_insync_replicas)
+        if partition.error is ErrorCode.KAFKA_STORAGE_ERROR or state.leader_epoch < partition.leader_epoch:
+            return
+        if state.leader_epoch == partition.leader_epoch:
+            partition.updated(state, min_insync)
+            return
+        if state.leader_epoch < partition.log.epochs.latest_epoch:
+            # Leader epochs never go back (K101-1): metadata that is older than the log cannot be followed.
+            latest = partition.log.epochs.latest_epoch
+            partition.trace("metadata_behind_log", leader_epoch=state.leader_epoch, latest_epoch=latest)
+            return
+        self._unfollow(partition)
+        if state.leader == self._config.node_id:
+            await partition.lead(state, min_insync)
+            return
+        follower = await partition.follow(state)
+        if state.leader >= 0:
+            self._fetcher(state.leader).add(partition, follower)
+
+    async def _remove(self, partition: Partition) -> None:
+        """Delete a partition, its high watermark first: a new topic of the same name must not inherit it."""
+        self._unfollow(partition)
+        del self._partitions[partition.key]
+        await partition.stop(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        await self._checkpoint_high_watermarks()
+        await self._directories.remove(partition.topic, partition.index, partition.log)
+        partition.trace("partition_removed")
+
+    def _unfollow(self, partition: Partition) -> None:
+        for fetcher in self._fetchers.values():
+            fetcher.remove(partition.key)
+
+    def _fetcher(self, leader_id: int) -> LeaderFetcher:
+        fetcher = self._fetchers.get(leader_id)
+        if fetcher is None:
+            fetcher = self._fetchers[leader_id] = LeaderFetcher(
+                leader_id,
+                config=self._config,
+                peers=self._connector,
+                broker_epoch=lambda: self._broker_epoch,
+            )
+        return fetcher
+
+    def _partition(self, topic: str, index: int, topic_id: bytes, log: PartitionLog, high_watermark: int) -> Partition:
+        return Partition(
+            topic=topic,
+            index=index,
+            topic_id=topic_id,
+            log=log,
+            high_watermark=high_watermark,
+            config=self._config,
+            tracer=self._tracer,
+            on_disk_failure=self._on_disk_failure,
+            truncates_to_high_watermark=self._truncate_to_hw,
+        )
+
+    # -- requests -----------------------------------------------------------------------------------------------
+
+    def _find(self, topic: str, index: int) -> Partition | ErrorCode:
+        partition = self._partitions.get((topic, index))
+        if partition is not None:
+            return partition
+        if self._image.partition(topic, index) is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def append(
+        self, topic: str, partition: int, records: bytearray | memoryview, acks: int, timeout: float
+    ) -> Appended:
+        """Append batches, which are stamped in place. `timeout` in seconds. Raises `ProtocolError`: nothing done."""
+        found = self._find(topic, partition)
+        if isinstance(found, ErrorCode):
+            raise ProtocolError(found, f"{topic}-{partition}: {found.name}")
+        return found.append(records, acks, timeout)
+
+    async def produce(
+        self, topic: str, partition: int, records: bytearray | memoryview, acks: int, timeout: float
+    ) -> ProduceResult:
+        """`append`, and wait for the acknowledgement that `acks` (0, 1 or -1) asks for."""
+        try:
+            appended = self.append(topic, partition, records, acks, timeout)
+        except ProtocolError as error:
+            return ProduceResult(error.code)
+        error_code = ErrorCode.NONE if appended.done is None else await appended.done
+        return ProduceResult(error_code, appended.base_offset, appended.log_start_offset)
+
+    def fetch_now(self, limits: FetchLimits, positions: Sequence[FetchPosition]) -> list[PartitionRead] | None:
+        """The answer to a Fetch when there is one already; None: go on with `wait_for_fetch`."""
+        return self._reader.fetch_now(limits, positions)
+
+    async def wait_for_fetch(self, limits: FetchLimits, positions: Sequence[FetchPosition]) -> list[PartitionRead]:
+        """The answer to a Fetch that `fetch_now` could not give, once there is enough or time is up."""
+        return await self._reader.wait_for_fetch(limits, positions)
+
+    def list_offset(
+        self, topic: str, partition: int, timestamp: int, current_leader_epoch: int = -1, *, by_replica: bool = False
+    ) -> OffsetFound:
+        """ListOffsets for one partition; a consumer gets NOT_LEADER_OR_FOLLOWER once the lease has run out."""
+        found = self._find(topic, partition)
+        if isinstance(found, ErrorCode):
+            return OffsetFound(found)
+        if not by_replica and not self._lease_valid():
+            return OffsetFound(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return list_offset(found, timestamp, current_leader_epoch, by_replica=by_replica)
+
+    def offset_for_leader_epoch(
+        self, topic: str, partition: int, current_leader_epoch: int, asked_epoch: int
+    ) -> EpochEndFound:
+        """OffsetForLeaderEpoch for one partition."""
+        found = self._find(topic, partition)
+        if isinstance(found, ErrorCode):
+            return EpochEndFound(found)
+        return epoch_end(found, current_leader_epoch, asked_epoch)
+
+    # -- the in-sync sets ---------------------------------------------------------------------------------------
+
+    def _replica_fetched(self, partition: Partition, replica: int) -> None:
+        """A follower's fetch was counted; it may be what it lacked to join the ISR."""
+        leader = partition.role
+        if not isinstance(leader, PartitionLeader) or not leader.may_join(replica):
+            return
+        broker = self._image.brokers.get(replica)
+        # The controller would refuse a fenced replica and one that has bounced since this fetch (H14, H15).
+        if broker is None or broker.fenced or broker.epoch != leader.follower(replica).broker_epoch:
+            return
+        if self._isr_changes.may_propose(partition):
+            proposal = leader.propose_expansion(replica, self._broker_epoch)
+            if proposal is not None:
+                self._isr_changes.submit(partition, proposal)
+
+    async def _shrink_isrs(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for partition in self._partitions.values():
+            leader = partition.role
+            if isinstance(leader, PartitionLeader):
+                proposal = leader.propose_shrink(partition.log.log_end_offset, now, self._broker_epoch)
+                if proposal is not None:
+                    self._isr_changes.submit(partition, proposal)
+
+    # -- what is left behind ------------------------------------------------------------------------------------
+
+    async def _checkpoint_high_watermarks(self) -> None:
+        async with self._checkpointing:
+            current = {key: partition.high_watermark for key, partition in self._partitions.items()}
+            if current == self._checkpointed:
+                return
+            await self._checkpoint.write_durably(current)
+            before, self._checkpointed = self._checkpointed, current
+        for (topic, index), high_watermark in current.items():
+            if before.get((topic, index)) != high_watermark:
+                self._tracer.emit(
+                    "high_watermark_checkpointed", topic=topic, partition=index, high_watermark=high_watermark
+                )
+
+    async def _trace_progress(self) -> None:
+        for partition in self._partitions.values():
+            partition.trace_progress()

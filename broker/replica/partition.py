@@ -1,0 +1,308 @@
+"""One partition on this broker: its log, its role in the current leader epoch, and the requests that wait for it.
+
+Roles decide, this class does: it appends, truncates, flushes and wakes. Only `lead`, `follow`, `stop` and `fail` change
+the role; they and every truncation hold `lock`, so that a truncation never runs into a new role.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from broker.config import BrokerConfig
+from broker.controller.image import PartitionImage
+from broker.errors import ErrorCode, ProtocolError
+from broker.log.log import PartitionLog
+from broker.protocol.records import CorruptBatch
+from broker.replica.follower import PartitionFollower
+from broker.replica.leader import IsrProposal, PartitionLeader
+from broker.replica.waiters import FetchWaiters, OffsetWaiters
+from broker.trace import Tracer, Value
+
+ALL = -1
+
+
+@dataclass(slots=True)
+class Appended:
+    """What became of a produce. `done` is None when the answer is known at once; else it gives the error, or NONE."""
+
+    base_offset: int
+    log_start_offset: int
+    done: asyncio.Future[ErrorCode] | None = None
+
+
+class Partition:
+    """A replica of a partition. Without a role it serves nobody."""
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        index: int,
+        topic_id: bytes,
+        log: PartitionLog,
+        high_watermark: int,
+        config: BrokerConfig,
+        tracer: Tracer,
+        on_disk_failure: Callable[[OSError], None],
+        truncates_to_high_watermark: bool = False,
+    ) -> None:
+        self.topic = topic
+        self.index = index
+        self.topic_id = topic_id
+        self.log = log
+        self.role: PartitionLeader | PartitionFollower | None = None
+        self.lock = asyncio.Lock()
+        self.commits = OffsetWaiters()
+        self.flushes = OffsetWaiters()
+        self.replica_fetches = FetchWaiters()
+        self.consumer_fetches = FetchWaiters()
+        self.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        self._high_watermark = max(min(high_watermark, log.log_end_offset), log.log_start_offset)
+        self._config = config
+        self._flush_before_commit = config.flush_before_commit
+        self._tracer = tracer
+        self._on_disk_failure = on_disk_failure
+        self._naive = truncates_to_high_watermark
+        self._flushing: asyncio.Task[None] | None = None
+        self._traced: tuple[int, int, int] | None = None
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return (self.topic, self.index)
+
+    @property
+    def high_watermark(self) -> int:
+        return self._high_watermark if self.role is None else self.role.high_watermark
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch of the current role, -1 without one."""
+        return -1 if self.role is None else self.role.leader_epoch
+
+    @property
+    def leader(self) -> PartitionLeader:
+        """The leader's role. Raises `ProtocolError` when this broker does not lead (or its disk failed)."""
+        role = self.role
+        if isinstance(role, PartitionLeader):
+            return role
+        raise ProtocolError(self.error, f"{self.topic}-{self.index}: this broker does not lead")
+
+    # -- roles --------------------------------------------------------------------------------------------------
+
+    async def lead(self, state: PartitionImage, min_insync_replicas: int) -> None:
+        """Become leader of a new epoch; it is in the epoch file, durably, before anything is served (K101-3)."""
+        async with self.lock:
+            still_leads = isinstance(self.role, PartitionLeader)
+            self._leave_role(None if still_leads else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            try:
+                await self.log.start_leader_epoch(state.leader_epoch)
+                if self._flush_before_commit:
+                    await self.log.flush()
+            except OSError as error:
+                self.fail(error)
+                return
+            self.role = PartitionLeader(
+                node_id=self._config.node_id,
+                replicas=state.replicas,
+                isr=state.isr,
+                leader_epoch=state.leader_epoch,
+                partition_epoch=state.partition_epoch,
+                epoch_start_offset=self.log.log_end_offset,
+                committable_end=self._committable_end(),
+                high_watermark=self._high_watermark,
+                min_insync_replicas=min_insync_replicas,
+                lag_time_max=self._config.replica_lag_time_max_ms / 1000,
+                now=asyncio.get_running_loop().time(),
+            )
+            self._trace_role("leader", state)
+            self.flushes.reached(self._committable_end())
+            self._high_watermark_rose()
+            self._give_up_commits_below_min_isr(self.role)
+
+    async def follow(self, state: PartitionImage) -> PartitionFollower:
+        """Become a follower in a new epoch; a leader of -1 means that there is none to follow yet."""
+        async with self.lock:
+            self._leave_role(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            follower = PartitionFollower(
+                leader_id=state.leader,
+                leader_epoch=state.leader_epoch,
+                partition_epoch=state.partition_epoch,
+                high_watermark=self._high_watermark,
+                truncates_to_high_watermark=self._naive,
+            )
+            self.role = follower
+            self._trace_role("follower", state)
+            return follower
+
+    async def stop(self, error: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
+        """Give up the role: whoever waits gets `error`. The log stays open."""
+        async with self.lock:
+            self._leave_role(error)
+        if self._flushing is not None:
+            await asyncio.gather(self._flushing, return_exceptions=True)
+
+    def fail(self, error: OSError) -> None:
+        """The disk failed: nobody can say what of the log is left, so nothing of it is served or counted any more."""
+        self.error = ErrorCode.KAFKA_STORAGE_ERROR
+        self._leave_role(ErrorCode.KAFKA_STORAGE_ERROR)
+        self.trace("partition_failed", reason=str(error))
+        self._on_disk_failure(error)
+
+    def _leave_role(self, error: ErrorCode | None) -> None:
+        """`error` goes to the waiting producers; None keeps them, because the same log goes on under a new epoch."""
+        if self.role is not None:
+            self._high_watermark = self.role.high_watermark
+            self.role = None
+        if error is not None:
+            self.commits.fail(error)
+            self.flushes.fail(error)
+        # A parked fetch looks again and finds the reason: nobody hangs until its timeout (H24).
+        self.replica_fetches.wake()
+        self.consumer_fetches.wake()
+
+    def isr_committed(self, leader_epoch: int, isr: Iterable[int], partition_epoch: int) -> bool:
+        """The controller's ISR for the epoch that this broker leads. True: it is news."""
+        role = self.role
+        if not isinstance(role, PartitionLeader) or role.leader_epoch != leader_epoch:
+            return False
+        before = role.high_watermark
+        if not role.isr_committed(isr, partition_epoch, asyncio.get_running_loop().time()):
+            return False
+        self.trace("isr_changed", isr=list(role.isr), partition_epoch=role.partition_epoch)
+        if role.high_watermark > before:
+            self._high_watermark_rose()
+        self._give_up_commits_below_min_isr(role)
+        return True
+
+    def updated(self, state: PartitionImage, min_insync_replicas: int) -> None:
+        """Newer metadata within the leader epoch that this replica is in: another ISR, other settings."""
+        if isinstance(self.role, PartitionFollower):
+            self.role.partition_epoch = state.partition_epoch
+        elif self.role is not None:
+            if self.role.set_min_insync_replicas(min_insync_replicas):
+                self._high_watermark_rose()
+            if not self.isr_committed(state.leader_epoch, state.isr, state.partition_epoch):
+                self._give_up_commits_below_min_isr(self.role)
+
+    def proposal_refused(self, proposal: IsrProposal) -> None:
+        """The controller has not applied a proposal: without the replica that it named, more may be committed."""
+        if isinstance(self.role, PartitionLeader):
+            self.role.proposal_refused(proposal)
+            self._high_watermark_rose()
+
+    def _give_up_commits_below_min_isr(self, leader: PartitionLeader) -> None:
+        # What waits was appended while the ISR was large enough; below that nothing is committed (H16).
+        if not leader.enough_in_sync:
+            self.commits.fail(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+
+    # -- the leader's log ---------------------------------------------------------------------------------------
+
+    def append(self, records: bytearray | memoryview, acks: int, timeout: float) -> Appended:
+        """Append a producer's batches; the answer may have to wait. Raises `ProtocolError`: nothing appended."""
+        leader = self.leader
+        if acks == ALL and not leader.enough_in_sync:
+            raise ProtocolError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{self.topic}-{self.index}: the ISR {list(leader.isr)} is smaller than {leader.min_insync_replicas}",
+            )
+        try:
+            info = self.log.append_as_leader(records, leader.leader_epoch)
+        except CorruptBatch as error:
+            raise ProtocolError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+        except OSError as error:
+            self.fail(error)
+            raise ProtocolError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        if self._flush_before_commit:
+            self._flush_soon()
+        elif leader.log_grew(self.log.log_end_offset):
+            self._high_watermark_rose()
+        self.replica_fetches.wake()
+        return Appended(
+            info.base_offset, self.log.log_start_offset, self._answer(leader, info.last_offset + 1, acks, timeout)
+        )
+
+    def _answer(self, leader: PartitionLeader, end: int, acks: int, timeout: float) -> asyncio.Future[ErrorCode] | None:
+        if acks == ALL and leader.high_watermark < end:
+            return self.commits.wait(end, timeout)
+        if acks == 1 and self._flush_before_commit:
+            return self.flushes.wait(end, timeout)
+        return None
+
+    def replica_fetched(self, replica: int, broker_epoch: int, fetch_offset: int) -> None:
+        """Count a follower's fetch, which the caller has found valid for this epoch and not diverging (H6)."""
+        rose = self.leader.follower_fetched(
+            replica,
+            broker_epoch=broker_epoch,
+            fetch_offset=fetch_offset,
+            leader_end=self.log.log_end_offset,
+            now=asyncio.get_running_loop().time(),
+        )
+        if rose:
+            self._high_watermark_rose()
+
+    def _high_watermark_rose(self) -> None:
+        # Parked fetches of replicas stay parked: they learn the new high watermark with their next answer, as in Kafka.
+        self.commits.reached(self.high_watermark)
+        self.consumer_fetches.wake()
+
+    @property
+    def durable(self) -> bool:
+        """Whether all of the log is on disk."""
+        return self.log.durable_end_offset >= self.log.log_end_offset
+
+    async def make_durable(self) -> None:
+        """Flush what a follower has appended."""
+        try:
+            await self.log.flush()
+        except OSError as error:
+            self.fail(error)
+
+    def _committable_end(self) -> int:
+        return self.log.durable_end_offset if self._flush_before_commit else self.log.log_end_offset
+
+    def _flush_soon(self) -> None:
+        # One flush runs at a time; what is appended meanwhile goes with the next one (group commit).
+        if self._flushing is None:
+            self._flushing = asyncio.get_running_loop().create_task(self._flush_all())
+
+    async def _flush_all(self) -> None:
+        try:
+            while (role := self.role) is not None and not self.durable:
+                durable = await self.log.flush()
+                if role is not self.role or not isinstance(role, PartitionLeader):
+                    continue
+                self.flushes.reached(durable)
+                if role.log_grew(durable):
+                    self._high_watermark_rose()
+        except OSError as error:
+            self.fail(error)
+        finally:
+            self._flushing = None
+
+    # -- traces -------------------------------------------------------------------------------------------------
+
+    def trace(self, event: str, **fields: Value) -> None:
+        """Emit an event of this partition."""
+        self._tracer.emit(event, topic=self.topic, partition=self.index, **fields)
+
+    def _trace_role(self, role: str, state: PartitionImage) -> None:
+        self.trace(
+            "partition_role",
+            role=role,
+            leader=state.leader,
+            leader_epoch=state.leader_epoch,
+            isr=list(state.isr),
+            partition_epoch=state.partition_epoch,
+        )
+        self.trace_progress()
+
+    def trace_progress(self) -> None:
+        """Emit where this replica stands, if that changed since the last time."""
+        progress = (self.log.log_end_offset, self.high_watermark, self.leader_epoch)
+        if progress == self._traced or self.role is None:
+            return
+        self._traced = progress
+        end, high_watermark, epoch = progress
+        self.trace("replica_progress", log_end_offset=end, high_watermark=high_watermark, leader_epoch=epoch)

@@ -1,0 +1,77 @@
+"""Questions about a led partition's offsets: ListOffsets and OffsetForLeaderEpoch."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from broker.errors import ErrorCode
+from broker.replica.leader import PartitionLeader
+from broker.replica.partition import Partition
+from broker.replica.reads import epoch_error
+from broker.replica.views import UNDEFINED, EpochEnd
+
+LATEST = -1
+EARLIEST = -2
+EARLIEST_LOCAL = -4
+
+
+class OffsetFound(NamedTuple):
+    """An offset with the timestamp (ms) and leader epoch of its record; each -1 when there is none."""
+
+    error: ErrorCode = ErrorCode.NONE
+    timestamp: int = UNDEFINED
+    offset: int = UNDEFINED
+    leader_epoch: int = UNDEFINED
+
+
+class EpochEndFound(NamedTuple):
+    """The answer of OffsetForLeaderEpoch."""
+
+    error: ErrorCode
+    end: EpochEnd = EpochEnd(UNDEFINED, UNDEFINED)
+
+
+def list_offset(partition: Partition, timestamp: int, current_leader_epoch: int, *, by_replica: bool) -> OffsetFound:
+    """ListOffsets: a time in milliseconds, or -1 latest (for consumers the high watermark), -2 and -4 earliest."""
+    leader = partition.role
+    if not isinstance(leader, PartitionLeader):
+        return OffsetFound(partition.error)
+    if current_leader_epoch != UNDEFINED:
+        error = epoch_error(leader.leader_epoch, current_leader_epoch)
+        if error is not ErrorCode.NONE:
+            return OffsetFound(error)
+    log = partition.log
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return OffsetFound(offset=log.log_start_offset, leader_epoch=_epoch_at(partition, log.log_start_offset))
+    if by_replica and timestamp == LATEST:
+        return OffsetFound(offset=log.log_end_offset, leader_epoch=leader.leader_epoch)
+    # KIP-207: a new leader's high watermark may lie below what its predecessor showed; wait until that is over.
+    if not leader.high_watermark_is_known:
+        return OffsetFound(ErrorCode.OFFSET_NOT_AVAILABLE)
+    if timestamp == LATEST:
+        return OffsetFound(offset=leader.high_watermark, leader_epoch=leader.leader_epoch)
+    if timestamp < 0:
+        return OffsetFound(ErrorCode.UNSUPPORTED_VERSION)
+    found = log.offset_for_timestamp(timestamp)
+    if found is None or found[0] >= leader.high_watermark:
+        return OffsetFound()
+    return OffsetFound(offset=found[0], timestamp=found[1], leader_epoch=_epoch_at(partition, found[0]))
+
+
+def epoch_end(partition: Partition, current_leader_epoch: int, asked_epoch: int) -> EpochEndFound:
+    """OffsetForLeaderEpoch: the largest epoch not above `asked_epoch`, and where it ends (K101-5, K101-6, H1)."""
+    leader = partition.role
+    if not isinstance(leader, PartitionLeader):
+        return EpochEndFound(partition.error)
+    if current_leader_epoch != UNDEFINED:
+        error = epoch_error(leader.leader_epoch, current_leader_epoch)
+        if error is not ErrorCode.NONE:
+            return EpochEndFound(error)
+    log = partition.log
+    return EpochEndFound(ErrorCode.NONE, EpochEnd(*log.epochs.end_offset_for(asked_epoch, log.log_end_offset)))
+
+
+def _epoch_at(partition: Partition, offset: int) -> int:
+    """The epoch of the record at an offset, -1 where there is no record."""
+    log = partition.log
+    return log.epochs.epoch_at(offset) if offset < log.log_end_offset else UNDEFINED

@@ -1,0 +1,228 @@
+"""Reading from partitions: what a Fetch asks of them, what it gets, and how it waits when there is not enough yet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from broker.errors import ErrorCode
+from broker.log.log import Slice
+from broker.replica.leader import PartitionLeader
+from broker.replica.partition import Partition
+from broker.replica.views import UNDEFINED, EpochEnd, divergence
+
+CONSUMER = -1
+
+
+@dataclass(slots=True)
+class FetchPosition:
+    """One partition of a Fetch. `topic_id` is None when the request named the topic (up to version 12)."""
+
+    topic: str
+    partition: int
+    fetch_offset: int
+    max_bytes: int
+    current_leader_epoch: int = UNDEFINED
+    last_fetched_epoch: int = UNDEFINED
+    topic_id: bytes | None = None
+
+
+@dataclass(slots=True)
+class FetchLimits:
+    """Who fetches and how much: what goes for all partitions of a Fetch. `max_wait` is in seconds.
+
+    `replica_id` is -1 for a consumer; `replica_epoch` is the broker epoch of a replica (KIP-903), -1 when not given.
+    """
+
+    replica_id: int = CONSUMER
+    replica_epoch: int = UNDEFINED
+    max_wait: float = 0.0
+    min_bytes: int = 1
+    max_bytes: int = 0x7FFFFFFF
+
+    @property
+    def is_replica(self) -> bool:
+        return self.replica_id >= 0
+
+
+@dataclass(slots=True)
+class PartitionRead:
+    """One partition's part of the answer: whole batches as ranges of files, to be sent without copying.
+
+    `high_watermark` is -1 when it is not known: on errors, and for consumers of a new leader whose high watermark has
+    not reached the start of its epoch, which must not be taken for the end of the log (KIP-207).
+    """
+
+    topic: str
+    partition: int
+    error: ErrorCode = ErrorCode.NONE
+    high_watermark: int = UNDEFINED
+    log_start_offset: int = UNDEFINED
+    slices: Sequence[Slice] = ()
+    size: int = 0
+    diverging: EpochEnd | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether waiting cannot make the answer better: an error or a divergence is told at once."""
+        return self.error is not ErrorCode.NONE or self.diverging is not None
+
+
+def epoch_error(leader_epoch: int, current_leader_epoch: int) -> ErrorCode:
+    """Compare the epoch that a request believes in with the leader's own (H3)."""
+    if current_leader_epoch < leader_epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if current_leader_epoch > leader_epoch:
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+    return ErrorCode.NONE
+
+
+class PartitionReader:
+    """Serves Fetch where this broker leads: consumers up to the high watermark, replicas up to the log's end."""
+
+    def __init__(
+        self,
+        find: Callable[[str, int], Partition | ErrorCode],
+        lease_valid: Callable[[], bool],
+        on_replica_fetch: Callable[[Partition, int], None],
+    ) -> None:
+        self._find = find
+        self._lease_valid = lease_valid
+        self._on_replica_fetch = on_replica_fetch
+
+    def fetch_now(self, limits: FetchLimits, positions: Sequence[FetchPosition]) -> list[PartitionRead] | None:
+        """Count a replica's fetch, then read. None: there is too little yet, go on with `wait_for_fetch`."""
+        if limits.is_replica:
+            for position in positions:
+                self._count(limits, position)
+        reads = self._read_all(limits, positions)
+        return reads if limits.max_wait <= 0 or _enough(limits, reads) else None
+
+    async def wait_for_fetch(self, limits: FetchLimits, positions: Sequence[FetchPosition]) -> list[PartitionRead]:
+        """The answer once it holds `min_bytes` or an error, at the latest after `max_wait` seconds.
+
+        An append wakes parked replicas, a rise of the high watermark parked consumers, the end of leadership both.
+        """
+        loop = asyncio.get_running_loop()
+        expired = False
+        woken: asyncio.Future[None] = loop.create_future()
+
+        def expire() -> None:
+            nonlocal expired
+            expired = True
+            if not woken.done():
+                woken.set_result(None)
+
+        timer = loop.call_later(limits.max_wait, expire)
+        try:
+            while True:
+                reads = self._read_all(limits, positions)
+                if expired or _enough(limits, reads):
+                    return reads
+                woken = loop.create_future()
+                self._park(limits, positions, woken)
+                try:
+                    await woken
+                finally:
+                    self._leave(limits, positions, woken)
+        finally:
+            timer.cancel()
+
+    def _read_all(self, limits: FetchLimits, positions: Sequence[FetchPosition]) -> list[PartitionRead]:
+        fenced = not limits.is_replica and not self._lease_valid()
+        left = limits.max_bytes
+        reads: list[PartitionRead] = []
+        empty = True
+        for position in positions:
+            if fenced:
+                read = PartitionRead(position.topic, position.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            else:
+                read = self._read(limits, position, max(0, min(left, position.max_bytes)), at_least_one=empty)
+            left -= read.size
+            empty = empty and not read.size
+            reads.append(read)
+        return reads
+
+    def _read(
+        self, limits: FetchLimits, position: FetchPosition, max_bytes: int, *, at_least_one: bool
+    ) -> PartitionRead:
+        found = self._checked(limits, position)
+        if isinstance(found, PartitionRead):
+            return found
+        partition, leader = found
+        log = partition.log
+        known = limits.is_replica or leader.high_watermark_is_known
+        read = PartitionRead(
+            position.topic,
+            position.partition,
+            high_watermark=leader.high_watermark if known else UNDEFINED,
+            log_start_offset=log.log_start_offset,
+        )
+        upper_bound = log.log_end_offset if limits.is_replica else leader.high_watermark
+        if position.fetch_offset < upper_bound and (max_bytes > 0 or at_least_one):
+            try:
+                read.slices = log.locate(position.fetch_offset, max_bytes, upper_bound, min_one=at_least_one)
+            except OSError as error:
+                partition.fail(error)
+                return PartitionRead(position.topic, position.partition, ErrorCode.KAFKA_STORAGE_ERROR)
+            read.size = sum(part.length for part in read.slices)
+        return read
+
+    def _checked(
+        self, limits: FetchLimits, position: FetchPosition
+    ) -> tuple[Partition, PartitionLeader] | PartitionRead:
+        """The partition and its leader role, or the answer that says why not: error or divergence."""
+        refusal = PartitionRead(position.topic, position.partition)
+        partition = self._find(position.topic, position.partition)
+        if isinstance(partition, ErrorCode):
+            refusal.error = partition
+            return refusal
+        leader = partition.role
+        if not isinstance(leader, PartitionLeader):
+            refusal.error = partition.error
+            return refusal
+        # A replica must say which epoch it follows: only fetches in the leader's own epoch count.
+        if limits.is_replica or position.current_leader_epoch != UNDEFINED:
+            refusal.error = epoch_error(leader.leader_epoch, position.current_leader_epoch)
+        if position.topic_id is not None and position.topic_id != partition.topic_id:
+            refusal.error = ErrorCode.INCONSISTENT_TOPIC_ID
+        if limits.is_replica and limits.replica_id not in leader.replicas:
+            refusal.error = ErrorCode.REPLICA_NOT_AVAILABLE
+        if refusal.error is not ErrorCode.NONE:
+            return refusal
+        log, offset = partition.log, position.fetch_offset
+        refusal.log_start_offset = log.log_start_offset
+        if offset >= log.log_start_offset:
+            refusal.diverging = divergence(log, offset, position.last_fetched_epoch)
+        if refusal.diverging is not None:
+            return refusal
+        if log.log_start_offset <= offset <= log.log_end_offset:
+            return partition, leader
+        refusal.error = ErrorCode.OFFSET_OUT_OF_RANGE
+        return refusal
+
+    def _count(self, limits: FetchLimits, position: FetchPosition) -> None:
+        found = self._checked(limits, position)
+        # H6: a fetch that diverges or is out of range says nothing about what the follower shares with this log.
+        if isinstance(found, PartitionRead):
+            return
+        partition, _ = found
+        partition.replica_fetched(limits.replica_id, limits.replica_epoch, position.fetch_offset)
+        self._on_replica_fetch(partition, limits.replica_id)
+
+    def _park(self, limits: FetchLimits, positions: Sequence[FetchPosition], woken: asyncio.Future[None]) -> None:
+        for position in positions:
+            partition = self._find(position.topic, position.partition)
+            if isinstance(partition, Partition):
+                (partition.replica_fetches if limits.is_replica else partition.consumer_fetches).park(woken)
+
+    def _leave(self, limits: FetchLimits, positions: Sequence[FetchPosition], woken: asyncio.Future[None]) -> None:
+        for position in positions:
+            partition = self._find(position.topic, position.partition)
+            if isinstance(partition, Partition):
+                (partition.replica_fetches if limits.is_replica else partition.consumer_fetches).leave(woken)
+
+
+def _enough(limits: FetchLimits, reads: list[PartitionRead]) -> bool:
+    return not reads or any(read.settled for read in reads) or sum(read.size for read in reads) >= limits.min_bytes
