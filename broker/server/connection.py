@@ -14,10 +14,11 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
-from typing import Protocol
+from typing import Any, Protocol
 
+from broker.log.log import Slice
 from broker.server.frames import FrameBuffer, FrameError, MemoryBudget
-from broker.server.reply import FileRange, Part, Reply
+from broker.server.reply import Part, Reply
 
 OUTPUT_HIGH = 4 << 20  # bytes held in memory for a peer that does not read
 COPIED_WHEN_FULL = 1 << 16  # bytes of a file that are copied to learn when the socket takes more
@@ -95,7 +96,7 @@ class Connection(asyncio.BufferedProtocol):
         self._write_paused = False
         self._reading = True
         self._flush_scheduled = False
-        self._on_lost: set[asyncio.Future[object]] = set()
+        self._on_lost: set[asyncio.Future[Any]] = set()
 
     # --- the transport's calls
 
@@ -157,7 +158,7 @@ class Connection(asyncio.BufferedProtocol):
         """A slot for an answer that comes later. `blocking`: no further request is begun before it is filled."""
         return Slot(self, blocking=blocking)
 
-    def cancel_when_lost(self, future: asyncio.Future[object]) -> None:
+    def cancel_when_lost(self, future: asyncio.Future[Any]) -> None:
         """Cancel `future` when the peer goes away: for waiting that only serves the answer."""
         if self._transport is None:
             future.cancel()
@@ -260,7 +261,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _send(self, parts: list[Part]) -> None:
         self._output += parts
-        self._output_bytes += sum(len(part) for part in parts if not isinstance(part, FileRange))
+        self._output_bytes += sum(len(part) for part in parts if not isinstance(part, Slice))
         self._pump()
 
     def _pump(self) -> None:
@@ -271,9 +272,9 @@ class Connection(asyncio.BufferedProtocol):
             if transport is None or transport.is_closing():
                 return
             part = output[0]
-            if isinstance(part, FileRange):
+            if isinstance(part, Slice):
                 try:
-                    self._send_range(transport, part)
+                    self._send_slice(transport, part)
                 except OSError as error:
                     self.reject(f"cannot send from {part.file.path}: {error}")
                     return
@@ -281,18 +282,18 @@ class Connection(asyncio.BufferedProtocol):
                 transport.write(self._take_bytes())
 
     def _take_bytes(self) -> bytes | bytearray | memoryview:
-        """All bytes up to the next file range, as one buffer."""
+        """All bytes up to the next slice of a file, as one buffer."""
         output = self._output
         run = [output.popleft()]
-        while output and not isinstance(output[0], FileRange):
+        while output and not isinstance(output[0], Slice):
             run.append(output.popleft())
         data = run[0] if len(run) == 1 else b"".join(run)  # type: ignore[arg-type]
-        assert not isinstance(data, FileRange)
+        assert not isinstance(data, Slice)
         self._output_bytes -= len(data)
         return data
 
-    def _send_range(self, transport: asyncio.Transport, part: FileRange) -> None:
-        """Send from the range at the head of the output; what is left of it stays there.
+    def _send_slice(self, transport: asyncio.Transport, part: Slice) -> None:
+        """Send from the slice at the head of the output; what is left of it stays there.
 
         When the socket is full, a copied piece makes the transport report when it takes more: the same way for every
         kind of transport.
@@ -305,8 +306,8 @@ class Connection(asyncio.BufferedProtocol):
             transport.write(piece)
             sent = len(piece)
         if sent == 0:
-            raise OSError("the log is shorter than the range that was announced")
+            raise OSError("the log is shorter than the slice that was announced")
         if sent == length:
             self._output.popleft()
         else:
-            self._output[0] = FileRange(file, position + sent, length - sent)
+            self._output[0] = Slice(file, position + sent, length - sent)

@@ -13,6 +13,7 @@ from broker.protocol.codec import DecodeError, decode
 from broker.protocol.messages.api_versions import ApiVersionsResponse
 from broker.protocol.schema import Message
 from broker.server.connection import Connection, NotRecognised, Outcome, Rejected, Slot
+from broker.server.reply import Reply
 from broker.trace import Tracer
 
 
@@ -67,7 +68,7 @@ class Dispatcher:
 
         def serve(call: Call) -> Outcome:
             request, _ = decode(call.api.request, call.version, call.frame, call.body)
-            return self.finish_later(call, handler(request, call.version), blocking=True)  # type: ignore[arg-type]
+            return self.later(call, frame_later(call, handler(request, call.version)), blocking=True)  # type: ignore[arg-type]
 
         self.serve(key, serve)
         self._local[APIS[key].request] = handler  # type: ignore[assignment]
@@ -102,13 +103,14 @@ class Dispatcher:
         """Answer a request of this broker to itself. Raises `ConnectionError` when it fails."""
         return await self._local[type(request)](request, version)
 
-    def finish_later(self, call: Call, work: Awaitable[Message], *, blocking: bool) -> Slot:
-        """Run `work` as a task of its own and fill a slot with its response."""
+    def later(self, call: Call, work: Awaitable[Reply], *, blocking: bool, only_for_peer: bool = False) -> Slot:
+        """Run `work` as a task of its own and fill a slot with its reply. `blocking`: the connection's next request
+        waits for it. `only_for_peer`: it is given up when the peer goes away."""
         slot = call.connection.reserve(blocking=blocking)
 
         async def finish() -> None:
             try:
-                slot.fill([response_frame(call, await work)])
+                slot.fill(await work)
             except Exception as error:
                 self._failed(int(call.api.key), error)
                 call.connection.reject(f"{call.api.key.name} failed: {error}")
@@ -116,6 +118,8 @@ class Dispatcher:
         task = asyncio.get_running_loop().create_task(finish())
         self._running.add(task)
         task.add_done_callback(self._running.discard)
+        if only_for_peer:
+            call.connection.cancel_when_lost(task)
         return slot
 
     def stop(self) -> None:
@@ -131,6 +135,11 @@ class Dispatcher:
             return
         text = "".join(traceback.format_exception(error))
         self._tracer.emit("request_failed", error=text[-4000:], api=key)
+
+
+async def frame_later(call: Call, response: Awaitable[Message]) -> Reply:
+    """The whole response to a call, once it is there."""
+    return [response_frame(call, await response)]
 
 
 def response_frame(call: Call, response: Message) -> bytes:

@@ -51,7 +51,6 @@ class BrokerLifecycle:
         directory_id: bytes,
         controller_id: Callable[[], int | None],
         metadata_offset: Callable[[], int],
-        lease_limit: Callable[[], float] = lambda: float("inf"),
     ) -> None:
         self.broker_epoch = -1
         self.unfenced = asyncio.Event()
@@ -63,13 +62,12 @@ class BrokerLifecycle:
         self._directory_id = directory_id
         self._controller_id = controller_id
         self._metadata_offset = metadata_offset
-        self._lease_limit = lease_limit
         self._lease_until = float("-inf")
         self._retry = RETRY_MIN
 
     def lease_valid(self) -> bool:
         """Whether nobody can have taken over from this broker yet."""
-        return asyncio.get_running_loop().time() < min(self._lease_until, self._lease_limit())
+        return asyncio.get_running_loop().time() < self._lease_until
 
     async def run(self) -> None:
         """Register and keep the registration, for ever. Raises `StartupError` when the cluster is another one."""

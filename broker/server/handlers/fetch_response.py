@@ -1,4 +1,4 @@
-"""The Fetch response, written by hand: its records are ranges of log files that never pass through this process."""
+"""The Fetch response, written by hand: its records are slices of log files that never pass through this process."""
 
 from __future__ import annotations
 
@@ -7,59 +7,28 @@ from struct import Struct
 from typing import NamedTuple
 
 from broker.errors import ErrorCode
+from broker.log.log import Slice
 from broker.protocol.schema import NO_ID
-from broker.server.reply import FileRange, Part, Reply
+from broker.replica.reads import PartitionRead
+from broker.server.reply import Part, Reply
 
 READ_BELOW = 1 << 15  # bytes; fewer than this are cheaper to copy into the response than to send by a call of their own
-UNKNOWN = -1
 
 _HEADER = Struct(">ii")  # length of the frame, correlation id
 _TOP = Struct(">ihi")  # throttle time, error, session id
 _INT32 = Struct(">i")
 _PARTITION = Struct(">ihqqq")  # index, error, high watermark, last stable offset, log start offset
 _PARTITION_V4 = Struct(">ihqq")
-_DIVERGING = Struct(">BBiqB")  # tag 0, size, epoch, end offset, no tags
-_LEADER = Struct(">BBiiB")  # tag 1, size, leader id, leader epoch, no tags
+_DIVERGING = Struct(">BBBiqB")  # one tag, number 0, its size; epoch, end offset, no tags
 _NULL_ABORTED = b"\0"
 _NO_ABORTED = b"\1"
-
-
-class EpochEnd(NamedTuple):
-    """Where the log of the fetcher parts from this one."""
-
-    epoch: int
-    end_offset: int
-
-
-class LeaderHint(NamedTuple):
-    """Who leads, as far as this broker knows; -1 for unknown."""
-
-    leader_id: int
-    leader_epoch: int
-
-
-class PartitionAnswer(NamedTuple):
-    """The answer for one partition; `ranges` hold whole batches."""
-
-    partition: int
-    error: ErrorCode = ErrorCode.NONE
-    high_watermark: int = UNKNOWN
-    log_start_offset: int = UNKNOWN
-    ranges: Sequence[FileRange] = ()
-    diverging: EpochEnd | None = None
-    current_leader: LeaderHint | None = None
-
-    @property
-    def length(self) -> int:
-        """Bytes of records."""
-        return sum(part.length for part in self.ranges)
 
 
 class TopicAnswer(NamedTuple):
     """The answers for one topic; named by its id from version 13 on."""
 
     name: str
-    partitions: list[PartitionAnswer]
+    partitions: Sequence[PartitionRead]
     topic_id: bytes = NO_ID
 
 
@@ -80,7 +49,7 @@ def fetch_reply(
 
 
 class _Writer:
-    """Collects bytes and file ranges in the order of the wire."""
+    """Collects bytes and slices of files in the order of the wire."""
 
     def __init__(self, version: int, correlation_id: int, read_committed: bool) -> None:
         self._version = version
@@ -123,9 +92,9 @@ class _Writer:
         _INT32.pack_into(self._first, 0, self._length)
         return self._parts
 
-    def _partition(self, answer: PartitionAnswer) -> None:
+    def _partition(self, answer: PartitionRead) -> None:
         out = self._bytes
-        high_watermark, length = answer.high_watermark, answer.length
+        high_watermark, length = answer.high_watermark, answer.size
         if self._version >= 5:
             out += _PARTITION.pack(
                 answer.partition, answer.error, high_watermark, high_watermark, answer.log_start_offset
@@ -136,20 +105,19 @@ class _Writer:
         if self._version >= 11:
             out += _INT32.pack(-1)  # no preferred read replica
         out += uvarint(length + 1) if self._flexible else _INT32.pack(length)
-        for part in answer.ranges:
-            self._range(part)
+        for part in answer.slices:
+            self._slice(part)
         if self._flexible:
             self._tags(answer)
 
-    def _tags(self, answer: PartitionAnswer) -> None:
+    def _tags(self, answer: PartitionRead) -> None:
         out = self._bytes
-        out.append((answer.diverging is not None) + (answer.current_leader is not None))
-        if answer.diverging is not None:
-            out += _DIVERGING.pack(0, 13, *answer.diverging, 0)
-        if answer.current_leader is not None:
-            out += _LEADER.pack(1, 9, *answer.current_leader, 0)
+        if answer.diverging is None:
+            out.append(0)
+        else:
+            out += _DIVERGING.pack(1, 0, 13, *answer.diverging, 0)
 
-    def _range(self, part: FileRange) -> None:
+    def _slice(self, part: Slice) -> None:
         if part.length < READ_BELOW:
             data = part.file.read(part.position, part.length)
             if len(data) == part.length:

@@ -73,17 +73,11 @@ class BrokerProcess:
 
     def wait_ready(self) -> None:
         """Until the broker says that it serves; fails at once when it has ended instead."""
-        lines = self.ready_lines()
+        until(self._is_ready, f"broker {self.node_id} is ready")
 
-        def ready() -> bool:
-            assert self.process is not None
-            assert self.process.poll() is None, f"broker {self.node_id} ended:\n{self.output.read_text()}"
-            return self.ready_lines() > lines or lines > 0
-
-        until(ready, f"broker {self.node_id} is ready; it says:\n{self.output.read_text()}")
-
-    def ready_lines(self) -> int:
-        return self.output.read_text().count(" is ready") if self.output.exists() else 0
+    def _is_ready(self) -> bool:
+        assert self.alive, f"broker {self.node_id} ended:\n{self.output.read_text()}"
+        return " is ready" in self.output.read_text()
 
     @property
     def alive(self) -> bool:

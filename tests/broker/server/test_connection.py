@@ -9,9 +9,9 @@ import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from broker.log.log import Slice
 from broker.server.connection import Connection, Outcome, Rejected, Slot
 from broker.server.listener import Listener
-from broker.server.reply import FileRange
 from broker.trace import Tracer, Value
 
 
@@ -44,7 +44,7 @@ class Echo:
             return slot
         if what == b"file":
             length, start = struct.unpack(">ii", payload[:8])
-            return [length.to_bytes(4, "big"), FileRange(self.file, start, length)]  # type: ignore[arg-type]
+            return [length.to_bytes(4, "big"), Slice(self.file, start, length)]  # type: ignore[arg-type]
         if what == b"none":
             return None
         raise Rejected("as you wish")

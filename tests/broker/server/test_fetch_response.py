@@ -9,19 +9,15 @@ from collections.abc import Sequence
 import pytest
 
 from broker.errors import ErrorCode
+from broker.log.log import Slice
 from broker.ports import Buffer
 from broker.protocol.api import APIS, ApiKey, decode_response_header
 from broker.protocol.codec import decode_exactly
-from broker.protocol.messages.fetch import EpochEndOffset, FetchResponse, LeaderIdAndEpoch, PartitionData
-from broker.server.handlers.fetch_response import (
-    READ_BELOW,
-    EpochEnd,
-    LeaderHint,
-    PartitionAnswer,
-    TopicAnswer,
-    fetch_reply,
-)
-from broker.server.reply import FileRange, Reply
+from broker.protocol.messages.fetch import EpochEndOffset, FetchResponse, PartitionData
+from broker.replica.reads import PartitionRead
+from broker.replica.views import EpochEnd
+from broker.server.handlers.fetch_response import READ_BELOW, TopicAnswer, fetch_reply
+from broker.server.reply import Reply
 
 VERSIONS = range(4, 18)
 
@@ -55,8 +51,13 @@ class MemoryFile:
     def close(self) -> None: ...
 
 
+def read(partition: int, high_watermark: int, log_start_offset: int, slices: list[Slice]) -> PartitionRead:
+    size = sum(part.length for part in slices)
+    return PartitionRead("t", partition, ErrorCode.NONE, high_watermark, log_start_offset, slices, size)
+
+
 def wire(reply: Reply) -> bytes:
-    return b"".join(p.file.read(p.position, p.length) if isinstance(p, FileRange) else bytes(p) for p in reply)
+    return b"".join(p.file.read(p.position, p.length) if isinstance(p, Slice) else bytes(p) for p in reply)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -64,10 +65,10 @@ def test_it_decodes_to_what_was_answered(version: int) -> None:
     rng = random.Random(version)
     file = MemoryFile(rng.randbytes(200_000))
     answers = [
-        PartitionAnswer(0, ErrorCode.NONE, 17, 3, [FileRange(file, 10, 100)]),
-        PartitionAnswer(1, ErrorCode.OFFSET_OUT_OF_RANGE, -1, -1),
-        PartitionAnswer(2, ErrorCode.NONE, 9, 0, [FileRange(file, 0, READ_BELOW + 1), FileRange(file, 500, 70_000)]),
-        PartitionAnswer(3, diverging=EpochEnd(4, 44), current_leader=LeaderHint(2, 5)),
+        read(0, 17, 3, [Slice(file, 10, 100)]),
+        PartitionRead("t", 1, ErrorCode.OFFSET_OUT_OF_RANGE),
+        read(2, 9, 0, [Slice(file, 0, READ_BELOW + 1), Slice(file, 500, 70_000)]),
+        PartitionRead("t", 3, diverging=EpochEnd(4, 44)),
     ]
     topic_id = rng.randbytes(16)
     reply = fetch_reply(version, 4711, [TopicAnswer("tøpic", answers, topic_id)], read_committed=version % 2 == 0)
@@ -81,7 +82,7 @@ def test_it_decodes_to_what_was_answered(version: int) -> None:
     (topic,) = response.responses
     assert (topic.topic, topic.topic_id) == (("", topic_id) if version >= 13 else ("tøpic", bytes(16)))
     assert [bytes(p.records or b"") for p in topic.partitions] == [
-        b"".join(file.read(r.position, r.length) for r in answer.ranges) for answer in answers
+        b"".join(file.read(r.position, r.length) for r in answer.slices) for answer in answers
     ]
     assert [(p.partition_index, p.error_code, p.high_watermark) for p in topic.partitions] == [
         (a.partition, a.error, a.high_watermark) for a in answers
@@ -90,20 +91,20 @@ def test_it_decodes_to_what_was_answered(version: int) -> None:
     assert [p.aborted_transactions for p in topic.partitions] == [[] if version % 2 == 0 else None] * 4
     last: PartitionData = topic.partitions[3]
     if version >= 12:
-        assert (last.diverging_epoch, last.current_leader) == (EpochEndOffset(4, 44), LeaderIdAndEpoch(2, 5))
+        assert last.diverging_epoch == EpochEndOffset(4, 44)
         assert topic.partitions[0].diverging_epoch is None
 
 
 def test_large_ranges_stay_ranges_and_small_ones_do_not() -> None:
     file = MemoryFile(bytes(100_000))
-    small, large = FileRange(file, 0, READ_BELOW - 1), FileRange(file, 0, READ_BELOW)
-    reply = fetch_reply(12, 1, [TopicAnswer("t", [PartitionAnswer(0, ErrorCode.NONE, 1, 0, [small, large])])])
-    assert [part for part in reply if isinstance(part, FileRange)] == [large]
+    small, large = Slice(file, 0, READ_BELOW - 1), Slice(file, 0, READ_BELOW)
+    reply = fetch_reply(12, 1, [TopicAnswer("t", [read(0, 1, 0, [small, large])])])
+    assert [part for part in reply if isinstance(part, Slice)] == [large]
 
 
 def test_a_small_range_that_was_cut_off_meanwhile_is_left_to_the_connection() -> None:
-    gone = FileRange(MemoryFile(b"short"), 0, 100)
-    reply = fetch_reply(12, 1, [TopicAnswer("t", [PartitionAnswer(0, ErrorCode.NONE, 1, 0, [gone])])])
+    gone = Slice(MemoryFile(b"short"), 0, 100)
+    reply = fetch_reply(12, 1, [TopicAnswer("t", [read(0, 1, 0, [gone])])])
     assert gone in reply
 
 

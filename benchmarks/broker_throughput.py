@@ -1,0 +1,166 @@
+"""How fast the broker is: throughput and latency of one node and of three, with a client that costs next to nothing.
+
+    python -m benchmarks.broker_throughput [--json] [--only TEXT] [--seconds S] [--directory DIR]
+
+Every case runs twice: `cold` writes to memory and disk blocks that this run has not touched before, `warm` repeats it on
+those that the deleted files of the first run have left. Compare figures of one run only; the machine is noisy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.load_client import LoadClient, create_topic, leader_address, produce_frame, wait_for_topic
+from tests.broker.clients.harness import Cluster, cluster
+
+try:
+    import uvloop
+
+    run: Callable[[Coroutine[Any, Any, Any]], Any] = uvloop.run
+except ImportError:
+    run = asyncio.run
+
+
+@dataclass(frozen=True)
+class Case:
+    """One measurement: how many nodes, and batches of what size, acknowledged how, how many under way at once."""
+
+    name: str
+    nodes: int
+    acks: int
+    record_bytes: int
+    records_per_batch: int
+    in_flight: int
+    connections: int = 1
+    per_second: int = 0
+    """Fixed rate of requests, for latencies; 0: as fast as they are answered."""
+    flush: bool = False
+
+
+CASES = [
+    Case("1 node, 1 KB records in 1 MB batches, acks=1", 1, 1, 1_000, 1_000, 8),
+    Case("1 node, 100 B records in 64 KB batches, acks=1", 1, 1, 100, 600, 32),
+    Case("1 node, single 100 B records, pipelined, acks=1", 1, 1, 100, 1, 256),
+    Case("1 node, single 100 B records, one at a time, acks=1", 1, 1, 100, 1, 1),
+    Case("1 node, single 100 B records, 16 connections, fsync each", 1, 1, 100, 1, 8, connections=16, flush=True),
+    Case("3 nodes, 1 KB records in 1 MB batches, acks=all", 3, -1, 1_000, 1_000, 8),
+    Case("3 nodes, 100 B records in 64 KB batches, acks=all", 3, -1, 100, 600, 64),
+    Case("3 nodes, single 100 B records, pipelined, acks=all", 3, -1, 100, 1, 512),
+    Case("3 nodes, single 100 B records at 1,000/s, acks=all", 3, -1, 100, 1, 256, per_second=1_000),
+]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one case measured. Latencies are of whole requests, in milliseconds."""
+
+    case: str
+    state: str
+    requests: int
+    seconds: float
+    records_per_second: float
+    megabytes_per_second: float
+    p50_ms: float
+    p99_ms: float
+    broker_cpu_seconds: float
+
+
+async def measure(case: Case, nodes: Cluster, topic: str, seconds: float) -> tuple[int, float, list[float]]:
+    """Requests acknowledged, the time they took, and their latencies in seconds."""
+    await create_topic(nodes.brokers[1].port, topic, case.nodes)
+    port = await leader_address([broker.port for broker in nodes.brokers.values()], topic)
+    await wait_for_topic(port, topic, produce_frame(topic, case.acks, 100, 1))
+    frame = produce_frame(topic, case.acks, case.record_bytes, case.records_per_batch)
+    clients = [LoadClient(topic, frame, case.in_flight) for _ in range(case.connections)]
+    loop = asyncio.get_running_loop()
+    for client in clients:
+        await loop.create_connection(lambda client=client: client, "127.0.0.1", port)  # type: ignore[misc]
+    started = time.perf_counter()
+    if case.per_second:
+        await asyncio.gather(*(client.send_at(case.per_second / len(clients), seconds) for client in clients))
+    else:
+        await asyncio.gather(*(client.send_for(seconds) for client in clients))
+    elapsed = time.perf_counter() - started
+    for client in clients:
+        client.close()
+    return sum(client.answered for client in clients), elapsed, [s for client in clients for s in client.latencies]
+
+
+def cpu_seconds(nodes: Cluster) -> float:
+    """Processor time that the brokers have used."""
+    total = 0.0
+    for broker in nodes.brokers.values():
+        assert broker.process is not None
+        fields = Path(f"/proc/{broker.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        total += (int(fields[11]) + int(fields[12])) / 100
+    return total
+
+
+def run_case(case: Case, state: str, directory: Path, seconds: float) -> Result:
+    settings = {"log_flush_interval_messages": 1} if case.flush else {}
+    if case.nodes > 1:
+        settings["min_insync_replicas"] = 2
+    with cluster(directory, case.nodes, **settings) as nodes:
+        before = cpu_seconds(nodes)
+        requests, elapsed, latencies = run(measure(case, nodes, "load", seconds))
+        cpu = cpu_seconds(nodes) - before
+    records = requests * case.records_per_batch
+    quantiles = statistics.quantiles(latencies, n=100, method="inclusive") if len(latencies) > 1 else [0.0] * 99
+    return Result(
+        case=case.name,
+        state=state,
+        requests=requests,
+        seconds=round(elapsed, 3),
+        records_per_second=round(records / elapsed),
+        megabytes_per_second=round(records * case.record_bytes / elapsed / 1e6, 1),
+        p50_ms=round(quantiles[49] * 1000, 3),
+        p99_ms=round(quantiles[98] * 1000, 3),
+        broker_cpu_seconds=round(cpu, 2),
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.broker_throughput", description=__doc__.split("\n")[0])
+    parser.add_argument("--json", action="store_true", help="print one JSON array instead of a table")
+    parser.add_argument("--only", default="", metavar="TEXT", help="run the cases whose names contain TEXT")
+    parser.add_argument("--seconds", type=float, default=1.2, help="load per case and state (default: %(default)s)")
+    parser.add_argument("--directory", type=Path, help="where the brokers keep their data (default: a temporary one)")
+    options = parser.parse_args(arguments)
+    results = []
+    if not options.json:
+        print(f"{'':58} {'':4} {'records/s':>11} {'MB/s':>7} {'p50 ms':>8} {'p99 ms':>8} {'broker CPU s':>12}")
+    for case in CASES:
+        if options.only not in case.name:
+            continue
+        for state in ("cold", "warm"):
+            directory = Path(tempfile.mkdtemp(prefix="brownout-bench-", dir=options.directory))
+            try:
+                result = run_case(case, state, directory, options.seconds)
+            finally:
+                shutil.rmtree(directory, ignore_errors=True)
+            results.append(result)
+            if not options.json:
+                print(
+                    f"{result.case:58} {state:4} {result.records_per_second:11,.0f} {result.megabytes_per_second:7.1f} "
+                    f"{result.p50_ms:8.3f} {result.p99_ms:8.3f} {result.broker_cpu_seconds:12.2f}",
+                    flush=True,
+                )
+    if options.json:
+        json.dump([asdict(result) for result in results], sys.stdout, indent=2)
+        print()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

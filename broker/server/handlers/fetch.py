@@ -1,0 +1,141 @@
+"""Fetch: by consumers up to the high watermark, by replicas to the end of the log, by the quorum's members from the quorum.
+
+Fetch sessions (KIP-227) are declined: every answer has session id 0, to which clients send full requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from broker.controller.image import MetadataImage
+from broker.errors import ErrorCode
+from broker.protocol.codec import decode
+from broker.protocol.messages.fetch import FetchRequest, FetchResponse, FetchTopic, fetching_replica
+from broker.replica.reads import FetchLimits, FetchPosition, PartitionRead
+from broker.server.client import METADATA_TOPIC
+from broker.server.connection import Outcome
+from broker.server.dispatch import Call, Dispatcher, frame_later
+from broker.server.handlers.fetch_response import TopicAnswer, fetch_reply
+from broker.server.reply import Reply
+
+MOST_BYTES = 64 << 20  # of one answer
+LONGEST_WAIT = 30.0  # seconds
+FIRST_WITH_TOPIC_IDS = 13
+READ_COMMITTED = 1
+
+QuorumFetch = Callable[[FetchRequest, int], Awaitable[FetchResponse]]
+
+
+class Reading(Protocol):
+    """The replicas, as far as Fetch is concerned."""
+
+    def fetch_now(self, limits: FetchLimits, positions: Sequence[FetchPosition]) -> list[PartitionRead] | None:
+        """The answer when there is one already, else None."""
+        ...
+
+    async def wait_for_fetch(self, limits: FetchLimits, positions: Sequence[FetchPosition]) -> list[PartitionRead]:
+        """The answer once there is enough or time is up."""
+        ...
+
+
+class FetchHandler:
+    """Serves Fetch requests."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        replicas: Reading,
+        image: Callable[[], MetadataImage],
+        quorum_fetch: QuorumFetch,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._replicas = replicas
+        self._image = image
+        self._quorum_fetch = quorum_fetch
+
+    def serve(self, call: Call) -> Outcome:
+        request, _ = decode(FetchRequest, call.version, call.frame, call.body)
+        if any(topic.topic == METADATA_TOPIC for topic in request.topics):
+            work = frame_later(call, self._quorum_fetch(request, call.version))
+            return self._dispatcher.later(call, work, blocking=False, only_for_peer=True)
+        if request.session_id:
+            return self._reply(call, request, [], ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        limits = _limits(request)
+        names = [self._name(call.version, topic) for topic in request.topics]
+        positions = _positions(call.version, request, names)
+        if None in names:
+            limits.max_wait = 0  # an unknown topic is told at once
+        reads = self._replicas.fetch_now(limits, positions)
+        if reads is not None:
+            return self._reply(call, request, _answers(request, names, reads))
+        work = self._wait(call, request, names, limits, positions)
+        return self._dispatcher.later(call, work, blocking=False, only_for_peer=True)
+
+    async def _wait(
+        self,
+        call: Call,
+        request: FetchRequest,
+        names: Sequence[str | None],
+        limits: FetchLimits,
+        positions: Sequence[FetchPosition],
+    ) -> Reply:
+        reads = await self._replicas.wait_for_fetch(limits, positions)
+        return self._reply(call, request, _answers(request, names, reads))
+
+    def _name(self, version: int, topic: FetchTopic) -> str | None:
+        """The name of a topic that is asked for; None when its id is not known here."""
+        if version < FIRST_WITH_TOPIC_IDS:
+            return topic.topic
+        known = self._image().topic_by_id(topic.topic_id)
+        return None if known is None else known.name
+
+    def _reply(
+        self, call: Call, request: FetchRequest, topics: Sequence[TopicAnswer], error: ErrorCode = ErrorCode.NONE
+    ) -> Reply:
+        read_committed = request.isolation_level == READ_COMMITTED
+        return fetch_reply(call.version, call.correlation_id, topics, read_committed=read_committed, error=error)
+
+
+def _limits(request: FetchRequest) -> FetchLimits:
+    replica = fetching_replica(request)
+    return FetchLimits(
+        replica_id=replica.replica_id,
+        replica_epoch=replica.replica_epoch,
+        max_wait=min(max(request.max_wait_ms, 0) / 1000, LONGEST_WAIT),
+        min_bytes=request.min_bytes,
+        max_bytes=min(request.max_bytes, MOST_BYTES),
+    )
+
+
+def _positions(version: int, request: FetchRequest, names: Sequence[str | None]) -> list[FetchPosition]:
+    """The partitions of all topics that are known, in the order of the request."""
+    return [
+        FetchPosition(
+            topic=name,
+            partition=asked.partition,
+            fetch_offset=asked.fetch_offset,
+            max_bytes=asked.partition_max_bytes,
+            current_leader_epoch=asked.current_leader_epoch,
+            last_fetched_epoch=asked.last_fetched_epoch,
+            topic_id=topic.topic_id if version >= FIRST_WITH_TOPIC_IDS else None,
+        )
+        for name, topic in zip(names, request.topics, strict=True)
+        if name is not None
+        for asked in topic.partitions
+    ]
+
+
+def _answers(request: FetchRequest, names: Sequence[str | None], reads: Sequence[PartitionRead]) -> list[TopicAnswer]:
+    """The reads, which come in the order of `_positions`, by topic; with an error for each unknown topic."""
+    left: Iterator[PartitionRead] = iter(reads)
+    unknown = PartitionRead("", 0, ErrorCode.UNKNOWN_TOPIC_ID)
+    return [
+        TopicAnswer(
+            name or "",
+            [next(left) if name is not None else replace(unknown, partition=it.partition) for it in topic.partitions],
+            topic.topic_id,
+        )
+        for name, topic in zip(names, request.topics, strict=True)
+    ]

@@ -1,0 +1,112 @@
+"""ListOffsets and OffsetForLeaderEpoch: where a log begins and ends, where a time or an epoch is."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from broker.errors import ErrorCode
+from broker.protocol.messages.list_offsets import (
+    EARLIEST_LOCAL_TIMESTAMP,
+    EARLIEST_PENDING_UPLOAD_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
+    MAX_TIMESTAMP,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from broker.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+from broker.replica.queries import EpochEndFound, OffsetFound
+
+# The version from which on a special timestamp may be asked for (K1023-2).
+SINCE = {
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL_TIMESTAMP: 8,
+    LATEST_TIERED_TIMESTAMP: 9,
+    EARLIEST_PENDING_UPLOAD_TIMESTAMP: 11,
+}
+
+
+class Knowing(Protocol):
+    """The replicas, as far as offsets are concerned."""
+
+    def list_offset(
+        self, topic: str, partition: int, timestamp: int, current_leader_epoch: int = -1, *, by_replica: bool = False
+    ) -> OffsetFound:
+        """The offset for a timestamp in milliseconds, or for one of the special ones."""
+        ...
+
+    def offset_for_leader_epoch(
+        self, topic: str, partition: int, current_leader_epoch: int, asked_epoch: int
+    ) -> EpochEndFound:
+        """The largest epoch that is not above the one asked for, and its end."""
+        ...
+
+
+class OffsetsHandler:
+    """Serves both APIs."""
+
+    def __init__(self, replicas: Knowing) -> None:
+        self._replicas = replicas
+
+    def list_offsets(self, request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:
+        by_replica = request.replica_id >= 0
+        return ListOffsetsResponse(
+            topics=[
+                ListOffsetsTopicResponse(
+                    name=topic.name,
+                    partitions=[self._offset(topic.name, asked, version, by_replica) for asked in topic.partitions],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def _offset(
+        self, topic: str, asked: ListOffsetsPartition, version: int, by_replica: bool
+    ) -> ListOffsetsPartitionResponse:
+        if version < SINCE.get(asked.timestamp, 0):
+            found = OffsetFound(ErrorCode.UNSUPPORTED_VERSION)
+        else:
+            found = self._replicas.list_offset(
+                topic, asked.partition_index, asked.timestamp, asked.current_leader_epoch, by_replica=by_replica
+            )
+        return ListOffsetsPartitionResponse(
+            partition_index=asked.partition_index,
+            error_code=found.error,
+            timestamp=found.timestamp,
+            offset=found.offset,
+            leader_epoch=found.leader_epoch,
+        )
+
+    def offset_for_leader_epoch(
+        self,
+        request: OffsetForLeaderEpochRequest,
+        version: int,  # noqa: ARG002 - the answer is alike in all versions
+    ) -> OffsetForLeaderEpochResponse:
+        return OffsetForLeaderEpochResponse(
+            topics=[
+                OffsetForLeaderTopicResult(
+                    topic=topic.topic,
+                    partitions=[self._epoch_end(topic.topic, asked) for asked in topic.partitions],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def _epoch_end(self, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+        found = self._replicas.offset_for_leader_epoch(
+            topic, asked.partition, asked.current_leader_epoch, asked.leader_epoch
+        )
+        return EpochEndOffset(
+            error_code=found.error,
+            partition=asked.partition,
+            leader_epoch=found.end.epoch,
+            end_offset=found.end.end_offset,
+        )

@@ -1,0 +1,183 @@
+"""Whatever a peer sends costs it its connection, and the broker neither its life nor its memory."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.errors import ErrorCode
+from broker.protocol.api import APIS, ApiKey, decode_response_header, encode_request
+from broker.protocol.codec import decode_exactly
+from broker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from broker.protocol.messages.fetch import FetchRequest
+from broker.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from broker.protocol.messages.produce import ProduceRequest
+from broker.protocol.schema import Message
+from tests.broker.clients.harness import PATIENCE, BrokerProcess, cluster
+
+MEGABYTE = 1 << 20
+# What a broker's memory may grow by, whatever is thrown at it here: buffers of SMALL size, and what malloc keeps.
+GROWTH = 48 * MEGABYTE
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with cluster(tmp_path_factory.mktemp("hostile")) as nodes:
+        yield nodes.brokers[1]
+
+
+@pytest.fixture(autouse=True)
+def _unharmed(broker: BrokerProcess) -> Iterator[None]:
+    """After each story the broker answers as before, and has given the memory back."""
+    assert metadata(broker).controller_id == 1
+    before = broker.resident_bytes()
+    yield
+    assert broker.alive
+    assert metadata(broker).controller_id == 1
+    assert broker.resident_bytes() - before < GROWTH
+
+
+def connect(broker: BrokerProcess) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", broker.port), timeout=PATIENCE)
+
+
+def answer(sock: socket.socket) -> bytes:
+    """One response frame; empty when the broker hung up instead."""
+    with contextlib.suppress(ConnectionResetError), sock.makefile("rb") as stream:
+        head = stream.read(4)
+        return stream.read(struct.unpack(">i", head)[0]) if len(head) == 4 else b""
+    return b""
+
+
+def send(sock: socket.socket, data: bytes) -> None:
+    with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+        sock.sendall(data)
+
+
+def metadata(broker: BrokerProcess) -> MetadataResponse:
+    with connect(broker) as sock:
+        sock.sendall(encode_request(MetadataRequest(topics=[]), 9, 1, "test"))
+        frame = answer(sock)
+    _, position = decode_response_header(APIS[ApiKey.METADATA], 9, frame)
+    return decode_exactly(MetadataResponse, 9, frame, position)
+
+
+def framed(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+def test_random_bytes(broker: BrokerProcess) -> None:
+    rng = random.Random(1)
+    for _ in range(200):
+        with connect(broker) as sock:
+            send(sock, rng.randbytes(rng.choice([1, 4, 20, 300, 20_000])))
+
+
+@pytest.mark.parametrize("length", [-1, -(1 << 31), 0, 7, (1 << 31) - 1, 101 * MEGABYTE])
+def test_lengths_out_of_bounds(broker: BrokerProcess, length: int) -> None:
+    with connect(broker) as sock:
+        send(sock, struct.pack(">i", length))
+        assert answer(sock) == b""
+
+
+def test_announced_bytes_that_never_come(broker: BrokerProcess) -> None:
+    socks = [connect(broker) for _ in range(300)]
+    for sock in socks:
+        send(sock, struct.pack(">i", 99 * MEGABYTE) + bytes(100))
+    assert metadata(broker).controller_id == 1
+    for sock in socks:
+        sock.close()
+
+
+def test_every_api_with_bodies_of_noise(broker: BrokerProcess) -> None:
+    rng = random.Random(2)
+    for key, api in APIS.items():
+        for version in {api.min_version, api.max_version}:
+            for size in (0, 1, 9, 60, 600):
+                with connect(broker) as sock:
+                    header = struct.pack(">hhih", key, version, 1, -1)
+                    send(sock, framed(header + b"\0" + bytes(rng.choices(range(256), k=size))))
+                    sock.shutdown(socket.SHUT_WR)
+                    answer(sock)
+
+
+def test_arrays_that_claim_to_be_huge(broker: BrokerProcess) -> None:
+    for key, version, body in (
+        (ApiKey.METADATA, 1, struct.pack(">i", 0x7FFFFFFF)),
+        (ApiKey.METADATA, 9, b"\0\xff\xff\xff\xff\x0f"),
+        (ApiKey.PRODUCE, 3, struct.pack(">hhii", -1, 1, 1000, 0x7FFFFFF0)),
+        (ApiKey.FETCH, 12, bytes(21) + b"\xff\xff\xff\xff\x0f"),
+    ):
+        with connect(broker) as sock:
+            send(sock, framed(struct.pack(">hhih", key, version, 1, -1) + body))
+            assert answer(sock) == b""
+
+
+def test_valid_requests_with_flipped_bytes(broker: BrokerProcess) -> None:
+    rng = random.Random(3)
+    requests: list[tuple[Message, int]] = [
+        (ApiVersionsRequest(client_software_name="x", client_software_version="1"), 3),
+        (MetadataRequest(topics=None), 12),
+        (FetchRequest(max_wait_ms=0), 12),
+        (ProduceRequest(acks=1), 9),
+    ]
+    for _ in range(300):
+        message, version = rng.choice(requests)
+        frame = bytearray(encode_request(message, version, 1, "test"))
+        for _ in range(rng.choice([1, 2, 5])):
+            frame[rng.randrange(4, len(frame))] = rng.randrange(256)
+        with connect(broker) as sock:
+            send(sock, frame)
+
+
+def test_an_unknown_version_of_api_versions_is_answered_in_version_0(broker: BrokerProcess) -> None:
+    with connect(broker) as sock:
+        header = struct.pack(">hhih", ApiKey.API_VERSIONS, 99, 4711, 4) + b"test"
+        send(sock, framed(header + b"\0\x02a\x02b\0"))
+        frame = answer(sock)
+        assert struct.unpack(">i", frame[:4]) == (4711,)
+        response = decode_exactly(ApiVersionsResponse, 0, frame, 4)
+        assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+        ranges = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+        assert ranges[ApiKey.API_VERSIONS] == (0, 4)
+        assert ranges[ApiKey.PRODUCE] == (0, 12)
+        assert not {71, 72} & ranges.keys()
+        # the connection lives on: the client now asks in a version that it was told of
+        send(sock, encode_request(ApiVersionsRequest(), 0, 2, "test"))
+        assert decode_exactly(ApiVersionsResponse, 0, answer(sock), 4).error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize(("key", "version"), [(ApiKey.PRODUCE, 2), (ApiKey.FETCH, 3), (ApiKey.METADATA, 14), (1000, 0)])
+def test_other_unknown_versions_and_apis_close_the_connection(broker: BrokerProcess, key: int, version: int) -> None:
+    with connect(broker) as sock:
+        send(sock, framed(struct.pack(">hhih", key, version, 1, -1) + bytes(20)))
+        assert answer(sock) == b""
+
+
+def test_a_peer_that_never_reads_its_answers(broker: BrokerProcess) -> None:
+    request = bytes(encode_request(MetadataRequest(topics=None), 9, 1, "test"))
+    with connect(broker) as sock:
+        sock.setblocking(False)
+        with contextlib.suppress(BlockingIOError, ConnectionResetError):
+            for _ in range(20_000):
+                sock.send(request * 50)
+        assert metadata(broker).controller_id == 1
+
+
+def test_many_idle_connections(broker: BrokerProcess) -> None:
+    socks = [connect(broker) for _ in range(500)]
+    assert metadata(broker).controller_id == 1
+    for sock in socks:
+        sock.close()
+
+
+def test_each_rejection_is_traced(broker: BrokerProcess) -> None:
+    events = Path(broker.events).read_text()
+    assert "connection_rejected" in events
+    assert "request_failed" not in events
