@@ -1,0 +1,331 @@
+"""What operations say about each offset of a piece of the log: dense, mergeable, order of arrival irrelevant.
+
+A piece ("span") is a whole partition in process, or one block of a partition's offsets when a giant partition is
+spread over workers; the code is the same. Any subset of a partition's operations gives evidence for the spans it
+touches, and evidence for one span from several subsets merges by maximum, minimum and first-or-conflict.
+"""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from analysis.core.rows import I64, Bools, Ints, Rows
+from analysis.core.scans import NEVER
+from history import INF
+
+NONE: Final = int(np.iinfo(np.int64).min)
+"""No value is known at this offset."""
+
+ACK: Final = 1
+SEEN: Final = 2
+FINAL: Final = 4
+
+BLOCK: Final = 1 << 16
+"""Offsets per block of a giant partition."""
+
+SPARSE_BLOCK: Final = 1 << 8
+"""Offsets per block of a partition with claims far beyond its end."""
+
+
+@dataclass(frozen=True)
+class Claims:
+    """Values claimed for offsets; an acknowledgement also gives a release and a deadline."""
+
+    offset: I64
+    value: I64
+    flags: I64
+    release: I64
+    deadline: I64
+
+    @classmethod
+    def nothing(cls) -> Claims:
+        return cls(*(np.empty(0, np.int64) for _ in range(5)))
+
+    @classmethod
+    def concat(cls, claims: list[Claims]) -> Claims:
+        names = ("offset", "value", "flags", "release", "deadline")
+        return cls(*(np.concatenate([getattr(each, name) for each in claims]) for name in names))
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+    def take(self, at: Ints) -> Claims:
+        return Claims(self.offset[at], self.value[at], self.flags[at], self.release[at], self.deadline[at])
+
+    def merged(self) -> Claims:
+        """One claim per (offset, value), ordered: at each offset the canonical value first.
+
+        Canonical is the value that a final read showed, else an acknowledged one, else the smallest.
+        """
+        order = np.lexsort((self.value, self.offset))
+        sort = self.take(order)
+        new = (sort.offset[1:] != sort.offset[:-1]) | (sort.value[1:] != sort.value[:-1])
+        first = np.flatnonzero(np.concatenate(([True], new)))
+        one = Claims(
+            sort.offset[first],
+            sort.value[first],
+            np.bitwise_or.reduceat(sort.flags, first),
+            np.maximum.reduceat(sort.release, first),
+            np.minimum.reduceat(sort.deadline, first),
+        )
+        return one.take(np.lexsort((one.value, ~one.flags & ACK, ~one.flags & FINAL, one.offset)))
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """Bounds that clients saw, by process: at an offset a release (else NEVER) and a deadline (else INF)."""
+
+    process: I64
+    offset: I64
+    release: I64
+    deadline: I64
+
+    @classmethod
+    def nothing(cls) -> Sessions:
+        return cls(*(np.empty(0, np.int64) for _ in range(4)))
+
+
+@dataclass
+class Evidence:
+    """What is known of the offsets start, start + 1, ... of one partition.
+
+    `value`, `flags` (ACK, SEEN, FINAL) and `append_*` belong to the canonical value of each offset; `extras` are the
+    other values claimed for it. `query_release[g]`: a query invoked then showed a length <= g. `query_deadline[g]`:
+    a query returned then showed a length > g.
+    """
+
+    start: int
+    value: I64
+    flags: Ints
+    append_release: I64
+    append_deadline: I64
+    query_release: I64
+    query_deadline: I64
+    extras: Claims = field(default_factory=Claims.nothing)
+    sessions: Sessions = field(default_factory=Sessions.nothing)
+
+    def merge(self, other: Evidence) -> Evidence:
+        """Evidence for the same span from two disjoint sets of operations."""
+        if (self.start, len(self.value)) != (other.start, len(other.value)):
+            raise ValueError(f"evidence for offset {other.start} does not belong to the block at {self.start}")
+        suspects = (self.value != other.value) & (self.value != NONE) & (other.value != NONE)
+        mixed = np.unique(
+            np.concatenate((np.flatnonzero(suspects) + self.start, self.extras.offset, other.extras.offset))
+        )
+        claims = Claims.concat([self.extras, other.extras, self._claims_at(mixed), other._claims_at(mixed)])
+        merged = Evidence(
+            start=self.start,
+            value=np.maximum(self.value, other.value),
+            flags=self.flags | other.flags,
+            append_release=np.maximum(self.append_release, other.append_release),
+            append_deadline=np.minimum(self.append_deadline, other.append_deadline),
+            query_release=np.maximum(self.query_release, other.query_release),
+            query_deadline=np.minimum(self.query_deadline, other.query_deadline),
+            sessions=_concat_sessions(self.sessions, other.sessions),
+        )
+        merged.settle(claims)
+        return merged
+
+    def settle(self, claims: Claims) -> None:
+        """Takes all claims for the offsets on which values differ: the canonical one stays, the others are extras."""
+        if not len(claims):
+            return
+        claims = claims.merged()
+        canonical = np.concatenate(([True], claims.offset[1:] != claims.offset[:-1]))
+        chosen = claims.take(np.flatnonzero(canonical))
+        at = chosen.offset - self.start
+        self.value[at] = chosen.value
+        self.flags[at] = chosen.flags
+        self.append_release[at] = chosen.release
+        self.append_deadline[at] = chosen.deadline
+        self.extras = claims.take(np.flatnonzero(~canonical))
+
+    def _claims_at(self, offsets: I64) -> Claims:
+        at = offsets - self.start
+        at = at[self.value[at] != NONE]
+        return Claims(
+            at + self.start,
+            self.value[at],
+            self.flags[at].astype(np.int64),
+            self.append_release[at],
+            self.append_deadline[at],
+        )
+
+    def to_bytes(self) -> bytes:
+        """For a shuffle between workers of one version."""
+        return pickle.dumps(self, protocol=5)
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Evidence:
+        evidence = pickle.loads(data)
+        if not isinstance(evidence, Evidence):
+            raise ValueError("these bytes are not the evidence of a block")
+        return evidence
+
+
+def _concat_sessions(a: Sessions, b: Sessions) -> Sessions:
+    names = ("process", "offset", "release", "deadline")
+    return Sessions(*(np.concatenate((getattr(a, name), getattr(b, name))) for name in names))
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Which offsets of which partitions get dense arrays, laid out one span after another.
+
+    A partition has one span from offset 0; one of `blocked` partitions has a span for each block that was touched.
+    """
+
+    part: I64
+    start: I64
+    base: I64  # length spans + 1
+    whole: I64  # by partition: base of its only span, or -1 when it is blocked
+    length: I64  # by partition: how many offsets its only span has
+    blocks: I64  # sorted keys part << 48 | block of the spans of blocked partitions
+    block_base: I64
+    block: int
+
+    def locate(self, part: Ints, offset: I64) -> I64:
+        """The dense index of each (partition, offset); offsets must lie in a span."""
+        index = self.whole[part] + offset
+        if len(self.blocks):
+            blocked = np.flatnonzero(self.whole[part] < 0)
+            key = _block_key(part[blocked], offset[blocked], self.block)
+            index[blocked] = self.block_base[np.searchsorted(self.blocks, key)] + offset[blocked] % self.block
+        return index
+
+    def holds(self, part: Ints, offset: I64) -> Bools:
+        """Whether a span covers each offset."""
+        inside = offset < self.length[part]
+        if len(self.blocks):
+            blocked = np.flatnonzero(self.whole[part] < 0)
+            key = _block_key(part[blocked], offset[blocked], self.block)
+            at = np.minimum(np.searchsorted(self.blocks, key), len(self.blocks) - 1)
+            inside[blocked] = self.blocks[at] == key
+        return np.asarray(inside)
+
+
+def _block_key(part: Ints, offset: I64, block: int) -> I64:
+    return (part.astype(np.int64) << 48) | (offset // block)
+
+
+def lay_out(rows: Rows, block: int | None) -> Spans:
+    """Spans for all offsets that `rows` give evidence for.
+
+    Blocks of size `block`, or whole partitions when it is None - except those in which some operation claims an offset
+    far beyond what could have been appended: a corrupt offset must end in an anomaly, not in a lack of memory.
+    """
+    parts = len(rows.keys)
+    bound, queries = rows.bound, rows.queries
+    item_part = np.repeat(queries.part, queries.count)
+    shown = queries.lo > 0
+    length = np.zeros(parts, np.int64)
+    np.maximum.at(length, bound.part, bound.offset + 1)
+    np.maximum.at(length, item_part, queries.item_offset + 1)
+    np.maximum.at(length, queries.part, queries.lo)
+    if block is None:
+        claims = np.bincount(bound.part, minlength=parts) + np.bincount(item_part, minlength=parts)
+        blocked = length > 4 * claims + (1 << 20)
+        block = SPARSE_BLOCK
+    else:
+        blocked = np.ones(parts, np.bool_)
+    keys = np.empty(0, np.int64)
+    if blocked.any():
+        part = np.concatenate((bound.part, item_part, queries.part[shown], queries.part[queries.hi >= 0]))
+        offset = np.concatenate((bound.offset, queries.item_offset, queries.lo[shown] - 1, queries.hi[queries.hi >= 0]))
+        mine = blocked[part]
+        keys = np.unique(_block_key(part[mine], offset[mine], block))
+    return _spans(blocked, length, keys, block)
+
+
+def _spans(blocked: Bools, length: I64, keys: I64, block: int) -> Spans:
+    alone = np.flatnonzero(~blocked)
+    part = np.concatenate((alone, keys >> 48))
+    start = np.concatenate((np.zeros(len(alone), np.int64), (keys & ((1 << 48) - 1)) * block))
+    size = np.concatenate((length[alone], np.full(len(keys), block, np.int64)))
+    base = np.concatenate(([0], np.cumsum(size)))
+    whole = np.full(len(blocked), -1, np.int64)
+    whole[alone] = base[: len(alone)]
+    return Spans(part, start, base, whole, np.where(blocked, 0, length), keys, base[len(alone) : -1], block)
+
+
+def gather(rows: Rows, spans: Spans, upper_bound: str) -> list[Evidence]:
+    """The evidence that `rows` give, one piece per span."""
+    total = int(spans.base[-1])
+    bound, queries = rows.bound, rows.queries
+    value = np.full(total, NONE, np.int64)
+    flags = np.zeros(total, np.uint8)
+    releases = np.full((2, total), NEVER, np.int64)
+    deadlines = np.full((2, total), INF, np.int64)
+    acked = spans.locate(bound.part, bound.offset)
+    value[acked] = bound.value
+    flags[acked] = ACK
+    releases[0][acked] = bound.inv
+    deadlines[0][acked] = bound.ret
+    read = spans.locate(np.repeat(queries.part, queries.count), queries.item_offset)
+    fresh = value[read] == NONE
+    value[read[fresh]] = queries.item_value[fresh]
+    flags[read] |= SEEN
+    if queries.final.any():
+        flags[read[np.repeat(queries.final, queries.count)]] |= FINAL
+    shown = np.flatnonzero(queries.lo > 0)
+    np.minimum.at(deadlines[1], spans.locate(queries.part[shown], queries.lo[shown] - 1), queries.ret[shown])
+    capped = np.flatnonzero((queries.hi >= 0) & (queries.final | (upper_bound == "strict")))
+    capped = capped[spans.holds(queries.part[capped], queries.hi[capped])]
+    np.maximum.at(releases[1], spans.locate(queries.part[capped], queries.hi[capped]), queries.inv[capped])
+    evidence = [
+        Evidence(
+            int(start), value[a:z], flags[a:z],
+            releases[0][a:z], deadlines[0][a:z], releases[1][a:z], deadlines[1][a:z],
+        )
+        for start, a, z in zip(spans.start.tolist(), spans.base[:-1].tolist(), spans.base[1:].tolist(), strict=True)
+    ]  # fmt: skip
+    _settle(evidence, spans, rows, acked, read, value)
+    if upper_bound == "session":
+        _add_sessions(evidence, spans, rows)
+    return evidence
+
+
+def _settle(evidence: list[Evidence], spans: Spans, rows: Rows, acked: I64, read: I64, value: I64) -> None:
+    """Finds the offsets for which more than one value is claimed, and settles each."""
+    bound, queries = rows.bound, rows.queries
+    differ = np.concatenate((acked[value[acked] != bound.value], read[value[read] != queries.item_value]))
+    if not len(differ):
+        return
+    mixed = np.unique(differ)
+    a, r = np.flatnonzero(np.isin(acked, mixed)), np.flatnonzero(np.isin(read, mixed))
+    seen = SEEN + FINAL * np.repeat(queries.final, queries.count)[r]
+    index = np.concatenate((acked[a], read[r]))
+    span = np.searchsorted(spans.base, index, side="right") - 1
+    claims = Claims(
+        index - spans.base[span] + spans.start[span],
+        np.concatenate((bound.value[a], queries.item_value[r])),
+        np.concatenate((np.full(len(a), ACK), seen)),
+        np.concatenate((bound.inv[a], np.full(len(r), NEVER))),
+        np.concatenate((bound.ret[a], np.full(len(r), INF))),
+    )
+    for each in np.unique(span).tolist():
+        evidence[each].settle(claims.take(np.flatnonzero(span == each)))
+
+
+def _add_sessions(evidence: list[Evidence], spans: Spans, rows: Rows) -> None:
+    """What each client saw of the log's length, for clients that were shown an upper bound."""
+    bound, queries = rows.bound, rows.queries
+    capped = np.flatnonzero((queries.hi >= 0) & ~queries.final)
+    capped = capped[spans.holds(queries.part[capped], queries.hi[capped])]
+    shown = np.flatnonzero(queries.lo > 0)
+    part = np.concatenate((queries.part[capped], queries.part[shown], bound.part))
+    offset = np.concatenate((queries.hi[capped], queries.lo[shown] - 1, bound.offset))
+    process = np.concatenate((queries.process[capped], queries.process[shown], bound.process)).astype(np.int64)
+    nothing = np.full(len(shown) + len(bound.part), NEVER)
+    release = np.concatenate((queries.inv[capped], nothing))
+    deadline = np.concatenate((np.full(len(capped), INF), queries.ret[shown], bound.ret))
+    span = np.searchsorted(spans.base, spans.locate(part, offset), side="right") - 1
+    order = np.argsort(span, kind="stable")
+    edges = np.searchsorted(span[order], np.arange(len(evidence) + 1))
+    for each, (a, z) in enumerate(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)):
+        at = order[a:z]
+        evidence[each].sessions = Sessions(process[at], offset[at], release[at], deadline[at])

@@ -1,0 +1,357 @@
+"""From findings to anomalies: fetches the operations that contradict each other and says why, in a sentence.
+
+`select` picks from any set of operations those that the findings single out, so that a history spread over workers
+gives up only a handful of rows; `explain` turns them into witnesses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from analysis.core.anomalies import Anomaly
+from analysis.core.conclude import Finding
+from analysis.core.rows import Bools
+from analysis.core.scans import APPENDS, QUERIES
+from history import ACKS_ALL, APPEND, END, INF, OK, OPERATIONS, READ, decode_value
+from history.schemas import PHASE_FINAL
+
+Key = tuple[str, int]
+Operation = dict[str, Any]
+Story = tuple[str, str, list[Operation]]  # name, sentence, witness
+
+OPERATION_NAMES: Final = {APPEND: "append", READ: "read", END: "end"}
+TYPE_NAMES: Final = ("ok", "fail", "info")
+RECORDS_SHOWN: Final = 4
+
+
+def select(table: pa.Table, findings: Mapping[Key, Sequence[Finding]]) -> pa.Table:
+    """The rows of `table` that a finding singles out by offset, value or time."""
+    pieces = [OPERATIONS.empty_table()]
+    topics, partitions = table["topic"], table["partition"]
+    for (topic, partition), some in findings.items():
+        if not some:
+            continue
+        here = table.filter(pa.compute.and_(pa.compute.equal(topics, topic), pa.compute.equal(partitions, partition)))
+        pieces.append(here.filter(pa.array(_suspects(here, some))))
+    return pa.concat_tables(pieces).unify_dictionaries().combine_chunks()
+
+
+def _suspects(table: pa.Table, findings: Sequence[Finding]) -> Bools:
+    offsets = np.unique([offset for each in findings for offset in each.offsets] or [-5])
+    values = np.unique([value for each in findings for value in each.values] or [-5])
+    columns = {name: table[name].to_numpy() for name in ("f", "inv", "ret", "value", "offset", "lo", "hi")}
+    mask = np.isin(columns["inv"], [each.inv for each in findings if each.inv >= 0])
+    mask |= np.isin(columns["ret"], [each.ret for each in findings if each.ret >= 0])
+    is_append = columns["f"] == APPEND
+    mask |= is_append & (np.isin(columns["value"], values) | np.isin(columns["offset"], offsets))
+    items = table["values"].combine_chunks()
+    row = np.repeat(np.arange(len(table)), np.diff(items.offsets.to_numpy()))
+    shown = np.isin(items.flatten().to_numpy(zero_copy_only=False), values)
+    shown |= np.isin(table["offsets"].combine_chunks().flatten().to_numpy(zero_copy_only=False), offsets)
+    mask[row[shown]] = True
+    final = np.asarray(pa.compute.equal(table["phase"], PHASE_FINAL).to_numpy(zero_copy_only=False)) & ~is_append
+    around = np.zeros(len(mask), np.bool_)
+    for offset in offsets.tolist():
+        around |= (columns["offset"] <= offset) & (offset < columns["lo"])
+    return np.asarray(mask | (final & (around | (columns["f"] == END))))
+
+
+def explain(rows: pa.Table, findings: Mapping[Key, Sequence[Finding]]) -> list[Anomaly]:
+    """One anomaly per partition and name. `rows`: what `select` gave, from all parts of the history together."""
+    scenes: dict[Key, list[Operation]] = {}
+    # In an order of their own, so that the story does not depend on how the history was spread.
+    for row in sorted(rows.to_pylist(), key=lambda row: (row["inv"], row["process"], row["f"], row["value"])):
+        scenes.setdefault((row["topic"], row["partition"]), []).append(row)
+    anomalies: dict[tuple[Key, str], Anomaly] = {}
+    for key, some in sorted(findings.items()):
+        scene = Scene(scenes.get(key, []))
+        for finding in some:
+            name, sentence, witness = STORIES[finding.rule](finding, scene)
+            shown = tuple(shorten(each, finding) for each in witness)
+            anomaly = Anomaly(name, *key, sentence, shown, finding.count)
+            known = anomalies.get((key, name))
+            anomalies[key, name] = anomaly if known is None else replace(known, count=known.count + finding.count)
+    return list(anomalies.values())
+
+
+def shorten(row: Operation, finding: Finding) -> Operation:
+    """An operation as a witness shows it: names for codes, and of a read's records only the ones that matter."""
+    records = list(zip(row["offsets"], row["values"], strict=True))
+    mattering = [each for each in records if each[0] in finding.offsets or each[1] in finding.values]
+    return {
+        "op": OPERATION_NAMES[row["f"]],
+        **{name: row[name] for name in ("process", "client", "topic", "partition")},
+        "type": TYPE_NAMES[row["type"]],
+        "inv": row["inv"],
+        "ret": None if row["ret"] >= INF else row["ret"],
+        **{name: row[name] for name in ("offset", "value", "lo", "hi", "acks", "phase", "error")},
+        "records": [list(each) for each in (mattering or records)[:RECORDS_SHOWN]],
+        "record_count": len(records),
+    }
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The selected operations of one partition."""
+
+    rows: list[Operation]
+
+    def append(self, value: int) -> Operation | None:
+        """The append of a value; the acknowledged one when several rows claim it."""
+        mine = [row for row in self.rows if row["f"] == APPEND and row["value"] == value]
+        return min(mine, key=lambda row: (row["type"], row["inv"]), default=None)
+
+    def showing(self, offset: int, wanted: Callable[[int], bool]) -> Operation | None:
+        """A read that showed a wanted value at an offset: a final one if there is, else the last."""
+        mine = [
+            row
+            for row in self.rows
+            if row["f"] == READ
+            and row["type"] == OK
+            and any(at == offset and wanted(value) for at, value in zip(row["offsets"], row["values"], strict=True))
+        ]
+        return max(mine, key=lambda row: (row["phase"] == PHASE_FINAL, row["inv"], -row["process"]), default=None)
+
+    def final_evidence(self, offset: int) -> Operation | None:
+        """The final query that shows the lack of an offset: the read that went past it, else the end before it."""
+        final = [row for row in self.rows if row["phase"] == PHASE_FINAL and row["f"] != APPEND and row["type"] == OK]
+        past = [row for row in final if row["f"] == READ and 0 <= row["offset"] <= offset < row["lo"]]
+        ends = [row for row in final if row["f"] == END]
+        chosen = past or ends
+        return max(chosen, key=lambda row: (row["inv"], -row["process"]), default=None)
+
+    def released_by(self, finding: Finding) -> Operation | None:
+        """The operation whose invocation is the finding's release."""
+        mine = [row for row in self.rows if row["inv"] == finding.inv and _is_kind(row, finding.kinds[0])]
+        if finding.process >= 0:
+            mine = [row for row in mine if row["process"] == finding.process]
+        at = finding.offsets[0] if finding.offsets else -1
+        return min(mine, key=lambda row: (row["hi"] != at and row["offset"] != at, row["process"]), default=None)
+
+    def due_by(self, finding: Finding) -> Operation | None:
+        """The operation whose return is the finding's deadline."""
+        mine = [row for row in self.rows if row["ret"] == finding.ret and _is_kind(row, finding.kinds[1])]
+        if finding.process >= 0:
+            mine = [row for row in mine if row["process"] == finding.process]
+        at = finding.offsets[-1] if finding.offsets else -1
+        return min(mine, key=lambda row: (row["lo"] != at + 1 and row["offset"] != at, row["process"]), default=None)
+
+    def offender(self, finding: Finding) -> Operation | None:
+        """The query that contradicts itself."""
+        mine = [row for row in self.rows if row["inv"] == finding.inv and row["process"] == finding.process]
+        return next((row for row in mine if row["f"] != APPEND), None)
+
+
+def _is_kind(row: Operation, kind: int) -> bool:
+    if row["type"] != OK:
+        return kind != QUERIES and row["f"] == APPEND
+    return kind < 0 or (row["f"] == APPEND) == (kind == APPENDS)
+
+
+def _some(*operations: Operation | None) -> list[Operation]:
+    found: list[Operation] = []
+    for each in operations:
+        if each is not None and each not in found:
+            found.append(each)
+    return found
+
+
+def name_of(value: int) -> str:
+    """A value as a sentence names it."""
+    if value < 0:
+        return "a record that carries no value"
+    session, producer, sequence = decode_value(value)
+    return f"record {session}.{producer}.{sequence}"
+
+
+def _length_of_time(ns: int) -> str:
+    return f"{ns / 1e9:.3f} s" if ns >= 1_000_000_000 else f"{ns / 1e6:.3f} ms"
+
+
+def _acknowledged(finding: Finding, scene: Scene) -> str:
+    append = scene.append(finding.values[0])
+    if append is None or append["type"] != OK:
+        return f"{name_of(finding.values[0])} was seen"
+    where = f" at offset {append['offset']}" if append["offset"] >= 0 else ", without an offset,"
+    return f"{name_of(finding.values[0])} was acknowledged{where} to {append['client']}"
+
+
+def _offset_holds_another(finding: Finding, scene: Scene) -> Story:
+    value, offset = finding.values[0], finding.offsets[0]
+    other = scene.showing(offset, lambda each: each != value)
+    shown = dict(zip(other["offsets"], other["values"], strict=True))[offset] if other else -1
+    reader = f"{'the final read' if other and other['phase'] == PHASE_FINAL else 'a read'} of {_client(other)}"
+    sentence = f"{_acknowledged(finding, scene)}, but {reader} shows {name_of(shown)} there"
+    return finding.name, sentence, _some(scene.append(value), other)
+
+
+def _client(row: Operation | None) -> str:
+    return str(row["client"]) if row else "a client"
+
+
+def _seen_then_replaced(finding: Finding, scene: Scene) -> Story:
+    value, offset = finding.values[0], finding.offsets[0]
+    before, after = scene.showing(offset, lambda each: each == value), scene.showing(offset, lambda each: each != value)
+    sentence = (
+        f"{name_of(value)} was read at offset {offset} by {_client(before)}, but the final read shows another there"
+    )
+    return finding.name, sentence, _some(before, after)
+
+
+def _two_values(finding: Finding, scene: Scene) -> Story:
+    offset = finding.offsets[0]
+    seen = [scene.showing(offset, lambda each, v=value: each == v) for value in finding.values]  # type: ignore[misc]
+    acked = [scene.append(value) for value in finding.values]
+    claims = [
+        ack if ack is not None and ack["type"] == OK and ack["offset"] == offset and ack["acks"] == ACKS_ALL else read
+        for ack, read in zip(acked, seen, strict=True)
+    ]
+    names = " and ".join(name_of(value) for value in finding.values[:3])
+    return finding.name, f"offset {offset} holds different values: {names}", _some(*claims)
+
+
+def _not_in_final_read(finding: Finding, scene: Scene) -> Story:
+    append = scene.append(finding.values[0])
+    offset = finding.offsets[0] if finding.offsets else INF
+    final = scene.final_evidence(offset)
+    if final is not None and final["f"] == END:
+        proof = f"the log ends at {final['lo']} after healing"
+    else:
+        proof = "a final read went past it without showing it"
+    if not finding.offsets:
+        proof = "no record of a complete final read is it"
+    return finding.name, f"{_acknowledged(finding, scene)}, but {proof}", _some(append, final)
+
+
+def _seen_not_in_final_read(finding: Finding, scene: Scene) -> Story:
+    offset, value = finding.offsets[0], finding.values[0]
+    before = scene.showing(offset, lambda each: each == value)
+    sentence = (
+        f"{name_of(value)} was read at offset {offset} by {_client(before)}, but the complete final read lacks it"
+    )
+    return finding.name, sentence, _some(before, scene.final_evidence(offset))
+
+
+def _unknown_value(finding: Finding, scene: Scene) -> Story:
+    value = finding.values[0]
+    append, offset = scene.append(value), finding.offsets[0] if finding.offsets else -1
+    read = scene.showing(offset, lambda each: each == value)
+    if append is not None and append["offset"] >= 0:
+        sentence = (
+            f"{name_of(value)} was acknowledged at offset {append['offset']}, but a read shows it at offset {offset}"
+        )
+        return "duplicate", sentence, _some(append, read)
+    return "phantom", f"{name_of(value)} was read at offset {offset}, but never sent to this partition", _some(read)
+
+
+def _failed_value(finding: Finding, scene: Scene) -> Story:
+    value, offset = finding.values[0], finding.offsets[0]
+    read = scene.showing(offset, lambda each: each == value)
+    sentence = f"{name_of(value)} was refused, which means it was not stored, but it was read at offset {offset}"
+    return finding.name, sentence, _some(scene.append(value), read)
+
+
+def _value_twice(finding: Finding, scene: Scene) -> Story:
+    value = finding.values[0]
+    reads = [scene.showing(offset, lambda each: each == value) for offset in finding.offsets]
+    where = " and ".join(str(offset) for offset in finding.offsets)
+    return finding.name, f"{name_of(value)} was appended once, but is in the log at offsets {where}", _some(*reads)
+
+
+def _unfilled_offset(finding: Finding, scene: Scene) -> Story:
+    offset, candidate = finding.offsets[0], finding.values[0]
+    later, append = scene.due_by(finding), scene.append(candidate) if candidate >= 0 else None
+    sentence = f"the log was shown to reach beyond offset {offset}, where no record is known"
+    if append is None:
+        sentence += ", and no append that may have happened is left to be it"
+    else:
+        after = _length_of_time(append["inv"] - finding.ret)
+        sentence += f"; the earliest append left to be it was invoked {after} later"
+    return finding.name, sentence, _some(later, append)
+
+
+def _located(finding: Finding, scene: Scene) -> Story:
+    """A loose append's place contradicts time; which name fits depends on the two operations."""
+    release, due = scene.released_by(finding), scene.due_by(finding)
+    if release is not None and release["f"] != APPEND:
+        return _told("stale-read", finding, release, due)
+    if due is not None and due["f"] != APPEND:
+        return _told("future-read", finding, release, due)
+    return _told("append-reorder", finding, release, due)
+
+
+def _real_time(finding: Finding, scene: Scene) -> Story:
+    release, due = scene.released_by(finding), scene.due_by(finding)
+    name = finding.name
+    if name == "non-monotonic-high-watermark" and release and due and release["process"] == due["process"]:
+        name = "session-violation"
+    return _told(name, finding, release, due)
+
+
+def _told(name: str, finding: Finding, release: Operation | None, due: Operation | None) -> Story:
+    later = _length_of_time(finding.inv - finding.ret)
+    first, last = finding.offsets[0], finding.offsets[-1]
+    if due is None or due["f"] == APPEND:
+        done = f"the append at offset {last} was acknowledged"
+    else:
+        done = f"{_client(due)} was shown {due['lo']} records"
+    if release is None or release["f"] == APPEND:
+        begun = f"the append at offset {first} was invoked {later} after that"
+    else:
+        begun = f"a query of {_client(release)}, invoked {later} after that, was shown at most {release['hi']}"
+    return name, f"{done}, but {begun}", _some(due, release)
+
+
+def _sequence_falls(finding: Finding, scene: Scene) -> Story:
+    first, second = finding.values
+    sentence = (
+        f"{name_of(first)} is at offset {finding.offsets[0]} and {name_of(second)}, sent before it by the same "
+        f"producer, at offset {finding.offsets[1]}"
+    )
+    if first == second:
+        where = f"{finding.offsets[0]} and {finding.offsets[1]}"
+        sentence = f"{name_of(first)} was acknowledged twice, at offsets {where}"
+    rows = [row for row in scene.rows if row["f"] == APPEND and row["offset"] in finding.offsets and row["type"] == OK]
+    return finding.name, sentence, _some(*(row for row in rows if row["value"] in finding.values))
+
+
+def _not_contiguous(finding: Finding, scene: Scene) -> Story:
+    read, offset = scene.offender(finding), finding.offsets[0]
+    skipped = next(
+        (row for row in scene.rows if row["f"] == APPEND and row["type"] == OK and row["offset"] == offset), None
+    )
+    sentence = f"a read of {_client(read)} from offset {read['offset'] if read else -1} did not return offset {offset}"
+    return finding.name, f"{sentence} where it should have come", _some(read, skipped)
+
+
+def _past_own_bound(finding: Finding, scene: Scene) -> Story:
+    query = scene.offender(finding)
+    shown = query["lo"] if query else -1
+    sentence = f"{_client(query)} was shown {shown} records by an answer that puts the end at {finding.offsets[0]}"
+    return finding.name, sentence, _some(query)
+
+
+STORIES: Final[dict[str, Callable[[Finding, Scene], Story]]] = {
+    "offset-holds-another": _offset_holds_another,
+    "seen-then-replaced": _seen_then_replaced,
+    "two-values": _two_values,
+    "not-in-final-read": _not_in_final_read,
+    "seen-not-in-final-read": _seen_not_in_final_read,
+    "unknown-value": _unknown_value,
+    "failed-value": _failed_value,
+    "value-twice": _value_twice,
+    "unfilled-offset": _unfilled_offset,
+    "located-late": _located,
+    "located-early": _located,
+    "located-crossed": _located,
+    "real-time": _real_time,
+    "session": _real_time,
+    "sequence-falls": _sequence_falls,
+    "not-contiguous": _not_contiguous,
+    "past-own-bound": _past_own_bound,
+}

@@ -1,0 +1,187 @@
+"""The log checker: is a recorded history one that a single, linearizable log per partition could have produced?
+
+Offsets give the total order of a partition's appends, so nothing is searched. Given the structural conditions - each
+offset has one value and each value one offset (C1), every value seen was sent to this partition and not refused (C2),
+reads are contiguous and every offset below the length is taken (C3) - let r[g] be the latest invocation of the append
+at g and of the queries that showed a length <= g, and d[g] the earliest return of the append at g and of the queries
+that showed a length > g. Then the history is linearizable iff r[j] <= d[m] for all j <= m.
+
+*Necessary*: t_j <= t_m for the moments at which the appends take effect, r[j] <= t_j and t_m <= d[m].
+*Sufficient*: t_g = max r[j], j <= g, ties by offset, respects every append's interval; each query needs a moment in its
+own interval and between two consecutive t's, and these intervals meet pairwise, so they share a point (Helly, in one
+dimension).
+
+Three readings of the upper bounds that queries show, because a system may promise less: `strict`, every bound binds;
+`session`, a bound binds against what the same client saw before; `lower-bound-only`, none does. Bounds shown by
+the final queries, asked after healing, bind always.
+
+The same code runs in process (`check`), and over a partition spread in blocks of offsets: `examine_chunk` any subset of
+its operations, merge the evidence of each block, `summarise` it, merge the summaries in order, `conclude`, and `select`
+from each subset what `explain` needs. Partitions are independent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+
+from analysis.core.anomalies import Anomaly
+from analysis.core.certificate import linearization
+from analysis.core.conclude import Conclusion, conclude
+from analysis.core.evidence import BLOCK, Evidence, gather, lay_out
+from analysis.core.explain import Key, explain, select
+from analysis.core.facts import Facts, facts_of
+from analysis.core.rows import UPPER_BOUNDS, rows_of
+from analysis.core.summary import Summary, nothing, summarise, whole
+
+
+@dataclass(frozen=True)
+class PartitionReport:
+    """What was found out about one partition. `final_end`: its length by a complete final read, None without one."""
+
+    length: int
+    final_end: int | None
+    stats: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class LogReport:
+    """The judgement over a history, or over some partitions of it.
+
+    `anomalies` is empty iff the history is linearizable under `upper_bound`. `undecided` names what could not be
+    judged and why. `certificate` is the linearization of a history without either, if it was asked for.
+    """
+
+    upper_bound: str
+    anomalies: tuple[Anomaly, ...]
+    partitions: Mapping[Key, PartitionReport]
+    undecided: tuple[str, ...] = ()
+    certificate: pa.Table | None = field(default=None, compare=False)
+
+    @property
+    def ok(self) -> bool:
+        return not self.anomalies
+
+    @property
+    def stats(self) -> dict[str, int]:
+        """Totals over the partitions."""
+        total: dict[str, int] = {"partitions": len(self.partitions)}
+        for each in self.partitions.values():
+            for name, count in [("length", each.length), *each.stats.items()]:
+                total[name] = total.get(name, 0) + count
+        return total
+
+    def merge(self, other: LogReport) -> LogReport:
+        """The judgement over the partitions of both; they must be different ones."""
+        both = self.partitions.keys() & other.partitions.keys()
+        if both or self.upper_bound != other.upper_bound:
+            raise ValueError(f"reports cannot be merged: both judge {sorted(both)}, or under different upper bounds")
+        certificates = [each.certificate for each in (self, other) if each.certificate is not None]
+        return LogReport(
+            self.upper_bound,
+            tuple(sorted((*self.anomalies, *other.anomalies), key=_place)),
+            {**self.partitions, **other.partitions},
+            (*self.undecided, *other.undecided),
+            pa.concat_tables(certificates) if len(certificates) == 2 else None,
+        )
+
+
+def check(table: pa.Table, *, upper_bound: str = "strict", certify: bool = False) -> LogReport:
+    """Judges a table with the schema `history.OPERATIONS`, in process. It must hold whole partitions.
+
+    Raises ValueError for an unknown `upper_bound` or a damaged table, KeyError when a column is missing.
+    """
+    _require(upper_bound)
+    rows = rows_of(table)
+    spans = lay_out(rows, None)
+    pieces: dict[int, list[Evidence]] = {part: [] for part in range(len(rows.keys))}
+    for part, evidence in zip(spans.part.tolist(), gather(rows, spans, upper_bound), strict=True):
+        pieces[part].append(evidence)
+    conclusions: dict[Key, Conclusion] = {}
+    for part, facts in enumerate(facts_of(rows, upper_bound)):
+        summaries = [summarise(each) for each in pieces[part]]
+        summary = summaries[0] if len(summaries) == 1 else whole(summaries)
+        conclusions[rows.keys[part]] = conclude(summary, facts)
+    report = report_on(conclusions, [table], upper_bound)
+    if not certify or report.anomalies or report.undecided:
+        return report
+    tables = [
+        linearization(key, pieces[part], conclusions[key].placed) for part, key in enumerate(rows.keys) if pieces[part]
+    ]
+    return LogReport(upper_bound, (), report.partitions, (), pa.concat_tables(tables) if tables else None)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """What any subset of a history's operations says: evidence by block, facts by partition."""
+
+    evidence: dict[tuple[Key, int], Evidence]  # by partition and first offset of the block
+    facts: dict[Key, Facts]
+
+
+def examine_chunk(table: pa.Table, *, upper_bound: str = "strict", block: int = BLOCK) -> Chunk:
+    """The first step for a giant partition, on any subset of the operations; `block` offsets per block."""
+    _require(upper_bound)
+    rows = rows_of(table)
+    spans = lay_out(rows, block)
+    found = gather(rows, spans, upper_bound)
+    keys = [rows.keys[part] for part in spans.part.tolist()]
+    return Chunk(
+        {(key, each.start): each for key, each in zip(keys, found, strict=True)},
+        dict(zip(rows.keys, facts_of(rows, upper_bound), strict=True)),
+    )
+
+
+def conclude_all(summaries: Mapping[Key, Iterable[Summary]], facts: Mapping[Key, Facts]) -> dict[Key, Conclusion]:
+    """The driver's step: `summaries` of each partition's blocks in any order, and its merged `facts`."""
+    return {key: conclude(whole(summaries.get(key, [nothing()])), facts[key]) for key in sorted(facts)}
+
+
+def report_on(conclusions: Mapping[Key, Conclusion], tables: Iterable[pa.Table], upper_bound: str) -> LogReport:
+    """The last step: fetches the witnesses from `tables` (read only when there is something to explain)."""
+    findings = {key: each.findings for key, each in conclusions.items() if each.findings}
+    anomalies: list[Anomaly] = []
+    if findings:
+        rows = pa.concat_tables([select(table, findings) for table in tables]).unify_dictionaries()
+        anomalies = explain(rows, findings)
+    undecided = tuple(
+        f"{count} acknowledged appends to {topic}-{partition} came without an offset and were never read"
+        for (topic, partition), each in sorted(conclusions.items())
+        if (count := each.stats["unlocated_acknowledged"]) and each.final_end is None
+    )
+    partitions = {
+        key: PartitionReport(each.length, each.final_end.length if each.final_end else None, each.stats)
+        for key, each in conclusions.items()
+    }
+    return LogReport(upper_bound, tuple(sorted(anomalies, key=_place)), partitions, undecided)
+
+
+def check_in_blocks(tables: list[pa.Table], *, upper_bound: str = "strict", block: int = BLOCK) -> LogReport:
+    """What a cluster does, one step after another: operations split over `tables` in any way are judged the same."""
+    evidence: dict[tuple[Key, int], Evidence] = {}
+    facts: dict[Key, Facts] = {}
+    for table in tables:
+        chunk = examine_chunk(table, upper_bound=upper_bound, block=block)
+        for place, each in chunk.evidence.items():
+            evidence[place] = evidence[place].merge(each) if place in evidence else each
+        for key, more in chunk.facts.items():
+            facts[key] = facts[key].merge(more) if key in facts else more
+    summaries: dict[Key, list[Summary]] = {}
+    for (key, _), each in evidence.items():
+        summaries.setdefault(key, []).append(summarise(each))
+    return report_on(conclude_all(summaries, facts), tables, upper_bound)
+
+
+SEVERITY: Final = ("lost-acknowledged-write", "committed-then-truncated")
+
+
+def _place(anomaly: Anomaly) -> tuple[bool, str, int, str]:
+    return anomaly.name not in SEVERITY, anomaly.topic, anomaly.partition, anomaly.name
+
+
+def _require(upper_bound: str) -> None:
+    if upper_bound not in UPPER_BOUNDS:
+        raise ValueError(f"unknown upper_bound {upper_bound!r}: one of {', '.join(UPPER_BOUNDS)}")

@@ -1,0 +1,204 @@
+"""What is left of a piece of the log once it has been scanned: small, and mergeable in offset order.
+
+The summary of a partition is the merge of its pieces' summaries from left to right; any grouping gives the same. It
+decides linearizability together with the partition's `Facts`, which do not depend on the order of the log at all.
+"""
+
+from __future__ import annotations
+
+import functools
+import pickle
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.core.evidence import ACK, FINAL, NONE, Claims, Evidence
+from analysis.core.rows import I64
+from analysis.core.scans import NEVER, KeyedScan, Realtime
+from history import INF
+
+SEQUENCE_MASK = (1 << 32) - 1
+PRODUCER_SHIFT = 32
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """Runs of offsets start .. stop - 1 without a value, below an offset that was shown to exist.
+
+    `latest`: nothing in the run can have been appended after this time, since a later offset was there by then.
+    """
+
+    start: I64
+    stop: I64
+    latest: I64
+
+    @property
+    def count(self) -> int:
+        return int((self.stop - self.start).sum())
+
+
+@dataclass(frozen=True)
+class Located:
+    """Offsets whose value only reads showed; whose append it was is known from the loose appends.
+
+    `earliest`: the latest release up to the offset; `latest`: the earliest deadline from the offset on.
+    """
+
+    offset: I64
+    value: I64
+    flags: I64
+    earliest: I64
+    latest: I64
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Acknowledged offsets that no final read showed: how many, and the first with its value."""
+
+    count: int = 0
+    offset: int = -1
+    value: int = -1
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A piece of a partition's log that covers the offsets start .. stop - 1 (none when equal)."""
+
+    start: int
+    stop: int
+    acknowledged: int
+    realtime: Realtime
+    gaps: Gaps
+    located: Located
+    missing: Missing
+    extras: Claims
+    conflicts: Claims  # the canonical claims of the offsets that have extras
+    producers: KeyedScan
+    sessions: KeyedScan
+
+    def merge(self, right: Summary) -> Summary:
+        """The summary of this piece followed by `right`, whose offsets are all higher."""
+        if right.start < self.stop:
+            raise ValueError(f"pieces overlap: one ends at {self.stop}, the next starts at {right.start}")
+        left_gaps = self.gaps
+        covers = right.stop > right.start
+        ahead = min(peak.t for peak in right.realtime.deadline)
+        behind = max(peak.t for peak in self.realtime.release)
+        hole = Gaps(*(np.array([each], np.int64) for each in (self.stop, right.start, ahead)))
+        gaps = [Gaps(left_gaps.start, left_gaps.stop, np.minimum(left_gaps.latest, ahead))]
+        gaps += [hole] if covers and right.start > self.stop else []
+        gaps.append(right.gaps)
+        a, b = self.located, right.located
+        return Summary(
+            start=self.start,
+            stop=right.stop if covers else self.stop,
+            acknowledged=self.acknowledged + right.acknowledged,
+            realtime=self.realtime.merge(right.realtime),
+            gaps=Gaps(*(np.concatenate([getattr(g, name) for g in gaps]) for name in ("start", "stop", "latest"))),
+            located=Located(
+                np.concatenate((a.offset, b.offset)),
+                np.concatenate((a.value, b.value)),
+                np.concatenate((a.flags, b.flags)),
+                np.concatenate((a.earliest, np.maximum(b.earliest, behind))),
+                np.concatenate((np.minimum(a.latest, ahead), b.latest)),
+            ),
+            missing=Missing(self.missing.count + right.missing.count, *_first(self.missing, right.missing)),
+            extras=Claims.concat([self.extras, right.extras]),
+            conflicts=Claims.concat([self.conflicts, right.conflicts]),
+            producers=self.producers.merge(right.producers, equal_is_wrong=True),
+            sessions=self.sessions.merge(right.sessions, equal_is_wrong=False),
+        )
+
+    def to_bytes(self) -> bytes:
+        """For a shuffle between workers of one version."""
+        return pickle.dumps(self, protocol=5)
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Summary:
+        summary = pickle.loads(data)
+        if not isinstance(summary, Summary):
+            raise ValueError("these bytes are not the summary of a piece of a log")
+        return summary
+
+
+def _first(a: Missing, b: Missing) -> tuple[int, int]:
+    chosen = a if a.count else b
+    return chosen.offset, chosen.value
+
+
+def whole(pieces: Iterable[Summary]) -> Summary:
+    """The summary of a partition from those of its pieces, in any order; also of none at all."""
+    return functools.reduce(Summary.merge, sorted(pieces, key=lambda piece: piece.start), nothing())
+
+
+def nothing() -> Summary:
+    """The summary of an empty log: it starts and ends at offset 0."""
+    empty = np.empty(0, np.int64)
+    return Summary(
+        0, 0, 0, Realtime.nothing(), Gaps(empty, empty, empty), Located(empty, empty, empty, empty, empty), Missing(),
+        Claims.nothing(), Claims.nothing(), KeyedScan.nothing(), KeyedScan.nothing(),
+    )  # fmt: skip
+
+
+def summarise(evidence: Evidence) -> Summary:
+    """Scans one piece: C3's gaps and the theorem's releases and deadlines."""
+    stop = _length(evidence)
+    value, flags = evidence.value[:stop], evidence.flags[:stop]
+    earliest, latest = bounds(evidence, stop)
+    acked = np.flatnonzero(flags & ACK)
+    gaps = np.flatnonzero(value == NONE) if len(acked) < stop else acked[:0]
+    unacked = np.flatnonzero((flags != 0) & ((flags & ACK) == 0)) if len(acked) < stop else acked[:0]
+    start = evidence.start
+    acked_value = value[acked]
+    return Summary(
+        start=start,
+        stop=start + stop,
+        acknowledged=len(acked),
+        realtime=Realtime.of(
+            start,
+            (evidence.append_release, evidence.query_release),
+            (evidence.append_deadline, evidence.query_deadline),
+            bool((earliest > latest).any()),
+        ),
+        gaps=Gaps(gaps + start, gaps + start + 1, latest[gaps]),
+        located=Located(
+            unacked + start, value[unacked], flags[unacked].astype(np.int64), earliest[unacked], latest[unacked]
+        ),
+        missing=_missing(start, value, flags, acked),
+        extras=evidence.extras,
+        conflicts=evidence._claims_at(np.unique(evidence.extras.offset)),
+        producers=KeyedScan.of_sequences(acked_value >> PRODUCER_SHIFT, acked_value & SEQUENCE_MASK, acked + start),
+        sessions=KeyedScan.of_sessions(
+            evidence.sessions.process, evidence.sessions.offset, evidence.sessions.release, evidence.sessions.deadline
+        ),
+    )
+
+
+def bounds(evidence: Evidence, stop: int, *, before: int = NEVER, after: int = INF) -> tuple[I64, I64]:
+    """The theorem's E and L of the first `stop` offsets: E[g] = max r[j], j <= g and L[g] = min d[k], k >= g.
+
+    `before` and `after`: the latest release and earliest deadline of the pieces to the left and right.
+    """
+    earliest = np.maximum(evidence.append_release[:stop], evidence.query_release[:stop])
+    latest = np.minimum(evidence.append_deadline[:stop], evidence.query_deadline[:stop])
+    if stop:
+        earliest[0] = max(int(earliest[0]), before)
+        latest[-1] = min(int(latest[-1]), after)
+    np.maximum.accumulate(earliest, out=earliest)
+    np.minimum.accumulate(latest[::-1], out=latest[::-1])
+    return earliest, latest
+
+
+def _length(evidence: Evidence) -> int:
+    """Offsets up to the last that some operation showed to exist."""
+    n = len(evidence.value)
+    if n and (evidence.flags[-1] or evidence.query_deadline[-1] < INF):
+        return n
+    known = np.flatnonzero((evidence.flags != 0) | (evidence.query_deadline < INF))
+    return int(known[-1]) + 1 if len(known) else 0
+
+
+def _missing(start: int, value: I64, flags: Sequence[int] | I64, acked: I64) -> Missing:
+    unread = acked[(np.asarray(flags)[acked] & FINAL) == 0]
+    return Missing(len(unread), start + int(unread[0]), int(value[unread[0]])) if len(unread) else Missing()
