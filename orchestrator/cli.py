@@ -1,0 +1,244 @@
+"""The command line: what can be asked, and how it is answered. The work is done in `orchestrator.commands`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_USAGE, Interrupted, RunError, UsageError
+
+if TYPE_CHECKING:
+    _Commands = argparse._SubParsersAction[Any]
+
+_EXIT_CODES = "exit codes: 0 pass, 1 fail, 2 unknown, 64 wrong usage, 70 internal error, 130 interrupted"
+
+_DESCRIPTION = """\
+Runs test campaigns against a replicated log and proves from what was recorded that committed data survived.
+
+  brownout run                                  the demo campaign
+  brownout run campaigns/kip101-scenario1.toml  another one
+  brownout analyze latest                       judge a stored run again
+  brownout gate store/demo                      decide over all its runs
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse, with the exit code for wrong usage that `sysexits.h` has."""
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        raise UsageError(f"{message}\n{self.format_usage().rstrip()}\nfor more: {self.prog} --help")
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands and their options."""
+    root = _Parser(
+        prog="brownout",
+        description=_DESCRIPTION,
+        epilog=_EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = root.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for add in (_run, _analyze, _report, _gate, _doctor, _mutants, _test, _quorum, _log):
+        add(commands)
+    return root
+
+
+def main(argv: list[str]) -> int:
+    """Run one command; its exit code. Never raises for what a user or a machine can do wrong."""
+    os.environ.setdefault("BROWNOUT_STARTED_NS", str(time.monotonic_ns()))
+    try:
+        options = parser().parse_args(argv)
+        return _dispatch(options, argv)
+    except UsageError as error:
+        print(f"brownout: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except (Interrupted, KeyboardInterrupt):
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:  # the reader of our output has gone, as in `brownout gate ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_INTERNAL
+    except RunError as error:
+        print(f"brownout: {error}", file=sys.stderr)
+        return EXIT_INTERNAL
+    except Exception:
+        traceback.print_exc()
+        print("brownout: this is a bug of Brownout itself; the text above says where", file=sys.stderr)
+        return EXIT_INTERNAL
+
+
+def _dispatch(options: argparse.Namespace, argv: list[str]) -> int:
+    """Import only what the command needs: the first produce of a run should not wait for the analysis to load."""
+    command: str = options.command
+    if command == "run":
+        from orchestrator.commands import run
+
+        return run.main(options, argv)
+    if command in ("analyze", "report", "gate"):
+        from orchestrator.commands import judge
+
+        return judge.main(options)
+    if command in ("quorum", "log"):
+        from orchestrator.commands import inspect
+
+        return inspect.main(options)
+    from orchestrator.commands import house
+
+    return house.main(options)
+
+
+def _add(commands: _Commands, name: str, summary: str, description: str) -> argparse.ArgumentParser:
+    added: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=summary,
+        description=description,
+        epilog=_EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    return added
+
+
+def _store_option(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--store", type=Path, metavar="DIR", help="where runs are kept (default: store/ of the project)"
+    )
+
+
+def _json_option(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--json", action="store_true", help="print JSON on standard output instead of a table")
+
+
+def _run(commands: _Commands) -> None:
+    command = _add(
+        commands,
+        "run",
+        "make all runs of a campaign and judge them",
+        "Makes every run of a campaign (each cell with each seed), judges each, and decides over them.\n\n"
+        "  brownout run                                     campaigns/demo.toml\n"
+        "  brownout run campaigns/demo.toml --seeds 1-20    twenty seeds\n"
+        "  brownout run X.toml --cell mutated --seed 3      one run of it: this is how a run is replayed\n"
+        "  brownout run X.toml --resume                     go on where an interrupted invocation stopped\n"
+        "  brownout run X.toml --dry-run                    only say what would be done\n\n"
+        "Ctrl-C ends the run in order and keeps what was recorded; a second Ctrl-C ends it at once.",
+    )
+    command.add_argument(
+        "campaign", nargs="?", default=None, metavar="CAMPAIGN", help="a TOML file (default: the demo)"
+    )
+    command.add_argument("--cell", action="append", default=[], metavar="NAME", help="only this cell (may be repeated)")
+    command.add_argument(
+        "--seed", action="append", type=int, default=[], metavar="N", help="only this seed (repeatable)"
+    )
+    command.add_argument("--seeds", metavar="FIRST-LAST", help="these seeds instead of the campaign's")
+    command.add_argument("--world", choices=("auto", "namespaces", "process"), help="instead of the campaign's world")
+    command.add_argument("--resume", action="store_true", help="go on with the last, interrupted invocation")
+    command.add_argument("--dry-run", action="store_true", help="print the plan and stop")
+    command.add_argument("--quiet", action="store_true", help="no progress, only the result")
+    _store_option(command)
+    _json_option(command)
+
+
+def _analyze(commands: _Commands) -> None:
+    command = _add(
+        commands,
+        "analyze",
+        "judge a stored run again",
+        "Judges what a run recorded: also a run that was interrupted or killed, and a run of another system that has\n"
+        "the same files. Writes verdict.json, plots and report.html into the run's directory.",
+    )
+    command.add_argument("run", nargs="+", metavar="RUN", help="a run's directory, its name, or `latest`")
+    _store_option(command)
+    _json_option(command)
+
+
+def _report(commands: _Commands) -> None:
+    command = _add(
+        commands,
+        "report",
+        "render the report of a run or campaign again",
+        "Renders report.html from the verdicts that are there; for a campaign also summary.json and junit.xml.",
+    )
+    command.add_argument("path", metavar="RUN|CAMPAIGN", help="a directory in the store, a name, or `latest`")
+    _store_option(command)
+
+
+def _gate(commands: _Commands) -> None:
+    command = _add(
+        commands,
+        "gate",
+        "decide over all runs of a campaign: exit 0, 1 or 2",
+        "Exit 0 when every run came to what was expected of it, 1 when one came to something else, 2 when one could\n"
+        "not be judged. All runs in the directory count: a failure is not undone by a later success.",
+    )
+    command.add_argument("path", metavar="CAMPAIGN_DIR|RUN", help="for example store/demo")
+    _store_option(command)
+    _json_option(command)
+
+
+def _doctor(commands: _Commands) -> None:
+    command = _add(
+        commands,
+        "doctor",
+        "what this machine can run, and what to install",
+        "Checks what each part of Brownout needs of the machine, and says how to get what is missing.\n"
+        "Exit 0 when a campaign can run here (perhaps only in the process world), else 2.",
+    )
+    command.add_argument("--clean", action="store_true", help="remove what killed runs may have left behind")
+    _json_option(command)
+
+
+def _mutants(commands: _Commands) -> None:
+    command = _add(
+        commands,
+        "mutants",
+        "the deliberate bugs that campaigns can switch on",
+        "Lists the mutants of the broker: the rule that each breaks, the anomaly it must cause, and the schedule.",
+    )
+    _json_option(command)
+
+
+def _test(commands: _Commands) -> None:
+    command = _add(
+        commands,
+        "test",
+        "run the tests",
+        "Runs the tests with pytest. Arguments after -- go to pytest: brownout test -- -k quorum",
+    )
+    command.add_argument("arguments", nargs=argparse.REMAINDER, metavar="-- PYTEST ARGUMENTS", help="handed to pytest")
+
+
+def _quorum(commands: _Commands) -> None:
+    quorum = _add(commands, "quorum", "look at a metadata quorum", "Looks at the metadata quorum of a running cluster.")
+    inner = quorum.add_subparsers(dest="action", metavar="ACTION", required=True)
+    command = _add(
+        inner,
+        "describe",
+        "status and replication of the quorum",
+        "Prints what `kafka-metadata-quorum describe` prints (KIP-595).\n\n"
+        "  brownout quorum describe --bootstrap-server 127.0.0.1:9092 --replication",
+    )
+    command.add_argument(
+        "--bootstrap-server", required=True, metavar="HOST:PORT[,...]", help="any brokers of the cluster"
+    )
+    command.add_argument("--replication", action="store_true", help="one line per replica instead of the status")
+    command.add_argument("--status", action="store_true", help="the status (the default)")
+    command.add_argument("--timeout", type=float, default=10.0, metavar="S", help="give up after so many seconds")
+    _json_option(command)
+
+
+def _log(commands: _Commands) -> None:
+    log = _add(commands, "log", "look into log files", "Looks into the log directories that brokers write.")
+    inner = log.add_subparsers(dest="action", metavar="ACTION", required=True)
+    command = _add(
+        inner,
+        "dump",
+        "print the batches of a partition's files",
+        "Prints what `kafka-dump-log` prints: one line for each batch, and with --records one for each record.\n\n"
+        "  brownout log dump store/latest/nodes/n1/data/log-0 --records",
+    )
+    command.add_argument("directory", type=Path, metavar="DIR", help="a partition's directory, or one segment file")
+    command.add_argument("--records", action="store_true", help="the records as well")
+    _json_option(command)

@@ -1,0 +1,1 @@
+"""What each subcommand does; imported only when it is called for."""

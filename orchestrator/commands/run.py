@@ -1,0 +1,183 @@
+"""`brownout run`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from orchestrator.campaign import Campaign
+from orchestrator.campaign_file import load
+from orchestrator.campaign_run import ChosenWorld, Conductor, Invocation, plan_invocation, resume_invocation
+from orchestrator.errors import EXIT_INTERRUPTED, EXIT_UNKNOWN, Interrupted, UsageError
+from orchestrator.gate import Decision
+from orchestrator.interrupts import Interrupts
+from orchestrator.judging import Engine, conclude, decide_over
+from orchestrator.plan import expand
+from orchestrator.progress import Progress
+from orchestrator.store import DEFAULT_STORE, PROJECT_ROOT, Store
+
+DEMO = "campaigns/demo.toml"
+
+_WORLD_VARIABLE = "BROWNOUT_WORLD_REASON"
+
+
+def main(options: argparse.Namespace, argv: list[str]) -> int:
+    """Make the runs of a campaign. Raises `UsageError`."""
+    campaign = load(_campaign_path(options.campaign))
+    seeds = [*options.seed, *_seed_range(options.seeds)]
+    store = Store((options.store or DEFAULT_STORE).resolve())
+    if options.dry_run:
+        return _dry_run(campaign, options, seeds)
+    chosen = _choose_world(options.world or campaign.topology.world, campaign, argv)
+    if options.resume:
+        if options.cell or seeds:
+            raise UsageError("--resume goes on with what was planned then; leave out --cell, --seed and --seeds")
+        invocation = resume_invocation(store, campaign)
+    else:
+        invocation = plan_invocation(store, campaign, cells=options.cell, seeds=seeds)
+    return _conduct(invocation, store, chosen, options)
+
+
+def _conduct(invocation: Invocation, store: Store, chosen: ChosenWorld, options: argparse.Namespace) -> int:
+    engine = Engine(store.root / ".spark" / invocation.stamp)
+    with Progress(quiet=options.quiet) as progress:
+        interrupts = Interrupts(
+            on_first=lambda: progress.say("stopping in order; once more Ctrl-C stops at once"),
+            on_second=lambda: progress.say("stopping at once"),
+        )
+        progress.say(f"{invocation.campaign.name}: {len(invocation.todo)} runs in the {chosen.kind.name} world")
+        progress.say(f"world: {chosen.reason}", dim=True)
+        conductor = Conductor(store, chosen, progress, interrupts, engine)
+        try:
+            with interrupts.installed():
+                try:
+                    conductor.conduct(invocation)
+                finally:
+                    with interrupts.shielded():
+                        engine.stop()
+        except Interrupted:
+            _say_how_to_go_on(invocation, store)
+            return EXIT_INTERRUPTED
+    campaign_dir = store.campaign_dir(invocation.campaign.name)
+    summary = conclude(campaign_dir)
+    decision = decide_over(summary, set(invocation.all_ids))
+    _print_result(decision, summary, invocation, campaign_dir, as_json=options.json)
+    return (
+        max(decision.exit_code, EXIT_UNKNOWN) if invocation.broken and decision.exit_code == 0 else decision.exit_code
+    )
+
+
+def _campaign_path(given: str | None) -> Path:
+    """The campaign's file, from here or from the project."""
+    if given is None:
+        return _shortest(PROJECT_ROOT / DEMO)
+    for candidate in (Path(given), PROJECT_ROOT / given, PROJECT_ROOT / "campaigns" / f"{given}.toml"):
+        if candidate.is_file():
+            return _shortest(candidate)
+    known = ", ".join(sorted(path.stem for path in (PROJECT_ROOT / "campaigns").glob("*.toml")))
+    raise UsageError(f"{given}: there is no such campaign; give a TOML file, or one of: {known}")
+
+
+def _shortest(path: Path) -> Path:
+    """Relative to where we are, if that is shorter: the replay command quotes it."""
+    path = path.resolve()
+    try:
+        return path.relative_to(Path.cwd())
+    except ValueError:
+        return path
+
+
+def _seed_range(text: str | None) -> range:
+    if text is None:
+        return range(0)
+    match = re.fullmatch(r"(\d+)-(\d+)", text)
+    if match is None or int(match[2]) < int(match[1]):
+        raise UsageError(f"--seeds {text}: write the first and the last, such as 1-20")
+    return range(int(match[1]), int(match[2]) + 1)
+
+
+def _dry_run(campaign: Campaign, options: argparse.Namespace, seeds: list[int]) -> int:
+    planned = expand(campaign, "dry", cells=options.cell, seeds=seeds)
+    rows = [
+        {
+            "cell": run.cell.name,
+            "seed": run.seed,
+            "mutants": list(run.cell.mutants),
+            "expect": str(run.cell.expect),
+            "nemesis_seed": run.derived_seed("nemesis"),
+            "replay": run.replay,
+        }
+        for run in planned
+    ]
+    if options.json:
+        print(json.dumps({"campaign": campaign.name, "runs": rows}, indent=1))
+        return 0
+    from orchestrator.commands.tables import show
+
+    show(f"{campaign.name}: {len(rows)} runs", rows, ("cell", "seed", "mutants", "expect", "replay"))
+    for step in campaign.nemesis.steps:
+        print(f"  {step.title}{' - ' + step.why if step.why else ''}")
+    return 0
+
+
+def _choose_world(name: str, campaign: Campaign, argv: list[str]) -> ChosenWorld:
+    """The world for this machine; enters its sandbox by starting this very command again in there.
+
+    Raises `UsageError` when the campaign's script needs a fault that the world cannot inflict.
+    """
+    from orchestrator.worlds.namespaces import sandbox
+
+    if sandbox.current_sandbox() is not None and _WORLD_VARIABLE in os.environ:
+        from orchestrator.worlds.namespaces.world import NamespaceWorld
+
+        return ChosenWorld(NamespaceWorld, os.environ[_WORLD_VARIABLE])
+    from orchestrator.worlds.selection import select_world
+
+    selection = select_world(name, campaign.topology.filesystem)
+    needs = sorted({step.needs for step in campaign.nemesis.steps if step.needs} - selection.world.capabilities)
+    if needs:
+        raise UsageError(
+            f"{campaign.path}: its script needs {', '.join(needs)}, which the {selection.world.name} world cannot do: "
+            f"{selection.reason}"
+        )
+    if selection.world.needs_sandbox:
+        os.environ[_WORLD_VARIABLE] = selection.reason
+        sandbox.enter_sandbox([sys.executable, "-m", "orchestrator", *argv])
+    return ChosenWorld(selection.world, selection.reason)
+
+
+def _say_how_to_go_on(invocation: Invocation, store: Store) -> None:
+    campaign = invocation.campaign
+    print(
+        f"brownout: stopped; nothing is left running, and what was recorded is in {store.campaign_dir(campaign.name)}\n"
+        f"  judge what there is:  ./brownout analyze {_shortest(store.root / 'latest')}\n"
+        f"  go on:                ./brownout run {campaign.path} --resume",
+        file=sys.stderr,
+    )
+
+
+def _print_result(
+    decision: Decision, summary: Mapping[str, Any], invocation: Invocation, campaign_dir: Path, *, as_json: bool
+) -> None:
+    ours = [run for run in summary["runs"] if run["run"] in invocation.all_ids]
+    if as_json:
+        result = {"campaign": invocation.campaign.name, "verdict": decision.verdict, "reason": decision.reason}
+        print(json.dumps({**result, "runs": ours, "errors": invocation.broken}, indent=1))
+        return
+    from orchestrator.commands.tables import show_runs, verdict_line
+
+    show_runs(invocation.campaign.name, ours)
+    for run in ours:
+        if run["verdict"] != "pass":
+            print(f"{run['run']}: {run['verdict']}")
+            for reason in run["reasons"][:5]:
+                print(f"  {reason}")
+    verdict_line(decision.verdict, decision.reason)
+    where = campaign_dir / ours[0]["run"] if len(ours) == 1 else campaign_dir
+    print(f"report: {_shortest(where / 'report.html')}")

@@ -1,0 +1,53 @@
+"""Tables and verdicts on standard output; plain where that is not a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_MARKS = {"pass": ("✔", "bold green"), "fail": ("✘", "bold red"), "unknown": ("?", "bold yellow")}
+
+
+def show(title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+    """Print rows as a table; lists are joined, other values shown as they are."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column.replace("_", " "), overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(row.get(column, "")) for column in columns))
+    console = Console()
+    # Piped into a file or another program a table must not be folded to some terminal's width.
+    console = console if console.is_terminal else Console(width=200)
+    console.print(table, markup=False)
+
+
+def show_runs(campaign: str, runs: Sequence[Mapping[str, Any]]) -> None:
+    """Print what each run of a campaign came to."""
+    rows = [
+        {
+            **run,
+            "met": "yes" if run["met"] else "NO",
+            "faults": f"{run['faults_confirmed']}/{run['faults']} confirmed",
+            "acknowledged": f"{run['acknowledged']:,}",
+        }
+        for run in runs
+    ]
+    show(campaign, rows, ("run", "verdict", "expected", "met", "anomalies", "faults", "acknowledged"))
+
+
+def verdict_line(verdict: str, reason: str) -> None:
+    """The last word: sign, verdict, reason. Shape and word say the same as the colour."""
+    from rich.console import Console
+    from rich.text import Text
+
+    mark, style = _MARKS[verdict]
+    Console(soft_wrap=True).print(Text(f"{mark} {verdict}", style=style) + Text(f": {reason}"))
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "-"
+    return str(value)

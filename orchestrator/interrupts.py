@@ -1,0 +1,62 @@
+"""Ctrl-C and SIGTERM: the first stops the run in order, the second stops at once.
+
+The first raises `Interrupted` in the main thread, wherever it is, unless that is in a shielded part (healing, tearing
+down, closing files), which is finished first. A second one does not wait for anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+from orchestrator.errors import EXIT_INTERRUPTED, Interrupted
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupts:
+    """Install it in the main thread, around everything that an interrupt may meet."""
+
+    def __init__(self, on_first: Callable[[], None], on_second: Callable[[], None]) -> None:
+        self._on_first = on_first
+        self._on_second = on_second
+        self._count = 0
+        self._shields = 0
+
+    @property
+    def requested(self) -> bool:
+        """Whether the user has asked to stop."""
+        return self._count > 0
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        before = {number: signal.signal(number, self._received) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    @contextlib.contextmanager
+    def shielded(self) -> Iterator[None]:
+        """What runs in here is not interrupted; an interrupt that came meanwhile is raised at the end of it."""
+        self._shields += 1
+        seen = self._count
+        try:
+            yield
+        finally:
+            self._shields -= 1
+        if self._shields == 0 and seen == 0 and self._count > 0:
+            raise Interrupted
+
+    def _received(self, _number: int, _frame: FrameType | None) -> None:
+        self._count += 1
+        if self._count > 1:
+            self._on_second()
+            os._exit(EXIT_INTERRUPTED)
+        self._on_first()
+        if self._shields == 0:
+            raise Interrupted

@@ -1,0 +1,79 @@
+"""From a run's record to its verdict, and from verdicts to the campaign's documents: what is asked of the analysis."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.gate import Decision, decide
+
+if TYPE_CHECKING:
+    from analysis.spark import SparkHandle
+    from analysis.verdict import Verdict
+
+
+class Engine:
+    """The Spark session of one invocation, started at the first call and in the background."""
+
+    def __init__(self, scratch: Path) -> None:
+        self._scratch = scratch
+        self._handle: SparkHandle | None = None
+
+    def start(self) -> None:
+        """Begin to start the session, unless that was done before."""
+        if self._handle is None:
+            from analysis.spark import SparkHandle
+
+            self._handle = SparkHandle.start_in_background(self._scratch)
+
+    @property
+    def handle(self) -> SparkHandle:
+        self.start()
+        assert self._handle is not None
+        return self._handle
+
+    def stop(self) -> None:
+        """End the session; safe to call when there is none."""
+        if self._handle is not None:
+            self._handle.stop()
+            self._handle = None
+
+
+class JudgingError(Exception):
+    """The analysis itself broke; the run's record is as it was, and can be judged again."""
+
+
+def judge(run_dir: Path, engine: Engine) -> Verdict:
+    """Analyze a run and render its report. Raises `JudgingError` when the analysis breaks."""
+    from analysis.pipeline import analyze
+    from analysis.report import render_run
+
+    try:
+        verdict = analyze(run_dir, session=engine.handle)
+        render_run(run_dir)
+    except Exception as error:
+        (run_dir / "analysis-error.txt").write_text(traceback.format_exc(), encoding="utf-8")
+        raise JudgingError(
+            f"the analysis of {run_dir} broke: {type(error).__name__}: {error} (whole text: analysis-error.txt there); "
+            f"once that is repaired: ./brownout analyze {run_dir}"
+        ) from error
+    return verdict
+
+
+def conclude(campaign_dir: Path) -> Mapping[str, Any]:
+    """Write the campaign's summary, report and junit.xml; the summary."""
+    from analysis import junit
+    from analysis.report import render_campaign
+    from analysis.summary import summarize
+
+    summary = summarize(campaign_dir)
+    render_campaign(campaign_dir, summary)
+    junit.write(campaign_dir, summary)
+    return summary
+
+
+def decide_over(summary: Mapping[str, Any], runs: set[str] | None = None) -> Decision:
+    """The gate's decision over a campaign's runs, or over some of them."""
+    return decide([run for run in summary["runs"] if runs is None or run["run"] in runs])

@@ -1,0 +1,113 @@
+"""What a person sees while a campaign runs: one live line on a terminal, plain lines everywhere else."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TextIO
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+PLAIN_EVERY_S = 5.0
+
+
+@dataclass
+class _State:
+    """What the live line shows."""
+
+    run: str = ""
+    phase: str = ""
+    detail: str = ""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    faults: int = 0
+    ends_s: float | None = None
+
+    def line(self) -> str:
+        parts = [self.run, self.phase]
+        if self.counts:
+            parts.append(" ".join(f"{name} {count:,}" for name, count in self.counts.items()))
+        if self.faults:
+            parts.append(f"faults {self.faults}")
+        if self.ends_s is not None:
+            parts.append(f"{max(0, round(self.ends_s - time.monotonic()))} s left")
+        if self.detail:
+            parts.append(self.detail)
+        return "  ".join(part for part in parts if part)
+
+
+class Progress:
+    """Reports on one invocation. Use as a context manager; every method may be called from the run loop at any time."""
+
+    def __init__(self, stream: TextIO | None = None, *, quiet: bool = False) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._quiet = quiet
+        self._began_s = time.monotonic()
+        self._said_s = self._began_s
+        self._state = _State()
+        self._live: Live | None = None
+
+    def __enter__(self) -> Self:
+        if not self._quiet and self._stream.isatty():
+            from rich.console import Console
+            from rich.live import Live
+
+            self._live = Live(console=Console(file=self._stream), refresh_per_second=4, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def run(self, name: str) -> None:
+        """A run begins."""
+        self._state = _State(run=name)
+
+    def phase(self, name: str, detail: str = "", *, ends_s: float | None = None) -> None:
+        """The run enters a phase; `ends_s` on the monotonic clock when its end is known."""
+        self._state.phase, self._state.detail, self._state.ends_s = name, detail, ends_s
+        self.say(f"{name}{': ' + detail if detail else ''}", dim=True)
+
+    def detail(self, text: str) -> None:
+        """What is being done just now."""
+        self._state.detail = text
+        self._refresh()
+
+    def counts(self, counts: Mapping[str, int]) -> None:
+        """Operations so far, by outcome."""
+        self._state.counts = dict(counts)
+        self._refresh()
+        if self._live is None and time.monotonic() - self._said_s >= PLAIN_EVERY_S:
+            self.say(self._state.line(), dim=True)
+
+    def fault(self, text: str) -> None:
+        """A fault was inflicted."""
+        self._state.faults += 1
+        self.say(text, dim=True)
+
+    def say(self, text: str, *, dim: bool = False) -> None:
+        """A line that stays."""
+        if self._quiet:
+            return
+        self._said_s = time.monotonic()
+        stamp = f"[{self._said_s - self._began_s:6.1f} s] "
+        if self._live is not None:
+            from rich.text import Text
+
+            self._live.console.print(Text(stamp + text, style="dim" if dim else ""))
+            self._refresh()
+        else:
+            print(stamp + text, file=self._stream, flush=True)
+
+    def _refresh(self) -> None:
+        if self._live is not None:
+            from rich.text import Text
+
+            self._live.update(Text(self._state.line(), style="bold"))
