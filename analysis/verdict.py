@@ -19,6 +19,7 @@ from analysis.core.anomalies import Anomaly
 
 PASS, FAIL, UNKNOWN = "pass", "fail", "unknown"
 
+
 @dataclass(frozen=True)
 class Check:
     """What one checker found: its verdict, a sentence of detail, and the seconds it took."""

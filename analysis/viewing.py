@@ -33,6 +33,7 @@ def view_of(history: History, run_dir: Path) -> View:
         phases=tuple((row["name"], (row["start"] - origin) / NS) for row in history.phases.to_pylist()),
         lanes=lanes,
         end=end,
+        origin=origin,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -53,11 +53,14 @@ class Lane:
 
 @dataclass(frozen=True)
 class View:
-    """All that is drawn of one run. `lanes` by (topic, partition); `end` is the length of the run in seconds."""
+    """All that is drawn of one run. `lanes` by (topic, partition); `end` is the length of the run in seconds.
+
+    `origin`: its zero, in nanoseconds of the clients' monotonic clock.
+    """
 
     operations: Operations
     bands: tuple[Band, ...]
     phases: tuple[tuple[str, float], ...]
     lanes: dict[tuple[str, int], tuple[Lane, ...]]
-    leaderships: dict[tuple[str, int], tuple[tuple[float, str, int], ...]] = field(default_factory=dict)
     end: float = 0.0
+    origin: int = 0
