@@ -1,18 +1,18 @@
 """The running controller: the node that leads the metadata quorum decides for the cluster.
 
-How a lease stays exclusive. A broker that gets the answer "not fenced" may act as a leader for `broker.lease.ms` after it
-*sent* that heartbeat. Another controller fences it no earlier than `broker.session.timeout.ms` after it came to power. So
-such an answer is given only when this node is known to have led at most the difference of the two ago; the proof is the
-begin of its last append that a majority has taken since. While nothing else is committed, an empty record serves.
+How a lease stays exclusive. A broker that gets the answer "not fenced" may act as a leader for `broker.lease.ms` after
+it *sent* that heartbeat. Another controller fences it no earlier than `broker.session.timeout.ms` after it came to
+power. So such an answer is given only when this node is known to have led at most the difference of the two ago; the
+proof is the begin of its last append that a majority has taken since. While nothing else is committed, an empty record
+serves.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from broker.config import BrokerConfig
 from broker.controller.controller import Controller, caught_up, registered
@@ -96,7 +96,7 @@ class ActiveController:
         sessions = Sessions(self._session_timeout, now, unfenced)
         term = _Term(epoch, Operations(self._image, self._quorum), sessions)
         self._term = term
-        term.operations.submit(self._rules.first_records).add_done_callback(_retrieve)
+        term.operations.submit(self._rules.first_records, bounded=False).add_done_callback(_retrieve)
         self._schedule(term)
         self._tracer.emit("controller_active", epoch=epoch)
 
@@ -154,14 +154,14 @@ class ActiveController:
 
     async def handle_create_topics(self, request: CreateTopicsRequest, _version: int) -> CreateTopicsResponse:
         try:
-            return await self._in_time(self._run(partial(self._rules.create_topics, request=request)), request)
+            return await self._run_in_time(partial(self._rules.create_topics, request=request), request.timeout_ms)
         except ProtocolError as error:
             refusal = ProtocolError(_code(error), str(error))
             return CreateTopicsResponse(topics=[topic_refused(topic.name, refusal) for topic in request.topics])
 
     async def handle_delete_topics(self, request: DeleteTopicsRequest, _version: int) -> DeleteTopicsResponse:
         try:
-            return await self._in_time(self._run(partial(self._rules.delete_topics, request=request)), request)
+            return await self._run_in_time(partial(self._rules.delete_topics, request=request), request.timeout_ms)
         except ProtocolError as error:
             refusal = ProtocolError(_code(error), str(error))
             states = topics_to_delete(request)
@@ -177,11 +177,14 @@ class ActiveController:
     async def _run(self, decide: Decide[T]) -> T:
         return await self._active().operations.submit(decide)
 
-    async def _in_time(self, answer: Awaitable[T], request: CreateTopicsRequest | DeleteTopicsRequest) -> T:
+    async def _run_in_time(self, decide: Decide[T], timeout_ms: int) -> T:
+        """Wait so long and no longer. The operation itself goes on: a client may ask not to wait at all."""
+        operation = self._active().operations.submit(decide)
+        operation.add_done_callback(_retrieve)
         try:
-            return await asyncio.wait_for(answer, max(0, request.timeout_ms) / 1000)
+            return await asyncio.wait_for(asyncio.shield(operation), max(0, timeout_ms) / 1000)
         except TimeoutError:
-            message = f"not committed within {request.timeout_ms} ms; it may happen yet"
+            message = f"not committed within {timeout_ms} ms; it may happen yet"
             raise ProtocolError(ErrorCode.REQUEST_TIMED_OUT, message) from None
 
     # --- heartbeats
@@ -192,7 +195,10 @@ class ActiveController:
         if request.want_fence or request.want_shut_down:
             term.sessions.close(broker.id)
         if not term.sessions.is_open(broker.id):
-            await term.operations.submit(partial(self._rules.heartbeat, request=request))
+            # A closed session is opened or fenced by this operation: it goes on even when nobody waits any more.
+            operation = term.operations.submit(partial(self._rules.heartbeat, request=request), bounded=False)
+            operation.add_done_callback(_retrieve)
+            await asyncio.shield(operation)
         if self._image.is_available(request.broker_id):
             await self._prove_leadership(term)
         # Others may have acted during the waits above: look again, and from here on wait for nothing.
@@ -211,7 +217,7 @@ class ActiveController:
         age = self._proof_age(term)
         if age > self._proof_lifetime / 2:
             if term.proof is None or term.proof.done():
-                term.proof = term.operations.submit(self._rules.prove_leadership)
+                term.proof = term.operations.submit(self._rules.prove_leadership, bounded=False)
                 term.proof.add_done_callback(_retrieve)
             if age > self._proof_lifetime:
                 await asyncio.shield(term.proof)
@@ -248,7 +254,7 @@ class ActiveController:
             term.sessions.close(broker_id)
             self._tracer.emit("session_expired", broker=broker_id, broker_epoch=epoch)
             fencing = partial(self._rules.fence, broker_id=broker_id, broker_epoch=epoch)
-            term.operations.submit(fencing).add_done_callback(_retrieve)
+            term.operations.submit(fencing, bounded=False).add_done_callback(_retrieve)
         self._schedule(term)
 
 
@@ -256,7 +262,7 @@ def _code(error: ProtocolError) -> ErrorCode:
     return ErrorCode.NOT_CONTROLLER if isinstance(error, NotLeaderError) else error.code
 
 
-def _retrieve(future: asyncio.Future[None]) -> None:
-    """Nobody waits for this one: its failure ends the term, which is where it is seen."""
+def _retrieve(future: asyncio.Future[Any]) -> None:
+    """Perhaps nobody waits for this one: if it fails, whoever comes next is told the same."""
     if not future.cancelled():
         future.exception()

@@ -55,12 +55,15 @@ class Operations:
     def closed(self) -> bool:
         return self._closed
 
-    def submit(self, decide: Decide[T]) -> asyncio.Future[T]:
-        """Queue a decision; its answer, or a `ProtocolError`. One whose future is cancelled in time is not made."""
+    def submit(self, decide: Decide[T], *, bounded: bool = True) -> asyncio.Future[T]:
+        """Queue a decision; its answer, or a `ProtocolError`. One whose future is cancelled in time is not made.
+
+        What a session depends on is not `bounded` by the length of the queue: it may not be dropped.
+        """
         future: asyncio.Future[T] = self._loop.create_future()
         if self._closed:
             future.set_exception(NotLeaderError("this node is not the active controller"))
-        elif len(self._queue) >= MAX_QUEUED:
+        elif bounded and len(self._queue) >= MAX_QUEUED:
             message = f"{MAX_QUEUED} operations wait for the controller already"
             future.set_exception(ProtocolError(ErrorCode.REQUEST_TIMED_OUT, message))
         else:

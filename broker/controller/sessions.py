@@ -14,7 +14,7 @@ class Sessions:
 
     def __init__(self, timeout: float, now: float, brokers: Iterable[int]) -> None:
         self._timeout = timeout
-        self._deadlines = {broker: now + timeout for broker in brokers}
+        self._deadlines = dict.fromkeys(brokers, now + timeout)
 
     def open(self, broker: int, now: float) -> None:
         self._deadlines[broker] = now + self._timeout

@@ -1,0 +1,450 @@
+"""The running controller: its term, its sessions, its proofs of leadership, and one operation at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker.controller import operations
+from broker.controller.active import ActiveController
+from broker.controller.image import MetadataImage
+from broker.errors import CommitUncertainError, ErrorCode, NotLeaderError
+from broker.mutants import Mutants
+from broker.protocol.messages.alter_partition import AlterPartitionRequest
+from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from broker.protocol.messages.metadata_records import NoOpRecord, decode_record
+from broker.trace import Tracer
+from tests.broker.controller.clock import play, stall
+from tests.broker.controller.world import configuration, registration, topic_request
+
+SESSION = 3.0
+LEASE = 2.0
+COMMIT_DELAY = 0.01
+
+
+class FakeQuorum:
+    """Commits after a moment; can be made to hang, or to lose its leadership."""
+
+    def __init__(self, apply: Callable[[int, list[bytes]], None]) -> None:
+        self._apply = apply
+        self.next_offset = 100
+        self.appending = 0
+        self.most_appending = 0
+        self.log: list[Any] = []
+        self.may_commit = asyncio.Event()
+        self.may_commit.set()
+        self.failure: Exception | None = None
+        self.deliver_late = False
+
+    async def append(self, records: list[bytes]) -> int:
+        self.appending += 1
+        self.most_appending = max(self.most_appending, self.appending)
+        try:
+            await asyncio.sleep(COMMIT_DELAY)
+            await self.may_commit.wait()
+            if self.failure is not None:
+                raise self.failure
+        finally:
+            self.appending -= 1
+        base = self.next_offset
+        self.next_offset += len(records)
+        self.log += [decode_record(record) for record in records]
+        if self.deliver_late:
+            asyncio.get_running_loop().call_later(0.05, self._apply, base, records)
+        else:
+            self._apply(base, records)
+        return base + len(records) - 1
+
+
+class Node:
+    """What a node does around its controller."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+        self.image = MetadataImage()
+        self.quorum = FakeQuorum(self._apply)
+        self.controller = ActiveController(
+            config=configuration(broker_session_timeout_ms=int(SESSION * 1000), broker_lease_ms=int(LEASE * 1000)),
+            image=self.image,
+            quorum=self.quorum,
+            rng=random.Random(1),
+            tracer=Tracer(1, lambda: 0, self.events.append),
+            mutants=Mutants(),
+        )
+
+    def _apply(self, base: int, records: list[bytes]) -> None:
+        self.controller.metadata_applied(self.image.apply_committed(base, records))
+
+    def lead(self, epoch: int = 1) -> None:
+        self.controller.leadership_changed(epoch)
+
+    async def register(self, broker: int, life: int = 1) -> int:
+        response = await self.controller.handle_broker_registration(registration(broker, life), 4)
+        assert response.error_code == 0
+        return response.broker_epoch
+
+    async def heartbeat(self, broker: int, **changes: Any) -> BrokerHeartbeatResponse:
+        known = self.image.brokers.get(broker)
+        epoch = -1 if known is None else known.epoch
+        request = BrokerHeartbeatRequest(broker, epoch, self.image.offset)
+        for name, value in changes.items():
+            setattr(request, name, value)
+        return await self.controller.handle_broker_heartbeat(request, 1)
+
+    async def start(self, *brokers: int) -> None:
+        for broker in brokers:
+            await self.register(broker)
+            assert not (await self.heartbeat(broker)).is_fenced
+
+    async def beat(self, seconds: float, *brokers: int) -> None:
+        """Heartbeats every 0.3 s for a while."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while loop.time() < end:
+            for broker in brokers:
+                assert not (await self.heartbeat(broker)).is_fenced
+            await asyncio.sleep(0.3)
+
+
+async def a_node(*brokers: int) -> Node:
+    node = Node()
+    node.lead()
+    await node.start(*brokers)
+    return node
+
+
+def test_a_node_that_does_not_lead_is_not_the_controller() -> None:
+    async def story() -> None:
+        node = Node()
+        controller = node.controller
+        assert not controller.is_active
+        refused = ErrorCode.NOT_CONTROLLER
+        assert (await controller.handle_broker_registration(registration(1), 4)).error_code == refused
+        assert (await node.heartbeat(1)).error_code == refused
+        assert (await controller.handle_alter_partition(AlterPartitionRequest(1), 3)).error_code == refused
+        created = await controller.handle_create_topics(topic_request("t", [1]), 7)
+        assert created.topics[0].error_code == refused
+        deleted = await controller.handle_delete_topics(
+            DeleteTopicsRequest([DeleteTopicState("t")], timeout_ms=1000), 6
+        )
+        assert deleted.responses[0].error_code == refused
+
+    play(story())
+
+
+@pytest.mark.conforms("K595-46")
+def test_the_first_leader_commits_the_clusters_id() -> None:
+    async def story() -> None:
+        node = await a_node(1)
+        assert node.image.cluster_id == "brownout-cluster"
+        assert (await node.controller.handle_broker_registration(registration(2, 1, "other"), 4)).error_code == (
+            ErrorCode.INCONSISTENT_CLUSTER_ID
+        )
+
+    play(story())
+
+
+def test_brokers_topics_and_isrs_go_through_the_log() -> None:
+    async def story() -> None:
+        node = await a_node(1, 2, 3)
+        created = await node.controller.handle_create_topics(topic_request("t", [1, 2, 3]), 7)
+        assert created.topics[0].error_code == 0
+        assert node.image.partition("t", 0) is not None
+        request = CreateTopicsRequest([CreatableTopic("u", 1, 3)], validate_only=True)
+        assert (await node.controller.handle_create_topics(request, 7)).topics[0].error_code == 0
+        deleted = await node.controller.handle_delete_topics(
+            DeleteTopicsRequest([DeleteTopicState("t")], timeout_ms=1000), 6
+        )
+        assert deleted.responses[0].error_code == 0
+        assert node.image.topics == {}
+        await node.controller.stop()
+        assert node.quorum.most_appending == 1
+
+    play(story())
+
+
+def test_an_answer_waits_until_the_records_are_applied_here() -> None:
+    async def story() -> None:
+        node = await a_node()
+        node.quorum.deliver_late = True
+        epoch = await node.register(1)
+        assert node.image.brokers[1].epoch == epoch
+
+    play(story())
+
+
+def test_operations_are_made_one_at_a_time_and_in_order() -> None:
+    async def story() -> None:
+        node = await a_node(1)
+        requests = [topic_request("t", [1]), topic_request("t", [1]), topic_request("u", [1])]
+        answers = await asyncio.gather(*(node.controller.handle_create_topics(request, 7) for request in requests))
+        codes = [answer.topics[0].error_code for answer in answers]
+        assert codes == [0, ErrorCode.TOPIC_ALREADY_EXISTS, 0]
+        assert node.quorum.most_appending == 1
+
+    play(story())
+
+
+def test_a_client_that_goes_away_does_not_cut_an_operation_short() -> None:
+    async def story() -> None:
+        node = await a_node(1)
+        task = asyncio.ensure_future(node.controller.handle_create_topics(topic_request("t", [1]), 7))
+        await asyncio.sleep(COMMIT_DELAY / 2)
+        task.cancel()
+        again = await node.controller.handle_create_topics(topic_request("t", [1]), 7)
+        assert again.topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+    play(story())
+
+
+def test_a_client_waits_as_long_as_it_says() -> None:
+    async def story() -> None:
+        node = await a_node(1)
+        node.quorum.may_commit.clear()
+        request = topic_request("t", [1])
+        request.timeout_ms = 500
+        answer = await node.controller.handle_create_topics(request, 7)
+        assert answer.topics[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+        deletion = DeleteTopicsRequest([DeleteTopicState("u")], timeout_ms=500)
+        deleted = await node.controller.handle_delete_topics(deletion, 6)
+        assert deleted.responses[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+        node.quorum.may_commit.set()
+        await asyncio.sleep(1)
+        assert "t" in node.image.topics
+
+    play(story())
+
+
+def test_the_queue_is_bounded_but_not_for_what_sessions_depend_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operations, "MAX_QUEUED", 2)
+
+    async def story() -> None:
+        node = await a_node(1)
+        node.quorum.may_commit.clear()
+        waiting = []
+        for name in ("first", "second", "third"):
+            waiting.append(asyncio.ensure_future(node.controller.handle_create_topics(topic_request(name, [1]), 7)))
+            await asyncio.sleep(0.01)
+        refused = await node.controller.handle_create_topics(topic_request("fourth", [1]), 7)
+        assert refused.topics[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+        leaving = asyncio.ensure_future(node.heartbeat(1, want_fence=True))
+        await asyncio.sleep(0.1)
+        node.quorum.may_commit.set()
+        answers = await asyncio.gather(*waiting)
+        assert [answer.topics[0].error_code for answer in answers] == [0, 0, 0]
+        assert (await leaving).is_fenced
+
+    play(story())
+
+
+def test_a_broker_that_falls_silent_is_fenced_after_its_session_and_not_before() -> None:
+    async def story() -> None:
+        node = await a_node(1, 2)
+        await node.controller.handle_create_topics(topic_request("t", [2, 1]), 7)
+        await node.beat(SESSION - 0.4, 1)
+        assert not node.image.brokers[2].fenced
+        await node.beat(1.0, 1)
+        assert node.image.brokers[2].fenced
+        assert not node.image.brokers[1].fenced
+        partition = node.image.partition("t", 0)
+        assert partition is not None
+        assert (partition.leader, partition.isr) == (1, (1,))
+        assert [event["broker"] for event in node.events if event["event"] == "session_expired"] == [2]
+        assert not (await node.heartbeat(2)).is_fenced, "back again"
+
+    play(story())
+
+
+def test_a_new_controller_grants_a_full_session() -> None:
+    async def story() -> None:
+        node = await a_node(1, 2)
+        await node.beat(SESSION - 0.4, 1)
+        node.controller.leadership_changed(None)
+        assert (await node.heartbeat(1)).error_code == ErrorCode.NOT_CONTROLLER
+        await asyncio.sleep(10)
+        node.lead(2)
+        await asyncio.sleep(SESSION - 0.1)
+        assert not any(broker.fenced for broker in node.image.brokers.values())
+        await asyncio.sleep(0.2)
+        assert all(broker.fenced for broker in node.image.brokers.values())
+
+    play(story())
+
+
+def test_a_process_that_stood_still_does_not_blame_the_brokers() -> None:
+    async def story() -> None:
+        node = await a_node(1, 2)
+        await node.beat(1.0, 1, 2)
+        stall(10)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0.1)
+        assert not any(broker.fenced for broker in node.image.brokers.values())
+        await node.beat(0.5, 1, 2)
+        assert not any(event["event"] == "session_expired" for event in node.events)
+
+    play(story())
+
+
+def test_a_heartbeat_of_a_broker_that_is_being_fenced_waits_for_the_outcome() -> None:
+    """The answer "not fenced" would be a lease that outlives the election of another leader."""
+
+    async def story() -> None:
+        node = await a_node(1, 2)
+        await node.controller.handle_create_topics(topic_request("t", [2, 1]), 7)
+        await node.beat(SESSION - 0.2, 1)
+        node.quorum.may_commit.clear()
+        await asyncio.sleep(0.5)
+        late = asyncio.ensure_future(node.heartbeat(2))
+        await asyncio.sleep(0.2)
+        assert not late.done()
+        node.quorum.may_commit.set()
+        await late
+        partition = node.image.partition("t", 0)
+        assert partition is not None
+        assert partition.leader == 1, "it was fenced first, and let in again then"
+
+    play(story())
+
+
+def test_a_leader_that_cannot_prove_it_any_more_renews_no_session() -> None:
+    """Another controller fences a session after its election at the earliest, and that may be soon after the proof."""
+
+    async def story() -> None:
+        node = await a_node(1)
+        await node.beat(5.0, 1)
+        node.quorum.may_commit.clear()
+        loop = asyncio.get_running_loop()
+        cut_off_at = last_answer_at = loop.time()
+        while True:
+            beat = asyncio.ensure_future(node.heartbeat(1))
+            await asyncio.sleep(0.1)
+            if not beat.done():
+                break
+            assert beat.result().error_code == 0
+            last_answer_at = loop.time()
+        assert last_answer_at - cut_off_at <= SESSION - LEASE
+        node.quorum.failure = CommitUncertainError("deposed")
+        node.quorum.may_commit.set()
+        assert (await beat).error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert (await node.heartbeat(1)).error_code == ErrorCode.NOT_CONTROLLER
+
+    play(story())
+
+
+def test_proofs_are_cheap() -> None:
+    async def story() -> None:
+        node = await a_node(1, 2, 3)
+        before = len(node.quorum.log)
+        await node.beat(30.0, 1, 2, 3)
+        proofs = [record for record in node.quorum.log[before:] if isinstance(record, NoOpRecord)]
+        assert len(node.quorum.log) - before == len(proofs)
+        assert 20 <= len(proofs) <= 70, "about two a second, whatever the number of brokers"
+
+    play(story())
+
+
+@pytest.mark.conforms("H12")
+def test_a_bounced_broker_need_not_wait_for_its_old_session() -> None:
+    async def story() -> None:
+        node = await a_node(1, 2)
+        started = asyncio.get_running_loop().time()
+        old = node.image.brokers[2].epoch
+        await node.register(2, life=2)
+        assert (await node.heartbeat(2, broker_epoch=old)).error_code == ErrorCode.STALE_BROKER_EPOCH
+        assert not (await node.heartbeat(2)).is_fenced
+        assert asyncio.get_running_loop().time() - started < 0.1
+
+    play(story())
+
+
+def test_a_broker_that_has_not_caught_up_stays_fenced() -> None:
+    async def story() -> None:
+        node = await a_node()
+        await node.register(1)
+        behind = await node.heartbeat(1, current_metadata_offset=node.image.brokers[1].epoch - 1)
+        assert (behind.error_code, behind.is_caught_up, behind.is_fenced) == (0, False, True)
+        ready = await node.heartbeat(1)
+        assert (ready.is_caught_up, ready.is_fenced, ready.should_shut_down) == (True, False, False)
+
+    play(story())
+
+
+def test_a_broker_that_shuts_down_is_let_go() -> None:
+    async def story() -> None:
+        node = await a_node(1, 2)
+        answer = await node.heartbeat(2, want_shut_down=True)
+        assert (answer.is_fenced, answer.should_shut_down) == (True, True)
+        assert node.image.brokers[2].fenced
+        assert (await node.heartbeat(2, want_shut_down=True)).should_shut_down, "asked again"
+
+    play(story())
+
+
+@pytest.mark.parametrize(
+    ("failure", "code"),
+    [
+        (NotLeaderError("deposed"), ErrorCode.NOT_CONTROLLER),
+        (CommitUncertainError("deposed"), ErrorCode.REQUEST_TIMED_OUT),
+    ],
+)
+def test_an_append_that_fails_ends_the_term(failure: Exception, code: ErrorCode) -> None:
+    async def story() -> None:
+        node = await a_node(1)
+        node.quorum.failure = failure
+        first = asyncio.ensure_future(node.controller.handle_create_topics(topic_request("t", [1]), 7))
+        second = asyncio.ensure_future(node.controller.handle_create_topics(topic_request("u", [1]), 7))
+        assert (await first).topics[0].error_code == code
+        assert (await second).topics[0].error_code == ErrorCode.NOT_CONTROLLER, "this one certainly did not happen"
+        assert not node.controller.is_active
+        node.quorum.failure = None
+        assert (await node.heartbeat(1)).error_code == ErrorCode.NOT_CONTROLLER
+        node.lead(2)
+        assert (await node.heartbeat(1)).error_code == 0
+
+    play(story())
+
+
+def test_leadership_that_goes_between_commit_and_answer_leaves_it_open() -> None:
+    async def story() -> None:
+        node = await a_node(1)
+        node.quorum.deliver_late = True
+        waiting = asyncio.ensure_future(node.controller.handle_create_topics(topic_request("t", [1]), 7))
+        await asyncio.sleep(COMMIT_DELAY * 2)
+        node.controller.leadership_changed(None)
+        assert (await waiting).topics[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+
+    play(story())
+
+
+def test_stopping_answers_what_waits() -> None:
+    async def story() -> None:
+        node = await a_node(1)
+        node.quorum.may_commit.clear()
+        waiting = [
+            asyncio.ensure_future(node.controller.handle_create_topics(topic_request(name, [1]), 7)) for name in "tu"
+        ]
+        await asyncio.sleep(0.1)
+        await node.controller.stop()
+        codes = [answer.topics[0].error_code for answer in await asyncio.gather(*waiting)]
+        assert codes == [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER]
+        assert not node.controller.is_active
+
+    play(story())
+
+
+def test_a_mistake_in_one_request_does_not_end_the_term() -> None:
+    async def story() -> None:
+        node = await a_node(1)
+        request = topic_request("t", [1])
+        request.topics = None  # type: ignore[assignment]
+        with pytest.raises(TypeError):
+            await node.controller.handle_create_topics(request, 7)
+        assert (await node.controller.handle_create_topics(topic_request("t", [1]), 7)).topics[0].error_code == 0
+
+    play(story())

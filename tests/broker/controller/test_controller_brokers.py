@@ -1,0 +1,240 @@
+"""The life of a broker as the controller sees it: registration, bounce, fencing, return, and who leads meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.controller.image import ImageError, MetadataImage
+from broker.errors import ErrorCode, ProtocolError
+from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from broker.protocol.messages.metadata_records import (
+    BrokerRegistrationChangeRecord,
+    ClusterIdRecord,
+    ConfigRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+)
+from tests.broker.controller.world import World, registration
+
+
+def test_a_broker_registers_and_is_let_in_once_it_has_caught_up() -> None:
+    world = World()
+    world.offset = 10
+    epoch = world.register(1)
+    assert epoch == 10, "the epoch is the offset of the registration"
+    assert world.image.brokers[1].fenced
+    assert world.heartbeat(1, at=9).fenced
+    assert not world.heartbeat(1, at=10).fenced
+
+
+def test_a_registration_that_is_sent_again_changes_nothing() -> None:
+    world = World()
+    world.start(1, 2)
+    world.create("t", [1, 2])
+    before = world.image.brokers[1], world.partition()
+    assert world.register(1) == before[0].epoch
+    assert (world.image.brokers[1], world.partition()) == before
+
+
+@pytest.mark.conforms("H12")
+def test_a_new_incarnation_is_taken_at_once_and_loses_the_places_of_the_old_one() -> None:
+    world = World()
+    world.start(1, 2, 3)
+    world.create("t", [1, 2, 3])
+    old_epoch = world.image.brokers[2].epoch
+    assert world.register(2, life=2) > old_epoch
+    assert world.image.brokers[2].fenced
+    partition = world.partition()
+    assert (partition.leader, partition.isr) == (1, (1, 3))
+    with pytest.raises(ProtocolError) as caught:
+        world.decide(world.rules.heartbeat(world.image, BrokerHeartbeatRequest(2, old_epoch, 99)))
+    assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH
+    world.heartbeat(2)
+    assert world.partition().isr == (1, 3), "back, but in the ISR only when the leader says so"
+
+
+@pytest.mark.conforms("K101-10", "H12")
+def test_a_bounced_leader_hands_over_and_every_partition_it_was_in_gets_a_new_epoch() -> None:
+    world = World()
+    world.start(1, 2, 3)
+    world.create("t", [1, 2, 3], [2, 3, 1])
+    world.create("u", [2, 3])
+    world.register(1, life=2)
+    led, followed, elsewhere = world.partition("t", 0), world.partition("t", 1), world.partition("u")
+    assert (led.leader, led.isr, led.leader_epoch, led.partition_epoch) == (2, (2, 3), 1, 1)
+    assert (followed.leader, followed.isr, followed.leader_epoch) == (2, (2, 3), 1)
+    assert (elsewhere.leader, elsewhere.leader_epoch, elsewhere.partition_epoch) == (2, 0, 0)
+
+
+@pytest.mark.conforms("K101-10")
+def test_a_bounced_last_member_keeps_the_isr_and_leads_again_in_a_higher_epoch() -> None:
+    world = World()
+    world.start(1, 2)
+    world.create("t", [1, 2])
+    world.fence(2)
+    assert world.partition().isr == (1,)
+    world.register(1, life=2)
+    alone = world.partition()
+    assert (alone.leader, alone.isr, alone.leader_epoch) == (-1, (1,), 1)
+    world.heartbeat(1)
+    again = world.partition()
+    assert (again.leader, again.isr, again.leader_epoch) == (1, (1,), 2)
+
+
+@pytest.mark.parametrize("mutant", ["bounce_unseen", "truncate_to_hw"])
+def test_with_the_mutant_a_bounce_goes_unseen_but_for_the_epoch(mutant: str) -> None:
+    world = World(mutant)
+    world.start(1, 2, 3)
+    world.create("t", [1, 2, 3], [2, 1, 3])
+    epoch = world.image.brokers[1].epoch
+    world.register(1, life=2)
+    assert world.image.brokers[1].epoch > epoch
+    assert not world.image.brokers[1].fenced
+    led, followed = world.partition("t", 0), world.partition("t", 1)
+    assert (led.leader, led.isr, led.leader_epoch) == (1, (1, 2, 3), 1)
+    assert (followed.leader, followed.isr, followed.leader_epoch) == (2, (2, 1, 3), 0)
+    world.fence(2)
+    assert world.partition("t", 1).leader == 1, "what it lost in the bounce, it leads with"
+
+
+@pytest.mark.parametrize("mutant", ["bounce_unseen", "truncate_to_hw"])
+def test_with_the_mutant_a_broker_that_was_fenced_still_returns_in_the_ordinary_way(mutant: str) -> None:
+    world = World(mutant)
+    world.start(1, 2)
+    world.create("t", [1, 2])
+    world.fence(1)
+    world.register(1, life=2)
+    assert world.image.brokers[1].fenced
+    assert world.partition().isr == (2,)
+
+
+def test_a_fenced_leader_is_followed_by_the_first_of_the_assignment_that_is_in_sync_and_available() -> None:
+    world = World()
+    world.start(1, 2, 3, 4)
+    world.create("t", [1, 3, 2, 4])
+    world.alter(world.proposal(1, [1, 2, 4]))
+    world.fence(2)
+    assert world.partition().isr == (1, 4)
+    epoch = world.partition().leader_epoch
+    world.fence(1)
+    partition = world.partition()
+    assert (partition.leader, partition.isr, partition.leader_epoch) == (4, (4,), epoch + 1)
+
+
+def test_a_fenced_follower_leaves_the_isr_and_the_leader_keeps_its_epoch() -> None:
+    world = World()
+    world.start(1, 2)
+    world.create("t", [1, 2])
+    world.fence(2)
+    partition = world.partition()
+    assert (partition.leader, partition.isr) == (1, (1,))
+    assert (partition.leader_epoch, partition.partition_epoch) == (0, 1)
+
+
+def test_the_last_member_of_the_isr_is_waited_for_whoever_else_comes_back() -> None:
+    world = World()
+    world.start(1, 2, 3)
+    world.create("t", [1, 2, 3])
+    for broker in (3, 1, 2):
+        world.fence(broker)
+    assert (world.partition().leader, world.partition().isr) == (-1, (2,))
+    for broker in (1, 3):
+        world.heartbeat(broker)
+        assert (world.partition().leader, world.partition().isr) == (-1, (2,))
+    epoch = world.partition().leader_epoch
+    world.heartbeat(2)
+    partition = world.partition()
+    assert (partition.leader, partition.isr, partition.leader_epoch) == (2, (2,), epoch + 1)
+
+
+def test_a_broker_that_shuts_down_is_let_go_at_once() -> None:
+    world = World()
+    world.start(1, 2)
+    world.create("t", [1, 2])
+    assert world.heartbeat(1, leaving=True).fenced
+    assert (world.partition().leader, world.partition().isr) == (2, (2,))
+
+
+def test_fencing_what_is_fenced_or_has_come_back_changes_nothing() -> None:
+    world = World()
+    world.start(1)
+    world.register(2)
+    assert world.rules.fence(world.image, 2, world.image.brokers[2].epoch).records == []
+    assert world.rules.fence(world.image, 1, world.image.brokers[1].epoch - 1).records == []
+    assert world.rules.fence(world.image, 9, 0).records == []
+
+
+def test_heartbeats_of_strangers_are_refused() -> None:
+    world = World()
+    world.start(1)
+    with pytest.raises(ProtocolError) as caught:
+        world.rules.heartbeat(world.image, BrokerHeartbeatRequest(7, 0, 0))
+    assert caught.value.code is ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+@pytest.mark.conforms("K595-46")
+def test_the_first_controller_writes_the_clusters_id_and_only_the_first() -> None:
+    world = World()
+    first = world.rules.first_records(world.image)
+    assert first.records == [ClusterIdRecord("brownout-cluster")]
+    world.decide(first)
+    assert world.image.cluster_id == "brownout-cluster"
+    assert world.rules.first_records(world.image).records == [NoOpRecord()]
+
+
+def test_a_broker_of_another_cluster_is_refused() -> None:
+    world = World()
+    world.decide(world.rules.first_records(world.image))
+    with pytest.raises(ProtocolError, match="not 'other'") as caught:
+        world.rules.register(world.image, registration(1, cluster_id="other"))
+    assert caught.value.code is ErrorCode.INCONSISTENT_CLUSTER_ID
+
+
+def test_a_broker_without_a_listener_is_refused() -> None:
+    world = World()
+    request = registration(1)
+    request.listeners = []
+    with pytest.raises(ProtocolError) as caught:
+        world.rules.register(world.image, request)
+    assert caught.value.code is ErrorCode.INVALID_REQUEST
+
+
+def test_the_image_says_what_a_batch_changed() -> None:
+    world = World()
+    world.start(1, 2)
+    world.create("t", [1, 2], [2, 1])
+    topic = world.image.topics["t"]
+    change = PartitionChangeRecord(1, topic.id, isr=[2])
+    changes = world.image.apply(change, world.image.offset + 1)
+    assert (changes.partitions, changes.brokers) == ({("t", 1)}, set())
+    changes = world.image.apply(RemoveTopicRecord(topic.id), world.image.offset + 1)
+    assert changes.partitions == {("t", 0), ("t", 1)}
+    assert world.image.partition("t", 0) is None
+    assert world.image.topic_by_id(topic.id) is None
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        PartitionChangeRecord(0, b"x" * 16, leader=1),
+        PartitionRecord(0, b"x" * 16),
+        RemoveTopicRecord(b"x" * 16),
+        BrokerRegistrationChangeRecord(1, 5, fenced=1),
+        ConfigRecord(2, "t", "min.insync.replicas", "2"),
+        RegisterBrokerRecord(1),
+    ],
+)
+def test_a_log_that_cannot_be_is_refused(record: PartitionChangeRecord) -> None:
+    image = MetadataImage()
+    with pytest.raises(ImageError, match="offset 3"):
+        image.apply(record, 3)
+
+
+def test_the_same_record_is_not_applied_twice() -> None:
+    image = MetadataImage()
+    image.apply(NoOpRecord(), 3)
+    with pytest.raises(ImageError, match="applied before"):
+        image.apply(NoOpRecord(), 3)

@@ -1,0 +1,128 @@
+"""A small cluster's metadata without a quorum: what is decided is applied at once, at the next offsets."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import TypeVar
+
+from broker.config import BrokerConfig, Endpoint
+from broker.controller.controller import Controller, Decision
+from broker.controller.image import BrokerImage, MetadataImage, PartitionImage
+from broker.mutants import Mutants
+from broker.protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    BrokerState,
+    PartitionData,
+    PartitionResult,
+    TopicData,
+)
+from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from broker.protocol.messages.broker_registration import BrokerRegistrationRequest, Listener
+from broker.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from broker.protocol.messages.metadata_records import NO_LEADER, decode_record, encode_record
+
+T = TypeVar("T")
+
+CLUSTER = "brownout-cluster"
+
+
+def configuration(**values: object) -> BrokerConfig:
+    return BrokerConfig(1, "n1", 9092, (Endpoint(1, "n1", 9092),), "log", **values)  # type: ignore[arg-type]
+
+
+def registration(broker: int, life: int = 1, cluster_id: str = CLUSTER) -> BrokerRegistrationRequest:
+    """The registration of a broker's n-th process."""
+    incarnation = bytes([broker, life] * 8)
+    return BrokerRegistrationRequest(broker, cluster_id, incarnation, [Listener("PLAINTEXT", f"n{broker}", 9092)])
+
+
+def topic_request(name: str, *assignments: Iterable[int]) -> CreateTopicsRequest:
+    entries = [CreatableReplicaAssignment(index, list(ids)) for index, ids in enumerate(assignments)]
+    return CreateTopicsRequest([CreatableTopic(name, -1, -1, entries)])
+
+
+class World:
+    """The cluster as the tests speak of it. Invariants of the image are checked after every step."""
+
+    def __init__(self, *mutants: str, **config: object) -> None:
+        self.rules = Controller(configuration(**config), random.Random(5), Mutants(mutants))
+        self.image = MetadataImage()
+        self.offset = 0
+
+    def decide(self, decision: Decision[T]) -> T:
+        """Commit and apply, through the bytes of the log."""
+        data = [encode_record(record) for record in decision.records]
+        assert [decode_record(record) for record in data] == list(decision.records)
+        self.image.apply_committed(self.offset, data)
+        self.offset += len(data)
+        self.check()
+        return decision.answer(self.image)
+
+    def check(self) -> None:
+        for topic, index, partition in self.image.partitions():
+            where = f"{topic.name}-{index}: {partition}"
+            assert partition.isr, where
+            assert set(partition.isr) <= set(partition.replicas), where
+            if partition.leader != NO_LEADER:
+                assert partition.leader in partition.isr, where
+                assert all(self.image.is_available(member) for member in partition.isr), where
+            else:
+                assert not any(self.image.is_available(member) for member in partition.isr), where
+
+    # --- the life of a broker
+
+    def register(self, broker: int, life: int = 1) -> int:
+        return self.decide(self.rules.register(self.image, registration(broker, life))).broker_epoch
+
+    def heartbeat(self, broker: int, *, at: int | None = None, leaving: bool = False) -> BrokerImage:
+        known = self.image.brokers[broker]
+        offset = self.image.offset if at is None else at
+        request = BrokerHeartbeatRequest(broker, known.epoch, offset, want_shut_down=leaving)
+        self.decide(self.rules.heartbeat(self.image, request))
+        return self.image.brokers[broker]
+
+    def start(self, *brokers: int, life: int = 1) -> None:
+        for broker in brokers:
+            self.register(broker, life)
+            self.heartbeat(broker)
+
+    def fence(self, broker: int) -> None:
+        self.decide(self.rules.fence(self.image, broker, self.image.brokers[broker].epoch))
+
+    # --- topics
+
+    def create(self, name: str, *assignments: Iterable[int]) -> CreateTopicsResponse:
+        return self.decide(self.rules.create_topics(self.image, topic_request(name, *assignments)))
+
+    def partition(self, topic: str = "t", index: int = 0) -> PartitionImage:
+        partition = self.image.partition(topic, index)
+        assert partition is not None
+        return partition
+
+    def proposal(
+        self, sender: int, isr: Iterable[int], topic: str = "t", index: int = 0, **changes: object
+    ) -> AlterPartitionRequest:
+        """The ISR that a leader asks for, everything else as it should be but for `changes`."""
+        partition = self.partition(topic, index)
+        members = [BrokerState(member, self.image.brokers[member].epoch) for member in isr]
+        data = PartitionData(
+            partition_index=index,
+            leader_epoch=partition.leader_epoch,
+            new_isr_with_epochs=members,
+            partition_epoch=partition.partition_epoch,
+        )
+        for name, value in changes.items():
+            setattr(data, name, value)
+        topic_data = TopicData(self.image.topics[topic].id, [data])
+        return AlterPartitionRequest(sender, self.image.brokers[sender].epoch, [topic_data])
+
+    def alter(self, request: AlterPartitionRequest, version: int = 3) -> PartitionResult:
+        response = self.decide(self.rules.alter_partition(self.image, request, version))
+        assert response.error_code == 0
+        return response.topics[0].partitions[0]
