@@ -1,0 +1,129 @@
+"""Confirms a certificate: the linearization it holds explains the recorded history. Shares no code with the checker.
+
+A linearization gives each append that happened an offset and a moment `at`. It explains a history if, per partition,
+the offsets are 0, 1, 2, ... with `at` never decreasing; each entry is an append of the history that was not refused,
+at a moment within its interval; each durable acknowledged append is there, at its offset; each read shows just what is
+there; and each query has a moment in its own interval at which the log was as long as it said: between `at` of the last
+record it showed and `at` of the first record it showed not to be there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from history import ACKS_ALL, APPEND, FAIL, INF, OK
+
+Columns = dict[str, Any]
+
+
+class CertificateRefusedError(Exception):
+    """The certificate does not prove what it says; the message names the first thing that is wrong."""
+
+
+def verify(directory: Path | str, operations: pa.Table) -> str:
+    """Returns what `directory` proves of `operations` in a sentence, or raises CertificateRefusedError."""
+    data = Path(directory) / "linearization.parquet"
+    try:
+        claim = json.loads((Path(directory) / "certificate.json").read_text(encoding="utf-8"))
+        _demand(claim["format"] == 1, "its format is unknown to this verifier")
+        _demand(
+            claim["sha256"] == hashlib.sha256(data.read_bytes()).hexdigest(), f"{data} is not the file it was made for"
+        )
+        _demand(
+            claim["operations"] == operations.num_rows, "it was made for a history with another number of operations"
+        )
+        _demand(claim["upper_bound"] in ("strict", "session", "lower-bound-only"), "its upper bound has no meaning")
+        entries = pq.read_table(data)
+    except (OSError, KeyError, ValueError) as error:
+        raise CertificateRefusedError(f"{directory}: cannot be read: {error}") from error
+    keys = pa.concat_tables([each.select(["topic", "partition"]).cast(KEY) for each in (operations, entries)])
+    for key in keys.group_by(["topic", "partition"]).aggregate([]).to_pylist():
+        here = (pc.field("topic") == key["topic"]) & (pc.field("partition") == key["partition"])
+        where = f"{key['topic']}-{key['partition']}"
+        _verify_partition(where, _columns(entries.filter(here)), operations.filter(here), claim["upper_bound"])
+    proven = f"{operations.num_rows} operations are linearizable ({claim['upper_bound']})"
+    return f"{proven}: {entries.num_rows} records in order"
+
+
+KEY = pa.schema([("topic", pa.string()), ("partition", pa.int32())])
+
+
+def _demand(holds: Any, otherwise: str) -> None:
+    if not np.all(holds):
+        raise CertificateRefusedError(otherwise)
+
+
+def _columns(table: pa.Table) -> Columns:
+    return {name: table[name].to_numpy() for name in table.column_names if pa.types.is_integer(table[name].type)}
+
+
+def _verify_partition(where: str, log: Columns, operations: pa.Table, upper_bound: str) -> None:
+    _demand(log["offset"] == np.arange(len(log["offset"])), f"{where}: its offsets are not 0, 1, 2, ...")
+    _demand(np.diff(log["at"]) >= 0, f"{where}: its moments go back")
+    _demand(len(np.unique(log["value"])) == len(log["value"]), f"{where}: it holds a value twice")
+    _verify_appends(where, log, _columns(operations.filter(pc.field("f") == APPEND)))
+    answered = operations.filter((pc.field("f") != APPEND) & (pc.field("type") == OK))
+    queries = _columns(answered)
+    queries["lo"] = np.maximum(queries["lo"], _verify_reads(where, log, queries["offset"], answered))
+    final = pc.equal(answered["phase"], "final").to_numpy()
+    _verify_bounds(where, log, queries, (queries["hi"] >= 0) & (final | (upper_bound == "strict")))
+    if upper_bound != "lower-bound-only":
+        _demand((queries["hi"] < 0) | (queries["lo"] <= queries["hi"]), f"{where}: a query contradicts itself")
+    if upper_bound == "session":
+        _verify_sessions(where, _columns(operations), final=pc.equal(operations["phase"], "final").to_numpy())
+
+
+def _verify_appends(where: str, log: Columns, appends: Columns) -> None:
+    possible = np.flatnonzero(appends["type"] != FAIL)
+    possible = possible[np.argsort(appends["value"][possible])]
+    values = appends["value"][possible]
+    _demand(np.isin(log["value"], values), f"{where}: it holds a value that was not appended")
+    entry = possible[np.searchsorted(values, log["value"])]
+    _demand(appends["inv"][entry] <= log["at"], f"{where}: an append takes effect before its invocation")
+    durable = (appends["type"] == OK) & (appends["acks"] == ACKS_ALL)
+    _demand(~durable[entry] | (log["at"] <= appends["ret"][entry]), f"{where}: an append takes effect after its return")
+    told = durable[entry] & (appends["offset"][entry] >= 0)
+    _demand(~told | (appends["offset"][entry] == log["offset"]), f"{where}: an append is not where it was acknowledged")
+    _demand(np.isin(appends["value"][durable], log["value"]), f"{where}: an acknowledged append is missing")
+
+
+def _verify_reads(where: str, log: Columns, start: Any, answered: pa.Table) -> Any:
+    """Returns the length that each query's records show."""
+    counts = pc.list_value_length(answered["values"]).to_numpy()
+    offsets, values = (pc.list_flatten(answered[name]).to_numpy() for name in ("offsets", "values"))
+    expected = np.repeat(start - (np.cumsum(counts) - counts), counts) + np.arange(len(offsets))
+    _demand(offsets == expected, f"{where}: a read is not contiguous")
+    _demand(offsets < len(log["value"]), f"{where}: a read shows a record past its end")
+    _demand(log["value"][offsets] == values, f"{where}: a read shows another record")
+    return np.where(counts > 0, start + counts, -1)
+
+
+def _verify_bounds(where: str, log: Columns, queries: Columns, capped: Any) -> None:
+    n = len(log["at"])
+    _demand(queries["lo"] <= n, f"{where}: a query shows more records than there are")
+    _demand(~capped | (queries["lo"] <= queries["hi"]), f"{where}: a query contradicts itself")
+    at = np.concatenate(([-INF], log["at"], [INF]))  # at[i + 1] is the moment of offset i
+    earliest = np.maximum(queries["inv"], at[np.maximum(queries["lo"], 0)])
+    latest = np.minimum(queries["ret"], np.where(capped, at[np.clip(queries["hi"], 0, n) + 1], INF))
+    _demand(earliest <= latest, f"{where}: a query saw a length that the log did not have while it ran")
+
+
+def _verify_sessions(where: str, operations: Columns, final: Any) -> None:
+    durable = (operations["f"] != APPEND) | (operations["acks"] == ACKS_ALL)
+    shown = np.where(operations["f"] == APPEND, operations["offset"] + 1, operations["lo"])
+    for process in np.unique(operations["process"]).tolist():
+        mine = (operations["process"] == process) & (operations["type"] == OK)
+        before = np.flatnonzero(mine & durable)
+        before = before[np.argsort(operations["ret"][before])]
+        most = np.concatenate(([-1], np.maximum.accumulate(shown[before]))) if len(before) else np.array([-1])
+        after = np.flatnonzero(mine & ~final & (operations["hi"] >= 0))
+        known = most[np.searchsorted(operations["ret"][before], operations["inv"][after])]
+        _demand(operations["hi"][after] >= known, f"{where}: a client was shown a shorter log than before")

@@ -1,0 +1,132 @@
+"""A pass carries a proof that a verifier of its own confirms, and no other."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from analysis.core import certificate
+from analysis.core.logcheck import check
+from analysis.core.rows import UPPER_BOUNDS
+from analysis.verifier import CertificateRefusedError, verify
+from tests.analysis.log_histories import Op, end, info, ok, random_history, read, table
+
+HISTORY: list[Op] = [
+    ok(1, 10, 20, 0),
+    ok(2, 10, 25, 1),
+    info(3, 30),
+    info(4, 30),
+    read(0, [1, 2, 3], 35, 45),
+    ok(5, 50, 60, 4),  # so one of the appends that timed out is at offset 3
+    end(5, 70, 80),
+    read(3, [], 82, 84),
+]
+
+
+def certified(operations: pa.Table, directory: Path, upper_bound: str = "strict") -> pa.Table:
+    report = check(operations, upper_bound=upper_bound, certify=True)
+    assert report.certificate is not None
+    certificate.write(directory, report.certificate, upper_bound=upper_bound, operations=operations)
+    return report.certificate
+
+
+def test_a_certificate_is_confirmed(tmp_path: Path) -> None:
+    operations = table(HISTORY, [], HISTORY)
+    rows = certified(operations, tmp_path)
+    assert rows["offset"].to_pylist() == [0, 1, 2, 3, 4] * 2
+    assert rows["at"].to_pylist()[:5] == [10, 10, 30, 30, 50]
+    assert rows["until"].to_pylist()[:5] == [20, 25, 45, 60, 60]
+    assert verify(tmp_path, operations) == "16 operations are linearizable (strict): 10 records in order"
+    content = json.loads((tmp_path / "certificate.json").read_text())
+    assert content["lengths"] == {"log-0": 5, "log-2": 5}
+
+
+@pytest.mark.parametrize("upper_bound", UPPER_BOUNDS)
+def test_every_history_that_passes_has_a_certificate_that_verifies(tmp_path: Path, upper_bound: str) -> None:
+    rng = random.Random(f"certificates {upper_bound}")
+    histories = [random_history(rng) for _ in range(300)]
+    report = check(table(*histories), upper_bound=upper_bound)
+    bad = {anomaly.partition for anomaly in report.anomalies}
+    bad |= {int(text.split(" came")[0].rsplit("-", 1)[1]) for text in report.undecided}
+    operations = table(*(history for i, history in enumerate(histories) if i not in bad))
+    certified(operations, tmp_path, upper_bound)
+    verify(tmp_path, operations)
+
+
+def test_no_certificate_without_a_pass() -> None:
+    assert check(table([ok(1, 10, 20, 0), ok(2, 30, 40, 0)]), certify=True).certificate is None
+
+
+def swap(column: str, i: int, j: int) -> Callable[[pa.Table], pa.Table]:
+    def tamper(rows: pa.Table) -> pa.Table:
+        values = rows[column].to_numpy().copy()
+        values[[i, j]] = values[[j, i]]
+        return rows.set_column(rows.schema.get_field_index(column), rows.schema.field(column), pa.array(values))
+
+    return tamper
+
+
+def put(column: str, i: int, value: int) -> Callable[[pa.Table], pa.Table]:
+    def tamper(rows: pa.Table) -> pa.Table:
+        values = rows[column].to_numpy().copy()
+        values[i] = value
+        return rows.set_column(rows.schema.get_field_index(column), rows.schema.field(column), pa.array(values))
+
+    return tamper
+
+
+@pytest.mark.parametrize(
+    ("tamper", "why"),
+    [
+        (swap("value", 0, 1), "an append is not where it was acknowledged"),
+        (swap("value", 2, 3), "a read shows another record"),
+        (put("value", 3, 99), "not appended"),
+        (put("value", 3, ok(1, 0, 0, 0).value), "a value twice"),
+        (put("offset", 4, 5), "offsets are not 0, 1, 2"),
+        (put("at", 4, 30), "moments go back"),
+        (put("at", 0, 9), "before its invocation"),
+        (put("at", 4, 61), "after its return"),
+        (lambda rows: rows.slice(0, 4), "an acknowledged append is missing"),
+        (lambda rows: rows.set_column(4, "at", pa.array(np.array([10, 15, 50, 55, 58]))), "a length"),
+    ],
+)
+def test_a_tampered_certificate_is_refused(tmp_path: Path, tamper: Callable[[pa.Table], pa.Table], why: str) -> None:
+    operations = table(HISTORY)
+    rows = certified(operations, tmp_path)
+    data = tmp_path / "linearization.parquet"
+    pq.write_table(tamper(rows), data)
+    with pytest.raises(CertificateRefusedError, match="not the file it was made for"):
+        verify(tmp_path, operations)
+    content = json.loads((tmp_path / "certificate.json").read_text())
+    content["sha256"] = hashlib.sha256(data.read_bytes()).hexdigest()
+    (tmp_path / "certificate.json").write_text(json.dumps(content))
+    with pytest.raises(CertificateRefusedError, match=why):
+        verify(tmp_path, operations)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        [*HISTORY[:-1], end(4, 90, 95)],  # same number of operations, one of which it does not explain
+        [*HISTORY[:4], read(0, [1, 2, 4], 35, 45), *HISTORY[5:]],
+        [ok(9, 1, 2, 0), *HISTORY[1:]],
+        HISTORY[1:],
+    ],
+)
+def test_a_certificate_proves_nothing_of_another_history(tmp_path: Path, other: list[Op]) -> None:
+    certified(table(HISTORY), tmp_path)
+    with pytest.raises(CertificateRefusedError):
+        verify(tmp_path, table(other))
+
+
+def test_a_lost_certificate_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CertificateRefusedError, match="cannot be read"):
+        verify(tmp_path, table(HISTORY))
