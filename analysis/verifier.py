@@ -24,12 +24,12 @@ from history import ACKS_ALL, APPEND, FAIL, INF, OK
 Columns = dict[str, Any]
 
 
-class CertificateRefusedError(Exception):
+class CertificateError(Exception):
     """The certificate does not prove what it says; the message names the first thing that is wrong."""
 
 
 def verify(directory: Path | str, operations: pa.Table) -> str:
-    """Returns what `directory` proves of `operations` in a sentence, or raises CertificateRefusedError."""
+    """Returns what `directory` proves of `operations` in a sentence, or raises CertificateError."""
     data = Path(directory) / "linearization.parquet"
     try:
         claim = json.loads((Path(directory) / "certificate.json").read_text(encoding="utf-8"))
@@ -43,7 +43,7 @@ def verify(directory: Path | str, operations: pa.Table) -> str:
         _demand(claim["upper_bound"] in ("strict", "session", "lower-bound-only"), "its upper bound has no meaning")
         entries = pq.read_table(data)
     except (OSError, KeyError, ValueError) as error:
-        raise CertificateRefusedError(f"{directory}: cannot be read: {error}") from error
+        raise CertificateError(f"{directory}: cannot be read: {error}") from error
     keys = pa.concat_tables([each.select(["topic", "partition"]).cast(KEY) for each in (operations, entries)])
     for key in keys.group_by(["topic", "partition"]).aggregate([]).to_pylist():
         here = (pc.field("topic") == key["topic"]) & (pc.field("partition") == key["partition"])
@@ -58,7 +58,7 @@ KEY = pa.schema([("topic", pa.string()), ("partition", pa.int32())])
 
 def _demand(holds: Any, otherwise: str) -> None:
     if not np.all(holds):
-        raise CertificateRefusedError(otherwise)
+        raise CertificateError(otherwise)
 
 
 def _columns(table: pa.Table) -> Columns:

@@ -16,7 +16,7 @@ import pytest
 from analysis.core import certificate
 from analysis.core.logcheck import check
 from analysis.core.rows import UPPER_BOUNDS
-from analysis.verifier import CertificateRefusedError, verify
+from analysis.verifier import CertificateError, verify
 from tests.analysis.log_histories import Op, end, info, ok, random_history, read, table
 
 HISTORY: list[Op] = [
@@ -91,7 +91,7 @@ def put(column: str, i: int, value: int) -> Callable[[pa.Table], pa.Table]:
         (put("value", 3, 99), "not appended"),
         (put("value", 3, ok(1, 0, 0, 0).value), "a value twice"),
         (put("offset", 4, 5), "offsets are not 0, 1, 2"),
-        (put("at", 4, 30), "moments go back"),
+        (put("at", 1, 9), "moments go back"),
         (put("at", 0, 9), "before its invocation"),
         (put("at", 4, 61), "after its return"),
         (lambda rows: rows.slice(0, 4), "an acknowledged append is missing"),
@@ -103,12 +103,12 @@ def test_a_tampered_certificate_is_refused(tmp_path: Path, tamper: Callable[[pa.
     rows = certified(operations, tmp_path)
     data = tmp_path / "linearization.parquet"
     pq.write_table(tamper(rows), data)
-    with pytest.raises(CertificateRefusedError, match="not the file it was made for"):
+    with pytest.raises(CertificateError, match="not the file it was made for"):
         verify(tmp_path, operations)
     content = json.loads((tmp_path / "certificate.json").read_text())
     content["sha256"] = hashlib.sha256(data.read_bytes()).hexdigest()
     (tmp_path / "certificate.json").write_text(json.dumps(content))
-    with pytest.raises(CertificateRefusedError, match=why):
+    with pytest.raises(CertificateError, match=why):
         verify(tmp_path, operations)
 
 
@@ -123,10 +123,10 @@ def test_a_tampered_certificate_is_refused(tmp_path: Path, tamper: Callable[[pa.
 )
 def test_a_certificate_proves_nothing_of_another_history(tmp_path: Path, other: list[Op]) -> None:
     certified(table(HISTORY), tmp_path)
-    with pytest.raises(CertificateRefusedError):
+    with pytest.raises(CertificateError):
         verify(tmp_path, table(other))
 
 
 def test_a_lost_certificate_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CertificateRefusedError, match="cannot be read"):
+    with pytest.raises(CertificateError, match="cannot be read"):
         verify(tmp_path, table(HISTORY))
