@@ -19,7 +19,7 @@ class Epochs(Protocol):
     """The leader epochs of a log."""
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest epoch <= the one asked for, and where it ends; the epoch is -1 when there is none."""
+        """The largest epoch <= the one asked for, and where it ends; epoch -1 when that is not known."""
         ...
 
 
@@ -78,6 +78,8 @@ class Core:
 
     def end_offset_for(self, epoch: int) -> OffsetAndEpoch:
         """The largest local epoch <= `epoch` and its end; the log's start, with epoch -1, when there is none."""
+        if epoch >= self.log.last_epoch:
+            return self.log_end()
         found, end = self.log.epochs.end_offset_for(epoch, self.log.log_end_offset)
         if found < 0 or found > epoch:
             return OffsetAndEpoch(-1, self.log.log_start_offset)

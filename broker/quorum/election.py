@@ -23,7 +23,7 @@ class ElectionState:
     voted_id: int | None = None
     voters: tuple[int, ...] = ()
 
-    def encode(self) -> bytes:
+    def encode(self) -> str:
         """The file's content: Kafka's JSON. The log is scanned from its start, so AppliedOffset stays 0 (K595-6)."""
         document = {
             "clusterId": "",
@@ -34,10 +34,10 @@ class ElectionState:
             "currentVoters": [{"voterId": voter} for voter in self.voters],
             "data_version": DATA_VERSION,
         }
-        return json.dumps(document, separators=(",", ":")).encode()
+        return json.dumps(document, separators=(",", ":"))
 
     @classmethod
-    def decode(cls, content: bytes, path: str) -> ElectionState:
+    def decode(cls, content: str, path: str) -> ElectionState:
         """Read a file's content. Raises `StartupError` for anything that `encode` would not write.
 
         A broken file is never taken for an empty one: a node that forgot its vote could vote twice in one epoch.
@@ -49,7 +49,7 @@ class ElectionState:
             leader = _at_least(document["leaderId"], -1)
             voted = _at_least(document["votedId"], -1)
             voters = tuple(_at_least(voter["voterId"], 0) for voter in document["currentVoters"])
-        except (ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise StartupError(
                 f"{path}: is not a quorum-state file ({error!r}); restore it from a backup of this node; a voter "
                 "that forgets its vote can elect two leaders"

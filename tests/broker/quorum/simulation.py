@@ -326,6 +326,7 @@ class Simulation:
         response = effect.response
         if effect.read is not None:
             assert isinstance(response, FetchResponse)
-            response = replace(response, records=member.log.read(effect.read.offset, FETCH_ENTRIES))
+            limit = self.rng.randint(1, FETCH_ENTRIES)
+            response = replace(response, records=member.log.read(effect.read.offset, limit))
         final = response
         self._carry(node, sender, lambda: answer(final))

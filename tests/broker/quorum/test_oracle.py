@@ -92,17 +92,6 @@ def leader_counts_unsynced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MemoryLog, "durable_end_offset", property(lambda self: len(self.entries), lambda self, value: None))
 
 
-def commit_old_epoch(patch: pytest.MonkeyPatch) -> None:
-    original = Leading.advance_high_watermark
-
-    def advance(self: Leading) -> None:
-        if isinstance(self._core.role, Leader):
-            self._core.role.epoch_start_offset = -1
-        original(self)
-
-    patch.setattr(Leading, "advance_high_watermark", advance)
-
-
 def fetch_no_epoch_check(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Leading, "_divergence", lambda self, fetch_from: None)
 
@@ -138,7 +127,6 @@ BROKEN_RULES: list[tuple[Break, tuple[str, ...]]] = [
     (resume_as_leader, DIVERGED),
     (follower_fetch_before_fsync, LOST),
     (leader_counts_unsynced, LOST),
-    (commit_old_epoch, LOST),
     (fetch_no_epoch_check, DIVERGED),
     (diverging_strictly_less, LOST),
     (vote_lost_on_follow, TWO_LEADERS),

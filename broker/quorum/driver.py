@@ -1,0 +1,83 @@
+"""The metadata quorum as the rest of the broker uses it: appends, committed records, and Kafka's quorum APIs."""
+
+from __future__ import annotations
+
+from broker.errors import ErrorCode, ProtocolError
+from broker.protocol.messages import begin_quorum_epoch as begin
+from broker.protocol.messages import describe_quorum as describe
+from broker.protocol.messages import end_quorum_epoch as end
+from broker.protocol.messages import fetch, vote
+from broker.quorum import wire
+from broker.quorum.describe import invalid_response, is_about_the_quorum, not_leader_response, status_response
+from broker.quorum.messages import BeginResponse, EndResponse, FetchResponse, VoteResponse
+from broker.quorum.runner import QuorumRunner
+
+
+class Quorum(QuorumRunner):
+    """This node's membership of the metadata quorum, as a voter or as an observer.
+
+    `on_commit(base_offset, epoch, records)` is called on every node for each committed batch of data records, in
+    order, from the log's start after a restart. `on_leadership(epoch)` follows once this node leads and everything up
+    to its own LeaderChange record was given to `on_commit`; `on_leadership(None)` when that ends. Handlers may be
+    called at any time; what they are given is read before they first wait.
+    """
+
+    async def handle_vote(self, request: vote.VoteRequest, _version: int) -> vote.VoteResponse:
+        """Vote (52). Answered after the vote is on disk."""
+        try:
+            response = await self.receive(wire.decode_vote(request))
+        except wire.InvalidRequestError:
+            return vote.VoteResponse(error_code=ErrorCode.INVALID_REQUEST)
+        except ProtocolError as error:
+            return vote.VoteResponse(error_code=error.code)
+        assert isinstance(response, VoteResponse)
+        return wire.encode_vote_response(response)
+
+    async def handle_begin(
+        self, request: begin.BeginQuorumEpochRequest, _version: int
+    ) -> begin.BeginQuorumEpochResponse:
+        """BeginQuorumEpoch (53)."""
+        try:
+            response = await self.receive(wire.decode_begin(request))
+        except wire.InvalidRequestError:
+            return begin.BeginQuorumEpochResponse(error_code=ErrorCode.INVALID_REQUEST)
+        except ProtocolError as error:
+            return begin.BeginQuorumEpochResponse(error_code=error.code)
+        assert isinstance(response, BeginResponse)
+        return wire.encode_begin_response(response)
+
+    async def handle_end(self, request: end.EndQuorumEpochRequest, _version: int) -> end.EndQuorumEpochResponse:
+        """EndQuorumEpoch (54)."""
+        try:
+            response = await self.receive(wire.decode_end(request))
+        except wire.InvalidRequestError:
+            return end.EndQuorumEpochResponse(error_code=ErrorCode.INVALID_REQUEST)
+        except ProtocolError as error:
+            return end.EndQuorumEpochResponse(error_code=error.code)
+        assert isinstance(response, EndResponse)
+        return wire.encode_end_response(response)
+
+    async def handle_fetch(self, request: fetch.FetchRequest, version: int) -> fetch.FetchResponse:
+        """Fetch (1) of the metadata log by a replica; waits for records or for a newer high watermark."""
+        try:
+            response = await self.receive(wire.decode_fetch(request, version))
+        except wire.InvalidRequestError:
+            return fetch.FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
+        except ProtocolError as error:
+            return fetch.FetchResponse(error_code=error.code)
+        assert isinstance(response, FetchResponse)
+        return wire.encode_fetch_response(response, self.log_start_offset)
+
+    async def handle_describe(
+        self, request: describe.DescribeQuorumRequest, _version: int
+    ) -> describe.DescribeQuorumResponse:
+        """DescribeQuorum (55): leader only (K595-44)."""
+        if not is_about_the_quorum(request):
+            return invalid_response()
+        try:
+            status, now = await self.status()
+        except ProtocolError as error:
+            return describe.DescribeQuorumResponse(error_code=error.code, error_message=str(error))
+        if status is None:
+            return not_leader_response(self.leader_id, self.epoch)
+        return status_response(status, now, self.wall_ms(), self.voters)

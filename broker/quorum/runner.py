@@ -1,0 +1,441 @@
+"""The running member of the quorum: one task that feeds the state machine one event at a time and does what it wants.
+
+Everything that reaches the state machine goes through one bounded queue: requests of other nodes, answers, timers, ends
+of fsyncs, appends. The effects of an event are done in order before the next event is looked at, so a vote is on disk
+before its answer leaves, and what others see of this node (`leader_id`, `epoch`, ...) is what its disk remembers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from broker.config import BrokerConfig
+from broker.errors import CommitUncertainError, ErrorCode, NotLeaderError, ProtocolError, StartupError
+from broker.log.checkpoint import AtomicFile
+from broker.log.log import PartitionLog
+from broker.ports import Disk
+from broker.protocol.schema import Message
+from broker.quorum import effects as do
+from broker.quorum.committed import committed_batches, data_batch, leader_change_batch
+from broker.quorum.election import ElectionState
+from broker.quorum.leading import QuorumStatus
+from broker.quorum.messages import EndRequest, FetchResponse, Request, Response
+from broker.quorum.node import RaftNode
+from broker.quorum.roles import Leader
+from broker.quorum.settings import QuorumSettings
+from broker.quorum.wire import decode_response, encode_request
+from broker.trace import Tracer
+
+QUEUED_EVENTS = 1_024
+"""Events that may wait; whoever brings another waits for a place."""
+
+BATCHES_IN_A_ROW = 64
+"""Committed batches that are handed on before others get the loop: a restarted node may have many."""
+
+Event = Callable[[float], list[do.Effect]]
+OnCommit = Callable[[int, int, list[bytes]], None]
+OnLeadership = Callable[[int | None], None]
+
+
+class PeerConnector(Protocol):
+    """The way to the other voters."""
+
+    async def request(self, node_id: int, message: Message, version: int, timeout: float) -> Message:
+        """The answer of a node. Raises `ConnectionError` or `TimeoutError`; the request may have been handled."""
+        ...
+
+
+class QuorumFailedError(Exception):
+    """This node must stop: going on would break a promise. The message says which."""
+
+
+class _Append(NamedTuple):
+    """An append that waits for its commit."""
+
+    last_offset: int
+    future: asyncio.Future[int]
+
+
+class QuorumRunner:
+    """Runs a `RaftNode` on a log, a disk and the running loop.
+
+    `leader_id`, `epoch`, `is_leader` and `high_watermark` show the state after the last event; everything below
+    `high_watermark` has been given to `on_commit`. `failure` is set when this node had to stop by itself.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        disk: Disk,
+        log: PartitionLog,
+        rng: random.Random,
+        connector: PeerConnector,
+        tracer: Tracer,
+        on_commit: OnCommit,
+        on_leadership: OnLeadership,
+        on_failure: Callable[[Exception], None] | None = None,
+        clock: Callable[[], int] | None = None,
+    ) -> None:
+        self.leader_id: int | None = None
+        self.epoch = 0
+        self.high_watermark = 0
+        self.is_leader = False
+        self.failure: Exception | None = None
+        self.voters = config.voters
+        self._settings = QuorumSettings.from_config(config)
+        self._append_limit = config.message_max_bytes
+        self._log = log
+        self._rng = rng
+        self._connector = connector
+        self._tracer = tracer
+        self._on_commit = on_commit
+        self._on_leadership = on_leadership
+        self._on_failure = on_failure
+        self._clock = clock
+        self._file = AtomicFile(disk, f"{log.directory}/quorum-state")
+        self._events: asyncio.Queue[Event] = asyncio.Queue(QUEUED_EVENTS)
+        self._node: RaftNode | None = None
+        self._closed = False
+        self._applied = log.log_start_offset
+        self._announced = False
+        self._role_shown: tuple[str, int, int | None] | None = None
+        self._tickets = 0
+        self._replies: dict[int, asyncio.Future[Response]] = {}
+        self._append_calls: dict[int, asyncio.Future[int]] = {}
+        self._uncommitted: deque[_Append] = deque()
+        self._flush_wanted = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._tick_queued = False
+        self._sends: dict[asyncio.Task[None], Request] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._log.log_start_offset
+
+    # --- life
+
+    async def start(self) -> None:
+        """Read the quorum-state file, make it and the log durable, and take part. Raises `StartupError`, `OSError`."""
+        stored = self._read_state()
+        # A process that was killed may have left records in the page cache; they count from here on.
+        await self._log.flush()
+        loop = asyncio.get_running_loop()
+        self._node = RaftNode(loop.time(), self._settings, stored, self._log, self._rng)
+        await self._do(self._node.start(loop.time()))
+        self._tasks = [loop.create_task(self._run()), loop.create_task(self._keep_flushing())]
+
+    async def stop(self) -> None:
+        """Give up leadership, tell the voters as well as that goes in a request's time, and end all tasks."""
+        if self._node is not None and not self._closed:
+            with suppress(TimeoutError, ProtocolError):  # best effort: who was not told finds out by its own timers
+                async with asyncio.timeout(self._settings.request_timeout):
+                    await self.ask(self._node.shut_down)
+                    ends = [task for task, request in self._sends.items() if isinstance(request, EndRequest)]
+                    if ends:
+                        await asyncio.wait(ends)
+        self._close()
+        await asyncio.gather(*self._tasks, *self._sends, return_exceptions=True)
+
+    def _close(self) -> None:
+        """Refuse everything from here on, and let go of whoever waits."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in (*self._tasks, *self._sends):
+            if task is not asyncio.current_task():
+                task.cancel()
+        while not self._events.empty():
+            self._events.get_nowait()
+        self._lose_leadership()
+        for reply in self._replies.values():
+            if not reply.done():
+                reply.set_exception(_stopped())
+        for call in self._append_calls.values():
+            if not call.done():
+                call.set_exception(NotLeaderError("this broker is stopping"))
+
+    def _fail(self, error: Exception) -> None:
+        """Stop for good: after a failed write nobody knows what the disk remembers."""
+        self.failure = error
+        self._tracer.emit("quorum_failed", error=str(error))
+        self._close()
+        if self._on_failure is not None:
+            self._on_failure(error)
+
+    def _read_state(self) -> ElectionState:
+        text = self._file.read()
+        if text is None:
+            return ElectionState(voters=self._settings.voters)
+        stored = ElectionState.decode(text, self._file.path)
+        if stored.voters and stored.voters != self._settings.voters:
+            raise StartupError(
+                f"{self._file.path}: the quorum has the voters {list(stored.voters)}, quorum.voters says "
+                f"{list(self._settings.voters)}; a quorum's voters cannot be changed: restore quorum.voters"
+            )
+        return stored
+
+    # --- events
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                event = await self._events.get()
+                await self._do(event(loop.time()))
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            self._fail(error)
+
+    async def _put(self, event: Event) -> None:
+        """Queue an event. Raises `ProtocolError` once the quorum has stopped."""
+        if not self._closed:
+            await self._events.put(event)
+        if self._closed:
+            raise _stopped()
+
+    async def ask(self, event: Event) -> None:
+        """Return once an event was handled and its effects are done."""
+        done: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        ticket = self._ticket()
+        self._replies[ticket] = done
+        handled = do.Reply(ticket, Response(ErrorCode.NONE, None, 0))
+        try:
+            await self._put(lambda now: [*event(now), handled])
+            await done
+        finally:
+            self._replies.pop(ticket, None)
+
+    async def receive(self, request: Request) -> Response:
+        """Hand a request of another node to the state machine; its answer, which for a fetch may take a while."""
+        node, ticket = self._running(), self._ticket()
+        answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        self._replies[ticket] = answer
+        try:
+            await self._put(lambda now: node.receive(now, ticket, request))
+            return await answer
+        finally:
+            self._replies.pop(ticket, None)
+
+    async def append(self, records: Sequence[bytes]) -> int:
+        """Commit records together, as one batch; the last one's offset, once a majority has them on disk (K595-53).
+
+        Raises `NotLeaderError` when certainly nothing was written, `CommitUncertainError` when leadership went before
+        the commit was known. `on_commit` has been called when this returns.
+        """
+        if not records:
+            raise ValueError("an append needs at least one record")
+        if (size := sum(map(len, records))) > self._append_limit:
+            raise ProtocolError(ErrorCode.MESSAGE_TOO_LARGE, f"{size} bytes exceed message.max.bytes")
+        node, ticket = self._running(), self._ticket()
+        call: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._append_calls[ticket] = call
+        try:
+            await self._put(lambda now: node.append(now, ticket, tuple(records)))
+            return await call
+        finally:
+            self._append_calls.pop(ticket, None)
+
+    async def status(self) -> tuple[QuorumStatus | None, float]:
+        """The quorum as this leader sees it, None when it does not lead; and the loop's time of that."""
+        node = self._running()
+        found: list[tuple[QuorumStatus | None, float]] = []
+
+        def look(now: float) -> list[do.Effect]:
+            found.append((node.describe(now), now))
+            return []
+
+        await self.ask(look)
+        return found[0]
+
+    def _running(self) -> RaftNode:
+        if self._node is None or self._closed:
+            raise _stopped()
+        return self._node
+
+    def _ticket(self) -> int:
+        self._tickets += 1
+        return self._tickets
+
+    # --- effects
+
+    async def _do(self, effects: list[do.Effect]) -> None:
+        """Do all effects of an event, in order, then show the outcome and set the timer."""
+        for effect in effects:
+            match effect:
+                case do.Persist(state):
+                    await self._file.write(state.encode())
+                case do.Truncate(offset):
+                    self._tracer.emit(
+                        "quorum_truncated", from_offset=self._log.log_end_offset, to_offset=offset, rule="K595-40"
+                    )
+                    await self._log.truncate_to(offset)
+                case do.AppendLeaderChange(epoch, leader, voters, granted):
+                    await self._log.start_leader_epoch(epoch)
+                    self._log.append_as_leader(leader_change_batch(leader, voters, granted, self.wall_ms()), epoch)
+                case do.AppendAsLeader(epoch, records, ticket):
+                    self._append(epoch, records, ticket)
+                case do.AppendAsFollower(epoch, records):
+                    await self._log.replicate(records, epoch)
+                case do.Commit(high_watermark):
+                    await self._commit(high_watermark)
+                case _:
+                    self._do_at_once(effect)
+        self._show()
+        self._set_timer()
+
+    def _do_at_once(self, effect: do.Effect) -> None:
+        """The effects that wait for nothing."""
+        match effect:
+            case do.Send(to, request):
+                self._send(to, request)
+            case do.Reply():
+                self._reply(effect)
+            case do.Flush():
+                self._flush_wanted.set()
+            case do.RefuseAppend(ticket):
+                self._settle(self._append_calls.get(ticket), NotLeaderError("this node does not lead the quorum"))
+            case do.LeadershipEstablished(epoch):
+                self._announced = True
+                self._on_leadership(epoch)
+            case do.LeadershipLost():
+                self._lose_leadership()
+            case do.Fail(reason):
+                raise QuorumFailedError(reason)
+
+    def _append(self, epoch: int, records: tuple[bytes, ...], ticket: int) -> None:
+        info = self._log.append_as_leader(data_batch(records, self.wall_ms()), epoch)
+        call = self._append_calls.get(ticket)
+        if call is not None:
+            self._uncommitted.append(_Append(info.last_offset, call))
+
+    def _send(self, to: int, request: Request) -> None:
+        task = asyncio.get_running_loop().create_task(self._exchange(to, request))
+        self._sends[task] = request
+        task.add_done_callback(lambda done: self._sends.pop(done, None))
+
+    async def _exchange(self, to: int, request: Request) -> None:
+        """Send a request; the state machine learns of its answer, or that there is none."""
+        node = self._running()
+        message, version = encode_request(request, to)
+        response: Response | None = None
+        try:
+            answer = await self._connector.request(to, message, version, self._settings.request_timeout)
+            response = decode_response(request, answer)
+        except (ConnectionError, TimeoutError):
+            pass
+        except Exception as error:
+            # Whatever went wrong with one answer, the state machine must not wait for it for ever.
+            self._tracer.emit("quorum_bad_answer", peer=to, error=f"{type(error).__name__}: {error}")
+        if self._closed:
+            return
+        if response is None or response.error is ErrorCode.BROKER_NOT_AVAILABLE:
+            await self._events.put(partial(node.unanswered, voter=to, request=request))
+        else:
+            await self._events.put(partial(node.answered, voter=to, request=request, response=response))
+
+    def _reply(self, effect: do.Reply) -> None:
+        reply = self._replies.get(effect.ticket)
+        if reply is None or reply.done():
+            return  # whoever asked has gone
+        response = effect.response
+        if effect.read is not None and isinstance(response, FetchResponse):
+            records = self._log.read(effect.read.offset, effect.read.max_bytes, self._log.log_end_offset)
+            response = FetchResponse(
+                response.error, response.leader_id, response.epoch, response.high_watermark, None, records
+            )
+        reply.set_result(response)
+
+    async def _commit(self, high_watermark: int) -> None:
+        """Hand committed records on, in order, then let those go who waited for them."""
+        for count, batch in enumerate(committed_batches(self._log, self._applied, high_watermark), 1):
+            if batch.leader_change is not None:
+                leader = batch.leader_change.leader_id
+                self._tracer.emit("quorum_leader_change", offset=batch.base_offset, epoch=batch.epoch, leader=leader)
+            elif batch.records:
+                self._on_commit(batch.base_offset, batch.epoch, batch.records)
+            self._applied = batch.next_offset
+            if count % BATCHES_IN_A_ROW == 0:
+                await asyncio.sleep(0)
+        self.high_watermark = high_watermark
+        self._tracer.emit("quorum_high_watermark", offset=high_watermark)
+        while self._uncommitted and self._uncommitted[0].last_offset < high_watermark:
+            committed = self._uncommitted.popleft()
+            if not committed.future.done():
+                committed.future.set_result(committed.last_offset)
+
+    def _lose_leadership(self) -> None:
+        self.is_leader = False
+        if self._announced:
+            self._announced = False
+            self._on_leadership(None)
+        while self._uncommitted:
+            self._settle(
+                self._uncommitted.popleft().future,
+                CommitUncertainError("leadership went before the records were committed"),
+            )
+
+    @staticmethod
+    def _settle(future: asyncio.Future[int] | None, error: ProtocolError) -> None:
+        if future is not None and not future.done():
+            future.set_exception(error)
+
+    async def _keep_flushing(self) -> None:
+        """Fsync whenever appends ask for it; all that came during one fsync share the next."""
+        node = self._running()
+        try:
+            while True:
+                await self._flush_wanted.wait()
+                self._flush_wanted.clear()
+                await self._log.flush()
+                await self._events.put(node.flushed)
+        except OSError as error:
+            self._fail(error)
+
+    # --- what others see
+
+    def _show(self) -> None:
+        role = self._running().role
+        self.leader_id, self.epoch, self.is_leader = role.leader_id, role.epoch, isinstance(role, Leader)
+        shown = (role.name, role.epoch, role.leader_id)
+        if shown != self._role_shown:
+            self._role_shown = shown
+            leader = -1 if role.leader_id is None else role.leader_id
+            self._tracer.emit("quorum_role", role=role.name, epoch=role.epoch, leader=leader)
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline = self._running().deadline()
+        if deadline is not None and not self._tick_queued:
+            self._timer = asyncio.get_running_loop().call_at(deadline, self._tick)
+
+    def _tick(self) -> None:
+        """Queue a tick, but only one. A full queue needs none: the timer is set again after its next event."""
+        self._timer = None
+        if not self._events.full():
+            self._tick_queued = True
+            self._events.put_nowait(self._on_tick)
+
+    def _on_tick(self, now: float) -> list[do.Effect]:
+        self._tick_queued = False
+        return self._running().tick(now)
+
+    def wall_ms(self) -> int:
+        """The wall clock in milliseconds; -1 ("no timestamp") when none was given."""
+        return -1 if self._clock is None else self._clock() // 1_000_000
+
+
+def _stopped() -> ProtocolError:
+    return ProtocolError(ErrorCode.BROKER_NOT_AVAILABLE, "the metadata quorum of this broker has stopped")

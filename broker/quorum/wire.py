@@ -1,0 +1,284 @@
+"""Between the quorum's own messages and Kafka's: Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch, DescribeQuorum.
+
+Kafka's schemas batch topics and partitions; the quorum has one of each, and anything else is INVALID_REQUEST (K595-10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from broker.errors import ErrorCode
+from broker.protocol.messages import begin_quorum_epoch as begin
+from broker.protocol.messages import end_quorum_epoch as end
+from broker.protocol.messages import fetch, vote
+from broker.protocol.records import CorruptBatch, validate_batches
+from broker.protocol.schema import Message
+from broker.quorum.messages import (
+    BeginRequest,
+    BeginResponse,
+    EndRequest,
+    EndResponse,
+    FetchRequest,
+    FetchResponse,
+    OffsetAndEpoch,
+    Request,
+    Response,
+    VoteRequest,
+    VoteResponse,
+)
+
+METADATA_TOPIC = "__cluster_metadata"
+METADATA_TOPIC_ID = (1).to_bytes(16, "big")
+PARTITION = 0
+NOBODY = -1
+
+VOTE_VERSION = 2
+BEGIN_VERSION = 1
+END_VERSION = 1
+FETCH_VERSION = 12
+FIRST_VERSION_WITH_TOPIC_IDS = 13
+
+
+class InvalidRequestError(ValueError):
+    """A request that is not about the one partition of the metadata log, or has values that no replica sends."""
+
+
+class MalformedResponseError(ValueError):
+    """An answer that does not fit its request; it counts as none."""
+
+
+# --- requests, outgoing
+
+
+def encode_request(request: Request, to: int) -> tuple[Message, int]:
+    """The message for a request to a voter, and the version to send it in."""
+    if isinstance(request, VoteRequest):
+        return _vote_request(request, to), VOTE_VERSION
+    if isinstance(request, BeginRequest):
+        partition = begin.PartitionData(
+            partition_index=PARTITION, leader_id=request.leader_id, leader_epoch=request.epoch
+        )
+        topics = [begin.TopicData(topic_name=METADATA_TOPIC, partitions=[partition])]
+        return begin.BeginQuorumEpochRequest(request.cluster_id, to, topics), BEGIN_VERSION
+    if isinstance(request, EndRequest):
+        return _end_request(request), END_VERSION
+    return _fetch_request(request), FETCH_VERSION
+
+
+def _vote_request(request: VoteRequest, to: int) -> Message:
+    partition = vote.PartitionData(
+        partition_index=PARTITION,
+        replica_epoch=request.epoch,
+        replica_id=request.candidate_id,
+        last_offset_epoch=request.log_end.epoch,
+        last_offset=request.log_end.offset,
+        pre_vote=request.pre_vote,
+    )
+    topics = [vote.TopicData(topic_name=METADATA_TOPIC, partitions=[partition])]
+    return vote.VoteRequest(cluster_id=request.cluster_id, voter_id=to, topics=topics)
+
+
+def _end_request(request: EndRequest) -> Message:
+    partition = end.PartitionData(
+        partition_index=PARTITION,
+        leader_id=_wire_id(request.leader_id),
+        leader_epoch=request.epoch,
+        preferred_candidates=[end.ReplicaInfo(candidate_id=voter) for voter in request.preferred_successors],
+    )
+    topics = [end.TopicData(topic_name=METADATA_TOPIC, partitions=[partition])]
+    return end.EndQuorumEpochRequest(cluster_id=request.cluster_id, topics=topics)
+
+
+def _fetch_request(request: FetchRequest) -> Message:
+    partition = fetch.FetchPartition(
+        partition=PARTITION,
+        current_leader_epoch=request.epoch,
+        fetch_offset=request.fetch_from.offset,
+        last_fetched_epoch=request.fetch_from.epoch,
+        partition_max_bytes=request.max_bytes,
+    )
+    return fetch.FetchRequest(
+        cluster_id=request.cluster_id,
+        replica_id=request.replica_id,
+        max_wait_ms=round(request.max_wait * 1000),
+        max_bytes=request.max_bytes,
+        topics=[fetch.FetchTopic(topic=METADATA_TOPIC, partitions=[partition])],
+    )
+
+
+# --- requests, incoming
+
+
+def decode_vote(message: vote.VoteRequest) -> VoteRequest:
+    """Raises `InvalidRequestError`, as the other decoders of requests do."""
+    data = _only_partition(message.topics)
+    log_end = OffsetAndEpoch(data.last_offset_epoch, data.last_offset)
+    return VoteRequest(message.cluster_id, data.replica_id, data.replica_epoch, log_end, data.pre_vote)
+
+
+def decode_begin(message: begin.BeginQuorumEpochRequest) -> BeginRequest:
+    data = _only_partition(message.topics)
+    return BeginRequest(message.cluster_id, data.leader_id, data.leader_epoch)
+
+
+def decode_end(message: end.EndQuorumEpochRequest) -> EndRequest:
+    data = _only_partition(message.topics)
+    successors = data.preferred_successors or [candidate.candidate_id for candidate in data.preferred_candidates]
+    return EndRequest(message.cluster_id, _own_id(data.leader_id), data.leader_epoch, tuple(successors))
+
+
+def decode_fetch(message: fetch.FetchRequest, version: int) -> FetchRequest:
+    if version < FETCH_VERSION:
+        raise InvalidRequestError(f"the metadata log is fetched with version {FETCH_VERSION} or newer")
+    if len(message.topics) != 1 or len(message.topics[0].partitions) != 1:
+        raise InvalidRequestError("exactly one topic with one partition is fetched")
+    topic, data = message.topics[0], message.topics[0].partitions[0]
+    named = (
+        topic.topic_id == METADATA_TOPIC_ID
+        if version >= FIRST_VERSION_WITH_TOPIC_IDS
+        else topic.topic == METADATA_TOPIC
+    )
+    if not named or data.partition != PARTITION or data.fetch_offset < 0:
+        raise InvalidRequestError(f"only offsets of {METADATA_TOPIC}-{PARTITION} are fetched here")
+    return FetchRequest(
+        message.cluster_id,
+        fetch.fetching_replica(message).replica_id,
+        data.current_leader_epoch,
+        OffsetAndEpoch(data.last_fetched_epoch, data.fetch_offset),
+        max(0, message.max_wait_ms) / 1000,
+        max(0, min(message.max_bytes, data.partition_max_bytes)),
+    )
+
+
+def _only_partition(topics: Sequence[Any]) -> Any:
+    """The data of the one partition of the one topic, in any of the schemas that nest them alike."""
+    if len(topics) != 1 or topics[0].topic_name != METADATA_TOPIC or len(topics[0].partitions) != 1:
+        raise InvalidRequestError(f"exactly the topic {METADATA_TOPIC} with one partition is expected")
+    if topics[0].partitions[0].partition_index != PARTITION:
+        raise InvalidRequestError(f"{METADATA_TOPIC} has no partition {topics[0].partitions[0].partition_index}")
+    return topics[0].partitions[0]
+
+
+# --- responses, outgoing
+
+
+def encode_vote_response(response: VoteResponse) -> vote.VoteResponse:
+    if response.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
+        return vote.VoteResponse(error_code=response.error)
+    result = vote.PartitionResult(
+        PARTITION, response.error, _wire_id(response.leader_id), response.epoch, response.granted
+    )
+    return vote.VoteResponse(topics=[vote.TopicResult(METADATA_TOPIC, [result])])
+
+
+def encode_begin_response(response: BeginResponse) -> begin.BeginQuorumEpochResponse:
+    if response.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
+        return begin.BeginQuorumEpochResponse(error_code=response.error)
+    result = begin.PartitionResult(PARTITION, response.error, _wire_id(response.leader_id), response.epoch)
+    return begin.BeginQuorumEpochResponse(topics=[begin.TopicResult(METADATA_TOPIC, [result])])
+
+
+def encode_end_response(response: EndResponse) -> end.EndQuorumEpochResponse:
+    if response.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
+        return end.EndQuorumEpochResponse(error_code=response.error)
+    result = end.PartitionResult(PARTITION, response.error, _wire_id(response.leader_id), response.epoch)
+    return end.EndQuorumEpochResponse(topics=[end.TopicResult(METADATA_TOPIC, [result])])
+
+
+def encode_fetch_response(response: FetchResponse, log_start_offset: int) -> fetch.FetchResponse:
+    """Every answer names the leader and its epoch (K595-9, K595-33, K595-38)."""
+    if response.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
+        return fetch.FetchResponse(error_code=response.error)
+    diverging = response.diverging
+    data = fetch.PartitionData(
+        partition_index=PARTITION,
+        error_code=response.error,
+        high_watermark=response.high_watermark,
+        last_stable_offset=response.high_watermark,
+        log_start_offset=log_start_offset,
+        diverging_epoch=None if diverging is None else fetch.EpochEndOffset(diverging.epoch, diverging.offset),
+        current_leader=fetch.LeaderIdAndEpoch(_wire_id(response.leader_id), response.epoch),
+        records=response.records,
+    )
+    topic = fetch.FetchableTopicResponse(topic=METADATA_TOPIC, topic_id=METADATA_TOPIC_ID, partitions=[data])
+    return fetch.FetchResponse(responses=[topic])
+
+
+# --- responses, incoming
+
+
+def decode_response(request: Request, message: Message) -> Response:
+    """The answer to a request that was sent. Raises `MalformedResponseError`."""
+    if isinstance(request, FetchRequest):
+        return _fetch_response(request, message)
+    assert isinstance(message, vote.VoteResponse | begin.BeginQuorumEpochResponse | end.EndQuorumEpochResponse)
+    if message.error_code != ErrorCode.NONE:
+        # An error of the whole request names neither leader nor epoch.
+        error, leader_id, epoch, granted = _error(message.error_code), None, 0, False
+    else:
+        try:
+            data = _only_partition(message.topics)
+        except InvalidRequestError as invalid:
+            raise MalformedResponseError(str(invalid)) from invalid
+        error, leader_id, epoch = _error(data.error_code), _own_id(data.leader_id), data.leader_epoch
+        granted = isinstance(data, vote.PartitionResult) and data.vote_granted
+    if isinstance(request, VoteRequest):
+        return VoteResponse(error, leader_id, epoch, granted)
+    if isinstance(request, BeginRequest):
+        return BeginResponse(error, leader_id, epoch)
+    return EndResponse(error, leader_id, epoch)
+
+
+def _fetch_response(request: FetchRequest, message: Message) -> FetchResponse:
+    assert isinstance(message, fetch.FetchResponse)
+    if message.error_code != ErrorCode.NONE:
+        return FetchResponse(_error(message.error_code), None, 0)
+    if len(message.responses) != 1 or len(message.responses[0].partitions) != 1:
+        raise MalformedResponseError("an answer to a fetch of one partition has another number of them")
+    data = message.responses[0].partitions[0]
+    leader = data.current_leader or fetch.LeaderIdAndEpoch(NOBODY, 0)
+    diverging = None
+    if data.diverging_epoch is not None and data.diverging_epoch.end_offset >= 0:
+        diverging = OffsetAndEpoch(data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
+    records = bytes(data.records or b"") if diverging is None else b""
+    check_fetched(request, records)
+    return FetchResponse(
+        _error(data.error_code),
+        _own_id(leader.leader_id),
+        leader.leader_epoch,
+        data.high_watermark,
+        diverging,
+        records,
+    )
+
+
+def check_fetched(request: FetchRequest, records: bytes) -> None:
+    """Raise `MalformedResponseError` unless the batches are intact and continue the log that was asked for (H11)."""
+    offset, epoch = request.fetch_from.offset, request.fetch_from.epoch
+    try:
+        headers = validate_batches(records)
+    except CorruptBatch as error:
+        raise MalformedResponseError(f"fetched records are corrupt: {error}") from error
+    for header in headers:
+        if header.base_offset != offset or not epoch <= header.leader_epoch <= request.epoch:
+            raise MalformedResponseError(
+                f"a batch at {header.base_offset} of epoch {header.leader_epoch} cannot follow offset {offset} of "
+                f"epoch {epoch} in epoch {request.epoch}"
+            )
+        offset, epoch = header.next_offset, header.leader_epoch
+
+
+def _wire_id(broker_id: int | None) -> int:
+    return NOBODY if broker_id is None else broker_id
+
+
+def _own_id(broker_id: int) -> int | None:
+    return None if broker_id < 0 else broker_id
+
+
+def _error(code: int) -> ErrorCode:
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR

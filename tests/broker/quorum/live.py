@@ -1,0 +1,166 @@
+"""Running quorums in one process: real driver, real log, real disk; connections are calls through encoded bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from broker.config import BrokerConfig
+from broker.disk import RealDisk
+from broker.log.log import LogConfig, PartitionLog
+from broker.protocol.api import ApiKey, api_of
+from broker.protocol.codec import decode, encode
+from broker.protocol.schema import Message
+from broker.quorum.driver import Quorum
+from broker.trace import Tracer, Value
+
+DIRECTORY = "__cluster_metadata-0"
+WALL_NS = 1_700_000_000_000_000_000
+PATIENCE = 5.0
+
+
+def through_bytes(message: Message, version: int) -> Message:
+    """The message as its receiver decodes it."""
+    out = bytearray()
+    encode(message, version, out)
+    copy, _ = decode(type(message), version, bytes(out))
+    return copy
+
+
+@dataclass
+class Seat:
+    """One node: its quorum while it runs, and what it told."""
+
+    node_id: int
+    disk: RealDisk
+    quorum: Quorum | None = None
+    log: PartitionLog | None = None
+    committed: list[tuple[int, int, list[bytes]]] = field(default_factory=list)
+    leadership: list[int | None] = field(default_factory=list)
+    events: list[dict[str, Value]] = field(default_factory=list)
+    failures: list[Exception] = field(default_factory=list)
+
+    @property
+    def values(self) -> list[bytes]:
+        return [value for _, _, records in self.committed for value in records]
+
+
+class LiveCluster:
+    """Nodes 1..n; the first `voters` vote, the others observe. It is also the connector of each node."""
+
+    def __init__(self, path: Path, voters: int, observers: int = 0, **properties: str) -> None:
+        self.seats = {node: Seat(node, RealDisk(str(path / str(node)))) for node in range(1, voters + observers + 1)}
+        self._voters = ",".join(f"{node}@host{node}:9092" for node in range(1, voters + 1))
+        self._properties = properties
+        self.cut: dict[int, None] = {}
+        self.intercept: Callable[[int, int, Message], None] = lambda _sender, _receiver, _message: None
+
+    def config(self, node: int, **properties: str) -> BrokerConfig:
+        return BrokerConfig.from_properties(
+            {
+                "node.id": str(node),
+                "listeners": f"host{node}:9092",
+                "quorum.voters": self._voters,
+                "log.dir": "unused",
+                **self._properties,
+                **properties,
+            }
+        )
+
+    async def start(self, *nodes: int, **properties: str) -> None:
+        for node in nodes or tuple(self.seats):
+            seat = self.seats[node]
+            seat.committed.clear()
+            seat.leadership.clear()
+            seat.log = await PartitionLog.open(seat.disk, DIRECTORY, LogConfig(), clean_shutdown=False)
+            seat.quorum = Quorum(
+                config=self.config(node, **properties),
+                disk=seat.disk,
+                log=seat.log,
+                rng=random.Random(node),
+                connector=_Connector(self, node),
+                tracer=Tracer(node, lambda: WALL_NS, seat.events.append),
+                on_commit=lambda base, epoch, records, seat=seat: seat.committed.append((base, epoch, records)),
+                on_leadership=seat.leadership.append,
+                on_failure=seat.failures.append,
+                clock=lambda: WALL_NS,
+            )
+            await seat.quorum.start()
+
+    async def stop(self, *nodes: int) -> None:
+        for node in nodes or tuple(self.seats):
+            seat = self.seats[node]
+            if seat.quorum is not None:
+                quorum, seat.quorum = seat.quorum, None
+                await quorum.stop()
+                assert seat.log is not None
+                await seat.log.close()
+
+    def quorum(self, node: int) -> Quorum:
+        quorum = self.seats[node].quorum
+        assert quorum is not None
+        return quorum
+
+    async def leader(self) -> int:
+        """The running node that leads and has said so."""
+        return await self.until(self._leading)
+
+    def _leading(self) -> int | None:
+        for node, seat in self.seats.items():
+            established = seat.leadership and seat.leadership[-1] is not None
+            if seat.quorum is not None and seat.quorum.is_leader and established and node not in self.cut:
+                return node
+        return None
+
+    async def until(self, condition: Callable[[], Any]) -> Any:
+        """Wait until a condition has a true value; the value."""
+        async with asyncio.timeout(PATIENCE):
+            while not (value := condition()):  # noqa: ASYNC110 - the state of several nodes has no event
+                await asyncio.sleep(0.002)
+        return value
+
+    async def request(self, sender: int, receiver: int, message: Message, version: int, limit: float) -> Message:
+        self.intercept(sender, receiver, message)
+        quorum = self.seats[receiver].quorum
+        if quorum is None or sender in self.cut or receiver in self.cut:
+            await asyncio.sleep(0.001)
+            raise ConnectionError("no such peer")
+        api = api_of(message)
+        handler: Callable[[Any, int], Awaitable[Message]] = {
+            ApiKey.VOTE: quorum.handle_vote,
+            ApiKey.BEGIN_QUORUM_EPOCH: quorum.handle_begin,
+            ApiKey.END_QUORUM_EPOCH: quorum.handle_end,
+            ApiKey.FETCH: quorum.handle_fetch,
+        }[api.key]
+        async with asyncio.timeout(limit):
+            answer = await handler(through_bytes(message, version), version)
+        if sender in self.cut or receiver in self.cut:
+            raise ConnectionError("the answer was lost")
+        return through_bytes(answer, version)
+
+
+class _Connector:
+    def __init__(self, cluster: LiveCluster, node: int) -> None:
+        self._cluster = cluster
+        self._node = node
+
+    async def request(self, node_id: int, message: Message, version: int, timeout: float) -> Message:
+        return await self._cluster.request(self._node, node_id, message, version, timeout)
+
+
+@asynccontextmanager
+async def running(path: Path, voters: int, observers: int = 0, **properties: str) -> AsyncIterator[LiveCluster]:
+    """A cluster that is up, and is stopped in the end. Any node that failed by itself fails the test."""
+    cluster = LiveCluster(path, voters, observers, **properties)
+    await cluster.start()
+    try:
+        yield cluster
+    finally:
+        await cluster.stop()
+    failures = [failure for seat in cluster.seats.values() for failure in seat.failures]
+    assert failures == []

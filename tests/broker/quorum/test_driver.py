@@ -1,0 +1,228 @@
+"""Running quorums: elections, appends, restarts, and what Kafka's tools see."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from broker.errors import CommitUncertainError, ErrorCode, NotLeaderError, StartupError
+from broker.protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, PartitionResult, TopicData
+from broker.quorum.wire import METADATA_TOPIC
+from tests.broker.quorum.live import DIRECTORY, WALL_NS, LiveCluster, running
+
+QUICK = {
+    "quorum.fetch.timeout.ms": "300",
+    "quorum.election.timeout.ms": "200",
+    "quorum.election.backoff.max.ms": "60",
+    "quorum.request.timeout.ms": "400",
+}
+
+
+def describe() -> DescribeQuorumRequest:
+    return DescribeQuorumRequest(topics=[TopicData(METADATA_TOPIC, [PartitionData(0)])])
+
+
+async def described(cluster: LiveCluster, node: int) -> PartitionResult:
+    response = await cluster.quorum(node).handle_describe(describe(), 2)
+    return response.topics[0].partitions[0]
+
+
+@pytest.mark.conforms("K595-12", "K595-21", "K595-53")
+def test_a_single_voter_elects_itself_at_once_and_commits(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path, 1) as cluster:
+            async with asyncio.timeout(0.2):
+                assert await cluster.leader() == 1
+            assert await cluster.quorum(1).append([b"a", b"b"]) == 2
+            assert cluster.seats[1].committed == [(1, 1, [b"a", b"b"])]
+            assert cluster.seats[1].leadership == [1]
+
+    asyncio.run(story())
+
+
+@pytest.mark.conforms("K595-12", "K595-53", "K595-42")
+def test_every_node_sees_all_committed_records_in_order(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path, 3, 1) as cluster:
+            leader = await cluster.leader()
+            values = [b"%d" % number for number in range(50)]
+            offsets = await asyncio.gather(*(cluster.quorum(leader).append([value]) for value in values))
+            assert offsets == sorted(offsets)
+            assert cluster.seats[leader].values == values, "on_commit comes before append returns"
+            for seat in cluster.seats.values():
+                await cluster.until(lambda seat=seat: seat.values == values)
+                bases = [base for base, _, _ in seat.committed]
+                assert bases == sorted(bases)
+
+    asyncio.run(story())
+
+
+@pytest.mark.conforms("K595-38", "K595-53")
+def test_only_the_leader_appends(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path, 3) as cluster:
+            leader = await cluster.leader()
+            other = next(node for node in cluster.seats if node != leader)
+            with pytest.raises(NotLeaderError):
+                await cluster.quorum(other).append([b"a"])
+            await cluster.until(lambda: cluster.quorum(other).leader_id == leader)
+
+    asyncio.run(story())
+
+
+@pytest.mark.conforms("K595-43", "K595-53", "H19", "H24")
+def test_a_leader_that_is_cut_off_lets_go_of_its_appends_and_rejoins(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path, 3, **QUICK) as cluster:
+            old = await cluster.leader()
+            await cluster.quorum(old).append([b"kept"])
+            cluster.cut = {old: None}
+            with pytest.raises(CommitUncertainError):
+                await cluster.quorum(old).append([b"in doubt"])
+            assert cluster.seats[old].leadership[-1] is None
+            assert not cluster.quorum(old).is_leader
+            new = await cluster.leader()
+            await cluster.quorum(new).append([b"after"])
+            cluster.cut = {}
+            await cluster.until(lambda: cluster.seats[old].values == [b"kept", b"after"])
+
+    asyncio.run(story())
+
+
+@pytest.mark.conforms("K595-27", "K595-28", "K595-29")
+def test_a_leader_that_stops_hands_over_without_a_timeout(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path, 3) as cluster:
+            old = await cluster.leader()
+            await cluster.quorum(old).append([b"a"])
+            began = asyncio.get_running_loop().time()
+            await cluster.stop(old)
+            new = await cluster.leader()
+            assert new != old
+            assert asyncio.get_running_loop().time() - began < 0.5, "the fetch timeout is a second"
+
+    asyncio.run(story())
+
+
+@pytest.mark.conforms("K595-6", "K595-7", "H18")
+def test_a_restarted_quorum_replays_everything_committed(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path, 3) as cluster:
+            leader = await cluster.leader()
+            epoch = cluster.quorum(leader).epoch
+            values = [b"%d" % number for number in range(200)]
+            for value in values:
+                await cluster.quorum(leader).append([value, value + b"'"])
+            expected = [part for value in values for part in (value, value + b"'")]
+            await cluster.stop()
+            await cluster.start()
+            assert cluster.quorum(await cluster.leader()).epoch > epoch
+            for seat in cluster.seats.values():
+                await cluster.until(lambda seat=seat: seat.values == expected)
+
+    asyncio.run(story())
+
+
+@pytest.mark.conforms("K595-44", "K595-45", "K595-51")
+def test_describe_is_answered_by_the_leader(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path, 3, 1) as cluster:
+            leader = await cluster.leader()
+            last = await cluster.quorum(leader).append([b"a"])
+            await cluster.until(lambda: all(cluster.quorum(n).high_watermark > last for n in cluster.seats))
+            result = await described(cluster, leader)
+            assert (result.leader_id, result.high_watermark) == (leader, last + 1)
+            assert [state.replica_id for state in result.current_voters] == [1, 2, 3]
+            assert [state.replica_id for state in result.observers] == [4]
+            ends = {state.log_end_offset for state in (*result.current_voters, *result.observers)}
+            assert ends == {last + 1}
+            for state in result.current_voters:
+                assert 0 <= WALL_NS // 1_000_000 - state.last_fetch_timestamp < 5_000
+            other = next(node for node in (1, 2, 3) if node != leader)
+            result = await described(cluster, other)
+            assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert (result.leader_id, result.leader_epoch) == (leader, cluster.quorum(leader).epoch)
+
+    asyncio.run(story())
+
+
+@pytest.mark.conforms("K595-10")
+def test_another_partition_is_an_invalid_request(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path, 1) as cluster:
+            request = DescribeQuorumRequest(topics=[TopicData("other", [PartitionData(0)])])
+            response = await cluster.quorum(1).handle_describe(request, 2)
+            assert response.error_code == ErrorCode.INVALID_REQUEST
+
+    asyncio.run(story())
+
+
+@pytest.mark.conforms("K595-5")
+def test_the_quorum_state_file_has_kafkas_fields(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path, 3) as cluster:
+            leader = await cluster.leader()
+            state = json.loads((tmp_path / str(leader) / DIRECTORY / "quorum-state").read_text())
+            assert state["leaderId"] == leader
+            assert state["leaderEpoch"] == cluster.quorum(leader).epoch
+            assert state["votedId"] == leader
+            assert state["appliedOffset"] == 0
+            assert state["currentVoters"] == [{"voterId": 1}, {"voterId": 2}, {"voterId": 3}]
+
+    asyncio.run(story())
+
+
+@pytest.mark.conforms("K595-5")
+def test_a_broken_quorum_state_file_and_other_voters_are_refused(tmp_path: Path) -> None:
+    async def story() -> None:
+        cluster = LiveCluster(tmp_path, 1)
+        await cluster.start()
+        await cluster.stop()
+        path = tmp_path / "1" / DIRECTORY / "quorum-state"
+        with pytest.raises(StartupError, match=r"quorum\.voters"):
+            await cluster.start(1, **{"quorum.voters": "1@a:1,2@b:2"})
+        path.write_text(path.read_text()[:-5])
+        with pytest.raises(StartupError, match="quorum-state"):
+            await cluster.start(1)
+
+    asyncio.run(story())
+
+
+@pytest.mark.conforms("K595-8", "K595-25", "K595-47")
+def test_a_node_of_another_cluster_stops_when_the_elected_leader_finds_out(tmp_path: Path) -> None:
+    async def story() -> None:
+        cluster = LiveCluster(tmp_path, 3)
+        await cluster.start(1, 2)
+        leader = await cluster.leader()
+        await cluster.start(3, **{"cluster.id": "another"})
+        await cluster.until(lambda: cluster.seats[3].failures)
+        assert "correct cluster.id" in str(cluster.seats[3].failures[0])
+        await cluster.quorum(leader).append([b"the others go on"])
+        await cluster.stop()
+
+    asyncio.run(story())
+
+
+def test_after_a_failed_write_the_node_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        cluster = LiveCluster(tmp_path, 1)
+        await cluster.start()
+        await cluster.leader()
+
+        async def broken() -> int:
+            raise OSError(5, "Input/output error")
+
+        log = cluster.seats[1].log
+        assert log is not None
+        monkeypatch.setattr(log, "flush", broken)
+        with pytest.raises(CommitUncertainError):
+            await cluster.quorum(1).append([b"a"])
+        assert isinstance(cluster.seats[1].failures[0], OSError)
+        assert cluster.seats[1].leadership == [1, None]
+        monkeypatch.undo()
+        await cluster.stop()
+
+    asyncio.run(story())
