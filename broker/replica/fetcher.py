@@ -1,7 +1,8 @@
 """How followers get their records: one loop per leader with one request in flight, first the dialogue, then long polls.
 
-A loop holds all partitions that this broker follows at one leader. A partition that meets an error stands back for
-`replica.fetch.backoff.ms`; a new leader epoch, which ends most errors, puts a new role into the loop.
+A loop holds all partitions that this broker follows at one leader. A partition that meets an error stands back, shortly
+at first (most often its leader has not heard of the new epoch yet), at most for `replica.fetch.backoff.ms`. A new
+leader epoch, which ends all other errors, puts a new role into the loop.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from broker.replica.partition import Partition
 FETCH_VERSION = 15
 EPOCH_END_VERSION = 4
 RESPONSE_MAX_BYTES = 10 << 20
+BACKOFF_MIN = 0.01  # seconds; doubles with every error in a row
 
 
 class Peers(Protocol):
@@ -53,7 +55,7 @@ class LeaderFetcher:
         self._config = config
         self._peers = peers
         self._broker_epoch = broker_epoch
-        self._backoff = config.replica_fetch_backoff_ms / 1000
+        self._backoff_max = config.replica_fetch_backoff_ms / 1000
         self._timeout = config.replica_socket_timeout_ms / 1000
         self._followed: dict[tuple[str, int], Followed] = {}
         self._turn = 0
@@ -112,9 +114,10 @@ class LeaderFetcher:
             pass
 
     def _stand_back(self, some: Iterable[Followed]) -> None:
-        until = asyncio.get_running_loop().time() + self._backoff
+        now = asyncio.get_running_loop().time()
         for it in some:
-            it.not_before = until
+            it.not_before = now + min(BACKOFF_MIN * 2**it.failures, self._backoff_max)
+            it.failures = min(it.failures + 1, 16)
 
     # -- the truncation dialogue --------------------------------------------------------------------------------
 
@@ -232,6 +235,7 @@ class LeaderFetcher:
         else:
             try:
                 await it.append(answer.records or b"", answer.high_watermark)
+                it.failures = 0
             except ValueError as error:
                 it.partition.trace("fetched_batches_refused", leader=self.leader_id, reason=str(error))
                 self._stand_back([it])

@@ -21,6 +21,7 @@ class Followed:
     partition: Partition
     follower: PartitionFollower
     not_before: float = 0.0
+    failures: int = 0
     fetch_offset: int = -1
 
     @property

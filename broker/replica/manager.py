@@ -98,12 +98,13 @@ class ReplicaManager:
 
     async def stop(self) -> None:
         """Stop following and leading, write the last checkpoint, flush and close the logs."""
-        await asyncio.gather(*map(end, self._tasks))
-        self._tasks.clear()
-        await self._isr_changes.stop()
-        await asyncio.gather(*(fetcher.stop() for fetcher in self._fetchers.values()))
         async with self._applying:
+            await asyncio.gather(*map(end, self._tasks))
+            self._tasks.clear()
+            await self._isr_changes.stop()
+            # Roles first: a truncation that is under way is finished, not cut off in its middle.
             await asyncio.gather(*(partition.stop() for partition in self._partitions.values()))
+            await asyncio.gather(*(fetcher.stop() for fetcher in self._fetchers.values()))
             await self._checkpoint_high_watermarks()
             for partition in self._partitions.values():
                 await partition.log.close()

@@ -75,21 +75,22 @@ class FetchWaiters:
     """Fetches that are parked at a partition. To wake one tells it to look again, not what it will find."""
 
     def __init__(self) -> None:
-        self._parked: set[asyncio.Future[None]] = set()
+        # A dict keeps the order in which they came; a set would wake them by address, differently in every run.
+        self._parked: dict[asyncio.Future[None], None] = {}
 
     def __len__(self) -> int:
         return len(self._parked)
 
     def park(self, future: asyncio.Future[None]) -> None:
-        self._parked.add(future)
+        self._parked[future] = None
 
     def leave(self, future: asyncio.Future[None]) -> None:
-        self._parked.discard(future)
+        self._parked.pop(future, None)
 
     def wake(self) -> None:
         """Wake all that are parked now."""
         if self._parked:
-            parked, self._parked = self._parked, set()
+            parked, self._parked = self._parked, {}
             for future in parked:
                 if not future.done():
                     future.set_result(None)

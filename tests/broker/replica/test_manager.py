@@ -1,0 +1,493 @@
+"""Replica managers together: replication, fail-over, ISR changes, and what a broker keeps across restarts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.errors import ErrorCode
+from broker.protocol.messages.fetch import FetchRequest
+from broker.replica.follower import PartitionFollower
+from tests.broker.replica.cluster import TOPIC, Cluster, until, values_of
+
+Story = Callable[[Cluster], Awaitable[None]]
+
+
+def tell(path: Path, story: Story, *, mutants: tuple[str, ...] = (), **settings: Any) -> None:
+    async def run() -> None:
+        async with Cluster(path, mutants=mutants, **settings) as cluster:
+            await story(cluster)
+
+    asyncio.run(run())
+
+
+async def three(cluster: Cluster, **topic: Any) -> None:
+    await cluster.start(1, 2, 3)
+    await cluster.create_topic([1, 2, 3], **topic)
+
+
+@pytest.mark.parametrize("flush", [0, 1])
+def test_an_acknowledged_record_is_on_every_member_of_the_isr(tmp_path: Path, flush: int) -> None:
+    async def story(cluster: Cluster) -> None:
+        await three(cluster)
+        result = await cluster.nodes[1].produce("a", "b")
+        assert (result.error, result.base_offset) == (ErrorCode.NONE, 0)
+        for node in cluster.nodes.values():
+            assert node.content() == ["a", "b"]
+            if flush:
+                assert node.partition().log.durable_end_offset == 2
+        assert values_of(cluster.nodes[1].read()) == ["a", "b"]
+
+    tell(tmp_path, story, log_flush_interval_messages=flush)
+
+
+@pytest.mark.conforms("K101-1", "K101-3", "K101-8")
+def test_every_replica_has_the_leaders_epochs_in_its_file(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        await three(cluster)
+        await cluster.nodes[1].produce("a")
+        cluster.elect(2)
+        await cluster.hear()
+        await cluster.nodes[2].produce("b")
+        for node in (1, 2, 3):
+            text = (tmp_path / f"n{node}" / f"{TOPIC}-0" / "leader-epoch-checkpoint").read_text()
+            assert text == "0\n2\n0 0\n1 1\n"
+
+    tell(tmp_path, story)
+
+
+@pytest.mark.conforms("K101-12", "K101-7")
+def test_a_killed_leader_comes_back_as_a_follower_without_its_unreplicated_records(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        await three(cluster)
+        await cluster.nodes[1].produce("a")
+        cluster.cut |= {(2, 1), (3, 1)}
+        await until(lambda: len(cluster.nodes[1].partition().replica_fetches) == 0)
+        await cluster.nodes[1].produce("lost 1", "lost 2", acks=1)
+        await cluster.kill(1)
+        cluster.cut.clear()
+        cluster.elect(2, isr=[2, 3])
+        await cluster.hear()
+        await cluster.nodes[2].produce("b")
+        await cluster.start(1)
+        await cluster.hear()
+        await until(lambda: cluster.nodes[1].partition().log.log_end_offset == 2)
+        assert cluster.nodes[1].content() == cluster.nodes[2].content() == ["a", "b"]
+        (cut,) = cluster.nodes[1].traced("truncated")
+        assert (cut["from_offset"], cut["to_offset"], cut["rule"]) == (3, 1, "epoch")
+
+    tell(tmp_path, story)
+
+
+@pytest.mark.conforms("K101-10", "H12")
+def test_metadata_from_before_the_own_registration_gives_no_role(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        await three(cluster)
+        await cluster.nodes[1].produce("a")
+        await cluster.kill(1)
+        replayed = cluster.committed.offset
+        await cluster.start(1)
+        node = cluster.nodes[1]
+        changed = set()
+        for offset in range(replayed + 1):
+            changed |= node.image.apply(cluster.records[offset], offset).partitions
+        await node.manager.apply(node.image, changed)
+        assert node.partition().role is None
+        cluster.elect(2, isr=[2, 3])
+        await cluster.hear()
+        assert isinstance(node.partition().role, PartitionFollower)
+
+    tell(tmp_path, story)
+
+
+def test_a_lagging_follower_leaves_the_isr_and_joins_again(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        await three(cluster)
+        leader = cluster.nodes[1]
+        await leader.produce("a")
+        cluster.cut.add((3, 1))
+        result = await leader.produce("b")
+        assert result.error is ErrorCode.NONE  # once the ISR has shrunk
+        assert set(leader.leader.isr) == {1, 2}
+        cluster.cut.clear()
+        await until(lambda: set(leader.leader.isr) == {1, 2, 3})
+        assert cluster.nodes[3].content() == ["a", "b"]
+        assert [set(event["isr"]) for event in leader.traced("isr_changed")] == [{1, 2}, {1, 2, 3}]
+
+    tell(tmp_path, story)
+
+
+@pytest.mark.conforms("H13")
+def test_nothing_is_committed_without_a_member_that_the_controller_still_has(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        await three(cluster)
+        leader = cluster.nodes[1]
+        await leader.produce("a")
+        cluster.controller_works = False
+        cluster.cut.add((3, 1))
+        waiting = asyncio.ensure_future(leader.produce("b"))
+        await until(lambda: leader.leader.pending is not None and len(cluster.alterations) > 2)
+        assert leader.leader.high_watermark == 1
+        assert not waiting.done()
+        cluster.controller_works = True
+        assert (await waiting).error is ErrorCode.NONE
+
+    tell(tmp_path, story)
+
+
+@pytest.mark.conforms("H13")
+def test_a_proposal_whose_answer_is_lost_is_settled_by_the_metadata(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        await three(cluster)
+        leader = cluster.nodes[1]
+        granted = cluster.alter_partition
+
+        async def lose_the_answer(message: Any, version: int) -> Any:
+            cluster.alter_partition = granted  # type: ignore[method-assign]
+            await granted(message, version)
+            raise TimeoutError
+
+        cluster.alter_partition = lose_the_answer  # type: ignore[method-assign]
+        cluster.cut.add((3, 1))
+        waiting = asyncio.ensure_future(leader.produce("a"))
+        await until(lambda: len(cluster.alterations) >= 2)
+        assert set(leader.leader.isr) == {1, 2, 3}
+        assert leader.leader.pending is not None
+        await cluster.hear()
+        assert (await waiting).error is ErrorCode.NONE
+        assert set(leader.leader.isr) == {1, 2}
+
+    tell(tmp_path, story)
+
+
+@pytest.mark.conforms("H14", "H15")
+def test_a_replica_that_bounced_since_its_fetch_is_not_proposed(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        await cluster.create_topic([1, 2])
+        leader = cluster.nodes[1]
+        await leader.produce("a")
+        cluster.elect(1, isr=[1])
+        await cluster.stop(2)
+        await cluster.start(2)
+        await cluster.hear(1)  # the leader hears of the new incarnation before it fetches
+        stale = FetchRequest()
+        stale.replica_state = None
+        leader.partition().replica_fetched(2, broker_epoch=1, fetch_offset=1)
+        leader.manager._replica_fetched(leader.partition(), 2)
+        assert leader.leader.pending is None
+        await cluster.hear(2)
+        await until(lambda: set(leader.leader.isr) == {1, 2})
+        (request,) = cluster.alterations
+        wanted = request.topics[0].partitions[0].new_isr_with_epochs
+        assert [it.broker_epoch for it in wanted] == [0, cluster.committed.brokers[2].epoch]
+
+    tell(tmp_path, story)
+
+
+def test_too_small_an_isr_takes_no_produce_with_acks_all(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        await three(cluster, configs={"min.insync.replicas": "2"})
+        cluster.elect(1, isr=[1])
+        cluster.cut |= {(2, 1), (3, 1)}
+        await cluster.hear()
+        leader = cluster.nodes[1]
+        refused = await leader.produce("a")
+        assert (refused.error, refused.base_offset) == (ErrorCode.NOT_ENOUGH_REPLICAS, -1)
+        assert leader.partition().log.log_end_offset == 0
+        assert (await leader.produce("b", acks=1)).error is ErrorCode.NONE
+
+    tell(tmp_path, story)
+
+
+@pytest.mark.conforms("H16")
+def test_an_isr_that_shrinks_below_the_minimum_answers_what_waits(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        await three(cluster, configs={"min.insync.replicas": "2"})
+        leader = cluster.nodes[1]
+        await leader.produce("a")
+        cluster.cut |= {(2, 1), (3, 1)}
+        result = await leader.produce("b")
+        assert (result.error, result.base_offset) == (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, 1)
+        assert leader.leader.high_watermark == 1
+        assert values_of(leader.read()) == ["a"]
+
+    tell(tmp_path, story)
+
+
+@pytest.mark.conforms("H24")
+def test_the_end_of_leadership_answers_everybody_who_waits(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        await three(cluster)
+        leader = cluster.nodes[1]
+        cluster.cut |= {(2, 1), (3, 1)}
+        producing = asyncio.ensure_future(leader.produce("a"))
+        consuming = asyncio.ensure_future(consume(cluster, 1, wait=5.0))
+        await until(lambda: len(leader.partition().consumer_fetches) == 1 and len(leader.partition().commits) == 1)
+        cluster.elect(2, isr=[2, 3])
+        await cluster.hear(1)
+        assert (await producing).error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (await consuming).error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    tell(tmp_path, story)
+
+
+async def consume(cluster: Cluster, node: int, *, offset: int = 0, wait: float) -> Any:
+    from broker.replica.reads import FetchLimits, FetchPosition
+
+    limits = FetchLimits(max_wait=wait, max_bytes=1 << 20)
+    positions = [FetchPosition(TOPIC, 0, offset, 1 << 20)]
+    manager = cluster.nodes[node].manager
+    return (manager.fetch_now(limits, positions) or await manager.wait_for_fetch(limits, positions))[0]
+
+
+def test_a_produce_that_is_not_replicated_in_time_times_out(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        await three(cluster)
+        cluster.cut |= {(2, 1), (3, 1)}
+        result = await cluster.nodes[1].produce("a", timeout=0.05)
+        assert (result.error, result.base_offset) == (ErrorCode.REQUEST_TIMED_OUT, 0)
+
+    tell(tmp_path, story)
+
+
+def test_a_parked_consumer_wakes_when_the_high_watermark_rises(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        await three(cluster)
+        leader = cluster.nodes[1]
+        waiting = asyncio.ensure_future(consume(cluster, 1, wait=5.0))
+        await until(lambda: len(leader.partition().consumer_fetches) == 1)
+        await leader.produce("a")
+        assert values_of(await waiting) == ["a"]
+
+    tell(tmp_path, story)
+
+
+def test_a_parked_replica_hears_of_a_new_high_watermark_only_with_its_next_answer(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        await cluster.create_topic([1, 2])
+        assert (await cluster.nodes[1].produce("a")).error is ErrorCode.NONE
+        follower = cluster.nodes[2].partition()
+        assert (follower.log.log_end_offset, follower.high_watermark) == (1, 0)
+        await asyncio.sleep(0.05)
+        assert follower.high_watermark == 0  # its fetch is parked
+        await cluster.nodes[1].produce("b")
+        assert follower.high_watermark == 1
+
+    tell(tmp_path, story, replica_fetch_wait_max_ms=60_000)
+
+
+@pytest.mark.conforms("H3")
+def test_requests_of_another_leader_epoch_are_told_so(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1)
+        await cluster.create_topic([1])
+        cluster.elect(1)
+        await cluster.hear()
+        node = cluster.nodes[1]
+        assert node.read(current_leader_epoch=0).error is ErrorCode.FENCED_LEADER_EPOCH
+        assert node.read(current_leader_epoch=2).error is ErrorCode.UNKNOWN_LEADER_EPOCH
+        for epoch, error in ((0, ErrorCode.FENCED_LEADER_EPOCH), (2, ErrorCode.UNKNOWN_LEADER_EPOCH)):
+            assert node.manager.list_offset(TOPIC, 0, -1, epoch).error is error
+            assert node.manager.offset_for_leader_epoch(TOPIC, 0, epoch, 0).error is error
+
+    tell(tmp_path, story)
+
+
+@pytest.mark.conforms("K101-5", "K101-6")
+def test_only_the_leader_says_where_an_epoch_ends(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        await cluster.create_topic([1, 2])
+        await cluster.nodes[1].produce("a", "b")
+        cluster.elect(1)
+        await cluster.hear()
+        await cluster.nodes[1].produce("c")
+        ask = cluster.nodes[1].manager.offset_for_leader_epoch
+        assert ask(TOPIC, 0, 1, 0).end == (0, 2)
+        assert ask(TOPIC, 0, 1, 1).end == (1, 3)
+        assert ask(TOPIC, 7, 1, 1).error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        other = cluster.nodes[2].manager.offset_for_leader_epoch(TOPIC, 0, 1, 0)
+        assert other.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    tell(tmp_path, story)
+
+
+@pytest.mark.conforms("H6")
+def test_a_diverging_fetch_is_told_where_and_counts_for_nothing(tmp_path: Path) -> None:
+    from broker.replica.reads import FetchLimits, FetchPosition
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        await cluster.create_topic([1, 2])
+        cluster.cut.add((2, 1))
+        leader = cluster.nodes[1]
+        await leader.produce("a", "b", acks=1)
+        cluster.elect(1)
+        await cluster.hear(1)
+        await leader.produce("c", acks=1)
+        position = FetchPosition(TOPIC, 0, 3, 1 << 20, current_leader_epoch=1, last_fetched_epoch=0)
+        (read,) = leader.manager.fetch_now(FetchLimits(replica_id=2, replica_epoch=1), [position]) or []
+        assert read.diverging == (0, 2)
+        assert read.size == 0
+        assert leader.leader.follower(2).log_end_offset == -1
+        assert leader.leader.high_watermark == 0
+
+    tell(tmp_path, story)
+
+
+def test_consumers_get_nothing_without_a_lease(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1)
+        await cluster.create_topic([1])
+        node = cluster.nodes[1]
+        await node.produce("a")
+        node.lease = False
+        assert node.read().error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert node.manager.list_offset(TOPIC, 0, -1).error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    tell(tmp_path, story)
+
+
+def test_a_new_leader_does_not_show_a_high_watermark_that_lags(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        await cluster.create_topic([1, 2])
+        await cluster.nodes[1].produce("a")
+        await cluster.kill(1)
+        cluster.elect(2)  # the ISR still has 1, which does not come back yet
+        await cluster.hear()
+        node = cluster.nodes[2]
+        assert node.leader.high_watermark == 0
+        assert node.manager.list_offset(TOPIC, 0, -1).error is ErrorCode.OFFSET_NOT_AVAILABLE
+        assert (node.read().high_watermark, node.read().size) == (-1, 0)
+        cluster.elect(2, isr=[2])
+        await cluster.hear()
+        assert node.manager.list_offset(TOPIC, 0, -1).offset == 1
+        assert node.read().high_watermark == 1
+
+    tell(tmp_path, story, replica_fetch_wait_max_ms=60_000, replica_lag_time_max_ms=60_000)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_the_high_watermark_survives_a_restart(tmp_path: Path, clean: bool) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1)
+        await cluster.create_topic([1])
+        node = cluster.nodes[1]
+        await node.produce("a", "b")
+        if clean:
+            await cluster.stop(1)
+        else:
+            await until(lambda: any(it["high_watermark"] == 2 for it in node.traced("high_watermark_checkpointed")))
+            await cluster.kill(1)
+        await cluster.start(1, clean=clean)
+        assert cluster.nodes[1].partition().high_watermark == 2
+        assert cluster.nodes[1].content() == ["a", "b"]
+
+    tell(tmp_path, story)
+
+
+def test_a_deleted_topic_leaves_nothing_to_its_successor(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1)
+        await cluster.create_topic([1])
+        await cluster.nodes[1].produce("a")
+        cluster.delete_topic()
+        await cluster.hear()
+        assert not (tmp_path / "n1" / f"{TOPIC}-0").exists()
+        assert (await cluster.nodes[1].produce("b")).error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        await cluster.create_topic([1])
+        partition = cluster.nodes[1].partition()
+        assert (partition.log.log_end_offset, partition.high_watermark) == (0, 0)
+
+    tell(tmp_path, story)
+
+
+def test_a_topic_that_was_made_anew_meanwhile_is_not_taken_for_the_old_one(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1)
+        await cluster.create_topic([1])
+        await cluster.nodes[1].produce("a")
+        await cluster.stop(1)
+        file = tmp_path / "n1" / f"{TOPIC}-0" / "partition.metadata"
+        assert file.read_text() == "version: 0\ntopic_id: dG9waWMtaWQtb2YtbG9nIQ\n"
+        file.write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA\n")
+        await cluster.start(1)
+        cluster.elect(1)
+        await cluster.hear()
+        assert cluster.nodes[1].partition().log.log_end_offset == 0
+
+    tell(tmp_path, story)
+
+
+def test_a_directory_without_its_metadata_file_is_the_rest_of_a_deletion(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        (tmp_path / "n1" / "gone-0").mkdir(parents=True)
+        (tmp_path / "n1" / "gone-0" / "00000000000000000000.log").write_bytes(b"rest")
+        await cluster.start(1)
+        assert not (tmp_path / "n1" / "gone-0").exists()
+
+    tell(tmp_path, story)
+
+
+def test_progress_is_traced_when_things_come_to_rest(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        await cluster.create_topic([1, 2])
+        for value in range(20):
+            await cluster.nodes[1].produce(str(value))
+
+        def last(node: int) -> tuple[int, int]:
+            event = cluster.nodes[node].traced("replica_progress")[-1]
+            return (event["log_end_offset"], event["high_watermark"])
+
+        await until(lambda: last(1) == last(2) == (20, 20))
+        assert len(cluster.nodes[1].traced("replica_progress")) < 15
+
+    tell(tmp_path, story)
+
+
+def kip_101_scenario_1(cluster: Cluster) -> Any:
+    """The follower bounces before it hears that m2 is committed; then the leader dies and the follower leads."""
+
+    async def story() -> list[str]:
+        await cluster.start(1, 2)
+        await cluster.create_topic([1, 2])
+        await cluster.nodes[1].produce("m1")
+        await cluster.nodes[1].produce("m2")
+        follower = cluster.nodes[2]
+        await until(lambda: any(it["high_watermark"] == 1 for it in follower.traced("high_watermark_checkpointed")))
+        await cluster.kill(2)
+        cluster.cut.add((2, 1))
+        await cluster.start(2)
+        cluster.elect(1)
+        await cluster.hear()
+        cluster.cut.clear()
+        await until(lambda: bool(cluster.nodes[2].traced("truncated")))
+        await cluster.kill(1)
+        cluster.elect(2, isr=[2])
+        await cluster.hear()
+        return cluster.nodes[2].content()
+
+    return story()
+
+
+@pytest.mark.conforms("K101-14", "K101-15")
+def test_kip_101_scenario_1_keeps_the_acknowledged_record(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        assert await kip_101_scenario_1(cluster) == ["m1", "m2"]
+
+    tell(tmp_path, story, replica_fetch_wait_max_ms=60_000)
+
+
+def test_kip_101_scenario_1_loses_it_with_the_mutant(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        assert await kip_101_scenario_1(cluster) == ["m1"]
+
+    tell(tmp_path, story, mutants=("truncate_to_hw",), replica_fetch_wait_max_ms=60_000)
