@@ -1,0 +1,16 @@
+"""Campaigns for tests, made from text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from orchestrator.campaign import Campaign
+from orchestrator.campaign_file import parse
+from orchestrator.tables import Source
+
+HEAD = 'name = "x"\n'
+
+
+def campaign(text: str, *, head: str = HEAD) -> Campaign:
+    """Parse a campaign; errors name the file `c.toml`."""
+    return parse(Source("c.toml", head + text), Path("campaigns/x.toml"))

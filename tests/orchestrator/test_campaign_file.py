@@ -1,0 +1,180 @@
+"""Campaigns: what is understood, and the exact words for what is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.campaign import Campaign, Expect
+from orchestrator.campaign_file import load
+from orchestrator.errors import CampaignError
+from orchestrator.steps import CutStep, NodeStep, ProduceStep, WaitStep
+from tests.orchestrator.campaigns import campaign
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "campaigns").glob("*.toml")), ids=lambda path: path.stem)
+def test_the_campaigns_that_come_along_are_understood(path: Path) -> None:
+    read = load(path)
+    assert read.name == path.stem
+    assert read.description
+
+
+def test_what_is_left_out_has_a_default() -> None:
+    read = campaign("")
+    assert isinstance(read, Campaign)
+    assert read.topology.names == ("n1", "n2", "n3")
+    assert [cell.name for cell in read.cells] == ["main"]
+    assert read.cells[0].expect == Expect("pass")
+    assert read.nemesis.kind == "none"
+
+
+def test_broker_settings_are_laid_on_top_of_each_other() -> None:
+    read = campaign(
+        '[broker]\n"min.insync.replicas" = 2\n"num.partitions" = 3\n[broker.n2]\n"num.partitions" = 7\n'
+        '[[cell]]\nname = "a"\n[cell.broker]\n"min.insync.replicas" = 1\n'
+    )
+    merged = read.broker.merged(read.cells[0].broker)
+    assert merged.of("n1") == {"min.insync.replicas": "1", "num.partitions": "3"}
+    assert merged.of("n2") == {"min.insync.replicas": "1", "num.partitions": "7"}
+
+
+def test_steps_are_understood() -> None:
+    read = campaign(SCRIPT)
+    kill, cut, produce, wait = read.nemesis.steps
+    assert isinstance(kill, NodeStep)
+    assert (kill.node, kill.alias, kill.title) == ("leader:0", "A", "step 1 (kill leader:0 as A)")
+    assert isinstance(cut, CutStep)
+    assert (cut.between, cut.one_way) == ((("A",), ("n2", "n3")), True)
+    assert isinstance(produce, ProduceStep)
+    assert (produce.count, produce.acks, produce.expect) == (2, 1, "info")
+    assert isinstance(wait, WaitStep)
+    assert wait.arguments == {"event": "truncated", "node": "A", "where": {"partition": 0}}
+    assert wait.deadline_s == 5
+
+
+SCRIPT = """
+[workload]
+assignment = [[1, 2]]
+[nemesis]
+kind = "steps"
+[[nemesis.step]]
+do = "kill"
+node = "leader:0"
+as = "A"
+[[nemesis.step]]
+do = "cut"
+between = ["A", ["n2", "n3"]]
+one_way = true
+[[nemesis.step]]
+do = "produce"
+count = 2
+acks = 1
+expect = "info"
+[[nemesis.step]]
+do = "wait"
+event = "truncated"
+node = "A"
+where = { partition = 0 }
+deadline_s = 5
+"""
+
+WRONG = {
+    "[topology]\nnode = 3": "c.toml:3: [topology] unknown key 'node'; did you mean 'nodes'?",
+    "[topolgy]": "c.toml:2: unknown key 'topolgy'; did you mean 'topology'?",
+    '[topology]\nnodes = "three"': "c.toml:3: [topology] nodes: 'three' is not a whole number",
+    "[topology]\nnodes = true": "c.toml:3: [topology] nodes: True is not a whole number",
+    "[topology]\nnodes = 12": "c.toml:3: [topology] nodes: 12 is more than 9, the most that a world holds",
+    '[topology]\nworld = "moon"': ("c.toml:3: [topology] world: 'moon' is not known; known: auto, namespaces, process"),
+    "[workload]\nreplication_factor = 4": (
+        "c.toml:3: [workload] replication_factor: 4 replicas need as many nodes, and [topology] has 3"
+    ),
+    "[workload]\nduration_s = -1": "c.toml:3: [workload] duration_s: -1 is smaller than 0",
+    "[workload]\nassignment = [[1, 1]]": "c.toml:3: [workload] assignment: [1, 1] names a node twice",
+    "[workload]\nassignment = [[4]]": "c.toml:3: [workload] assignment: 4 is no node; the nodes are 1 to 3",
+    '[nemesis]\nkind = "random"\nfaults = ["kil"]': (
+        "c.toml:4: [nemesis] faults: 'kil' is not known; did you mean 'kill'?"
+    ),
+    '[nemesis]\nkind = "random"\nfaults = ["kill"]\ninterval_s = [4, 2]': (
+        "c.toml:5: [nemesis] interval_s: the upper bound 2 is smaller than the lower bound 4"
+    ),
+    '[nemesis]\nkind = "random"\nfaults = ["kill"]\nduration_s = [-1, 2]': (
+        "c.toml:5: [nemesis] duration_s: -1 is negative"
+    ),
+    '[nemesis]\nkind = "random"\nfaults = ["kill"]\n[checks]\nrequired_faults = ["pause"]': (
+        "c.toml:6: [checks] required_faults: 'pause' can never happen: [nemesis] does not inflict it; add it there, "
+        "or leave it out here"
+    ),
+    '[broker]\n"min.insync.replica" = 2': (
+        "c.toml:3: [broker] unknown broker key 'min.insync.replica'; did you mean 'min.insync.replicas'?"
+    ),
+    '[broker]\n"min.insync.replicas" = "two"': ("c.toml:3: [broker] min.insync.replicas: 'two' is not a whole number"),
+    '[broker]\n"min.insync.replicas" = 0': "c.toml:3: [broker] min.insync.replicas: 0 is smaller than 1",
+    '[broker.n9]\n"min.insync.replicas" = 1': "c.toml:2: [broker] there is no node n9; the nodes are n1 to n3",
+    '[[cell]]\nname = "a"\nmutants = ["truncate_to_wh"]': (
+        "c.toml:4: [cell] mutants: 'truncate_to_wh' is not known; did you mean 'truncate_to_hw'?"
+    ),
+    '[[cell]]\nname = "a"\n[[cell]]\nname = "a"': "c.toml:5: [cell] name: two cells are called 'a'",
+    '[[cell]]\nname = "a"\nexpect = { verdict = "fail" }': (
+        "c.toml:4: [cell.expect] anomaly is missing; a cell that must fail says how"
+    ),
+    "[checks]\nmin_ok = -3": "c.toml:3: [checks] min_ok: -3 is smaller than 0",
+    "[seeds]\ncount = 0": "c.toml:3: [seeds] count: 0 is smaller than 1",
+    "[topology\nnodes = 3": (
+        "c.toml:2: not valid TOML: Expected ']' at the end of a table declaration (at line 2, column 10)"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_what_is_wrong_is_named_with_file_line_and_remedy(text: str) -> None:
+    with pytest.raises(CampaignError) as caught:
+        campaign(text)
+    assert str(caught.value) == WRONG[text]
+
+
+WRONG_STEPS = {
+    'do = "kil"': "c.toml:7: [nemesis.step] do: 'kil' is not known; did you mean 'kill'?",
+    'do = "kill"': 'c.toml:6: [nemesis.step] node is missing; add node = a text such as "..."',
+    'do = "kill"\nnode = "B"': (
+        'c.toml:8: [nemesis.step] node: \'B\' is no node; use n1 to n3, "leader:0", "follower:0", "controller", or a '
+        "name that an earlier step gave with as"
+    ),
+    'do = "kill"\nnode = "n4"': "c.toml:8: [nemesis.step] node: there is no n4; the nodes are n1 to n3",
+    'do = "kill"\nnode = "leader:1"': (
+        "c.toml:8: [nemesis.step] node: leader:1: the topic has 1 partitions, counted from 0"
+    ),
+    'do = "kill"\nnode = "n1"\nas = "b"': (
+        "c.toml:9: [nemesis.step] as: 'b' is not a name; begin it with a capital letter, such as A"
+    ),
+    'do = "cut"\nbetween = ["n1"]': (
+        'c.toml:6: [nemesis.step] between is a pair of nodes, such as ["A", "B"], or of groups, such as '
+        '[["A"], ["B", "n3"]]'
+    ),
+    'do = "cut"\nbetween = ["n1", "n1"]': "c.toml:8: [nemesis.step] between: a node cannot be cut from itself",
+    'do = "wait"': (
+        "c.toml:6: [nemesis.step] a wait needs exactly one of: leader, isr, offline, controller, fenced, unfenced, "
+        "event, checkpoint, log_end, in_sync; 0 are given"
+    ),
+    'do = "produce"\nacks = 2': 'c.toml:8: [nemesis.step] acks: 2 is not "all", 1 or 0',
+    'do = "heal"\ntear = true': ("c.toml:8: [nemesis.step] unknown key 'tear'; known: deadline_s, do, why"),
+    'do = "heal"\ndeadline_s = -1': "c.toml:8: [nemesis.step] deadline_s: -1 is smaller than 0.001",
+}
+
+
+@pytest.mark.parametrize("step", WRONG_STEPS)
+def test_what_is_wrong_with_a_step_is_named(step: str) -> None:
+    text = f'[workload]\nassignment = [[1, 2]]\n[nemesis]\nkind = "steps"\n[[nemesis.step]]\n{step}\n'
+    with pytest.raises(CampaignError) as caught:
+        campaign(text)
+    assert str(caught.value) == WRONG_STEPS[step]
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CampaignError, match=r"nowhere\.toml: cannot be read: No such file"):
+        load(tmp_path / "nowhere.toml")
+    (tmp_path / "latin.toml").write_bytes(b'name = "\xe4"')
+    with pytest.raises(CampaignError, match=r"latin\.toml: is not UTF-8"):
+        load(tmp_path / "latin.toml")

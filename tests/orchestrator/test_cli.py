@@ -1,0 +1,175 @@
+"""The command line: what it prints and which code it ends with."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from broker.protocol.records import Record, build_batch
+from orchestrator.cli import main, parser
+from orchestrator.toml_text import dump
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_a_dry_run_prints_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "kip101-scenario1", "--dry-run", "--seeds", "1-2", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert [(run["cell"], run["seed"]) for run in plan["runs"]] == [
+        ("mutated", 1),
+        ("fixed", 1),
+        ("mutated", 2),
+        ("fixed", 2),
+    ]
+    assert plan["runs"][0]["expect"] == "fail (lost-acknowledged-write)"
+
+
+def test_without_an_argument_the_demo_is_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--dry-run"]) == 0
+    assert "demo.toml --cell main --seed 1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "nowhere"], "nowhere: there is no such campaign; give a TOML file, or one of: bounce-unseen, demo"),
+        (["run", "--seeds", "3"], "--seeds 3: write the first and the last, such as 1-20"),
+        (["run", "--cell", "x", "--dry-run"], "there is no cell 'x'"),
+        (["run", "--world", "moon"], "invalid choice: 'moon'"),
+        (["frobnicate"], "invalid choice: 'frobnicate'"),
+        ([], "the following arguments are required: COMMAND"),
+        (["gate", "nowhere"], "nowhere: is neither a directory nor a run in the store"),
+        (["analyze", "nowhere"], "nowhere: is neither a directory nor a run in the store"),
+        (["log", "dump", "/nowhere"], "no segment files"),
+        (["quorum", "describe", "--bootstrap-server", "here"], "'here' is not of the form host:port"),
+    ],
+)
+def test_wrong_usage_ends_with_64_and_a_remedy(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 64
+    assert words in capsys.readouterr().err
+
+
+def test_a_campaign_that_is_wrong_ends_with_64(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text('name = "c"\n[workload]\nrat = 5\n')
+    assert main(["run", str(path)]) == 64
+    assert capsys.readouterr().err == f"brownout: {path}:3: [workload] unknown key 'rat'; did you mean 'rate'?\n"
+
+
+def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("run", "analyze", "report", "gate", "doctor", "mutants", "test", "quorum", "log"):
+        with pytest.raises(SystemExit) as ended:
+            parser().parse_args([name, "--help"])
+        assert ended.value.code == 0
+        assert "exit codes: 0 pass" in capsys.readouterr().out
+
+
+def test_the_mutants_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["mutants", "--json"]) == 0
+    assert "truncate_to_hw" in [mutant["name"] for mutant in json.loads(capsys.readouterr().out)]
+
+
+def stored_run(campaign_dir: Path, run: str, verdict: str | None) -> Path:
+    path = campaign_dir / run
+    path.mkdir(parents=True)
+    (path / "run.toml").write_text(dump({"run": run, "campaign": campaign_dir.name}))
+    if verdict is not None:
+        from analysis.verdict import Expectation, Verdict
+
+        Verdict(
+            run=run,
+            campaign=campaign_dir.name,
+            cell="main",
+            seed=1,
+            verdict=verdict,
+            expected=Expectation("pass"),
+            met=verdict == "pass",
+            reasons=(),
+            anomalies=(),
+            checks=(),
+            faults=(),
+            never_seen=(),
+            stats={},
+            upper_bound="strict",
+            world="process",
+            limits=(),
+            replay="",
+        ).write(path / "verdict.json")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "code"), [(["pass", "pass"], 0), (["pass", "fail"], 1), (["pass", "unknown"], 2), (["pass", None], 2)]
+)
+def test_the_gate_decides_over_stored_runs(
+    verdicts: list[str | None], code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    campaign_dir = tmp_path / "demo"
+    for number, verdict in enumerate(verdicts):
+        stored_run(campaign_dir, f"r{number}", verdict)
+    assert main(["gate", str(campaign_dir), "--json"]) == code
+    decided = json.loads(capsys.readouterr().out)
+    assert [run["run"] for run in decided["runs"]] == ["r0", "r1"]
+    assert (campaign_dir / "junit.xml").exists()
+    assert (campaign_dir / "report.html").exists()
+
+
+def test_the_gate_can_look_at_one_run(tmp_path: Path) -> None:
+    run = stored_run(tmp_path / "demo", "r0", "pass")
+    stored_run(tmp_path / "demo", "r1", "fail")
+    assert main(["gate", str(run)]) == 0
+    assert main(["gate", "r1", "--store", str(tmp_path)]) == 1
+
+
+def test_a_log_is_dumped_as_kafkas_tool_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = build_batch([Record(0, 1000, b"k", b"value"), Record(1, 1000, None, b"v2")], 0, 3)
+    second = bytearray(build_batch([Record(2, 1000, None, b"v3")], 2, 4))
+    second[-1] ^= 1
+    segment = tmp_path / "00000000000000000000.log"
+    segment.write_bytes(first + bytes(second) + b"\0" * 100)
+
+    assert main(["log", "dump", str(tmp_path), "--records"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"Dumping {segment}"
+    assert lines[1] == "Log starting offset: 0"
+    assert lines[2].startswith("baseOffset: 0 lastOffset: 1 count: 2")
+    assert "partitionLeaderEpoch: 3" in lines[2]
+    assert "isvalid: true" in lines[2]
+    assert lines[3] == "| offset: 0 CreateTime: 1000 keySize: 1 valueSize: 5 payload: 76616c7565"
+    assert "partitionLeaderEpoch: 4" in lines[5]
+    assert "isvalid: false" in lines[5]
+    assert "CRC" in lines[6]
+    assert lines[7].startswith("Found bytes that are no batch: position")
+
+    assert main(["log", "dump", str(segment), "--json"]) == 0
+    (dumped,) = json.loads(capsys.readouterr().out)
+    assert [batch["isvalid"] for batch in dumped["batches"]] == [True, False]
+
+
+def test_the_description_of_a_run_is_toml(tmp_path: Path) -> None:
+    from orchestrator.description import describe
+    from orchestrator.plan import expand
+    from orchestrator.worlds.base import WorldSpec
+    from orchestrator.worlds.process.world import ProcessWorld
+    from tests.orchestrator.campaigns import campaign
+
+    planned = expand(
+        campaign(
+            '[broker.n1]\n"min.insync.replicas" = 1\n[nemesis]\nkind = "random"\nfaults = ["kill", "power-loss"]\n'
+            '[checks]\nrequired_faults = ["kill", "power-loss"]\n'
+        ),
+        "s",
+    )[0]
+    world = ProcessWorld(WorldSpec("s", tmp_path, 3, lambda node: node.name))
+    content = tomllib.loads(dump(describe(planned, world, "no root")))
+    assert content["checks"]["required_faults"] == ["kill"]
+    assert content["nemesis"]["faults"] == ["kill"]
+    assert content["limits"][-1] == "not exercised in the process world: power-loss (no root)"
+    assert content["broker"]["n1"] == {"min.insync.replicas": "1"}
+    assert content["replay"] == "./brownout run campaigns/x.toml --cell main --seed 1"
+    assert content["versions"]["python"]

@@ -1,0 +1,74 @@
+"""Ctrl-C: at once, but never in the middle of cleaning up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from orchestrator.errors import EXIT_INTERRUPTED, Interrupted
+from orchestrator.interrupts import Interrupts
+
+
+def interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def quiet() -> Interrupts:
+    return Interrupts(on_first=lambda: None, on_second=lambda: None)
+
+
+def test_the_first_interrupt_is_raised_where_the_run_is() -> None:
+    interrupts = quiet()
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(Interrupted), interrupts.installed():
+        interrupt()
+    assert interrupts.requested
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_shielded_part_is_finished_first() -> None:
+    interrupts, done = quiet(), []
+
+    def clean_up() -> None:
+        with interrupts.shielded():
+            interrupt()
+            with interrupts.shielded():
+                done.append("inner")
+            done.append("outer")
+
+    with pytest.raises(Interrupted), interrupts.installed():
+        clean_up()
+    assert done == ["inner", "outer"]
+
+
+def test_cleaning_up_after_an_interrupt_raises_no_second_one() -> None:
+    interrupts, done = quiet(), []
+
+    def run() -> None:
+        try:
+            interrupt()
+        finally:
+            with interrupts.shielded():
+                done.append("cleaned up")
+
+    with pytest.raises(Interrupted), interrupts.installed():
+        run()
+    assert done == ["cleaned up"]
+
+
+def test_the_second_interrupt_ends_the_process_at_once() -> None:
+    program = (
+        "import os, signal\n"
+        "from orchestrator.interrupts import Interrupts\n"
+        "i = Interrupts(on_first=lambda: print('first', flush=True), on_second=lambda: print('second', flush=True))\n"
+        "with i.installed(), i.shielded():\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    print('went on')\n"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=False)
+    assert (result.returncode, result.stdout) == (EXIT_INTERRUPTED, "first\nsecond\n")

@@ -1,0 +1,248 @@
+"""Scripted steps against a world that a test plays by hand: what each waits for, and how each fails."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from history.journal import Journal
+from nemeses.fault import Evidence, Fault
+from nemeses.ports import Result
+from orchestrator.cluster import PartitionState, View
+from orchestrator.errors import RunError
+from orchestrator.faults import FaultBook
+from orchestrator.progress import Progress
+from orchestrator.stepper import Stepper
+from orchestrator.worlds.base import Node
+from tests.orchestrator.campaigns import campaign
+
+
+class FakeWorld:
+    """Three nodes; a test scripts what the cluster answers, look by look."""
+
+    topic = "log"
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.directory = tmp_path
+        self.done: list[str] = []
+        self.views: list[View] = [view()]
+        self.outcomes = [{"outcome": "ok", "offset": 0, "error": ""}]
+        self.evidence = "confirmed"
+        self.files: dict[str, str] = {}
+        self.looks = 0
+
+    # the cluster
+    def view(self) -> View:
+        self.looks += 1
+        return self.views.pop(0) if len(self.views) > 1 else self.views[0]
+
+    # the clients
+    def append(self, partition: int, *, acks: int, count: int, timeout_s: float) -> Sequence[Mapping[str, Any]]:
+        self.done.append(f"append {count} to {partition} acks {acks} within {timeout_s:g}")
+        return self.outcomes * count
+
+    def read_all(self, partition: int, timeout_s: float) -> Mapping[str, Any]:
+        self.done.append(f"read {partition} within {timeout_s:g}")
+        return {"complete": True, "end": 3, "read": 3}
+
+    # the nemesis
+    def inject(self, fault: Fault) -> Evidence:
+        self.done.append(f"inject {fault.kind} {','.join(fault.targets)}")
+        return Evidence(self.evidence, {"seen": "something"})  # type: ignore[arg-type]
+
+    def heal(self, fault: Fault) -> Evidence:
+        self.done.append(f"heal {fault.kind} {','.join(fault.targets)}")
+        return Evidence("confirmed", {})
+
+    # a host
+    def run(self, command: str, *, timeout_s: float = 10.0) -> Result:
+        self.done.append(f"run {command} within {timeout_s:g}")
+        return Result(0, self.files.get(command, ""), "")
+
+    def node(self, number: int) -> Node:
+        name = f"n{number}"
+        (self.directory / name).mkdir(exist_ok=True)
+        return Node(name, number, "127.0.0.1", 9092, "/data", "", "", "", self.directory / name)
+
+    def emit(self, node: str, **event: object) -> None:
+        with open(self.directory / node / "events.jsonl", "a") as file:
+            file.write(json.dumps(event) + "\n")
+
+
+def view(leader: str | None = "n1", isr: tuple[str, ...] = ("n1", "n2"), **changes: Any) -> View:
+    partitions = {0: PartitionState(leader, 1, isr, ("n1", "n2"))}
+    return View(
+        **{
+            "controller": "n3",
+            "epoch": 1,
+            "unfenced": frozenset({"n1", "n2", "n3"}),
+            "partitions": partitions,
+            **changes,
+        }
+    )
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> FakeWorld:
+    return FakeWorld(tmp_path)
+
+
+def play(world: FakeWorld, text: str, tick: Callable[[], None] = lambda: None) -> list[dict[str, Any]]:
+    """Run the steps (one a line; keys separated by `;`) and return the journal."""
+    tables = "".join(
+        "[[nemesis.step]]\n" + line.strip().replace(";", "\n") + "\n" for line in text.strip().splitlines()
+    )
+    script = campaign(f'[workload]\nassignment = [[1, 2]]\n[nemesis]\nkind = "steps"\n{tables}').nemesis.steps
+    nodes = [world.node(number) for number in (1, 2, 3)]
+    with Journal(world.directory) as journal:
+        Stepper(
+            cluster=world,
+            clients=world,
+            faults=FaultBook(world, journal, Progress(quiet=True)),  # type: ignore[arg-type]
+            hosts=dict.fromkeys(("n1", "n2", "n3"), world),  # type: ignore[arg-type]
+            nodes=nodes,
+            journal=journal,
+            progress=Progress(quiet=True),
+            tick=tick,
+        ).run(script)
+    return [json.loads(line) for line in (world.directory / "history" / "journal.jsonl").read_text().splitlines()]
+
+
+def test_roles_are_resolved_when_their_step_runs_and_names_stay(world: FakeWorld) -> None:
+    world.views = [view("n1"), view("n2")]
+    play(
+        world,
+        """
+        do = "kill"; node = "leader:0"; as = "A"
+        do = "pause"; node = "follower:0"
+        do = "start"; node = "A"
+        """,
+    )
+    assert world.done == ["inject kill n1", "inject pause n1", "heal kill n1"]
+
+
+def test_a_role_that_nobody_plays_is_waited_for(world: FakeWorld) -> None:
+    world.views = [view(None), View(), view("n2")]
+    play(world, 'do = "kill"; node = "leader:0"')
+    assert world.done == ["inject kill n2"]
+    assert world.looks == 3
+
+
+def test_a_cut_and_its_end(world: FakeWorld) -> None:
+    journal = play(world, 'do = "cut"; between = ["n1", ["n2", "n3"]]; one_way = true\ndo = "heal"')
+    assert world.done == ["inject partition-one n1", "heal partition-one n1"]
+    (invoked,) = [line for line in journal if line["event"] == "fault_invoked"]
+    assert invoked["parameters"]["pairs"] == [["n1", "n2"], ["n1", "n3"]]
+    assert [line["event"] for line in journal if line["event"].startswith("fault")] == [
+        "fault_invoked",
+        "fault_injected",
+        "fault_healed",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("condition", "before", "after"),
+    [
+        ('leader = "n2"', view("n1"), view("n2")),
+        ('isr = ["n2"]', view(), view("n2", ("n2",))),
+        ("offline = 0", view(), view(None, ("n1",))),
+        ("in_sync = 0", view("n1", ("n1",)), view()),
+        ('controller = "n1"', view(), view(controller="n1")),
+        ('fenced = "n1"', view(), view(unfenced=frozenset({"n2", "n3"}))),
+        ('unfenced = "n1"', view(unfenced=frozenset({"n2"})), view()),
+    ],
+)
+def test_a_wait_looks_until_its_condition_holds(world: FakeWorld, condition: str, before: View, after: View) -> None:
+    world.views = [before, before, after]
+    play(world, f'do = "wait"; {condition}')
+    assert world.looks == 3
+
+
+def test_no_controller_means_that_nothing_is_known_of_fencing(world: FakeWorld) -> None:
+    world.views = [View(unfenced=frozenset())]
+    with pytest.raises(RunError, match="not within"):
+        play(world, 'do = "wait"; fenced = "n1"; deadline_s = 0.1')
+
+
+def test_an_event_counts_only_after_the_last_action(world: FakeWorld) -> None:
+    world.node(2)
+    world.emit("n2", event="truncated", partition=0, to_offset=7)
+    ticks = []
+
+    def tick() -> None:
+        ticks.append(1)
+        world.emit("n2", event="truncated", partition=1)
+        if len(ticks) == 2:
+            world.emit("n2", event="truncated", partition=0, to_offset=3)
+
+    play(
+        world,
+        """
+        do = "kill"; node = "n2"
+        do = "start"; node = "n2"
+        do = "wait"; event = "truncated"; node = "n2"; where = { partition = 0 }
+        do = "wait"; event = "truncated"; node = "n2"; where = { partition = 0, to_offset = 3 }
+        """,
+        tick,
+    )
+    assert len(ticks) == 2
+
+
+def test_the_checkpoint_on_a_nodes_disk_is_read(world: FakeWorld) -> None:
+    command = "cat /data/log/replication-offset-checkpoint"
+    world.files[command] = "0\n2\nlog 1 9\nlog 0 4\n"
+    play(world, 'do = "wait"; checkpoint = 4; node = "n1"')
+    with pytest.raises(RunError, match=r"step 1 \(wait for checkpoint: .*\): not within 0.1 s; last seen: on n1: 4"):
+        play(world, 'do = "wait"; checkpoint = 5; node = "n1"; deadline_s = 0.1')
+
+
+def test_the_log_end_is_what_the_node_says_last(world: FakeWorld) -> None:
+    world.node(1)
+    world.emit("n1", event="replica_progress", topic="log", partition=0, log_end_offset=9, high_watermark=2)
+    world.emit("n1", event="replica_progress", topic="log", partition=0, log_end_offset=3, high_watermark=2)
+    play(world, 'do = "wait"; log_end = 3; node = "n1"')
+    with pytest.raises(RunError, match="not within"):
+        play(world, 'do = "wait"; log_end = 4; node = "n1"; deadline_s = 0.1')
+
+
+def test_appends_and_reads_go_to_the_clients(world: FakeWorld) -> None:
+    play(
+        world,
+        'do = "produce"; count = 2; acks = 1; timeout_s = 3\ndo = "consume"; partition = 0\ndo = "sync"; node = "n2"',
+    )
+    assert world.done == ["append 2 to 0 acks 1 within 3", "read 0 within 30", "run sync within 10"]
+
+
+def test_an_outcome_that_was_not_expected_fails_the_step(world: FakeWorld) -> None:
+    world.outcomes = [{"outcome": "info", "offset": -1, "error": "_MSG_TIMED_OUT"}]
+    with pytest.raises(RunError) as caught:
+        play(world, 'do = "produce"; acks = "all"')
+    assert str(caught.value) == (
+        "step 1 (produce 1 to 0 with acks=all): expected ok, came to ['info'] (_MSG_TIMED_OUT)"
+    )
+    play(world, 'do = "produce"; expect = "info"')
+    play(world, 'do = "produce"; expect = "any"')
+
+
+def test_a_fault_without_proof_fails_the_step(world: FakeWorld) -> None:
+    world.evidence = "mismatch"
+    with pytest.raises(RunError, match=r"step 1 \(kill n1\): the fault is mismatch: \{'seen': 'something'\}"):
+        play(world, 'do = "kill"; node = "n1"')
+
+
+def test_ending_what_was_not_begun_fails_the_step(world: FakeWorld) -> None:
+    with pytest.raises(RunError, match=r"step 1 \(resume n1\): nothing to end: n1 is not under such a fault"):
+        play(world, 'do = "resume"; node = "n1"')
+
+
+def test_a_wait_past_its_deadline_says_what_was_seen(world: FakeWorld) -> None:
+    with pytest.raises(RunError) as caught:
+        play(world, 'do = "heal"\ndo = "wait"; leader = "n2"; deadline_s = 0.05')
+    assert str(caught.value) == (
+        "step 2 (wait for leader: node=n2, partition=0): not within 0.05 s; last seen: controller n3, unfenced "
+        "n1,n2,n3; partition 0: leader n1, in sync n1,n2"
+    )

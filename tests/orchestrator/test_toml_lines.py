@@ -1,0 +1,82 @@
+"""Every key of a TOML document is found on its line."""
+
+from __future__ import annotations
+
+import tomllib
+
+from orchestrator.toml_lines import key_lines
+from orchestrator.toml_text import dump
+
+DOCUMENT = '''\
+# a comment with [brackets] and = signs
+name = "x"
+text = """
+[not.a.table]
+key = 1
+"""
+
+[broker]
+"min.insync.replicas" = 2   # quoted
+plain.dotted = 1
+[broker.n1]
+list = [
+  1,  # one
+  2,
+]
+inline = { a = 1, "b.c" = [{ d = 2 }] }
+
+[[step]]
+do = "one"
+[step.where]
+x = 1
+[[step]]
+do = 'two # not a comment'
+'''
+
+
+def test_lines_of_all_kinds_of_keys() -> None:
+    lines = key_lines(DOCUMENT)
+    assert lines["name",] == 2
+    assert lines["text",] == 3
+    assert ("not",) not in lines
+    assert lines["broker", "min.insync.replicas"] == 9
+    assert lines["broker", "plain", "dotted"] == 10
+    assert lines["broker", "n1"] == 11
+    assert lines["broker", "n1", "list"] == 12
+    assert lines["broker", "n1", "list", 1] == 14
+    assert lines["broker", "n1", "inline", "b.c", 0, "d"] == 16
+    assert lines["step", 0, "do"] == 19
+    assert lines["step", 0, "where", "x"] == 21
+    assert lines["step", 1] == 22
+    assert lines["step", 1, "do"] == 23
+
+
+def paths(value: object, path: tuple[str | int, ...] = ()) -> set[tuple[str | int, ...]]:
+    found: set[tuple[str | int, ...]] = {path} if path else set()
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            found |= paths(inner, (*path, key))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            found |= paths(inner, (*path, index))
+    return found
+
+
+def test_every_key_that_tomllib_sees_has_a_line() -> None:
+    assert paths(tomllib.loads(DOCUMENT)) <= key_lines(DOCUMENT).keys()
+
+
+def test_what_is_written_as_toml_reads_back_the_same() -> None:
+    data = {
+        "text": 'quotes " and \\ and\nlines \x7f ä',
+        "number": 3,
+        "share": 0.5,
+        "yes": True,
+        "nothing": None,
+        "list": ["a", "b"],
+        "pairs": [[1, 2], [3]],
+        "empty": {},
+        "table": {"dotted.key": "v", "inner": {"x": 1}},
+    }
+    expected = {key: value for key, value in data.items() if value is not None}
+    assert tomllib.loads(dump(data)) == expected
