@@ -2,8 +2,8 @@
 
     python -m benchmarks.broker_throughput [--json] [--only TEXT] [--seconds S] [--directory DIR]
 
-Every case runs twice: `cold` writes to memory and disk blocks that this run has not touched before, `warm` repeats it on
-those that the deleted files of the first run have left. Compare figures of one run only; the machine is noisy.
+Every case runs twice: `cold` writes to memory and disk blocks that this run has not touched before, `warm` repeats it
+on those that the deleted files of the first run have left. Compare figures of one run only; the machine is noisy.
 """
 
 from __future__ import annotations

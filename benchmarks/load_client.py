@@ -7,6 +7,7 @@ import os
 import time
 from collections import deque
 from struct import Struct
+from typing import cast
 
 from broker.errors import ErrorCode
 from broker.protocol.api import APIS, ApiKey, decode_response_header, encode_request
@@ -117,7 +118,7 @@ class LoadClient(asyncio.BufferedProtocol):
         self._writable = True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, transport)  # uvloop's is none by name
         self._transport = transport
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002

@@ -14,7 +14,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from broker.log.log import Slice
 from broker.server.frames import FrameBuffer, FrameError, MemoryBudget
@@ -101,7 +101,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- the transport's calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, transport)  # uvloop's is none by name
         name = transport.get_extra_info("peername")
         self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name)
         self._transport = transport
@@ -184,11 +184,16 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.close()
 
+    def abort(self) -> None:
+        """Close at once; what waited to be sent is not sent."""
+        if self._transport is not None:
+            self._transport.abort()
+
     def reject(self, reason: str) -> None:
         """Disconnect a peer that broke the protocol."""
         if self._transport is not None:
             self._host.rejected(self, reason)
-            self._transport.abort()
+            self.abort()
 
     # --- requests
 

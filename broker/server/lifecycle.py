@@ -75,6 +75,21 @@ class BrokerLifecycle:
             await self._register()
             await self._keep_registration()
 
+    async def leave(self, timeout: float) -> None:
+        """Ask the controller to move leaders away and to count on this broker no more; at most `timeout` seconds."""
+        if self.broker_epoch < 0:
+            return
+        try:
+            async with asyncio.timeout(timeout):
+                while True:
+                    response = await self._ask_controller(self._heartbeat(want_shut_down=True), HEARTBEAT_VERSION)
+                    if isinstance(response, BrokerHeartbeatResponse) and response.should_shut_down:
+                        break
+                    await asyncio.sleep(RETRY_MAX)
+        except TimeoutError:
+            self._tracer.emit("left_without_consent")
+        self._show_fenced(True)
+
     async def _register(self) -> None:
         request = BrokerRegistrationRequest(
             broker_id=self._config.node_id,
@@ -121,11 +136,12 @@ class BrokerLifecycle:
             self._lease_until = sent_at + self._config.broker_lease_ms / 1000
             await asyncio.sleep(max(0.0, sent_at + interval - loop.time()))
 
-    def _heartbeat(self) -> BrokerHeartbeatRequest:
+    def _heartbeat(self, *, want_shut_down: bool = False) -> BrokerHeartbeatRequest:
         return BrokerHeartbeatRequest(
             broker_id=self._config.node_id,
             broker_epoch=self.broker_epoch,
             current_metadata_offset=self._metadata_offset(),
+            want_shut_down=want_shut_down,
         )
 
     def _show_fenced(self, fenced: bool) -> None:

@@ -77,6 +77,14 @@ class Listener:
         for connection in list(self._connections):
             connection.close()
 
+    def abort(self) -> None:
+        """Accept no more, and drop every connection with all that it still had to send."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for connection in list(self._connections):
+            connection.abort()
+
     # --- for connections
 
     def opened(self, connection: Connection) -> bool:

@@ -1,4 +1,4 @@
-"""Fetch: by consumers up to the high watermark, by replicas to the end of the log, by the quorum's members from the quorum.
+"""Fetch: consumers get records up to the high watermark, replicas to the end, the quorum's members those of the quorum.
 
 Fetch sessions (KIP-227) are declined: every answer has session id 0, to which clients send full requests.
 """

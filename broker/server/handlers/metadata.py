@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 from broker.controller.image import MetadataImage, PartitionImage, TopicImage
 from broker.errors import ErrorCode
@@ -22,6 +24,7 @@ from broker.protocol.messages.metadata import (
 from broker.protocol.schema import NO_ID
 
 NOBODY = -1
+SETTLING_TIMEOUT = 1.0  # seconds
 BROKER_ENDPOINTS = 1
 
 
@@ -29,13 +32,21 @@ class MetadataHandler:
     """Clients look here for leaders, and for the controller: it is the leader of the metadata quorum."""
 
     def __init__(
-        self, cluster_id: str, image: Callable[[], MetadataImage], controller_id: Callable[[], int | None]
+        self,
+        cluster_id: str,
+        image: Callable[[], MetadataImage],
+        settled: asyncio.Event,
+        controller_id: Callable[[], int | None],
     ) -> None:
         self._cluster_id = cluster_id
         self._image = image
+        self._settled = settled
         self._controller_id = controller_id
 
-    def metadata(self, request: MetadataRequest, version: int) -> MetadataResponse:
+    async def metadata(self, request: MetadataRequest, version: int) -> MetadataResponse:
+        """Waits a little while the replicas catch up with the image: who is told of a leader here can write to it."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._settled.wait(), SETTLING_TIMEOUT)
         image = self._image()
         if request.topics is None or (version == 0 and not request.topics):
             topics = [_topic(image, topic) for _, topic in sorted(image.topics.items())]

@@ -49,6 +49,10 @@ class Knowing(Protocol):
         """The largest epoch that is not above the one asked for, and its end."""
         ...
 
+    def answer_parked_fetches(self, replica_id: int) -> None:
+        """Answer what a follower has parked: it has something to tell."""
+        ...
+
 
 class OffsetsHandler:
     """Serves both APIs."""
@@ -90,6 +94,8 @@ class OffsetsHandler:
         request: OffsetForLeaderEpochRequest,
         version: int,  # noqa: ARG002 - the answer is alike in all versions
     ) -> OffsetForLeaderEpochResponse:
+        if request.replica_id >= 0:
+            self._replicas.answer_parked_fetches(request.replica_id)
         return OffsetForLeaderEpochResponse(
             topics=[
                 OffsetForLeaderTopicResult(

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 
 import pytest
+import uvloop
 
 from broker.errors import ErrorCode
 from broker.protocol.api import APIS, ApiKey
@@ -80,7 +81,8 @@ def story(tell: Callable[[Peer, PeerConnector], Awaitable[None]]) -> None:
                 connector.close()
                 await peer.listener.stop()
 
-    asyncio.run(run())
+    for runner in (asyncio.run, uvloop.run):
+        runner(run())
 
 
 async def until(condition: Callable[[], bool]) -> None:

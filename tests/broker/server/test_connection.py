@@ -9,6 +9,8 @@ import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import uvloop
+
 from broker.log.log import Slice
 from broker.server.connection import Connection, Outcome, Rejected, Slot
 from broker.server.listener import Listener
@@ -65,7 +67,8 @@ def serve(story: Callable[[Echo, int], Awaitable[None]], file: object | None = N
             await story(echo, port)
             await echo.listener.stop()
 
-    asyncio.run(run())
+    for runner in (asyncio.run, uvloop.run):
+        runner(run())
 
 
 async def answer(reader: asyncio.StreamReader) -> bytes:

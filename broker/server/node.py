@@ -1,0 +1,272 @@
+"""A broker as a whole: what it is made of, how it starts, how it stops, and how it gives up.
+
+Giving up is safe, limping is not: a defect in one of the tasks that everything rests on, or an error of the disk, ends
+the node at once and without another word to anybody. What it acknowledged before is in its logs or on other brokers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+from uuid import UUID
+
+from broker.config import BrokerConfig
+from broker.controller.active import ActiveController
+from broker.controller.image import MetadataImage
+from broker.errors import StartupError
+from broker.log.log import LogConfig, PartitionLog
+from broker.log.meta_properties import (
+    META_PROPERTIES,
+    MetaProperties,
+    claim_directory,
+    lock_directory,
+    mark_clean_shutdown,
+    store_cluster_id,
+    take_clean_shutdown,
+)
+from broker.mutants import Mutants
+from broker.ports import Disk
+from broker.quorum.driver import Quorum
+from broker.replica.manager import ReplicaManager
+from broker.server.client import METADATA_TOPIC, PeerConnector
+from broker.server.dispatch import Dispatcher
+from broker.server.lifecycle import BrokerLifecycle
+from broker.server.listener import Listener
+from broker.server.routes import add_routes
+from broker.trace import Tracer
+
+METADATA_DIRECTORY = f"{METADATA_TOPIC}-0"
+LEAVE_TIMEOUT = 2.0  # seconds that a clean stop gives the controller to move leaders away
+
+
+class NodeFailure(Exception):  # noqa: N818 - the end of a node, by whatever cause
+    """A node gave up. The message says why."""
+
+
+class BrokerNode:
+    """One broker. `start` it once, then either `stop` it or let `failed` tell that it gave up."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        disk: Disk,
+        rng: random.Random,
+        tracer: Tracer,
+        mutants: Mutants | None = None,
+        clock: Callable[[], int] | None = None,
+    ) -> None:
+        """`clock` gives the wall clock in nanoseconds, for the timestamps of metadata records; None: they have none."""
+        self.config = config
+        self.image = MetadataImage()
+        self._disk = disk
+        self._rng = rng
+        self._tracer = tracer
+        self._clock = clock
+        self._mutants = mutants or Mutants()
+        self._incarnation_id = rng.randbytes(16)
+        self._meta: MetaProperties | None = None
+        self._failed: asyncio.Future[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._changed: set[tuple[str, int]] = set()
+        self._applied = asyncio.Event()
+        self._settled = asyncio.Event()
+        self._settled.set()
+        self._stopping = False
+        voters = {voter.id: (voter.host, voter.port) for voter in config.voters}
+        self.connector = PeerConnector(config.node_id, voters, response_max_bytes=config.socket_request_max_bytes)
+        self.dispatcher = Dispatcher(tracer, self._disk_failed)
+        self.connector.serve_locally(self.dispatcher.call_locally)
+        self.listener = Listener(
+            self.dispatcher.dispatch,
+            tracer,
+            request_max_bytes=config.socket_request_max_bytes,
+            max_connections=config.max_connections,
+            max_queued=config.queued_max_requests,
+        )
+        self.replicas = ReplicaManager(
+            config=config,
+            disk=disk,
+            connector=self.connector,
+            tracer=tracer,
+            mutants=self._mutants,
+            incarnation_id=self._incarnation_id,
+            controller_id=lambda: self.quorum.leader_id,
+            lease_valid=lambda: self.lifecycle.lease_valid(),
+            on_disk_failure=self._disk_failed,
+        )
+
+    # --- life
+
+    async def start(self) -> None:
+        """Recover what is on the disk, listen, and join the cluster in the background; see `ready`.
+
+        Raises `StartupError` when this broker must not run here, `OSError` of the disk.
+        """
+        self._failed = asyncio.get_running_loop().create_future()
+        lock_directory(self._disk, self.config.log_dir)
+        self._meta = await claim_directory(self._disk, self.config.log_dir, self.config.node_id, self._rng)
+        if self._meta.cluster_id not in (None, self.config.cluster_id):
+            raise StartupError(
+                f"{self.config.log_dir}/{META_PROPERTIES}: the directory belongs to cluster {self._meta.cluster_id}, "
+                f"cluster.id is {self.config.cluster_id}; correct cluster.id or log.dir"
+            )
+        clean = await take_clean_shutdown(self._disk)
+        self._tracer.emit("broker_started", incarnation=self._incarnation_id.hex(), clean_shutdown=clean)
+        self._metadata_log = await PartitionLog.open(
+            self._disk, METADATA_DIRECTORY, LogConfig.from_broker(self.config), clean_shutdown=clean
+        )
+        await self.replicas.start(clean_shutdown=clean)
+        self._compose(UUID(self._meta.directory_id).bytes)
+        await self.listener.start(self.config.host, self.config.port)
+        await self.quorum.start()
+        self._run(self._publish(), "metadata publisher")
+        self._run(self.lifecycle.run(), "broker lifecycle")
+
+    def _compose(self, directory_id: bytes) -> None:
+        """Make the parts that need to know what is on the disk."""
+        self.quorum = Quorum(
+            config=self.config,
+            disk=self._disk,
+            log=self._metadata_log,
+            rng=self._rng,
+            connector=self.connector,
+            tracer=self._tracer,
+            on_commit=self._committed,
+            on_leadership=self._leadership_changed,
+            on_failure=self._quorum_failed,
+            clock=self._clock,
+        )
+        self.controller = ActiveController(
+            config=self.config,
+            image=self.image,
+            quorum=self.quorum,
+            rng=self._rng,
+            tracer=self._tracer,
+            mutants=self._mutants,
+        )
+        self.lifecycle = BrokerLifecycle(
+            config=self.config,
+            connector=self.connector,
+            tracer=self._tracer,
+            incarnation_id=self._incarnation_id,
+            directory_id=directory_id,
+            controller_id=lambda: self.quorum.leader_id,
+            metadata_offset=lambda: self.image.offset,
+        )
+        add_routes(
+            self.dispatcher,
+            config=self.config,
+            image=lambda: self.image,
+            settled=self._settled,
+            quorum=self.quorum,
+            controller=self.controller,
+            replicas=self.replicas,
+        )
+
+    async def ready(self) -> None:
+        """Return once the controller counts on this broker. Raises `NodeFailure` when it gives up before."""
+        unfenced = asyncio.ensure_future(self.lifecycle.unfenced.wait())
+        waited_for: list[asyncio.Future[Any]] = [unfenced, self.failed]
+        await asyncio.wait(waited_for, return_when=asyncio.FIRST_COMPLETED)
+        if self.failed.done():
+            unfenced.cancel()
+            self.failed.result()
+
+    @property
+    def failed(self) -> asyncio.Future[None]:
+        """Gets a `NodeFailure` when this node gives up; cancelled when it is stopped."""
+        assert self._failed is not None, "start the node first"
+        return self._failed
+
+    async def stop(self) -> None:
+        """Leave the cluster, make everything durable, and mark the directory as cleanly closed."""
+        self._stopping = True
+        if self.failed.done():
+            return
+        await self._end_tasks()  # no heartbeat may take back what `leave` asks for
+        await self.lifecycle.leave(LEAVE_TIMEOUT)
+        await self.replicas.stop()
+        await self.controller.stop()
+        await self.quorum.stop()
+        await self.listener.stop()
+        self.dispatcher.stop()
+        self.connector.close()
+        await self._metadata_log.close()
+        if self.failed.done():
+            return  # the disk failed on the way: nothing vouches for what it holds
+        await mark_clean_shutdown(self._disk)
+        self._tracer.emit("broker_stopped")
+        self.failed.cancel()
+
+    def fail(self, reason: str, cause: BaseException | None = None) -> None:
+        """Give up: no further byte leaves this node."""
+        if self._failed is None or self._failed.done():
+            return
+        self._tracer.emit("broker_failed", reason=reason)
+        failure = NodeFailure(reason)
+        failure.__cause__ = cause
+        self._failed.set_exception(failure)
+        self.listener.abort()
+        self.connector.close()
+        self.dispatcher.stop()
+        for task in self._tasks:
+            task.cancel()
+
+    # --- what the parts tell
+
+    def _disk_failed(self, error: OSError) -> None:
+        self.fail(f"the disk failed: {error}", error)
+
+    def _quorum_failed(self, error: Exception) -> None:
+        self.fail(f"the metadata quorum failed: {type(error).__name__}: {error}", error)
+
+    def _committed(self, base_offset: int, epoch: int, records: list[bytes]) -> None:  # noqa: ARG002
+        """Metadata was committed: every node applies it, in order, before anything else sees it."""
+        changes = self.image.apply_committed(base_offset, records)
+        if changes.brokers:
+            self.connector.learn({broker.id: (broker.host, broker.port) for broker in self.image.brokers.values()})
+        self.controller.metadata_applied(changes)
+        self._changed |= changes.partitions
+        self._settled.clear()
+        self._applied.set()
+
+    def _leadership_changed(self, epoch: int | None) -> None:
+        self.controller.leadership_changed(epoch)
+
+    async def _publish(self) -> None:
+        """Bring the replicas to where the image is; what is committed meanwhile goes with the next turn."""
+        while True:
+            await self._applied.wait()
+            self._applied.clear()
+            changed, self._changed = self._changed, set()
+            if self.image.cluster_id is not None and self._meta is not None:
+                self._meta = await store_cluster_id(self._disk, self._meta, self.image.cluster_id)
+            await self.replicas.apply(self.image, changed)
+            if not self._applied.is_set():
+                self._settled.set()
+
+    # --- tasks
+
+    def _run(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """A task on which the node rests: its end is the node's."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        task.add_done_callback(self._task_ended)
+        self._tasks.append(task)
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() or self._stopping:
+            return
+        error = task.exception()
+        if isinstance(error, StartupError):
+            self.fail(str(error), error)
+        elif error is not None:
+            self.fail(f"{task.get_name()}: {type(error).__name__}: {error}", error)
+
+    async def _end_tasks(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
