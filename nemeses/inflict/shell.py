@@ -31,7 +31,9 @@ def ask(host: Host, script: str, *, timeout_s: float = 10.0) -> dict[str, str]:
 
 
 def kill_script(pid: int, address: str, port: int) -> str:
-    """SIGKILL and what was seen of it: `start` before; `state` and `port` after, up to two seconds later."""
+    """SIGKILL and what was seen of it: `start` before; `state` and `port` after, up to two seconds later each.
+
+    The port can outlive the process's main thread: another thread that waits for the disk still holds the files."""
     return f"""{_PROCESS}
 look {pid}; before=$start; echo "start=$before"
 kill -9 {pid} && echo signalled=yes
@@ -41,7 +43,11 @@ for i in {_counted(200)}; do
   sleep 0.01
 done
 echo "state=$state"
-{port_script(address, port)}
+port=open
+for i in {_counted(100)}; do
+  if {_connects(address, port)}; then sleep 0.02; else port=closed; break; fi
+done
+echo "port=$port"
 """
 
 
@@ -63,13 +69,8 @@ echo "after=$t"
 """
 
 
-def port_script(address: str, port: int) -> str:
-    """Answers `port=open` or `port=closed`."""
-    return f"if {_connects(address, port)}; then echo port=open; else echo port=closed; fi"
-
-
 def await_port_script(pid: int, address: str, port: int, seconds: int) -> str:
-    """As `port_script`, but waits for the port to open, as long as the process is there."""
+    """Waits for the port to open, as long as the process is there; answers `port=open` or `port=closed`."""
     return f"""end=$(( $(date +%s) + {seconds} ))
 until {_connects(address, port)}; do
   if [ ! -d /proc/{pid} ] || [ "$(date +%s)" -ge "$end" ]; then echo port=closed; exit 0; fi
