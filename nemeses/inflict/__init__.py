@@ -14,7 +14,7 @@ from nemeses.inflict.kill import Kill
 from nemeses.inflict.parallel import on_each
 from nemeses.inflict.partition import Partition
 from nemeses.inflict.pause import Pause
-from nemeses.inflict.power import PowerLoss
+from nemeses.inflict.power import PowerLoss, switch_on
 from nemeses.ports import Site
 
 __all__ = ["Inflictor", "Nemesis"]
@@ -59,13 +59,12 @@ class Nemesis:
         """Whatever was inflicted, by whomever: every host is on, connected, awake and runs its broker."""
         everyone = tuple(self._site.hosts)
         parts: dict[str, Evidence] = {}
+        # In this order, for each step asks something of the hosts that the steps before it have brought back.
+        if self._site.power is not None:
+            parts["power"] = switch_on(self._site, self._site.power)
         if self._site.network is not None:
             cut = sorted([source, destination] for source, destination in self._site.network.cut_pairs())
             parts["network"] = self.heal(Fault("partition-one", (), parameters={"pairs": cut}))
-        if self._site.power is not None:
-            off = [name for name in everyone if not self._site.power.is_on(name)]
-            parts["power"] = self.heal(Fault("power-loss-all", tuple(off)))
-        # A stopped process answers no connection: wake before asking for the port.
         parts["awake"] = combine(on_each(self._site, everyone, Pause.wake))
         parts["brokers"] = self.heal(Fault("kill", everyone))
         return combine(parts)

@@ -38,7 +38,7 @@ class Pause:
     def _resume(host: Host) -> Evidence:
         pid = host.broker_pid()
         if pid is None:
-            return Evidence("inconclusive", {"absent": "no broker is running: it ended while it was paused"})
+            return Evidence("inconclusive", {"absent": "no broker is running"})
         seen = ask(host, signal_script(pid, "CONT", until_stopped=False))
         return _judge(pid, seen, seen["after"] != "" and "T" not in seen["after"])
 

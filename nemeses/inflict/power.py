@@ -37,8 +37,6 @@ class PowerLoss:
         power = self._site.power
         if power is None:
             return Evidence("inconclusive", {"error": "this world has no power switch"})
-        if not fault.targets:
-            return Evidence("confirmed", {})
         try:
             booted = power.restore(fault.targets)
         except HostError as error:
@@ -63,6 +61,17 @@ class PowerLoss:
         if boot_id == before:
             return Evidence("mismatch", detail)
         return Evidence("inconclusive" if before is None else broker.status, detail)
+
+
+def switch_on(site: Site, power: PowerSwitch) -> Evidence:
+    """Every host has power and answers; which boot it is does not matter."""
+    dark = [name for name in site.hosts if not power.is_on(name)]
+    try:
+        booted = power.restore(dark)
+    except HostError as error:
+        return Evidence("inconclusive", {"error": str(error)})
+    still_dark = [name for name in dark if not power.is_on(name)]
+    return Evidence("mismatch" if still_dark else "confirmed", {"booted": booted, "still_off": still_dark})
 
 
 def read_boot_id(host: Host) -> str:

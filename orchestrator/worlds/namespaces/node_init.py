@@ -13,6 +13,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -77,8 +78,9 @@ def _connect(boot: dict[str, Any]) -> None:
 
 def _start_clocks_at_zero() -> None:
     """The uptime and monotonic clock of children start near 0, as a machine's do that has just booted."""
-    now = Path("/proc/uptime").read_text().split()[0].partition(".")[0]
-    Path("/proc/self/timens_offsets").write_text(f"monotonic -{now} 0\nboottime -{now} 0\n")
+    for name, clock in (("monotonic", time.CLOCK_MONOTONIC), ("boottime", time.CLOCK_BOOTTIME)):
+        seconds, nanoseconds = divmod(-time.clock_gettime_ns(clock), 1_000_000_000)
+        Path("/proc/self/timens_offsets").write_text(f"{name} {seconds} {nanoseconds}\n")
 
 
 def _be_first(boot: dict[str, Any], reporter: int) -> NoReturn:

@@ -173,13 +173,15 @@ def _be_first(identifier: str, argv: list[str], parent: int) -> NoReturn:
     os.close(parent)
     try:
         _make_namespaces(identifier)
-        command = os.fork()
-        if command == 0:
-            signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and exec would pass that on
-            os.execvp(argv[0], argv)
     except OSError as error:
-        sys.stderr.write(f"the sandbox cannot be made: {error}; `brownout doctor` says what this machine lacks\n")
-        os._exit(70)
+        _give_up(70, f"the sandbox cannot be made: {error}; `brownout doctor` says what this machine lacks")
+    command = os.fork()
+    if command == 0:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and exec would pass that on
+        try:
+            os.execvp(argv[0], argv)
+        except OSError as error:
+            _give_up(127, f"{argv[0]} cannot be run: {error.strerror}")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in _FORWARDED:
         signal.signal(number, lambda received, _: os.kill(command, received))
@@ -187,6 +189,11 @@ def _be_first(identifier: str, argv: list[str], parent: int) -> NoReturn:
         pid, status = os.wait()
         if pid == command:
             os._exit(_exit_code(status))
+
+
+def _give_up(code: int, message: str) -> NoReturn:
+    os.write(2, f"{message}\n".encode())
+    os._exit(code)
 
 
 def _make_namespaces(identifier: str) -> None:

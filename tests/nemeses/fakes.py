@@ -1,0 +1,98 @@
+"""A site whose hosts answer what a test tells them to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from nemeses.ports import HostError, PacketCount, Result
+
+Answer = Callable[[str], str]
+
+
+class FakeHost:
+    """Answers each command by `answer`; a `HostError` that it returns is raised."""
+
+    probe_port = 1  # nobody listens there
+    address = "127.0.0.1"
+    port = 9092
+
+    def __init__(self, name: str, answer: Answer = lambda _: "") -> None:
+        self.name = name
+        self.answer = answer
+        self.pid: int | None = 42
+        self.commands: list[str] = []
+        self.starts = 0
+        self.comes_up = True
+
+    def run(self, command: str, *, timeout_s: float = 10.0) -> Result:
+        assert timeout_s > 0
+        self.commands.append(command)
+        return Result(0, self.answer(command), "")
+
+    def broker_pid(self) -> int | None:
+        return self.pid
+
+    def start_broker(self) -> None:
+        if self.pid is None and self.comes_up:
+            self.starts += 1
+            self.pid = 43
+
+
+def unreachable(_: str) -> str:
+    raise HostError("n1 cannot be reached")
+
+
+class FakePower:
+    """Plugs that may be stuck."""
+
+    def __init__(self, *, stuck: bool = False) -> None:
+        self.off: set[str] = set()
+        self.boots = 0
+        self._stuck = stuck
+
+    def is_on(self, name: str) -> bool:
+        return name not in self.off
+
+    def cut(self, names: Collection[str], tear: int | None = None) -> dict[str, dict[str, Any]]:
+        if not self._stuck:
+            self.off |= set(names)
+        return {name: {"tear": tear} for name in names}
+
+    def restore(self, names: Collection[str]) -> dict[str, dict[str, Any]]:
+        back = self.off & set(names)
+        self.off -= back
+        self.boots += bool(back)
+        return {name: {} for name in back}
+
+
+class FakeNetwork:
+    """Counts every datagram that a host says it sent, unless it is told not to work."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        self.cuts: set[tuple[str, str]] = set()
+        self.seen = {(a, b): 0 for a in names for b in names if a != b}
+        self.dropped: dict[tuple[str, str], int] = {}
+        self.deaf = False
+        self.stuck = False
+
+    def cut(self, pairs: Collection[tuple[str, str]]) -> None:
+        self.cuts |= set(pairs)
+
+    def heal(self, pairs: Collection[tuple[str, str]] | None = None) -> None:
+        if not self.stuck:
+            self.cuts -= self.cuts if pairs is None else set(pairs)
+
+    def cut_pairs(self) -> set[tuple[str, str]]:
+        return set(self.cuts)
+
+    def carry(self, source: str) -> None:
+        """A datagram from `source` to everybody."""
+        for pair in self.seen:
+            if pair[0] == source and not self.deaf:
+                self.seen[pair] += 1
+                if pair in self.cuts:
+                    self.dropped[pair] = self.dropped.get(pair, 0) + 1
+
+    def counters(self) -> dict[tuple[str, str], PacketCount]:
+        return {pair: PacketCount(count, self.dropped.get(pair, 0)) for pair, count in self.seen.items()}

@@ -1,0 +1,158 @@
+"""Schedules: drawn from the seed alone, complete, bounded, and aimed by the cluster as it is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+
+from nemeses.fault import KINDS, Fault, cut_pairs
+from nemeses.generate import ClusterView, FaultPlan, Schedule, ScheduleError, plan_schedule
+
+VIEW = ClusterView(
+    nodes=("n1", "n2", "n3", "n4", "n5"),
+    leaders={("t", 0): "n2", ("t", 1): "n2"},
+    isr={("t", 0): ("n2", "n3"), ("t", 1): ("n4",)},
+    controller="n5",
+)
+
+
+def draw(seed: int = 1, kinds: tuple[str, ...] = KINDS, total_s: float = 120, overlap: bool = False) -> Schedule:
+    return plan_schedule(
+        seed,
+        kinds,  # type: ignore[arg-type]
+        total_s=total_s,
+        interval_s=(1, 4),
+        duration_s=(2, 6),
+        overlap=overlap,
+    )
+
+
+def plan(kind: str, role: str = "any", draw: float = 0.3) -> FaultPlan:
+    return FaultPlan(kind, 1.0, 2.0, role, draw)  # type: ignore[arg-type]
+
+
+def test_the_same_seed_gives_the_same_schedule() -> None:
+    assert draw(7) == draw(7)
+    assert draw(7) != draw(8)
+
+
+def test_a_kind_that_is_listed_twice_counts_once() -> None:
+    assert draw(7, (*KINDS, *KINDS)) == draw(7, KINDS)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_faults_are_bounded_and_every_kind_comes(seed: int) -> None:
+    schedule = draw(seed)
+    assert {each.kind for each in schedule} == set(KINDS)
+    assert len({each.kind for each in schedule.plans[: len(KINDS)]}) == len(KINDS), "all before any comes again"
+    assert all(earlier.heals_at < later.at for earlier, later in pairwise(schedule)), "no two overlap"
+    assert schedule.plans[-1].heals_at <= 120
+    assert all(2 <= each.duration_s <= 6 for each in schedule)
+
+
+@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_tight_schedule_still_has_every_kind(seed: int, overlap: bool) -> None:
+    least = 7 + 2 if overlap else 7 * 3
+    schedule = draw(seed, total_s=least + 0.5, overlap=overlap)
+    assert {each.kind for each in schedule} == set(KINDS)
+    assert max(each.heals_at for each in schedule) <= least + 0.5
+
+
+def test_faults_overlap_only_when_they_may() -> None:
+    together = [draw(seed, overlap=True) for seed in range(20)]
+    assert any(earlier.heals_at > later.at for each in together for earlier, later in pairwise(each))
+
+
+def test_no_faults_make_an_empty_schedule() -> None:
+    assert len(draw(kinds=())) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        ({"kinds": ("kil",)}, "use some of: kill, pause"),
+        ({"total_s": 20.9}, "lengthen it"),
+        ({"interval_s": (4, 1)}, "smaller number first"),
+        ({"duration_s": (-1, 1)}, "none negative"),
+        ({"interval_s": (0, 0), "duration_s": (0, 0)}, "give one of them a length"),
+        ({"interval_s": (0, 0), "overlap": True}, "give it a length"),
+    ],
+)
+def test_an_impossible_schedule_is_refused_with_the_remedy(arguments: dict[str, object], remedy: str) -> None:
+    asked = {"kinds": KINDS, "total_s": 120.0, "interval_s": (1, 4), "duration_s": (2, 6)} | arguments
+    with pytest.raises(ScheduleError, match=remedy):
+        plan_schedule(1, **asked)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("role", "expected"),
+    [
+        ("leader", {"n2"}),
+        ("controller", {"n5"}),
+        ("follower", {"n1", "n3", "n4", "n5"}),
+        ("last-isr", {"n4"}),
+        ("any", set(VIEW.nodes)),
+    ],
+)
+def test_roles_are_aimed_at_by_the_view(role: str, expected: set[str]) -> None:
+    aimed = {plan("kill", role, draw / 100).resolve(VIEW).targets for draw in range(100)}
+    assert {name for targets in aimed for name in targets} == expected
+    assert all(len(targets) == 1 for targets in aimed)
+
+
+def test_without_a_view_anybody_may_be_meant() -> None:
+    blind = ClusterView(nodes=("n1", "n2", "n3"))
+    for role in ("leader", "controller", "follower", "last-isr"):
+        assert plan("pause", role).resolve(blind).targets[0] in blind.nodes
+
+
+def test_the_same_view_resolves_to_the_same_fault() -> None:
+    assert plan("kill").resolve(VIEW) == plan("kill").resolve(VIEW)
+    with pytest.raises(ScheduleError, match="no nodes"):
+        plan("kill").resolve(ClusterView(nodes=()))
+
+
+def test_kinds_have_the_targets_that_their_names_say() -> None:
+    assert plan("power-loss-all").resolve(VIEW).targets == VIEW.nodes
+    assert len(plan("partition-halves").resolve(VIEW).targets) == 2
+    leaders = {
+        each.resolve(VIEW).targets for seed in range(30) for each in draw(seed) if each.kind == "partition-leader"
+    }
+    assert leaders == {("n2",)}
+
+
+def test_leaders_are_hit_more_often_than_by_chance() -> None:
+    hits = Counter(each.resolve(VIEW).targets for seed in range(60) for each in draw(seed) if each.kind == "kill")
+    assert hits[("n2",)] > sum(hits.values()) / len(VIEW.nodes)
+
+
+def test_parameters_fit_the_kind() -> None:
+    plans = [each for seed in range(30) for each in draw(seed)]
+    assert {each.parameters["direction"] for each in plans if each.kind == "partition-one"} == {"both", "in", "out"}
+    tears = [each.parameters["tear"] for each in plans if each.kind == "power-loss"]
+    assert None in tears
+    assert any(isinstance(tear, int) for tear in tears)
+    assert all(not each.parameters for each in plans if each.kind in ("kill", "pause"))
+
+
+@pytest.mark.parametrize(
+    ("direction", "expected"),
+    [
+        ("both", {("a", "b"), ("a", "c"), ("b", "a"), ("c", "a")}),
+        ("out", {("a", "b"), ("a", "c")}),
+        ("in", {("b", "a"), ("c", "a")}),
+    ],
+)
+def test_directions_are_what_the_targets_lose(direction: str, expected: set[tuple[str, str]]) -> None:
+    fault = Fault("partition-one", ("a",), parameters={"direction": direction})
+    assert cut_pairs(fault, "abc") == expected
+
+
+def test_pairs_may_be_given_one_by_one() -> None:
+    fault = Fault("partition-one", (), parameters={"pairs": [["a", "c"]]})
+    assert cut_pairs(fault, "abc") == {("a", "c")}
+    with pytest.raises(ValueError, match="not a partition"):
+        cut_pairs(Fault("kill", ("a",)), "abc")

@@ -1,0 +1,264 @@
+"""What happens inside the sandboxes of the tests. Each scenario returns what its test then judges.
+
+A program: `python -m tests.worlds.scenarios <name> <arguments>` prints the scenario's result as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from nemeses import Fault, Nemesis
+from orchestrator.worlds.base import PROJECT_ROOT, WorldError
+from orchestrator.worlds.namespaces.world import NamespaceWorld
+from tests.worlds.support import send, specification
+
+LOG = "/data/log/topic-0/00000000000000000000.log"
+
+
+@contextmanager
+def world(run_dir: str, nodes: int = 3, **options: Any) -> Iterator[NamespaceWorld]:
+    made = NamespaceWorld(specification(Path(run_dir), nodes, **options))
+    made.up()
+    try:
+        yield made
+    finally:
+        made.down()
+
+
+def tell(message: Any) -> None:
+    print(json.dumps(message), flush=True)
+
+
+def three_nodes(run_dir: str) -> Any:
+    """What the nodes are like from the inside."""
+    with world(run_dir) as made:
+        return {
+            node.name: {
+                "hostname": _ask(made, node.name, "hostname"),
+                "boot_id": _ask(made, node.name, "cat /proc/sys/kernel/random/boot_id"),
+                "own_boot_id": _ask(made, node.name, "cat /run/brownout/boot_id"),
+                "uptime_s": float(_ask(made, node.name, "cat /proc/uptime").split()[0]),
+                "first_process": _ask(made, node.name, "cat /proc/1/cmdline | tr '\\0' ' '"),
+                "processes": len(_ask(made, node.name, "ls -d /proc/[0-9]*").split()),
+                "data": _ask(made, node.name, "stat -f -c %T /data"),
+                "addresses": _ask(made, node.name, "ip -br -4 addr show eth0"),
+                "root_home": _ask(made, node.name, "ls -A /root"),
+                "python": _ask(made, node.name, f"cd {PROJECT_ROOT} && {sys.executable} -c 'import broker; print(1)'"),
+                "read_only": made.hosts[node.name].run(f"touch {PROJECT_ROOT}/broker/x").exit_code != 0,
+                "peer": _ask(made, node.name, "getent hosts n2").split()[0],
+            }
+            for node in made.nodes
+        }
+
+
+def brokers(run_dir: str) -> Any:
+    """Start, stop and collect."""
+    with world(run_dir, mutants=("some_mutant",)) as made:
+        made.start_brokers()
+        pids = {name: host.broker_pid() for name, host in made.hosts.items()}
+        made.hosts["n1"].start_broker()
+        for node in made.nodes:
+            send(node, f"!from {node.name}")
+        made.restart(made.nodes[0])
+        restarted = made.hosts["n1"].broker_pid()
+        made.stop_broker(made.nodes[1])
+        for node in made.nodes:
+            made.collect(node, Path(run_dir, "collected", node.name))
+            made.collect(node, node.record_dir)
+        return {"pids": pids, "restarted": restarted, "stopped": made.hosts["n2"].broker_pid()}
+
+
+def broker_that_ends(run_dir: str) -> Any:
+    with world(run_dir, 1, properties=lambda _: "refuse=this configuration\n") as made:
+        try:
+            made.start_broker(made.nodes[0])
+        except WorldError as error:
+            return str(error)
+    return None
+
+
+def power_loss(run_dir: str, filesystem: str) -> Any:
+    """Synced lines survive, others do not; a plain kill keeps both."""
+    with world(run_dir, 2, filesystem=filesystem) as made:
+        made.start_brokers()
+        nemesis, node = Nemesis(made.site), made.nodes[0]
+        send(node, "!synced")
+        send(node, "in memory when killed")
+        killed = Fault("kill", (node.name,))
+        evidence = {"kill": nemesis.inject(killed), "kill healed": nemesis.heal(killed)}
+        after_kill = _ask(made, node.name, f"cat {LOG}")
+        send(node, "!synced again")
+        send(node, "in memory when the power went")
+        lost = Fault("power-loss", (node.name,))
+        evidence |= {"power loss": nemesis.inject(lost)}
+        others_alive = made.hosts["n2"].broker_pid() is not None
+        evidence |= {"power loss healed": nemesis.heal(lost), "healed twice": nemesis.heal(lost)}
+        return {
+            "evidence": {name: each.to_json() for name, each in evidence.items()},
+            "after_kill": after_kill.splitlines(),
+            "after_power_loss": _ask(made, node.name, f"cat {LOG}").splitlines(),
+            "others_alive": others_alive,
+            "uptime_s": float(_ask(made, node.name, "cat /proc/uptime").split()[0]),
+        }
+
+
+def all_lose_power(run_dir: str) -> Any:
+    with world(run_dir) as made:
+        made.start_brokers()
+        for node in made.nodes:
+            send(node, f"!synced by {node.name}")
+            send(node, "lost")
+        nemesis, fault = Nemesis(made.site), Fault("power-loss-all", tuple(made.hosts))
+        injected, healed = nemesis.inject(fault), nemesis.heal(fault)
+        logs = {name: _ask(made, name, f"cat {LOG}") for name in made.hosts}
+        return {"injected": injected.to_json(), "healed": healed.to_json(), "logs": logs}
+
+
+def torn(run_dir: str) -> Any:
+    """Cuts with different seeds: what was synced is always a prefix of what is found."""
+    synced, unsynced = "s" * 10_000, "u" * 200_000
+    write = (
+        f"printf %s {synced} > /data/f && sync -f /data && head -c {len(unsynced)} /dev/zero | tr '\\0' u >> /data/f"
+    )
+    found = []
+    with world(run_dir, 1) as made:
+        for seed in range(6):
+            _ask(made, "n1", write)
+            lost = made.power.cut(["n1"], seed)["n1"]
+            made.power.restore(["n1"])
+            size = int(_ask(made, "n1", "stat -c %s /data/f"))
+            kept = _ask(made, "n1", f"head -c {len(synced)} /data/f") == synced
+            content = _ask(made, "n1", "tail -c +10001 /data/f | tr -s '\\0u' '.u'")
+            found.append({**lost, "size": size, "kept": kept, "rest": content})
+    return found
+
+
+def partitions(run_dir: str) -> Any:
+    """What gets through, before, during and after each cut."""
+    faults = {
+        "out": Fault("partition-one", ("n1",), parameters={"direction": "out"}),
+        "halves": Fault("partition-halves", ("n1", "n2")),
+        "pairs": Fault("partition-one", (), parameters={"pairs": [["n3", "n4"], ["n4", "n3"]]}),
+    }
+    with world(run_dir, 4) as made:
+        nemesis = Nemesis(made.site)
+        found: dict[str, Any] = {"before": _reach(made)}
+        for name, fault in faults.items():
+            injected = nemesis.inject(fault).to_json()
+            during, one_way = _reach(made), _one_way(made)
+            healed = nemesis.heal(fault).to_json()
+            found[name] = {"injected": injected, "during": during, "one_way": one_way, "healed": healed}
+        return {**found, "after": _reach(made), "left": sorted(made.network.cut_pairs())}
+
+
+def pause(run_dir: str) -> Any:
+    with world(run_dir, 2) as made:
+        made.start_brokers()
+        nemesis, fault = Nemesis(made.site), Fault("pause", ("n1",))
+        injected = nemesis.inject(fault)
+        healed, again = nemesis.heal(fault), nemesis.heal(fault)
+        send(made.nodes[0], "awake")
+        return [each.to_json() for each in (injected, healed, again)]
+
+
+def heal_everything(run_dir: str) -> Any:
+    """Every kind of harm at once, then one call."""
+    with world(run_dir, 4) as made:
+        made.start_brokers()
+        Nemesis(made.site).inject(Fault("partition-halves", ("n1", "n2")))
+        for kind, target in (("kill", "n1"), ("pause", "n2"), ("power-loss", "n3")):
+            Nemesis(made.site).inject(Fault(kind, (target,)))  # type: ignore[arg-type]
+        healed = Nemesis(made.site).heal_all()
+        for node in made.nodes:
+            send(node, "all is well")
+        return healed.to_json()
+
+
+def same_directory(run_dir: str) -> Any:
+    with world(run_dir, 1):
+        try:
+            NamespaceWorld(specification(Path(run_dir), 1, run_id="other")).up()
+        except WorldError as error:
+            return str(error)
+    return None
+
+
+def wait_to_be_killed(run_dir: str, moment: str) -> Any:
+    """Get to some point of a run, say so, and stay there."""
+    tell({"pid": os.getpid()})
+    if moment == "starting":
+        NamespaceWorld(specification(Path(run_dir))).up(lambda _: time.sleep(60))
+    with world(run_dir) as made:
+        made.start_brokers()
+        Nemesis(made.site).inject(Fault("pause", ("n1",)))
+        if moment == "in the dark":
+            made.power.cut(["n2"])
+        if moment == "cut":
+            made.network.cut({("n1", "n2")})
+        tell("ready")
+        time.sleep(60)
+
+
+def side_by_side(run_dir: str) -> Any:
+    """Says when it is up, goes on when it is told to, and then looks at its own data."""
+    with world(run_dir, 2, run_id=Path(run_dir).name) as made:
+        made.start_brokers()
+        send(made.nodes[0], f"!{run_dir}")
+        tell({"addresses": [node.address for node in made.nodes]})
+        sys.stdin.readline()
+        Nemesis(made.site).inject(Fault("power-loss", ("n2",)))
+        tell("one node is off")
+        sys.stdin.readline()
+        return {"log": _ask(made, "n1", f"cat {LOG}"), "on": [made.power.is_on(name) for name in made.hosts]}
+
+
+def _ask(made: NamespaceWorld, name: str, command: str) -> str:
+    done = made.hosts[name].run(command)
+    assert done.ok, f"{name}: {command}: {done.stderr}"
+    return done.stdout.strip()
+
+
+def _reach(made: NamespaceWorld) -> list[list[str]]:
+    """The pairs between which no connection can be made."""
+    closed = []
+    for source, host in made.hosts.items():
+        others = [other for other in made.nodes if other.name != source]
+        probes = "".join(
+            f"(timeout 0.3 bash -c 'exec 3<>/dev/tcp/{other.address}/22' 2>/dev/null || echo {other.name}) &"
+            for other in others
+        )
+        closed += [[source, other] for other in sorted(host.run(f"{probes} wait").stdout.split())]
+    return closed
+
+
+def _one_way(made: NamespaceWorld) -> list[list[str]]:
+    """The pairs between which a datagram is lost, by what the receivers get."""
+    receive = (
+        "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('', 7777)); s.settimeout(0.5)\n"
+        "print('bound', flush=True)\n"
+        "try:\n  while True: print(s.recv(16).decode(), flush=True)\nexcept OSError: pass"
+    )
+    for host in made.hosts.values():
+        host.run(f'{sys.executable} -S -E -c "{receive}" > /tmp/got 2>&1 &')
+        while "bound" not in host.run("cat /tmp/got").stdout:
+            time.sleep(0.01)
+    for source, host in made.hosts.items():
+        sends = "".join(f"printf {source} > /dev/udp/{node.address}/7777; " for node in made.nodes)
+        host.run(f"bash -c '{sends}'")
+    time.sleep(0.6)  # the receivers' own time-out: what a datagram takes to be surely lost
+    lost = []
+    for name, host in made.hosts.items():
+        got = set(host.run("cat /tmp/got").stdout.split())
+        lost += [[source, name] for source in made.hosts if source not in got]
+    return sorted(lost)
+
+
+if __name__ == "__main__":
+    tell(globals()[sys.argv[1]](*sys.argv[2:]))

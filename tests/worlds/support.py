@@ -1,0 +1,77 @@
+"""What the tests of worlds share: a specification with the stand-in broker, and running a scenario in a sandbox."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from orchestrator.worlds.base import PROJECT_ROOT, Node, WorldSpec
+from orchestrator.worlds.namespaces.sandbox import Sandbox, spawn_in_sandbox
+
+STAND_IN = Path(__file__).with_name("stand_in_broker.py")
+DEADLINE_S = 60.0
+
+
+def stand_in_properties(node: Node) -> str:
+    return f"listeners=PLAINTEXT://{node.address}:{node.port}\nlog.dir={node.log_dir}\ntrace.path={node.trace_path}\n"
+
+
+def specification(
+    run_dir: Path,
+    nodes: int = 3,
+    *,
+    run_id: str = "run",
+    filesystem: str = "ext4",
+    mutants: tuple[str, ...] = (),
+    properties: Callable[[Node], str] = stand_in_properties,
+) -> WorldSpec:
+    return WorldSpec(
+        run_id=run_id,
+        run_dir=run_dir,
+        node_count=nodes,
+        properties=properties,
+        mutants=mutants,
+        filesystem=filesystem,
+        broker=(sys.executable, str(STAND_IN)),
+        disk_bytes=128 << 20 if filesystem == "ext4" else 320 << 20,
+    )
+
+
+def send(node: Node, line: str) -> None:
+    """Have a stand-in broker log a line; returns when it says so."""
+    with socket.create_connection((node.address, node.port), timeout=5) as connection:
+        connection.sendall(line.encode() + b"\n")
+        assert connection.recv(16) == b"ok\n"
+
+
+def launch(scenario: str, *arguments: str) -> Sandbox:
+    """Start `tests.worlds.scenarios.<scenario>(*arguments)` in a sandbox of its own; it prints JSON, one per line."""
+    command = [sys.executable, "-m", "tests.worlds.scenarios", scenario, *arguments]
+    return spawn_in_sandbox(
+        command,
+        cwd=PROJECT_ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def result(sandbox: Sandbox) -> Any:
+    """Wait for a scenario's end and read the last line that it printed."""
+    try:
+        stdout, stderr = sandbox.process.communicate(timeout=DEADLINE_S)
+    finally:
+        sandbox.kill()
+    assert sandbox.process.returncode == 0, stderr
+    return json.loads(stdout.splitlines()[-1])
+
+
+def play(scenario: str, *arguments: str) -> Any:
+    """Run a scenario to its end; what it returned."""
+    return result(launch(scenario, *arguments))

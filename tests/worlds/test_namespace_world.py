@@ -1,0 +1,132 @@
+"""The namespace world from the inside: nodes, brokers, power and network are what they claim to be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.worlds.base import WorldError
+from orchestrator.worlds.namespaces.world import NamespaceWorld
+from tests.worlds.support import play, specification
+
+pytestmark = pytest.mark.root
+
+
+def test_nodes_are_machines_of_their_own(tmp_path: Path) -> None:
+    nodes = play("three_nodes", str(tmp_path))
+    assert list(nodes) == ["n1", "n2", "n3"]
+    for number, (name, node) in enumerate(nodes.items(), 1):
+        assert node["hostname"] == name
+        assert node["boot_id"] == node["own_boot_id"]
+        assert node["uptime_s"] < 30, "the clocks since boot started when the node did"
+        assert node["processes"] < 10, "a node sees no processes but its own"
+        assert "node_init" in node["first_process"]
+        assert node["data"] == "ext2/ext3"
+        assert f"10.77.0.{10 + number}/24" in node["addresses"]
+        assert node["python"] == "1", "the broker's interpreter and package are there"
+        assert node["read_only"], "a node cannot change the project"
+        assert node["peer"] == "10.77.0.12", "nodes know each other by name"
+        assert not set(node["root_home"].split()) & {".ssh", ".bashrc", ".profile"}, "the user's home is hidden"
+    assert len({node["boot_id"] for node in nodes.values()}) == 3
+
+
+def test_brokers_start_stop_and_are_collected(tmp_path: Path) -> None:
+    seen = play("brokers", str(tmp_path))
+    assert all(seen["pids"].values())
+    assert seen["restarted"] not in (None, seen["pids"]["n1"])
+    assert seen["stopped"] is None
+    for name in ("n1", "n2", "n3"):
+        records = tmp_path / "nodes" / name
+        for collected in (tmp_path / "collected" / name, records):
+            assert (collected / "data/topic-0/00000000000000000000.log").read_text() == f"!from {name}\n"
+            assert (collected / "data/topic-0/leader-epoch-checkpoint").exists()
+            assert (collected / "data/replication-offset-checkpoint").exists()
+            assert not (collected / "data/topic-0/00000000000000000000.index").exists()
+            assert (collected / "events.jsonl").read_text().startswith('{"event": "broker_started"}')
+        assert "--config /etc/brownout/server.properties --mutant some_mutant" in (records / "broker.log").read_text()
+        assert "listeners=" in (records / "server.properties").read_text()
+
+
+def test_a_broker_that_ends_at_its_start_is_quoted(tmp_path: Path) -> None:
+    assert "n1: the broker ended" in play("broker_that_ends", str(tmp_path))
+    assert "refused: this configuration" in (tmp_path / "nodes/n1/broker.log").read_text()
+
+
+@pytest.mark.parametrize("filesystem", ["ext4", "xfs"])
+def test_a_power_loss_takes_what_was_not_synced_and_a_kill_does_not(tmp_path: Path, filesystem: str) -> None:
+    seen = play("power_loss", str(tmp_path), filesystem)
+    assert {name: each["status"] for name, each in seen["evidence"].items()} == dict.fromkeys(
+        ("kill", "kill healed", "power loss", "power loss healed", "healed twice"), "confirmed"
+    )
+    assert seen["after_kill"] == ["!synced", "in memory when killed"]
+    assert seen["after_power_loss"] == ["!synced", "in memory when killed", "!synced again"]
+    assert seen["others_alive"]
+    lost = seen["evidence"]["power loss"]["detail"]["n1"]
+    back = seen["evidence"]["power loss healed"]["detail"]["n1"]
+    assert lost["boot_id"] == back["boot_id_before"] != back["boot_id"]
+    assert lost["pid_namespace"] != back["pid_namespace"]
+    assert lost["pages_dropped"] is None or lost["pages_dropped"] >= 1
+    assert seen["uptime_s"] < 20
+
+
+def test_all_nodes_lose_power_at_once(tmp_path: Path) -> None:
+    seen = play("all_lose_power", str(tmp_path))
+    assert (seen["injected"]["status"], seen["healed"]["status"]) == ("confirmed", "confirmed")
+    assert seen["logs"] == {name: f"!synced by {name}" for name in ("n1", "n2", "n3")}
+
+
+def test_a_torn_cut_may_keep_pages_but_never_loses_synced_ones(tmp_path: Path) -> None:
+    cuts = play("torn", str(tmp_path))
+    assert all(cut["kept"] for cut in cuts)
+    assert all(set(cut["rest"]) <= {"u", "."} for cut in cuts), "what was written, or zeros"
+    for cut in cuts:
+        if cut["pages_written_back"] == 0 or not cut["journal_flushed"]:
+            assert cut["size"] == 10_000, "pages without the journal that tells of them are not part of the file"
+    assert len({cut["size"] for cut in cuts}) > 1, "some of the seeds tear"
+
+
+def test_partitions_cut_exactly_the_directions_they_name(tmp_path: Path) -> None:
+    seen = play("partitions", str(tmp_path))
+    assert (seen["before"], seen["after"], seen["left"]) == ([], [], [])
+    nodes = ["n1", "n2", "n3", "n4"]
+    halves = [[a, b] for a in nodes for b in nodes if (a in ("n1", "n2")) != (b in ("n1", "n2"))]
+    expected_one_way = {
+        "out": [["n1", other] for other in ("n2", "n3", "n4")],
+        "halves": halves,
+        "pairs": [["n3", "n4"], ["n4", "n3"]],
+    }
+    for name, lost in expected_one_way.items():
+        cut = seen[name]
+        assert (cut["injected"]["status"], cut["healed"]["status"]) == ("confirmed", "confirmed"), name
+        assert cut["one_way"] == sorted(lost)
+        # A connection needs both directions.
+        assert cut["during"] == sorted([pair for a, b in lost for pair in ([a, b], [b, a]) if pair not in lost] + lost)
+        assert all(count > 0 for count in cut["healed"]["detail"]["dropped"].values())
+
+
+def test_a_paused_broker_sleeps_until_it_is_healed(tmp_path: Path) -> None:
+    injected, healed, again = play("pause", str(tmp_path))
+    assert [each["status"] for each in (injected, healed, again)] == ["confirmed"] * 3
+    assert injected["detail"]["n1"]["after"] == "T"
+    assert "T" not in healed["detail"]["n1"]["after"]
+
+
+def test_heal_all_undoes_everything_whoever_did_it(tmp_path: Path) -> None:
+    healed = play("heal_everything", str(tmp_path))
+    assert healed["status"] == "confirmed", healed
+
+
+def test_two_runs_do_not_share_a_directory(tmp_path: Path) -> None:
+    assert "is in use by another run" in play("same_directory", str(tmp_path))
+
+
+def test_outside_of_a_sandbox_nothing_is_made(tmp_path: Path) -> None:
+    with pytest.raises(WorldError, match="sandbox"):
+        NamespaceWorld(specification(tmp_path)).up()
+
+
+@pytest.mark.parametrize(("key", "value"), [("filesystem", "btrfs"), ("nodes", 0)])
+def test_what_the_world_cannot_be_is_refused_at_once(tmp_path: Path, key: str, value: object) -> None:
+    with pytest.raises(WorldError, match=str(value)):
+        NamespaceWorld(specification(tmp_path, **{key: value}))  # type: ignore[arg-type]

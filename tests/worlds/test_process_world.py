@@ -1,0 +1,149 @@
+"""The process world: plain processes that can be killed and paused, and that end with their orchestrator."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nemeses import Fault, Nemesis
+from nemeses.ports import HostError
+from orchestrator.worlds.base import PROJECT_ROOT, WorldError
+from orchestrator.worlds.process.world import ProcessWorld
+from tests.worlds.support import DEADLINE_S, send, specification
+
+LOG = "data/topic-0/00000000000000000000.log"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[ProcessWorld]:
+    made = ProcessWorld(specification(tmp_path / "run"))
+    made.up()
+    yield made
+    made.down()
+
+
+def test_brokers_start_stop_and_are_collected(world: ProcessWorld, tmp_path: Path) -> None:
+    world.start_brokers()
+    pids = {name: host.broker_pid() for name, host in world.hosts.items()}
+    assert all(pids.values())
+    world.hosts["n1"].start_broker()
+    assert world.hosts["n1"].broker_pid() == pids["n1"], "one that runs is not started again"
+    for node in world.nodes:
+        send(node, f"from {node.name}")
+    world.restart(world.nodes[0])
+    world.stop_broker(world.nodes[1])
+    assert world.hosts["n1"].broker_pid() not in (None, pids["n1"])
+    assert world.hosts["n2"].broker_pid() is None
+    for node in world.nodes:
+        world.collect(node, tmp_path / "collected" / node.name)
+        world.collect(node, node.record_dir)
+        assert (node.record_dir / LOG).read_text() == f"from {node.name}\n"
+        assert (tmp_path / "collected" / node.name / LOG).read_text() == f"from {node.name}\n"
+        assert (tmp_path / "collected" / node.name / "events.jsonl").exists()
+
+
+def test_what_it_can_do_is_what_it_says(world: ProcessWorld) -> None:
+    assert world.capabilities == {"kill", "pause"}
+    assert world.power is None
+    assert world.network is None
+    assert any("power loss" in limit for limit in world.limits)
+    assert len({node.port for node in world.nodes}) == 3
+
+
+def test_kill_and_pause_are_confirmed_and_healed(world: ProcessWorld) -> None:
+    world.start_brokers()
+    nemesis = Nemesis(world.site)
+    for fault in (Fault("pause", ("n1",)), Fault("kill", ("n2", "n3")), Fault("kill", ("n1",))):
+        assert nemesis.inject(fault).status == "confirmed", fault
+        assert nemesis.heal(fault).status == "confirmed", fault
+        assert nemesis.heal(fault).status == "confirmed", "a heal may come twice"
+    assert nemesis.heal_all().status == "confirmed"
+    for node in world.nodes:
+        send(node, "alive")
+
+
+def test_a_fault_that_this_world_has_not_is_inconclusive(world: ProcessWorld) -> None:
+    nemesis = Nemesis(world.site)
+    for kind in ("power-loss", "partition-one"):
+        evidence = nemesis.inject(Fault(kind, ("n1",)))  # type: ignore[arg-type]
+        assert evidence.status == "inconclusive"
+        assert "this world has no" in evidence.detail["error"]
+
+
+def test_a_broker_that_ends_at_its_start_is_quoted(tmp_path: Path) -> None:
+    made = ProcessWorld(specification(tmp_path, 1, properties=lambda _: "refuse=this configuration\n"))
+    made.up()
+    try:
+        with pytest.raises(WorldError, match=r"n1: the broker ended.*refused: this configuration"):
+            made.start_broker(made.nodes[0])
+    finally:
+        made.down()
+
+
+def test_a_command_that_does_not_end_is_given_up(world: ProcessWorld) -> None:
+    with pytest.raises(HostError, match=r"did not end within 0\.1 s"):
+        world.hosts["n1"].run("sleep 60", timeout_s=0.1)
+
+
+def test_after_down_nothing_is_left_and_up_works_again(tmp_path: Path) -> None:
+    for _ in range(2):
+        made = ProcessWorld(specification(tmp_path))
+        made.up()
+        made.start_brokers()
+        pids = [host.broker_pid() for host in made.hosts.values()]
+        made.down()
+        made.down()
+        assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["nodes"]
+
+
+def test_two_runs_do_not_share_a_directory(world: ProcessWorld, tmp_path: Path) -> None:
+    with pytest.raises(WorldError, match="is in use by another run"):
+        ProcessWorld(specification(tmp_path / "run")).up()
+    assert world.nodes
+
+
+ORCHESTRATOR = """
+import json, os, sys, time
+from pathlib import Path
+from nemeses import Fault, Nemesis
+from orchestrator.worlds.process.world import ProcessWorld
+from tests.worlds.support import specification
+world = ProcessWorld(specification(Path(sys.argv[1])))
+world.up()
+world.start_brokers()
+Nemesis(world.site).inject(Fault("pause", ("n1",)))
+print(json.dumps([host.broker_pid() for host in world.hosts.values()]), flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("victim", ["orchestrator", "supervisor"])
+def test_no_broker_outlives_its_orchestrator(tmp_path: Path, victim: str) -> None:
+    command = [sys.executable, "-c", ORCHESTRATOR, str(tmp_path)]
+    with subprocess.Popen(command, cwd=PROJECT_ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        brokers = json.loads(process.stdout.readline())
+        supervisor = int(Path(f"/proc/{brokers[0]}/stat").read_text().rpartition(") ")[2].split()[1])
+        os.kill(process.pid if victim == "orchestrator" else supervisor, signal.SIGKILL)
+        gone = brokers if victim == "supervisor" else [*brokers, supervisor]
+        deadline = time.monotonic() + DEADLINE_S
+        while any(alive(pid) for pid in gone) and time.monotonic() < deadline:
+            time.sleep(0.005)
+        assert not any(alive(pid) for pid in gone)
+        process.kill()
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[0] not in "ZX"
+    except OSError:
+        return False

@@ -1,0 +1,171 @@
+"""However a sandbox ends, nothing of it is left; and sandboxes do not see each other."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from orchestrator.worlds.base import PROJECT_ROOT
+from orchestrator.worlds.namespaces import cgroups
+from orchestrator.worlds.namespaces.sandbox import Sandbox, current_sandbox, spawn_in_sandbox
+from tests.worlds.footprint import Footprint, children, machine_wide
+from tests.worlds.support import DEADLINE_S, launch, result
+
+pytestmark = pytest.mark.root
+
+SHELL = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+
+
+@contextmanager
+def ended(sandbox: Sandbox) -> Iterator[Sandbox]:
+    """The sandbox is over when the test is, whatever happens in it."""
+    try:
+        yield sandbox
+    finally:
+        sandbox.kill()
+        for stream in (sandbox.process.stdin, sandbox.process.stdout, sandbox.process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+def tell(sandbox: Sandbox) -> object:
+    """The next thing that a scenario says."""
+    assert sandbox.process.stdout is not None
+    line = sandbox.process.stdout.readline()
+    assert line, sandbox.process.stderr.read() if sandbox.process.stderr else "it ended"
+    return json.loads(line)
+
+
+def first_and_command(outer: int) -> tuple[int, int]:
+    """PID 1 of the sandbox and the command in it. The janitor is a child of the outer parent too, in its namespaces."""
+    mine = os.readlink("/proc/self/ns/pid")
+    (first,) = (pid for pid in children(outer) if os.readlink(f"/proc/{pid}/ns/pid") != mine)
+    return first, children(first)[0]
+
+
+@pytest.mark.parametrize("victim", ["command", "first process", "outer parent", "leash", "terminated"])
+def test_nothing_outlives_the_sandbox_whoever_is_killed(tmp_path: Path, victim: str) -> None:
+    before = machine_wide()
+    with ended(launch("wait_to_be_killed", str(tmp_path), "running")) as sandbox:
+        assert [tell(sandbox), tell(sandbox)][1] == "ready"
+        outer = sandbox.process.pid
+        footprint = Footprint(outer, "run")
+        present = footprint.present()
+        assert set(present) == {"processes", "loop devices", "control group"}, "else the test would prove nothing"
+        assert machine_wide() == before, "nothing of the sandbox is in the machine's own namespaces"
+        first, command = first_and_command(outer)
+        if victim == "leash":
+            sandbox.kill()
+        elif victim == "terminated":
+            os.kill(outer, signal.SIGTERM)
+        else:
+            os.kill({"command": command, "first process": first, "outer parent": outer}[victim], signal.SIGKILL)
+        assert footprint.wait_gone() == {}
+    assert machine_wide() == before
+    assert list(tmp_path.rglob("*.img")) == []
+    assert (tmp_path / "nodes/n1/events.jsonl").exists(), "what the nodes recorded stays"
+
+
+@pytest.mark.parametrize("moment", ["starting", "in the dark", "cut"])
+def test_the_orchestrator_may_be_killed_at_any_moment(tmp_path: Path, moment: str) -> None:
+    before = machine_wide()
+    with ended(launch("wait_to_be_killed", str(tmp_path), moment)) as sandbox:
+        tell(sandbox)
+        if moment != "starting":
+            assert tell(sandbox) == "ready"
+        outer = sandbox.process.pid
+        footprint = Footprint(outer, "run")
+        os.kill(first_and_command(outer)[1], signal.SIGKILL)
+        assert footprint.wait_gone() == {}
+        assert sandbox.wait(DEADLINE_S) == 128 + signal.SIGKILL
+    assert machine_wide() == before
+    assert result(launch("broker_that_ends", str(tmp_path))), "the next run in the same directory works"
+
+
+def test_two_sandboxes_have_the_same_addresses_side_by_side(tmp_path: Path) -> None:
+    with (
+        ended(launch("side_by_side", str(tmp_path / "a"))) as one,
+        ended(launch("side_by_side", str(tmp_path / "b"))) as other,
+    ):
+        assert tell(one) == tell(other) == {"addresses": ["10.77.0.11", "10.77.0.12"]}
+        for sandbox in (one, other):
+            assert sandbox.process.stdin is not None
+        one.process.stdin.write("\n")  # type: ignore[union-attr]
+        one.process.stdin.flush()  # type: ignore[union-attr]
+        assert tell(one) == "one node is off"
+        other.process.stdin.write("\n\n")  # type: ignore[union-attr]
+        other.process.stdin.flush()  # type: ignore[union-attr]
+        assert tell(other) == "one node is off"
+        assert tell(other) == {"log": f"!{tmp_path / 'b'}", "on": [True, False]}
+        one.process.stdin.write("\n")  # type: ignore[union-attr]
+        one.process.stdin.flush()  # type: ignore[union-attr]
+        assert tell(one) == {"log": f"!{tmp_path / 'a'}", "on": [True, False]}
+
+
+@pytest.mark.parametrize(("script", "code"), [("exit 7", 7), ("kill -9 $$", 137), ("true", 0)])
+def test_the_exit_code_is_the_commands(script: str, code: int) -> None:
+    with ended(spawn_in_sandbox(["sh", "-c", script], **SHELL)) as sandbox:
+        assert sandbox.wait(DEADLINE_S) == code
+
+
+def test_signals_reach_the_command(tmp_path: Path) -> None:
+    script = f"trap 'echo got it; exit 3' TERM; echo ready; while :; do sleep 0.05; done; cat {tmp_path}"
+    with ended(spawn_in_sandbox(["sh", "-c", script], **SHELL)) as sandbox:
+        assert sandbox.process.stdout is not None
+        assert sandbox.process.stdout.readline() == "ready\n"
+        sandbox.process.send_signal(signal.SIGTERM)
+        assert sandbox.process.stdout.readline() == "got it\n"
+        assert sandbox.wait(DEADLINE_S) == 3
+
+
+def test_a_command_that_does_not_exist_is_named() -> None:
+    with ended(spawn_in_sandbox(["/no/such/command"], **SHELL)) as sandbox:
+        assert sandbox.process.stderr is not None
+        assert sandbox.wait(DEADLINE_S) != 0
+        assert "/no/such/command" in sandbox.process.stderr.read()
+
+
+def test_the_sandbox_is_known_from_the_inside_only() -> None:
+    code = "from orchestrator.worlds.namespaces.sandbox import current_sandbox as c; print(c())"
+    with ended(spawn_in_sandbox([sys.executable, "-c", code], cwd=PROJECT_ROOT, **SHELL)) as sandbox:
+        identifier, _ = sandbox.process.communicate(timeout=DEADLINE_S)
+    assert len(identifier.strip()) == 8
+    assert current_sandbox() is None
+
+
+def test_entering_replaces_the_caller() -> None:
+    code = (
+        "from orchestrator.worlds.namespaces.sandbox import enter_sandbox\n"
+        "enter_sandbox(['sh', '-c', 'echo $BROWNOUT_SANDBOX; readlink /proc/self/ns/net; exit 5'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=False)
+    identifier, network = done.stdout.split()
+    assert done.returncode == 5
+    assert len(identifier) == 8
+    assert network != os.readlink("/proc/self/ns/net")
+
+
+def test_leftovers_are_reaped_and_those_in_use_are_not() -> None:
+    used, left = cgroups.sandbox_group("test-used").create(), cgroups.sandbox_group("test-left").create()
+    sleeper = subprocess.Popen(["sleep", "60"])
+    lock = used.try_lock()
+    assert lock is not None
+    try:
+        left.child("run").create().adopt(sleeper.pid)
+        left.child("run").freeze(True)
+        assert left.path.name in cgroups.reap_leftovers()
+        assert not left.path.exists()
+        assert sleeper.wait(5) == -signal.SIGKILL
+        assert used.path.exists()
+    finally:
+        os.close(lock)
+        used.remove()
+        left.remove()

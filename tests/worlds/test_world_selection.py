@@ -1,0 +1,65 @@
+"""Which world runs here, and what is said when it is not the one that was asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.errors import UsageError
+from orchestrator.worlds import selection
+from orchestrator.worlds.namespaces import requirements
+from orchestrator.worlds.namespaces.requirements import Requirement
+from orchestrator.worlds.namespaces.world import NamespaceWorld
+from orchestrator.worlds.process.world import ProcessWorld
+from orchestrator.worlds.selection import select_world
+
+NFT = Requirement("nft", False, "not installed", "apt-get install nftables")
+
+
+@pytest.fixture
+def lacking_nft(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selection.requirements, "missing", lambda _: [NFT])
+
+
+@pytest.fixture
+def lacking_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selection.requirements, "missing", lambda _: [])
+
+
+@pytest.mark.usefixtures("lacking_nothing")
+def test_namespaces_are_preferred() -> None:
+    assert select_world("auto").world is NamespaceWorld
+    assert select_world("namespaces").world is NamespaceWorld
+    assert select_world("process").world is ProcessWorld
+
+
+@pytest.mark.usefixtures("lacking_nft")
+def test_what_is_missing_is_said_with_its_remedy() -> None:
+    chosen = select_world("auto")
+    assert chosen.world is ProcessWorld
+    assert "nft: not installed; apt-get install nftables" in chosen.reason
+    with pytest.raises(UsageError, match="apt-get install nftables"):
+        select_world("namespaces")
+
+
+def test_an_unknown_world_is_refused() -> None:
+    with pytest.raises(UsageError, match="auto, namespaces, process"):
+        select_world("moon")
+
+
+def test_a_user_without_privileges_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requirements.os, "geteuid", lambda: 1000)
+    (root, *_) = requirements.missing()
+    assert (root.name, root.met) == ("root", False)
+    assert "sudo" in root.remedy
+
+
+def test_a_program_that_is_not_installed_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requirements, "find_program", lambda name: None if name == "nft" else f"/sbin/{name}")
+    assert "apt-get install nftables" in [each.remedy for each in requirements.missing()]
+    assert not any(each.name == "packet filter" for each in requirements.check()), "no trial without the programs"
+
+
+@pytest.mark.root
+def test_all_trials_pass_where_the_world_runs() -> None:
+    assert {"namespaces", "overlay", "packet filter", "control groups"} <= {each.name for each in requirements.check()}
+    assert requirements.missing() == []
