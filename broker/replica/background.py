@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 
-def run_in_background(coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-    """Start a task. Should it fail, the loop's exception handler is told at once instead of when it is collected."""
-    task = asyncio.get_running_loop().create_task(coroutine, name=name)
-    task.add_done_callback(_report)
-    return task
+class Background:
+    """Starts tasks and knows those that run. `on_defect` is told the name and the error of one that fails."""
+
+    def __init__(self, on_defect: Callable[[str, BaseException], None] | None = None) -> None:
+        self._on_defect = on_defect or _tell_loop
+        self._running: dict[asyncio.Task[None], None] = {}
+
+    def run(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Start a task."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._running[task] = None
+        task.add_done_callback(self._ended)
+        return task
+
+    def abort(self) -> None:
+        """Cancel everything that runs, without waiting for it."""
+        for task in self._running:
+            task.cancel()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_defect(f"{task.get_name()}: {type(error).__name__}: {error}", error)
 
 
 async def end(task: asyncio.Task[None] | None) -> None:
@@ -21,11 +39,5 @@ async def end(task: asyncio.Task[None] | None) -> None:
         await asyncio.gather(task, return_exceptions=True)
 
 
-def _report(task: asyncio.Task[None]) -> None:
-    if task.cancelled():
-        return
-    error = task.exception()
-    if error is not None:
-        task.get_loop().call_exception_handler(
-            {"message": f"{task.get_name()} ended by an error", "exception": error, "task": task}
-        )
+def _tell_loop(message: str, error: BaseException) -> None:
+    asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})

@@ -28,7 +28,7 @@ from broker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from broker.protocol.schema import Message
-from broker.replica.background import end, run_in_background
+from broker.replica.background import Background, end
 from broker.replica.follower import AskEpochEnd, PartitionFollower, Phase
 from broker.replica.following import Followed
 from broker.replica.partition import Partition
@@ -50,11 +50,20 @@ class Peers(Protocol):
 class LeaderFetcher:
     """Follows one leader. The invariant: at most one request to it is in flight, so no answer overtakes another."""
 
-    def __init__(self, leader_id: int, *, config: BrokerConfig, peers: Peers, broker_epoch: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        leader_id: int,
+        *,
+        config: BrokerConfig,
+        peers: Peers,
+        broker_epoch: Callable[[], int],
+        background: Background,
+    ) -> None:
         self.leader_id = leader_id
         self._config = config
         self._peers = peers
         self._broker_epoch = broker_epoch
+        self._background = background
         self._backoff_max = config.replica_fetch_backoff_ms / 1000
         self._timeout = config.replica_socket_timeout_ms / 1000
         self._followed: dict[tuple[str, int], Followed] = {}
@@ -70,7 +79,7 @@ class LeaderFetcher:
         self._followed[partition.key] = Followed(partition, follower)
         self._changed.set()
         if self._task is None:
-            self._task = run_in_background(self._run(), f"fetcher of leader {self.leader_id}")
+            self._task = self._background.run(self._run(), f"fetcher of leader {self.leader_id}")
 
     def remove(self, key: tuple[str, int]) -> None:
         """Follow a partition no longer; what is in flight for it is dropped when it arrives."""
@@ -173,11 +182,7 @@ class LeaderFetcher:
         # The first partitions of a request get the bytes when there is more than one answer holds: take turns.
         self._turn = (self._turn + 1) % max(1, len(ready))
         ready = ready[self._turn :] + ready[: self._turn]
-        wait = self._config.replica_fetch_wait_max_ms / 1000
-        request = self._request(ready)
-        response = cast(
-            FetchResponse, await self._peers.request(self.leader_id, request, FETCH_VERSION, wait + self._timeout)
-        )
+        response = await self._long_poll(self._request(ready))
         if response.error_code != ErrorCode.NONE:
             self._stand_back(ready)
             return
@@ -188,6 +193,26 @@ class LeaderFetcher:
                 self._stand_back([it])
             elif it.current:
                 await self._take(it, answer)
+
+    async def _long_poll(self, request: FetchRequest) -> FetchResponse:
+        """The answer to a fetch, which the leader may park.
+
+        A partition that is added meanwhile shall not wait for that. An OffsetForLeaderEpoch, even one that asks
+        nothing, makes the leader answer what it has parked for this broker.
+        """
+        timeout = self._timeout + self._config.replica_fetch_wait_max_ms / 1000
+        poll = asyncio.ensure_future(self._peers.request(self.leader_id, request, FETCH_VERSION, timeout))
+        poll.add_done_callback(_seen)
+        added = asyncio.ensure_future(self._changed.wait())
+        try:
+            await asyncio.wait((poll, added), return_when=asyncio.FIRST_COMPLETED)
+            if not poll.done():
+                nudge = OffsetForLeaderEpochRequest(replica_id=self._config.node_id)
+                await self._peers.request(self.leader_id, nudge, EPOCH_END_VERSION, timeout)
+            return cast(FetchResponse, await poll)
+        finally:
+            added.cancel()
+            poll.cancel()
 
     async def _make_durable(self, ready: list[Followed]) -> None:
         """Where a flush is required, a fetch must not claim what a power loss could take: the leader would count it."""
@@ -239,3 +264,9 @@ class LeaderFetcher:
             except ValueError as error:
                 it.partition.trace("fetched_batches_refused", leader=self.leader_id, reason=str(error))
                 self._stand_back([it])
+
+
+def _seen(task: asyncio.Future[Message]) -> None:
+    """Both requests of a lost connection fail; one error is enough."""
+    if not task.cancelled():
+        task.exception()

@@ -16,7 +16,7 @@ from broker.protocol.messages.alter_partition import (
     PartitionResult,
     TopicData,
 )
-from broker.replica.background import end, run_in_background
+from broker.replica.background import Background, end
 from broker.replica.fetcher import Peers
 from broker.replica.leader import IsrProposal, PartitionLeader
 from broker.replica.partition import Partition
@@ -48,11 +48,13 @@ class IsrChangeSender:
         peers: Peers,
         controller_id: Callable[[], int | None],
         broker_epoch: Callable[[], int],
+        background: Background,
     ) -> None:
         self._config = config
         self._peers = peers
         self._controller_id = controller_id
         self._broker_epoch = broker_epoch
+        self._background = background
         self._backoff = config.quorum_retry_backoff_ms / 1000
         self._max_backoff = config.quorum_retry_backoff_max_ms / 1000
         self._timeout = config.quorum_request_timeout_ms / 1000
@@ -70,7 +72,7 @@ class IsrChangeSender:
         self._queue[partition] = proposal
         self._wanted.set()
         if self._task is None:
-            self._task = run_in_background(self._run(), "ISR changes")
+            self._task = self._background.run(self._run(), "ISR changes")
 
     async def stop(self) -> None:
         """Send nothing any more."""

@@ -13,7 +13,7 @@ from broker.log.checkpoint import OffsetCheckpoint
 from broker.log.log import LogConfig, PartitionLog
 from broker.mutants import Mutants
 from broker.ports import Disk
-from broker.replica.background import end, run_in_background
+from broker.replica.background import Background, end
 from broker.replica.directories import PartitionDirectories
 from broker.replica.fetcher import LeaderFetcher, Peers
 from broker.replica.isr import IsrChangeSender
@@ -41,7 +41,8 @@ class ReplicaManager:
     """The replicas of one broker process.
 
     `incarnation_id` names this process: metadata from before its own registration is only remembered, never acted on,
-    because a leader epoch that an earlier process had must not be resumed (K101-10, H12).
+    because a leader epoch that an earlier process had must not be resumed (K101-10, H12). `on_disk_failure` is told of
+    errors of the disk, `on_defect` of tasks that failed: after either the process should end.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class ReplicaManager:
         controller_id: Callable[[], int | None],
         lease_valid: Callable[[], bool],
         on_disk_failure: Callable[[OSError], None],
+        on_defect: Callable[[str, BaseException], None] | None = None,
     ) -> None:
         self._config = config
         self._connector = connector
@@ -63,6 +65,7 @@ class ReplicaManager:
         self._incarnation_id = incarnation_id
         self._lease_valid = lease_valid
         self._on_disk_failure = on_disk_failure
+        self._background = Background(on_defect)
         self._truncate_to_hw = mutants.active("truncate_to_hw")
         self._directories = PartitionDirectories(disk, LogConfig.from_broker(config))
         self._checkpoint = OffsetCheckpoint(disk, CHECKPOINT_FILE)
@@ -75,7 +78,11 @@ class ReplicaManager:
         self._applying = asyncio.Lock()
         self._broker_epoch = -1
         self._isr_changes = IsrChangeSender(
-            config=config, peers=connector, controller_id=controller_id, broker_epoch=lambda: self._broker_epoch
+            config=config,
+            peers=connector,
+            controller_id=controller_id,
+            broker_epoch=lambda: self._broker_epoch,
+            background=self._background,
         )
         self._reader = PartitionReader(self._find, lease_valid, self._replica_fetched)
         self._tasks: list[asyncio.Task[None]] = []
@@ -110,6 +117,10 @@ class ReplicaManager:
                 await partition.log.close()
             self._partitions.clear()
 
+    def abort(self) -> None:
+        """Stop at once, as a process that dies: nothing is answered, written or sent any more."""
+        self._background.abort()
+
     def _every(self, interval: float, action: Callable[[], Coroutine[Any, Any, None]]) -> None:
         async def repeat() -> None:
             while True:
@@ -119,7 +130,7 @@ class ReplicaManager:
                 except OSError as error:
                     self._on_disk_failure(error)
 
-        self._tasks.append(run_in_background(repeat(), action.__name__))
+        self._tasks.append(self._background.run(repeat(), action.__name__))
 
     # -- metadata -----------------------------------------------------------------------------------------------
 
@@ -194,6 +205,7 @@ class ReplicaManager:
                 config=self._config,
                 peers=self._connector,
                 broker_epoch=lambda: self._broker_epoch,
+                background=self._background,
             )
         return fetcher
 
@@ -206,6 +218,7 @@ class ReplicaManager:
             high_watermark=high_watermark,
             config=self._config,
             tracer=self._tracer,
+            background=self._background,
             on_disk_failure=self._on_disk_failure,
             truncates_to_high_watermark=self._truncate_to_hw,
         )
@@ -247,6 +260,10 @@ class ReplicaManager:
     async def wait_for_fetch(self, limits: FetchLimits, positions: Sequence[FetchPosition]) -> list[PartitionRead]:
         """The answer to a Fetch that `fetch_now` could not give, once there is enough or time is up."""
         return await self._reader.wait_for_fetch(limits, positions)
+
+    def answer_parked_fetches(self, replica_id: int) -> None:
+        """A follower has news for this leader and cannot tell it before its parked fetch is answered."""
+        self._reader.answer_parked(replica_id)
 
     def list_offset(
         self, topic: str, partition: int, timestamp: int, current_leader_epoch: int = -1, *, by_replica: bool = False

@@ -15,6 +15,7 @@ from broker.controller.image import PartitionImage
 from broker.errors import ErrorCode, ProtocolError
 from broker.log.log import PartitionLog
 from broker.protocol.records import CorruptBatch
+from broker.replica.background import Background
 from broker.replica.follower import PartitionFollower
 from broker.replica.leader import IsrProposal, PartitionLeader
 from broker.replica.waiters import FetchWaiters, OffsetWaiters
@@ -45,6 +46,7 @@ class Partition:
         high_watermark: int,
         config: BrokerConfig,
         tracer: Tracer,
+        background: Background,
         on_disk_failure: Callable[[OSError], None],
         truncates_to_high_watermark: bool = False,
     ) -> None:
@@ -63,6 +65,7 @@ class Partition:
         self._config = config
         self._flush_before_commit = config.flush_before_commit
         self._tracer = tracer
+        self._background = background
         self._on_disk_failure = on_disk_failure
         self._naive = truncates_to_high_watermark
         self._flushing: asyncio.Task[None] | None = None
@@ -265,7 +268,7 @@ class Partition:
     def _flush_soon(self) -> None:
         # One flush runs at a time; what is appended meanwhile goes with the next one (group commit).
         if self._flushing is None:
-            self._flushing = asyncio.get_running_loop().create_task(self._flush_all())
+            self._flushing = self._background.run(self._flush_all(), f"flush of {self.topic}-{self.index}")
 
     async def _flush_all(self) -> None:
         try:

@@ -90,6 +90,7 @@ class PartitionReader:
         self._find = find
         self._lease_valid = lease_valid
         self._on_replica_fetch = on_replica_fetch
+        self._parked: dict[int, dict[Callable[[], None], None]] = {}
 
     def fetch_now(self, limits: FetchLimits, positions: Sequence[FetchPosition]) -> list[PartitionRead] | None:
         """Count a replica's fetch, then read. None: there is too little yet, go on with `wait_for_fetch`."""
@@ -115,6 +116,8 @@ class PartitionReader:
                 woken.set_result(None)
 
         timer = loop.call_later(limits.max_wait, expire)
+        parked = self._parked.setdefault(limits.replica_id, {})
+        parked[expire] = None
         try:
             while True:
                 reads = self._read_all(limits, positions)
@@ -128,6 +131,12 @@ class PartitionReader:
                     self._leave(limits, positions, woken)
         finally:
             timer.cancel()
+            del parked[expire]
+
+    def answer_parked(self, replica_id: int) -> None:
+        """Answer the parked fetches of a replica with what there is."""
+        for expire in list(self._parked.get(replica_id, ())):
+            expire()
 
     def _read_all(self, limits: FetchLimits, positions: Sequence[FetchPosition]) -> list[PartitionRead]:
         fenced = not limits.is_replica and not self._lease_valid()

@@ -96,6 +96,7 @@ class Node:
             controller_id=lambda: CONTROLLER,
             lease_valid=lambda: self.lease,
             on_disk_failure=self.disk_failures.append,
+            on_defect=lambda reason, _: cluster.defects.append(reason),
         )
 
     def partition(self, index: int = 0) -> Partition:
@@ -213,6 +214,7 @@ class Cluster:
         self.alterations: list[AlterPartitionRequest] = []
         self.controller_works = True
         self.hears_of_alterations = True
+        self.defects: list[str] = []
 
     async def __aenter__(self) -> Cluster:
         return self
@@ -220,6 +222,7 @@ class Cluster:
     async def __aexit__(self, *_: object) -> None:
         for node_id in list(self.nodes):
             await self.stop(node_id)
+        assert not self.defects
 
     async def start(self, *node_ids: int, clean: bool = False) -> None:
         """Start brokers and register them; each hears of it."""
@@ -246,13 +249,9 @@ class Cluster:
     async def kill(self, node_id: int) -> Node:
         """A process ends without a word: nothing more is written, no checkpoint either."""
         node = self.nodes.pop(node_id)
-        manager = node.manager
-        tasks = [*manager._tasks, *(fetcher._task for fetcher in manager._fetchers.values())]
-        for task in tasks:
-            if task is not None:
-                task.cancel()
-        await asyncio.gather(*(task for task in tasks if task), return_exceptions=True)
-        for partition in manager._partitions.values():
+        node.manager.abort()
+        await asyncio.sleep(0)
+        for partition in node.manager._partitions.values():
             partition._leave_role(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         node.disk.close()
         return node

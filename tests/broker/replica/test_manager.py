@@ -453,6 +453,18 @@ def test_progress_is_traced_when_things_come_to_rest(tmp_path: Path) -> None:
     tell(tmp_path, story)
 
 
+def test_a_new_partition_does_not_wait_for_a_parked_fetch(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        await cluster.create_topic([1, 2])
+        await until(lambda: len(cluster.nodes[1].partition().replica_fetches) == 1)
+        cluster.elect(1)
+        await cluster.hear()
+        assert (await cluster.nodes[1].produce("a", timeout=5.0)).error is ErrorCode.NONE
+
+    tell(tmp_path, story, replica_fetch_wait_max_ms=60_000)
+
+
 def kip_101_scenario_1(cluster: Cluster) -> Any:
     """The follower bounces before it hears that m2 is committed; then the leader dies and the follower leads."""
 
