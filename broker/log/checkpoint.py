@@ -84,7 +84,7 @@ def format_lines(entries: list[str]) -> str:
 
 
 class OffsetCheckpoint:
-    """One offset per partition: the format of `replication-offset-checkpoint` and `recovery-point-offset-checkpoint`."""
+    """One offset per partition, in the format of Kafka's `replication-offset-checkpoint`."""
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._file = AtomicFile(disk, path)

@@ -82,7 +82,7 @@ class LeaderEpochCache:
         return self._entries[index].epoch if index >= 0 else UNDEFINED
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Begin `epoch` at `start_offset`; false when it has begun already. Raises `ValueError` for an older one (K101-1).
+        """Begin `epoch` at `start_offset`; false if it has begun. Raises `ValueError` for an older one (K101-1).
 
         Epochs that begin at or past `start_offset` have no record and go: the file never contradicts the log.
         """

@@ -33,7 +33,8 @@ class SparseIndex:
         self._timestamps = array("q")
         self._next_position = 0
         self._file: File | None = None
-        self._written = 0  # entries
+        self._written = 0  # entries in the file
+        self._ended = False  # the file's end is written behind them
         self._crc = 0
 
     def __len__(self) -> int:
@@ -81,10 +82,10 @@ class SparseIndex:
 
     def finish(self, next_offset: int, size: int, max_timestamp: int) -> None:
         """The segment is complete, or is being closed: write what is missing, and its end."""
-        self._write()
-        assert self._file is not None
+        file = self._write()
         end = END.pack(next_offset, size, max_timestamp, 0)[: ENTRY.size]
-        self._file.append([end, crc32c(end, self._crc).to_bytes(4, "big")])
+        file.append([end, crc32c(end, self._crc).to_bytes(4, "big")])
+        self._ended = True
 
     def load(self, base_offset: int, size: int) -> tuple[int, int] | None:
         """Read the file: next offset and largest timestamp of a segment of `size` bytes; None when it is of no use."""
@@ -92,13 +93,12 @@ class SparseIndex:
             return None
         file = self._disk.open(self._path)
         data = file.read(0, file.size())
+        file.close()
         entries = len(data) - END.size
         if entries < 0 or entries % ENTRY.size or crc32c(data[:-4]) != int.from_bytes(data[-4:], "big"):
-            file.close()
             return None
         next_offset, end, max_timestamp, _ = END.unpack_from(data, entries)
         if end != size or next_offset < base_offset:
-            file.close()
             return None
         for offset, position, timestamp in ENTRY.iter_unpack(data[:entries]):
             self._offsets.append(offset)
@@ -108,8 +108,7 @@ class SparseIndex:
             self._next_position = self._positions[-1] + self._interval
         self._written = len(self._offsets)
         self._crc = crc32c(data[:entries])
-        file.truncate(entries)
-        self._file = file
+        self._ended = True
         return next_offset, max_timestamp
 
     def close(self) -> None:
@@ -124,17 +123,22 @@ class SparseIndex:
             self._disk.unlink(self._path)
 
     def _start_over(self) -> None:
+        """What the file holds is no longer true: write it from the beginning."""
         self._written = self._crc = 0
-        if self._file is not None:
-            self._file.truncate(0)
+        self._ended = True
 
-    def _write(self) -> None:
+    def _write(self) -> File:
+        """Write the entries that are missing behind those that are there."""
         if self._file is None:
             self._file = self._disk.open(self._path, create=True)
-            self._file.truncate(0)
+            self._ended = True
+        if self._ended:
+            self._file.truncate(self._written * ENTRY.size)
+            self._ended = False
         start, self._written = self._written, len(self._offsets)
         columns = zip(self._offsets[start:], self._positions[start:], self._timestamps[start:], strict=True)
         data = b"".join(ENTRY.pack(*entry) for entry in columns)
         if data:
             self._crc = crc32c(data, self._crc)
             self._file.append([data])
+        return self._file

@@ -60,16 +60,15 @@ async def recover(disk: Disk, directory: str, interval_bytes: int, *, clean_shut
     """Open the segments of a log, at least one, and bring log, indexes and epochs into agreement, durably."""
     path = f"{directory}/{EPOCHS_FILE}"
     bases = base_offsets(disk, directory) or [0]
-    if clean_shutdown:
-        taken_over = _take_over(disk, directory, interval_bytes, bases)
+    if clean_shutdown and (segments := _take_over(disk, directory, interval_bytes, bases)) is not None:
         try:
             epochs = LeaderEpochCache.load(disk, path)
         except CorruptCheckpointError:
-            epochs = None  # the batches know their epochs
-        if taken_over is not None and epochs is not None:
-            epochs.truncate_from_start(taken_over[0].base_offset)
-            return Recovered(taken_over, epochs, scanned=False)
-        _close(taken_over or [])
+            epochs = LeaderEpochCache(disk, path)  # the batches know their epochs
+        epochs.truncate_from_start(bases[0])
+        if epochs.entries or not any(segment.size for segment in segments):
+            return Recovered(segments, epochs, scanned=False)
+        _close(segments)
     result = await _scan(disk, directory, interval_bytes, bases)
     await _make_durable(disk, directory, result)
     return result

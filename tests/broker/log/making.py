@@ -1,0 +1,65 @@
+"""What the tests of the log are made of: batches, logs, and a way to run a test in an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import ParamSpec
+
+from broker.disk import RealDisk
+from broker.log.log import LogConfig, PartitionLog
+from broker.protocol.records import Record, build_batch, iter_batches, read_records, validate_batches
+
+P = ParamSpec("P")
+SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=200)
+DIRECTORY = "log-0"
+
+
+def in_loop(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
+    """Run an async test in an event loop of its own."""
+
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        async def body() -> None:
+            await test(*args, **kwargs)
+
+        asyncio.run(body())
+
+    return run
+
+
+def batch(*values: str, base: int = 0, epoch: int = -1, timestamp: int = 0) -> bytearray:
+    """A batch of one record per value."""
+    records = [Record(0, timestamp, None, value.encode()) for value in values]
+    return bytearray(build_batch(records, base, epoch))
+
+
+async def open_log(
+    disk: RealDisk, config: LogConfig = SMALL, *, clean: bool = False, directory: str = DIRECTORY
+) -> PartitionLog:
+    return await PartitionLog.open(disk, directory, config, clean_shutdown=clean)
+
+
+async def write(log: PartitionLog, epoch: int, *values: str) -> None:
+    """Lead `epoch` and append each value as a batch of its own."""
+    if log.epochs.latest_epoch != epoch:
+        await log.start_leader_epoch(epoch)
+    for value in values:
+        log.append_as_leader(batch(value), epoch)
+
+
+def values(log: PartitionLog) -> list[str]:
+    """Every record of the log, checked: CRCs and offsets."""
+    data = log.read(log.log_start_offset, 1 << 30, log.log_end_offset)
+    validate_batches(data)
+    records = [record for position, _ in iter_batches(data) for record in read_records(data, position)]
+    assert [record.offset for record in records] == list(range(log.log_start_offset, log.log_end_offset))
+    return [(record.value or b"").decode() for record in records]
+
+
+def only_file(root: Path, suffix: str, directory: str = DIRECTORY) -> Path:
+    """The one file with this suffix."""
+    (found,) = sorted((root / directory).glob(f"*{suffix}"))
+    return found

@@ -1,0 +1,112 @@
+"""Files that are replaced as a whole, offsets by partition, and whose directory it is."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from broker.disk import RealDisk
+from broker.errors import StartupError
+from broker.log.checkpoint import AtomicFile, CorruptCheckpointError, OffsetCheckpoint
+from broker.log.meta_properties import (
+    claim_directory,
+    lock_directory,
+    mark_clean_shutdown,
+    store_cluster_id,
+    take_clean_shutdown,
+)
+from tests.broker.log.making import in_loop
+
+NAME = "replication-offset-checkpoint"
+
+
+@pytest.mark.conforms("K595-7")
+@in_loop
+async def test_offsets_are_written_as_kafka_writes_them(tmp_path: Path) -> None:
+    checkpoint = OffsetCheckpoint(RealDisk(str(tmp_path)), NAME)
+    assert checkpoint.read() == {}
+    await checkpoint.write_durably({("b", 0): 7, ("a", 10): 0, ("a", 2): 5})
+    assert (tmp_path / NAME).read_text() == "0\n3\na 2 5\na 10 0\nb 0 7\n"
+    assert checkpoint.read() == {("b", 0): 7, ("a", 10): 0, ("a", 2): 5}
+
+
+@pytest.mark.parametrize("text", ["0\n1\na 0 -1\n", "0\n1\na b 1\n", "0\n1\na 1\n", "\0\0\0\0"])
+def test_corrupt_offsets_are_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / NAME).write_text(text)
+    with pytest.raises(CorruptCheckpointError, match="remove the file"):
+        OffsetCheckpoint(RealDisk(str(tmp_path)), NAME).read()
+
+
+@pytest.mark.conforms("H10")
+@in_loop
+async def test_writers_take_turns_and_the_last_one_stays(tmp_path: Path) -> None:
+    file = AtomicFile(RealDisk(str(tmp_path)), "state")
+    await asyncio.gather(*(file.write(f"text {number}" * number) for number in range(20)))
+    assert file.read() == "text 19" * 19
+    assert RealDisk(str(tmp_path)).list("") == ["state"]
+
+
+@pytest.mark.conforms("H10")
+@in_loop
+async def test_a_leftover_of_an_interrupted_write_does_no_harm(tmp_path: Path) -> None:
+    file = AtomicFile(RealDisk(str(tmp_path)), "state")
+    await file.write("whole")
+    (tmp_path / "state.tmp").write_text("a very long torn text")
+    assert file.read() == "whole"
+    await file.write("new")
+    assert file.read() == "new"
+
+
+@pytest.mark.conforms("K595-8")
+@in_loop
+async def test_a_directory_belongs_to_one_broker(tmp_path: Path) -> None:
+    disk = RealDisk(str(tmp_path))
+    meta = await claim_directory(disk, "data", 1, random.Random(1))
+    assert await claim_directory(disk, "data", 1, random.Random(2)) == meta
+    with pytest.raises(StartupError, match="the directory belongs to broker 1, this is broker 2"):
+        await claim_directory(disk, "data", 2, random.Random(1))
+
+
+@pytest.mark.conforms("K595-46", "K595-8")
+@in_loop
+async def test_the_cluster_id_is_kept_once_it_is_committed(tmp_path: Path) -> None:
+    disk = RealDisk(str(tmp_path))
+    meta = await claim_directory(disk, "data", 1, random.Random(1))
+    assert meta.cluster_id is None
+    await store_cluster_id(disk, meta, "one")
+    meta = await claim_directory(disk, "data", 1, random.Random(1))
+    assert meta.cluster_id == "one"
+    assert await store_cluster_id(disk, meta, "one") == meta
+    with pytest.raises(StartupError, match="belongs to cluster one, the quorum's is two"):
+        await store_cluster_id(disk, meta, "two")
+
+
+@pytest.mark.parametrize("text", ["version=2\nnode.id=1\n", "version=1\nnode.id=1\n", "nonsense"])
+@in_loop
+async def test_an_unreadable_owner_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "meta.properties").write_text(text)
+    with pytest.raises(StartupError, match=r"data/meta\.properties"):
+        await claim_directory(RealDisk(str(tmp_path)), "data", 1, random.Random(1))
+
+
+@in_loop
+async def test_a_clean_shutdown_is_vouched_for_once(tmp_path: Path) -> None:
+    disk = RealDisk(str(tmp_path))
+    assert not await take_clean_shutdown(disk)
+    await mark_clean_shutdown(disk)
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+    assert await take_clean_shutdown(disk)
+    assert not await take_clean_shutdown(disk)
+
+
+def test_two_processes_cannot_have_one_directory(tmp_path: Path) -> None:
+    first, second = RealDisk(str(tmp_path)), RealDisk(str(tmp_path))
+    lock_directory(first, "data")
+    with pytest.raises(StartupError, match=r"data/\.lock: another process uses this data directory"):
+        lock_directory(second, "data")
+    first.close()
+    lock_directory(second, "data")
+    second.close()

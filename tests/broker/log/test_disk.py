@@ -1,0 +1,212 @@
+"""The real disk: appends, group commit, a sync that failed, files handed to sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+from broker.disk import GroupCommit, RealDisk
+from tests.broker.log.making import in_loop
+
+
+def test_appends_and_cuts(tmp_path: Path) -> None:
+    disk = RealDisk(str(tmp_path))
+    with pytest.raises(FileNotFoundError):
+        disk.open("a")
+    file = disk.open("a", create=True)
+    assert file.append([b"one", memoryview(b"two"), bytearray(b"three")]) == 11
+    assert file.append([b"."] * 3000) == 3011
+    assert file.read(3, 8) == b"twothree"
+    assert file.read(3010, 50) == b"."
+    file.truncate(6)
+    assert file.append([b"!"]) == 7
+    file.close()
+    again = disk.open("a")
+    assert (again.size(), again.read(0, 100)) == (7, b"onetwo!")
+
+
+def test_names(tmp_path: Path) -> None:
+    disk = RealDisk(str(tmp_path))
+    assert disk.list("no/such") == []
+    disk.make_directory("x/y")
+    disk.make_directory("x/y")
+    for name in ("b", "a"):
+        disk.open(f"x/{name}", create=True).close()
+    assert disk.list("x") == ["a", "b", "y"]
+    disk.rename("x/a", "x/b")
+    assert disk.list("x") == ["b", "y"]
+    disk.unlink("x/b")
+    disk.remove_directory("x/y")
+    assert disk.list("x") == []
+    assert disk.exists("x")
+    assert not disk.exists("x/b")
+
+
+@in_loop
+async def test_a_partial_write_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = RealDisk(str(tmp_path)).open("a", create=True)
+    write = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: write(fd, bytes(data)[:2], at))
+    assert file.append([b"abcdefg"]) == 7
+    assert file.read(0, 10) == b"abcdefg"
+
+
+def test_a_failed_append_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = RealDisk(str(tmp_path)).open("a", create=True)
+    file.append([b"kept"])
+    write, calls = os.pwrite, 0
+
+    def full(fd: int, data: bytes, at: int) -> int:
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(fd, bytes(data)[:2], at)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(OSError, match="No space left"):
+        file.append([b"lost"])
+    monkeypatch.undo()
+    assert (tmp_path / "a").read_bytes() == b"kept"
+    assert file.append([b"!"]) == 5, "the disk has room again"
+
+
+class HeldCommit:
+    """Stops the group commit in its first fsync until the test lets it go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.entered, self.go = threading.Event(), threading.Event()
+        self.calls: list[int] = []
+        for name in ("fsync", "fdatasync"):
+            monkeypatch.setattr(os, name, self._held)
+
+    def _held(self, fd: int) -> None:
+        self.calls.append(fd)
+        self.entered.set()
+        assert self.go.wait(5)
+
+
+@in_loop
+async def test_whoever_asks_during_a_sync_shares_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = HeldCommit(monkeypatch)
+    file = RealDisk(str(tmp_path)).open("a", create=True)
+    file.append([b"1"])
+    first = asyncio.create_task(file.sync())
+    await asyncio.to_thread(held.entered.wait, 5)
+    file.append([b"2"])
+    later = [asyncio.create_task(file.sync()) for _ in range(10)]
+    await asyncio.sleep(0)
+    assert not any(task.done() for task in (first, *later))
+    held.go.set()
+    await asyncio.gather(first, *later)
+    assert len(held.calls) == 2
+    await file.sync()
+    assert len(held.calls) == 2, "nothing was written: nothing to do"
+
+
+@in_loop
+async def test_a_file_that_is_closed_during_its_sync_keeps_its_descriptor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = HeldCommit(monkeypatch)
+    disk = RealDisk(str(tmp_path))
+    file = disk.open("a", create=True)
+    file.append([b"1"])
+    sync = asyncio.create_task(file.sync())
+    await asyncio.to_thread(held.entered.wait, 5)
+    file.close()
+    file.close()
+    os.fstat(held.calls[0])
+    held.go.set()
+    await sync
+    disk.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(held.calls[0])
+
+
+@in_loop
+async def test_a_sync_that_failed_is_final(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_fd: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    disk = RealDisk(str(tmp_path))
+    file, other = disk.open("a", create=True), disk.open("b", create=True)
+    file.append([b"1"])
+    other.append([b"1"])
+    monkeypatch.setattr(os, "fsync", fail)
+    monkeypatch.setattr(os, "fdatasync", fail)
+    results = await asyncio.gather(file.sync(), file.sync(), return_exceptions=True)
+    assert all(isinstance(result, OSError) and result.errno == errno.EIO for result in results)
+    monkeypatch.undo()
+    with pytest.raises(OSError, match="an earlier sync failed"):
+        await file.sync()
+    with pytest.raises(OSError, match="an earlier sync failed"):
+        file.append([b"2"])
+    with pytest.raises(OSError, match="an earlier sync failed"):
+        file.truncate(0)
+    await other.sync()
+
+
+@in_loop
+async def test_a_file_of_an_earlier_process_is_not_taken_for_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = RealDisk(str(tmp_path))
+    disk.open("a", create=True).append([b"left in the page cache"])
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    await disk.open("a").sync()
+    assert len(synced) == 1
+
+
+@in_loop
+async def test_a_directory_is_synced_by_the_same_thread(tmp_path: Path) -> None:
+    disk = RealDisk(str(tmp_path))
+    disk.make_directory("x")
+    await asyncio.gather(disk.sync_directory("x"), disk.sync_directory("x"), disk.sync_directory(""))
+    with pytest.raises(FileNotFoundError):
+        await disk.sync_directory("missing")
+    disk.close()
+    await disk.sync_directory("x")
+    disk.close()
+
+
+@in_loop
+async def test_what_is_queued_is_done_before_the_thread_ends() -> None:
+    commit = GroupCommit()
+    done: list[int] = []
+    waiting = [
+        asyncio.create_task(commit.run(number, lambda number=number: done.append(number))) for number in range(5)
+    ]
+    await asyncio.sleep(0)
+    commit.stop()
+    await asyncio.gather(*waiting)
+    assert done == [0, 1, 2, 3, 4]
+
+
+@in_loop
+async def test_a_range_goes_to_a_socket_until_it_is_full(tmp_path: Path) -> None:
+    file = RealDisk(str(tmp_path)).open("a", create=True)
+    data = bytes(range(256)) * 4096
+    file.append([data])
+    here, there = socket.socketpair()
+    here.setblocking(False)
+    transport, _ = await asyncio.get_running_loop().connect_accepted_socket(asyncio.Protocol, here)
+    sent = file.send_to(transport, 256, 1000)
+    assert sent == 1000
+    assert there.recv(2000) == data[256:1256]
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            file.send_to(transport, 0, len(data))
+    transport.write(bytes(1 << 20))
+    with pytest.raises(BlockingIOError):
+        file.send_to(transport, 0, 1)
+    transport.abort()
+    there.close()

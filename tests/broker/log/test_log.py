@@ -1,0 +1,310 @@
+"""A log in normal operation: append, read, roll, truncate, delete."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+from pathlib import Path
+
+import pytest
+
+from broker.disk import RealDisk
+from broker.log.log import LogConfig, OffsetOutOfRangeError, OutOfOrderError, UnpreparedEpochError
+from broker.protocol.records import CorruptBatch, iter_batches, parse_header, validate_batches
+from tests.broker.log.making import DIRECTORY, SMALL, batch, in_loop, open_log, values, write
+
+LARGE = LogConfig()
+
+
+@pytest.mark.conforms("K101-1", "K101-13")
+@in_loop
+async def test_a_leader_stamps_offsets_and_its_epoch(tmp_path: Path) -> None:
+    log = await open_log(RealDisk(str(tmp_path)))
+    await log.start_leader_epoch(4)
+    two = batch("a", "b", base=99, epoch=77) + batch("c", base=3, epoch=-1)
+    assert log.append_as_leader(two, 4) == (0, 2, len(two))
+    assert log.append_as_leader(batch("d"), 4)[:2] == (3, 3)
+    headers = [header for _, header in iter_batches(log.read(0, 1000, 4))]
+    assert [(header.base_offset, header.leader_epoch) for header in headers] == [(0, 4), (2, 4), (3, 4)]
+    assert values(log) == ["a", "b", "c", "d"]
+
+
+@in_loop
+async def test_a_leader_needs_its_epoch_started(tmp_path: Path) -> None:
+    log = await open_log(RealDisk(str(tmp_path)))
+    await log.start_leader_epoch(4)
+    for epoch in (3, 5):
+        with pytest.raises(ValueError, match=f"epoch {epoch} was not started, the latest is 4"):
+            log.append_as_leader(batch("a"), epoch)
+
+
+@pytest.mark.parametrize("where", [17, 40, 63, -1], ids=["crc", "header", "record", "last byte"])
+@in_loop
+async def test_nothing_of_a_corrupt_append_is_written(tmp_path: Path, where: int) -> None:
+    log = await open_log(RealDisk(str(tmp_path)))
+    await write(log, 1, "kept")
+    good, bad = batch("x"), batch("y")
+    bad[where] ^= 1
+    for damaged in (bad, good + bad, good + bad[:-1], good + bytearray(3), bytearray()):
+        before = bytes(damaged)
+        with pytest.raises(CorruptBatch):
+            log.append_as_leader(damaged, 1)
+        assert damaged == before, "nothing was stamped"
+    assert values(log) == ["kept"]
+
+
+@pytest.mark.conforms("K101-3", "H2")
+@in_loop
+async def test_becoming_leader_is_on_disk_before_any_record(tmp_path: Path) -> None:
+    log = await open_log(RealDisk(str(tmp_path)))
+    await write(log, 1, "a", "b")
+    await log.start_leader_epoch(6)
+    assert (tmp_path / DIRECTORY / "leader-epoch-checkpoint").read_text() == "0\n2\n1 0\n6 2\n"
+    assert log.last_epoch == 6
+    assert log.epochs.end_offset_for(6, log.log_end_offset) == (6, 2), "an epoch without records has an end"
+
+
+@pytest.mark.conforms("K101-8")
+@in_loop
+async def test_a_follower_has_the_epoch_on_disk_before_the_data(tmp_path: Path) -> None:
+    log = await open_log(RealDisk(str(tmp_path)))
+    fetched = batch("a", base=0, epoch=1) + batch("b", base=1, epoch=1) + batch("c", base=2, epoch=4)
+    with pytest.raises(UnpreparedEpochError):
+        log.append_as_follower(fetched, 4)
+    assert log.log_end_offset == 0
+    await log.prepare_epochs(fetched, 4)
+    assert (tmp_path / DIRECTORY / "leader-epoch-checkpoint").read_text() == "0\n2\n1 0\n4 2\n"
+    assert log.log_end_offset == 0
+    assert log.append_as_follower(memoryview(fetched).toreadonly(), 4)[:2] == (0, 2)
+    assert log.append_as_follower(batch("d", base=3, epoch=4), 9)[:2] == (3, 3), "a known epoch needs no preparation"
+    assert values(log) == ["a", "b", "c", "d"]
+
+
+@in_loop
+async def test_replicating_prepares_what_is_new(tmp_path: Path) -> None:
+    log = await open_log(RealDisk(str(tmp_path)))
+    for epoch in (1, 1, 3):
+        await log.replicate(batch("x", base=log.log_end_offset, epoch=epoch), 3)
+    assert log.epochs.entries == ((1, 0), (3, 2))
+    assert (tmp_path / DIRECTORY / "leader-epoch-checkpoint").read_text() == "0\n2\n1 0\n3 2\n"
+
+
+@pytest.mark.conforms("H11")
+@in_loop
+async def test_a_follower_stops_at_the_epoch_it_knows(tmp_path: Path) -> None:
+    log = await open_log(RealDisk(str(tmp_path)))
+    fetched = batch("a", base=0, epoch=1) + batch("b", base=1, epoch=2)
+    assert (await log.replicate(fetched, 1))[:2] == (0, 0)
+    assert log.epochs.entries == ((1, 0),), "the newer epoch is not registered either"
+    assert log.append_as_follower(batch("b", base=1, epoch=2), 1) == (1, 0, 0)
+    assert values(log) == ["a"]
+
+
+@pytest.mark.conforms("H11")
+@in_loop
+async def test_a_follower_takes_only_what_is_intact_and_next(tmp_path: Path) -> None:
+    log = await open_log(RealDisk(str(tmp_path)))
+    await log.replicate(batch("a", base=0, epoch=2), 2)
+    good = batch("b", base=1, epoch=2)
+    damaged = batch("c", base=2, epoch=2)
+    damaged[-1] ^= 1
+    assert log.append_as_follower(good + damaged, 2)[:2] == (1, 1)
+    with pytest.raises(CorruptBatch):
+        log.append_as_follower(damaged, 2)
+    for wrong in (batch("x", base=3, epoch=2), batch("x", base=1, epoch=2), batch("x", base=2, epoch=1)):
+        with pytest.raises(OutOfOrderError, match="cannot follow offset 1 of epoch 2"):
+            await log.replicate(wrong, 2)
+    assert log.append_as_follower(batch("c", base=2, epoch=2) + batch("x", base=9, epoch=2), 2)[:2] == (2, 2)
+    assert values(log) == ["a", "b", "c"]
+
+
+@in_loop
+async def test_reads_give_whole_batches_within_their_bounds(tmp_path: Path) -> None:
+    log = await open_log(RealDisk(str(tmp_path)), LARGE)
+    rng = random.Random(5)
+    await log.start_leader_epoch(0)
+    while log.size < 200_000:
+        log.append_as_leader(batch(*["v" * rng.choice((1, 30, 900))] * rng.randint(1, 4)), 0)
+    end = log.log_end_offset
+    for _ in range(500):
+        offset, limit, bound = rng.randrange(end), rng.choice((0, 100, 3000, 50_000)), rng.randrange(end + 1)
+        slices = log.locate(offset, limit, bound)
+        if bound <= offset:
+            continue
+        headers = validate_batches(b"".join(file.read(at, length) for file, at, length in slices))
+        if headers:
+            assert headers[0].base_offset <= offset <= headers[0].last_offset
+            assert len(headers) == 1 or sum(header.size for header in headers) <= limit
+            # Nothing at or past the bound: a batch is given whole or not at all.
+            assert headers[-1].last_offset < bound
+        else:
+            first = parse_header(log.read(offset, 0, end))
+            assert first.base_offset <= bound <= first.last_offset
+
+
+@in_loop
+async def test_a_limit_is_used_up_as_far_as_whole_batches_allow(tmp_path: Path) -> None:
+    log = await open_log(RealDisk(str(tmp_path)), LARGE)
+    await write(log, 0, *["v" * 100] * 100)
+    one = log.size // 100
+    assert [part.length for part in log.locate(10, 5 * one, 100)] == [5 * one]
+    assert [part.length for part in log.locate(10, 6 * one - 1, 100)] == [5 * one]
+    assert [part.length for part in log.locate(10, 1, 100)] == [one]
+    assert log.locate(10, 1, 100, min_one=False) == []
+    assert log.locate(100, 1000, 100) == []
+
+
+@in_loop
+async def test_offsets_outside_of_the_log_are_refused(tmp_path: Path) -> None:
+    log = await open_log(RealDisk(str(tmp_path)))
+    await write(log, 0, *"abcdefghijklmnopqrstuvwxyz")
+    await log.delete_segments_before(20)
+    start = log.log_start_offset
+    assert 0 < start <= 20
+    for offset in (start - 1, 27):
+        with pytest.raises(OffsetOutOfRangeError, match=f"offset {offset} is not in {start} to 26"):
+            log.locate(offset, 100, 26)
+
+
+@in_loop
+async def test_segments_roll_and_reads_cross_them(tmp_path: Path) -> None:
+    log = await open_log(RealDisk(str(tmp_path)), SMALL)
+    expected = [f"value {number}" for number in range(100)]
+    await write(log, 0, *expected)
+    segments = sorted(path.name for path in (tmp_path / DIRECTORY).glob("*.log"))
+    assert len(segments) > 5
+    assert all(path.stat().st_size <= 1000 for path in (tmp_path / DIRECTORY).glob("*.log"))
+    assert values(log) == expected
+    assert len(log.locate(0, 1 << 20, 100)) == len(segments)
+    assert sum(part.length for part in log.locate(3, 2500, 100)) <= 2500
+    with pytest.raises(OffsetOutOfRangeError):
+        log.read(101, 10, 101)
+
+
+@pytest.mark.conforms("K101-11")
+@in_loop
+async def test_deleting_segments_trims_the_epochs(tmp_path: Path) -> None:
+    log = await open_log(RealDisk(str(tmp_path)))
+    for epoch in range(5):
+        await write(log, epoch, *["v" * 20] * 10)
+    assert await log.delete_segments_before(0) == 0
+    start = await log.delete_segments_before(25)
+    assert 20 < start <= 25
+    assert log.epochs.entries == ((2, start), (3, 30), (4, 40))
+    lines = (tmp_path / DIRECTORY / "leader-epoch-checkpoint").read_text().splitlines()
+    assert lines[2] == f"2 {start}"
+    await log.delete_segments_before(1000)
+    assert log.log_end_offset == 50
+    assert log.epochs.latest_epoch == 4, "the newest segment and the live epoch stay"
+
+
+@in_loop
+async def test_flush_says_how_far_the_log_is_on_disk(tmp_path: Path) -> None:
+    log = await open_log(RealDisk(str(tmp_path)))
+    await write(log, 0, "a", "b")
+    assert log.durable_end_offset == 0
+    flush = asyncio.create_task(log.flush())
+    await asyncio.sleep(0)
+    await write(log, 0, *["c" * 100] * 30)
+    assert await flush >= 2
+    assert await log.flush() == log.durable_end_offset == 32
+
+
+@in_loop
+async def test_a_truncation_during_a_flush_takes_durability_back(tmp_path: Path) -> None:
+    log = await open_log(RealDisk(str(tmp_path)))
+    await write(log, 0, *"abcdef")
+    flush = asyncio.create_task(log.flush())
+    await asyncio.sleep(0)
+    await log.truncate_to(2)
+    log.append_as_leader(batch("x"), 0)
+    assert log.durable_end_offset <= 2 or flush.done()
+    assert await flush in (2, 3)
+    assert await log.flush() == 3
+
+
+@in_loop
+async def test_a_disk_that_fails_to_sync_stops_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = await open_log(RealDisk(str(tmp_path)))
+    await write(log, 0, "a")
+
+    def fail(_fd: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("os.fdatasync", fail)
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(OSError, match="Input/output error"):
+        await log.flush()
+    monkeypatch.undo()
+    with pytest.raises(OSError, match="an earlier sync failed"):
+        await log.flush()
+    with pytest.raises(OSError, match="an earlier sync failed"):
+        log.append_as_leader(batch("b"), 0)
+    assert log.durable_end_offset == 0
+
+
+@pytest.mark.conforms("K101-7")
+@in_loop
+async def test_truncation_cuts_epochs_and_records_alike(tmp_path: Path) -> None:
+    log = await open_log(RealDisk(str(tmp_path)))
+    for epoch in (1, 3, 5):
+        await write(log, epoch, *[f"{epoch}-{number}" for number in range(20)])
+    assert await log.truncate_to(30) == 30
+    assert log.epochs.entries == ((1, 0), (3, 20))
+    assert (tmp_path / DIRECTORY / "leader-epoch-checkpoint").read_text() == "0\n2\n1 0\n3 20\n"
+    assert log.log_end_offset == log.durable_end_offset == 30
+    assert values(log)[-1] == "3-9"
+    await log.replicate(batch("new", base=30, epoch=6), 6)
+    assert values(log)[-2:] == ["3-9", "new"]
+
+
+@in_loop
+async def test_a_batch_is_never_split(tmp_path: Path) -> None:
+    log = await open_log(RealDisk(str(tmp_path)))
+    await log.start_leader_epoch(0)
+    log.append_as_leader(batch("a", "b"), 0)
+    log.append_as_leader(batch("c", "d", "e"), 0)
+    assert await log.truncate_to(4) == 2
+    assert values(log) == ["a", "b"]
+
+
+@pytest.mark.conforms("H9")
+@in_loop
+async def test_a_full_truncation_begins_anew(tmp_path: Path) -> None:
+    log = await open_log(RealDisk(str(tmp_path)))
+    await write(log, 1, *["v" * 50] * 50)
+    await log.truncate_fully_and_start_at(500)
+    assert (log.log_start_offset, log.log_end_offset, log.durable_end_offset) == (500, 500, 500)
+    assert log.epochs.entries == ()
+    assert len(list((tmp_path / DIRECTORY).glob("*.log"))) == 1
+    await log.replicate(batch("x", base=500, epoch=2), 2)
+    assert values(log) == ["x"]
+    assert await log.truncate_to(100) == 100
+    assert (log.log_start_offset, log.log_end_offset) == (100, 100)
+
+
+@in_loop
+async def test_time_is_found_without_reading_everything(tmp_path: Path) -> None:
+    log = await open_log(RealDisk(str(tmp_path)), LogConfig(20_000, 500))
+    rng = random.Random(3)
+    await log.start_leader_epoch(0)
+    stamps = []
+    for _ in range(600):
+        stamp = rng.randrange(10_000)
+        stamps.append(stamp)
+        log.append_as_leader(batch("v", timestamp=stamp), 0)
+    for wanted in [0, 1, 9_998, 10_001, *(rng.randrange(10_000) for _ in range(100))]:
+        first = next(((offset, stamp) for offset, stamp in enumerate(stamps) if stamp >= wanted), None)
+        assert log.offset_for_timestamp(wanted) == first
+    await log.truncate_to(300)
+    assert log.offset_for_timestamp(max(stamps[:300])) == (stamps.index(max(stamps[:300])), max(stamps[:300]))
+    assert log.offset_for_timestamp(max(stamps[:300]) + 1) is None
+
+
+@in_loop
+async def test_a_log_can_be_deleted(tmp_path: Path) -> None:
+    log = await open_log(RealDisk(str(tmp_path)))
+    await write(log, 1, *["v" * 50] * 50)
+    await log.delete()
+    assert RealDisk(str(tmp_path)).list("") == []
