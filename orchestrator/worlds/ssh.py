@@ -138,13 +138,19 @@ class SshHost:
     def _new_connection(self) -> Any:
         # fabric and paramiko take a good part of a second to import: only those who connect pay for it.
         from fabric import Config, Connection
+        from fabric.runners import Remote
         from paramiko import RejectPolicy
+
+        class Attentive(Remote):  # type: ignore[misc]
+            """Looks for a command's end each millisecond; the default of ten would be most of a short command's time."""
+
+            input_sleep = 0.001
 
         connection = Connection(
             self.address,
             user=self._user,
             port=self.probe_port,
-            config=Config(overrides={"load_ssh_configs": False}),
+            config=Config(overrides={"load_ssh_configs": False, "runners": {"remote": Attentive}}),
             connect_timeout=_CONNECT_TIMEOUT_S,
             connect_kwargs={
                 "key_filename": str(self._key_file),
