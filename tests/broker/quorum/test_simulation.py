@@ -6,8 +6,8 @@ import pytest
 
 from tests.broker.quorum.simulation import CALM, Chaos, Simulation
 
-SEEDS_OF_THREE = 200
-SEEDS_OF_FIVE = 100
+SEEDS_OF_THREE = 150
+SEEDS_OF_FIVE = 75
 TROUBLE = 6.0
 RECOVERY = 4.0
 

@@ -1,0 +1,57 @@
+"""The quorum-state file: what is written is read again, and nothing else passes for it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from broker.errors import StartupError
+from broker.quorum.election import ElectionState
+
+
+@pytest.mark.conforms("K595-5")
+@pytest.mark.parametrize("state", [ElectionState(), ElectionState(7, 2, 3, (1, 2, 3)), ElectionState(7, None, 1, (1,))])
+def test_what_is_written_is_read_again(state: ElectionState) -> None:
+    assert ElectionState.decode(state.encode(), "quorum-state") == state
+
+
+@pytest.mark.conforms("K595-5")
+def test_the_fields_are_kafkas() -> None:
+    assert json.loads(ElectionState(7, None, 3, (1, 3)).encode()) == {
+        "clusterId": "",
+        "leaderId": -1,
+        "leaderEpoch": 7,
+        "votedId": 3,
+        "appliedOffset": 0,
+        "currentVoters": [{"voterId": 1}, {"voterId": 3}],
+        "data_version": 0,
+    }
+
+
+@pytest.mark.conforms("K595-5")
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "",
+        "\0" * 90,
+        "[]",
+        "{}",
+        '{"leaderEpoch": 1}',
+        ElectionState(7).encode()[:-1],
+        ElectionState(7).encode().replace("7", "-7"),
+        ElectionState(7).encode().replace("7", "7.5"),
+        ElectionState(7).encode().replace("7", "true"),
+        ElectionState(7).encode().replace('"votedId":-1', '"votedId":null'),
+        ElectionState(7).encode().replace('"currentVoters":[]', '"currentVoters":[1]'),
+    ],
+)
+def test_a_broken_file_is_named_and_never_taken_for_an_empty_one(broken: str) -> None:
+    with pytest.raises(StartupError, match="dir/quorum-state: is not a quorum-state file"):
+        ElectionState.decode(broken, "dir/quorum-state")
+
+
+def test_another_version_is_refused() -> None:
+    newer = ElectionState(7).encode().replace('"data_version":0', '"data_version":1')
+    with pytest.raises(StartupError, match="data_version 1"):
+        ElectionState.decode(newer, "quorum-state")

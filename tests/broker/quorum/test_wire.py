@@ -1,0 +1,172 @@
+"""The quorum's messages as Kafka's, there and back; and what is not about the metadata partition."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.errors import ErrorCode
+from broker.protocol.messages import begin_quorum_epoch as begin
+from broker.protocol.messages import end_quorum_epoch as end
+from broker.protocol.messages import fetch, vote
+from broker.protocol.records import Record, build_batch
+from broker.protocol.schema import Message
+from broker.quorum import wire
+from broker.quorum.committed import leader_change_batch
+from broker.quorum.messages import (
+    BeginRequest,
+    BeginResponse,
+    EndRequest,
+    EndResponse,
+    FetchRequest,
+    FetchResponse,
+    OffsetAndEpoch,
+    Request,
+    Response,
+    VoteRequest,
+    VoteResponse,
+)
+from tests.broker.quorum.live import through_bytes
+
+FETCH = FetchRequest("c", 2, 5, OffsetAndEpoch(3, 10), 0.25, 1 << 20)
+BEGIN = BeginRequest(None, 3, 5)
+END = EndRequest("c", None, 5, (2, 3))
+VOTE = VoteRequest("c", 2, 5, OffsetAndEpoch(-1, 0), pre_vote=True)
+
+
+def received(message: Message, version: int) -> Request:
+    """What the receiver of a request understands."""
+    copy = through_bytes(message, version)
+    match copy:
+        case vote.VoteRequest():
+            return wire.decode_vote(copy)
+        case begin.BeginQuorumEpochRequest():
+            return wire.decode_begin(copy)
+        case end.EndQuorumEpochRequest():
+            return wire.decode_end(copy)
+        case fetch.FetchRequest():
+            return wire.decode_fetch(copy, version)
+    raise AssertionError(copy)
+
+
+@pytest.mark.conforms("K595-33", "H20")
+@pytest.mark.parametrize("request_", [VOTE, BEGIN, END, FETCH])
+def test_a_request_arrives_as_it_was_sent(request_: Request) -> None:
+    assert received(*wire.encode_request(request_, to=3)) == request_
+
+
+def batch(offset: int, epoch: int, count: int = 1) -> bytes:
+    return build_batch([Record(0, 0, None, b"x")] * count, offset, epoch)
+
+
+@pytest.mark.conforms("K595-9", "K595-33")
+@pytest.mark.parametrize(
+    ("request_", "response"),
+    [
+        (VOTE, VoteResponse(ErrorCode.NONE, None, 5, True)),
+        (VOTE, VoteResponse(ErrorCode.FENCED_LEADER_EPOCH, 3, 9, False)),
+        (BEGIN, BeginResponse(ErrorCode.INVALID_REQUEST, 3, 9)),
+        (END, EndResponse(ErrorCode.INCONSISTENT_VOTER_SET, None, 9)),
+        (FETCH, FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, 1, 9)),
+        (FETCH, FetchResponse(ErrorCode.NONE, 1, 5, 7, OffsetAndEpoch(2, 8))),
+        (FETCH, FetchResponse(ErrorCode.NONE, 1, 5, -1, OffsetAndEpoch(-1, 0))),
+        (FETCH, FetchResponse(ErrorCode.NONE, 1, 5, 12, None, batch(10, 3, 2) + batch(12, 5))),
+    ],
+)
+def test_an_answer_arrives_as_it_was_sent(request_: Request, response: Response) -> None:
+    encode = {
+        VoteResponse: lambda: wire.encode_vote_response(response),  # type: ignore[arg-type]
+        BeginResponse: lambda: wire.encode_begin_response(response),  # type: ignore[arg-type]
+        EndResponse: lambda: wire.encode_end_response(response),  # type: ignore[arg-type]
+        FetchResponse: lambda: wire.encode_fetch_response(response, 0),  # type: ignore[arg-type]
+    }
+    _, version = wire.encode_request(request_, to=3)
+    message: Message = encode[type(response)]()
+    assert wire.decode_response(request_, through_bytes(message, version)) == response
+
+
+@pytest.mark.conforms("K595-34")
+@pytest.mark.parametrize("request_", [VOTE, BEGIN, END, FETCH])
+def test_another_cluster_is_an_error_of_the_whole_request(request_: Request) -> None:
+    error = ErrorCode.INCONSISTENT_CLUSTER_ID
+    messages: dict[type, Message] = {
+        VoteRequest: wire.encode_vote_response(VoteResponse(error, 1, 5, False)),
+        BeginRequest: wire.encode_begin_response(BeginResponse(error, 1, 5)),
+        EndRequest: wire.encode_end_response(EndResponse(error, 1, 5)),
+        FetchRequest: wire.encode_fetch_response(FetchResponse(error, 1, 5), 0),
+    }
+    message = messages[type(request_)]
+    assert message.error_code == error  # type: ignore[attr-defined]
+    assert wire.decode_response(request_, message).error is error
+
+
+@pytest.mark.conforms("K595-10")
+def test_only_the_one_metadata_partition_is_meant() -> None:
+    for topics in (
+        [],
+        [vote.TopicData("other", [vote.PartitionData()])],
+        [vote.TopicData(wire.METADATA_TOPIC, [])],
+        [vote.TopicData(wire.METADATA_TOPIC, [vote.PartitionData(partition_index=1)])],
+        [vote.TopicData(wire.METADATA_TOPIC, [vote.PartitionData(), vote.PartitionData()])],
+    ):
+        with pytest.raises(wire.InvalidRequestError):
+            wire.decode_vote(vote.VoteRequest(topics=topics))
+
+
+@pytest.mark.conforms("K595-10", "K595-33")
+def test_a_fetch_of_something_else_or_in_an_old_version_is_invalid() -> None:
+    def asked(**fields: object) -> fetch.FetchRequest:
+        partition = fetch.FetchPartition(**fields)  # type: ignore[arg-type]
+        return fetch.FetchRequest(topics=[fetch.FetchTopic(topic=wire.METADATA_TOPIC, partitions=[partition])])
+
+    for message, version in (
+        (asked(), 11),
+        (asked(partition=1), 12),
+        (asked(fetch_offset=-1), 12),
+        (asked(), 13),
+        (fetch.FetchRequest(), 12),
+    ):
+        with pytest.raises(wire.InvalidRequestError):
+            wire.decode_fetch(message, version)
+    newer = fetch.FetchRequest(
+        replica_state=fetch.ReplicaState(7, -1),
+        topics=[fetch.FetchTopic(topic_id=wire.METADATA_TOPIC_ID, partitions=[fetch.FetchPartition()])],
+    )
+    assert wire.decode_fetch(newer, 17).replica_id == 7
+
+
+@pytest.mark.conforms("H11")
+@pytest.mark.parametrize(
+    "records",
+    [
+        batch(11, 3),
+        batch(10, 2),
+        batch(10, 6),
+        batch(10, 4) + batch(11, 3),
+        batch(10, 3)[:-1],
+        batch(10, 3)[:-1] + b"!",
+        b"garbage",
+    ],
+)
+def test_records_that_do_not_continue_the_log_are_no_answer(records: bytes) -> None:
+    message = wire.encode_fetch_response(FetchResponse(ErrorCode.NONE, 1, 5, 7, None, records), 0)
+    with pytest.raises(wire.MalformedResponseError):
+        wire.decode_response(FETCH, message)
+
+
+def test_an_answer_about_something_else_is_malformed() -> None:
+    with pytest.raises(wire.MalformedResponseError):
+        wire.decode_response(VOTE, vote.VoteResponse())
+    with pytest.raises(wire.MalformedResponseError):
+        wire.decode_response(FETCH, fetch.FetchResponse())
+
+
+@pytest.mark.conforms("K595-21", "K595-4")
+def test_the_leader_change_record_is_a_control_batch() -> None:
+    from broker.protocol.records import parse_header, read_records
+
+    control = leader_change_batch(1, (1, 2, 3), (1, 3), 1_700_000_000_000)
+    header = parse_header(control)
+    assert header.is_control
+    (record,) = read_records(control)
+    assert record.key == b"\0\0\0\3"
+    assert record.timestamp == 1_700_000_000_000
