@@ -1,0 +1,121 @@
+"""The reader of replica files, on files written byte by byte."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from analysis.replicalog import NO_VALUE, ReplicaFileError, read_node, read_replica
+from tests.analysis.segment_files import batch, log_bytes, record, value, write_high_watermarks, write_replica
+
+
+def test_records_of_batches_of_any_shape(tmp_path: Path) -> None:
+    first = batch(0, 1, [record(0, value(7)), record(1, value(8, 300), key=b"k", time=5, header=b"x"), record(2, None)])
+    second = batch(3, 4, [record(0, b"short"), record(1, value(-1))])
+    segments = {0: first + second, 5: batch(5, 4, [record(0, value(9, 100_000))])}
+    log = read_replica("n1", "log", 0, write_replica(tmp_path, "log", 0, segments, epochs=[(1, 0), (4, 3)]))
+    assert log.offset.tolist() == [0, 1, 2, 3, 4, 5]
+    assert log.epoch.tolist() == [1, 1, 1, 4, 4, 4]
+    assert log.value.tolist() == [7, 8, NO_VALUE, NO_VALUE, -1, 9]
+    assert (log.start, log.end, log.epochs, log.damage) == (0, 6, ((1, 0), (4, 3)), "")
+    assert len(set(log.digest.tolist())) == 6
+
+
+def test_the_digest_covers_key_value_headers_and_time_but_not_the_batching(tmp_path: Path) -> None:
+    def digests(name: str, data: bytes) -> list[int]:
+        return list(read_replica("n", name, 0, write_replica(tmp_path, name, 0, {0: data})).digest.tolist())
+
+    plain = [record(0, value(1)), record(1, value(2))]
+    together = digests("together", batch(0, 1, plain))
+    assert together == digests("apart", batch(0, 1, plain[:1]) + batch(1, 1, [record(0, value(2))]))
+    assert together == digests("epochs", batch(0, 9, plain))
+    changed = [
+        record(1, value(3)),
+        record(1, value(2), key=b""),
+        record(1, value(2), key=b"k"),
+        record(1, value(2), header=b"h"),
+        record(1, value(2), time=1),
+        record(1, value(2, 9)),
+        record(1, None),
+    ]
+    seen = {together[1]} | {digests(f"changed{i}", batch(0, 1, [plain[0], each]))[1] for i, each in enumerate(changed)}
+    assert len(seen) == 1 + len(changed)
+
+
+WHOLE = log_bytes([1, 1, 2], [10, 11, 12])
+LAST = log_bytes([2], [13], start=3)
+
+
+@pytest.mark.parametrize(
+    ("tail", "why"),
+    [
+        (b"", ""),
+        (LAST[:5], "torn"),
+        (LAST[:70], "torn"),
+        (LAST[:-1], "torn"),
+        (bytes(4096), "4096 bytes of zeros"),
+        (LAST[:-1] + b"\1", "CRC-32C"),
+        (log_bytes([2], [13], start=7), "base offset 7 where 3 is due"),
+        (struct.pack(">qi", 3, -5) + bytes(100), "no batch"),
+        (b"\xff" * 80, "no batch"),
+    ],
+)
+def test_a_log_ends_where_its_bytes_stop_being_batches(tmp_path: Path, tail: bytes, why: str) -> None:
+    log = read_replica("n1", "log", 0, write_replica(tmp_path, "log", 0, {0: WHOLE + tail}))
+    assert log.value.tolist() == [10, 11, 12]
+    assert log.end == 3
+    assert why in log.damage
+    assert bool(log.damage) == bool(why)
+
+
+def test_what_follows_a_damaged_segment_is_not_read(tmp_path: Path) -> None:
+    segments = {0: WHOLE + LAST[:-1], 4: log_bytes([2], [14], start=4)}
+    log = read_replica("n1", "log", 0, write_replica(tmp_path, "log", 0, segments))
+    assert (log.end, len(log.offset)) == (3, 3)
+    assert "bytes of later segments" in log.damage
+
+
+def test_a_missing_segment_ends_the_log(tmp_path: Path) -> None:
+    segments = {0: WHOLE, 5: log_bytes([2], [14], start=5)}
+    log = read_replica("n1", "log", 0, write_replica(tmp_path, "log", 0, segments))
+    assert log.end == 3
+    assert "the log before it ends at 3" in log.damage
+
+
+def test_a_log_whose_head_was_deleted_starts_later(tmp_path: Path) -> None:
+    directory = write_replica(tmp_path, "log", 0, {100: log_bytes([3, 3], [5, 6], start=100), 102: b""})
+    log = read_replica("n1", "log", 0, directory)
+    assert (log.start, log.end, log.offset.tolist()) == (100, 102, [100, 101])
+
+
+def test_compressed_and_control_batches_carry_no_values(tmp_path: Path) -> None:
+    compressed = batch(0, 1, [b"\x28\xb5\x2f\xfd", b"zstd"], attributes=4)
+    control = batch(2, 1, [record(0, value(5), key=b"\0\0\0\1")], attributes=0x20)
+    log = read_replica("n1", "log", 0, write_replica(tmp_path, "log", 0, {0: compressed + control}))
+    assert log.offset.tolist() == [0, 1, 2]
+    assert log.value.tolist() == [NO_VALUE] * 3
+    assert len(set(log.digest.tolist())) == 3
+
+
+def test_a_node_has_its_replicas_with_their_high_watermarks(tmp_path: Path) -> None:
+    write_replica(tmp_path, "my-topic", 3, {0: WHOLE}, epochs=[(1, 0)])
+    write_replica(tmp_path, "log", 0, {0: b""})
+    write_replica(tmp_path, "__cluster_metadata", 0, {0: b""})
+    (tmp_path / "meta.properties").write_text("version=1\n")
+    write_high_watermarks(tmp_path, {("my-topic", 3): 2})
+    logs = read_node("n1", tmp_path)
+    assert [(log.topic, log.partition, log.end, log.high_watermark) for log in logs] == [
+        ("log", 0, 0, -1),
+        ("my-topic", 3, 3, 2),
+    ]
+    assert read_node("n2", tmp_path / "nothing") == []
+
+
+@pytest.mark.parametrize("content", ["", "1\n0\n", "0\n2\n1 0\n", "0\n1\n1 zero\n", "0\n1\n1 0 0\n"])
+def test_a_damaged_checkpoint_is_refused_by_name(tmp_path: Path, content: str) -> None:
+    directory = write_replica(tmp_path, "log", 0, {0: WHOLE})
+    (directory / "leader-epoch-checkpoint").write_text(content)
+    with pytest.raises(ReplicaFileError, match="leader-epoch-checkpoint: not a checkpoint file"):
+        read_replica("n1", "log", 0, directory)

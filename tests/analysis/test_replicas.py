@@ -1,0 +1,181 @@
+"""Each rule about replicas, by logs that keep it and logs that break it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analysis.core.anomalies import Anomaly
+from analysis.core.replicas import ClientOrder, check_partition, check_prefix, check_replicas, client_orders
+from analysis.replicalog import ReplicaLog, read_node
+from tests.analysis.log_histories import end, info, ok, read, table, v
+from tests.analysis.segment_files import log_bytes, write_high_watermarks, write_replica
+
+
+def replica(
+    node: str,
+    epochs: Sequence[int],
+    values: Sequence[int],
+    hw: int,
+    *,
+    start: int = 0,
+    file: tuple[tuple[int, int], ...] | None = None,
+) -> ReplicaLog:
+    offsets = np.arange(start, start + len(values))
+    if file is None:
+        file = tuple((epoch, start + epochs.index(epoch)) for epoch in sorted(set(epochs)))
+    digests = np.array(values, np.uint64) * np.uint64(7919)
+    columns = (np.array(epochs, np.int64), np.array(values, np.int64), digests)
+    return ReplicaLog(node, "log", 0, start, start + len(values), offsets, *columns, file, hw)
+
+
+def names(anomalies: Sequence[Anomaly]) -> list[str]:
+    return [each.name for each in anomalies]
+
+
+def test_equal_logs_with_lawfully_different_suffixes_agree() -> None:
+    a = replica("n1", [1, 1, 2, 2], [1, 2, 3, 4], hw=2)
+    b = replica("n2", [1, 1, 3], [1, 2, 9], hw=2)
+    c = replica("n3", [1], [1], hw=1)
+    report = check_partition([a, b, c])
+    assert report.ok
+    assert report.records == 8
+    assert report.ends == {("log", 0): {"n1": (4, 2, 2), "n2": (3, 2, 3), "n3": (1, 1, 1)}}
+
+
+def test_d1_different_records_below_both_high_watermarks() -> None:
+    a = replica("n1", [1, 1, 2], [1, 2, 3], hw=3)
+    b = replica("n2", [1, 1, 3], [1, 2, 4], hw=3)
+    (anomaly,) = check_partition([a, b]).anomalies
+    assert (anomaly.name, anomaly.klass, anomaly.count) == ("replica-divergence", "DIV", 1)
+    assert "n1 and n2 hold different records at offset 2, below both high watermarks" in anomaly.sentence
+    assert [(each["node"], each["offset"], each["epoch"]) for each in anomaly.witness] == [("n1", 2, 2), ("n2", 2, 3)]
+
+
+def test_d1_the_same_record_under_different_epochs_differs() -> None:
+    a, b = replica("n1", [1, 1], [1, 2], hw=2), replica("n2", [1, 2], [1, 2], hw=2)
+    assert "replica-divergence" in names(check_partition([a, b]).anomalies)
+
+
+def test_d2_different_records_of_one_epoch_beyond_the_high_watermark() -> None:
+    a, b = replica("n1", [1, 2], [1, 2], hw=1), replica("n2", [1, 2], [1, 3], hw=1)
+    (anomaly,) = check_partition([a, b]).anomalies
+    assert anomaly.name == "replica-divergence"
+    assert "different records of the same epoch at offset 1" in anomaly.sentence
+
+
+def test_d2_logs_that_share_a_record_share_all_before_it() -> None:
+    a = replica("n1", [1, 2, 5], [1, 2, 5], hw=1)
+    b = replica("n2", [1, 3, 5], [1, 3, 5], hw=1)
+    (anomaly,) = [each for each in check_partition([a, b]).anomalies if each.name == "replica-divergence"]
+    assert "at offset 1, before a record that they share" in anomaly.sentence
+
+
+def test_d3_epochs_fall_in_a_log_or_in_its_epoch_file() -> None:
+    (anomaly,) = check_partition([replica("n1", [1, 3, 2], [1, 2, 3], hw=0)]).anomalies[:1]
+    assert (anomaly.name, len(anomaly.witness)) == ("epoch-regression", 2)
+    assert "from 3 at offset 1 to 2 at offset 2" in anomaly.sentence
+    bad_file = replica("n1", [1, 2], [1, 2], hw=0, file=((1, 0), (2, 1), (3, 0)))
+    assert names(check_partition([bad_file]).anomalies) == ["epoch-regression"]
+
+
+def test_d4_an_epoch_starts_at_different_offsets() -> None:
+    a = replica("n1", [1, 1, 2], [1, 2, 3], hw=3)
+    b = replica("n2", [1, 1, 2], [1, 2, 3], hw=3, file=((1, 0), (2, 1)))
+    (anomaly,) = check_partition([a, b]).anomalies
+    assert anomaly.name == "epoch-start-mismatch"
+    assert "epoch 2 starts at offset 2 in the epoch file of n1, but at 1 in the epoch file of n2" in anomaly.sentence
+
+
+def test_d4_an_epoch_file_lacks_an_epoch_of_its_log() -> None:
+    (anomaly,) = check_partition([replica("n1", [1, 2], [1, 2], hw=2, file=((1, 0),))]).anomalies
+    assert anomaly.name == "epoch-start-mismatch"
+    assert "lacks epoch 2, whose first record is at offset 1" in anomaly.sentence
+
+
+def test_d4_deleting_old_segments_moves_the_oldest_entry_lawfully() -> None:
+    a = replica("n1", [1, 1, 2], [1, 2, 3], hw=3)
+    b = replica("n2", [1, 2], [2, 3], hw=3, start=1)
+    assert check_partition([a, b], quiet=True).ok
+
+
+def order(*values: int, acknowledged: bool = True) -> ClientOrder:
+    return ClientOrder(np.arange(len(values)), np.array(values), np.full(len(values), acknowledged))
+
+
+def test_d5_the_log_holds_what_clients_were_told() -> None:
+    log = replica("n1", [1, 1, 1], [1, 2, 3], hw=2)
+    assert check_partition([log], order(1, 2, 9)).ok  # offset 2 is not yet below the high watermark
+    (anomaly,) = check_partition([log], order(1, 9)).anomalies
+    assert anomaly.name == "replica-order-mismatch"
+    assert [each["value"] for each in anomaly.witness] == [9, 2]
+
+
+def test_d6_the_logs_end_together() -> None:
+    a, b = replica("n1", [1, 1], [1, 2], hw=2), replica("n2", [1], [1], hw=1)
+    assert check_partition([a, b]).ok
+    (anomaly,) = check_partition([a, b], quiet=True).anomalies
+    assert anomaly.name == "not-converged"
+    assert [each["offset"] for each in anomaly.witness] == [2, 1]
+
+
+def test_d6_a_high_watermark_that_stays_behind_counts_only_after_a_clean_stop() -> None:
+    a, b = replica("n1", [1, 1], [1, 2], hw=2), replica("n2", [1, 1], [1, 2], hw=1)
+    assert check_partition([a, b], quiet=True).ok
+    (anomaly,) = check_partition([a, b], quiet=True, stopped=True).anomalies
+    assert anomaly.name == "not-converged"
+    assert "stayed behind on n2 at 1" in anomaly.sentence
+
+
+def test_d6_nothing_acknowledged_is_missing() -> None:
+    a, b = (replica(node, [1, 1], [1, 2], hw=2) for node in ("n1", "n2"))
+    assert check_partition([a, b], order(1, 2, 3, acknowledged=False), quiet=True).ok
+    (anomaly,) = check_partition([a, b], order(1, 2, 3), quiet=True).anomalies
+    assert anomaly.name == "lost-acknowledged-write"
+    assert "acknowledged at offset 2, but no replica holds it (n1 ends at 2, n2 ends at 2)" in anomaly.sentence
+
+
+def test_d7_what_was_committed_stays() -> None:
+    before = replica("n1", [1, 1, 1], [1, 2, 3], hw=2)
+    assert check_prefix(before, replica("n1", [1, 1, 2], [1, 2, 4], hw=3)) == []
+    assert check_prefix(before, replica("n1", [1, 2], [2, 4], hw=3, start=1)) == []
+    (replaced,) = check_prefix(before, replica("n1", [1, 2], [1, 4], hw=2))
+    assert (replaced.name, len(replaced.witness)) == ("prefix-changed", 2)
+    (gone,) = check_prefix(before, replica("n1", [1], [1], hw=1))
+    assert "a later dump of its log lacks it" in gone.sentence
+
+
+def test_what_clients_were_told_comes_from_acknowledgements_and_reads() -> None:
+    operations = table([ok(1, 10, 20, 0), info(2, 10), ok(3, 10, 20, 2, acks=1), read(1, [2], 30, 40), end(2, 50, 60)])
+    told = client_orders(operations)["log", 0]
+    assert told.offset.tolist() == [0, 1]
+    assert told.value.tolist() == [v(1), v(2)]
+    assert told.acknowledged.tolist() == [True, False]
+
+
+def test_from_files_to_findings(tmp_path: Path) -> None:
+    for node, values, mark in (("n1", [v(1), v(2), v(3)], 3), ("n2", [v(1), v(2), v(4)], 3)):
+        data = tmp_path / node
+        write_replica(data, "log", 0, {0: log_bytes([1, 1, 1], values)}, epochs=[(1, 0)])
+        write_high_watermarks(data, {("log", 0): mark})
+    logs = [log for node in ("n1", "n2") for log in read_node(node, tmp_path / node)]
+    orders = client_orders(table([ok(1, 10, 20, 0), ok(2, 30, 40, 1), ok(3, 50, 60, 2)]))
+    report = check_replicas(logs, orders, quiet=True, stopped=True)
+    assert names(report.anomalies) == ["replica-divergence", "replica-order-mismatch"]
+    assert report.anomalies[1].witness[1]["node"] == "n2"
+
+
+def test_a_damaged_log_is_named(tmp_path: Path) -> None:
+    write_replica(tmp_path, "log", 0, {0: log_bytes([1], [1]) + b"torn"}, epochs=[(1, 0)])
+    report = check_replicas(read_node("n1", tmp_path))
+    assert report.ok
+    assert len(report.undecided) == 1
+    assert "log-0 on n1 ends early" in report.undecided[0]
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_replicas_without_records_agree(quiet: bool) -> None:
+    assert check_partition([replica("n1", [], [], hw=0), replica("n2", [], [], hw=-1)], order(), quiet=quiet).ok
