@@ -184,7 +184,8 @@ class Spans:
     base: I64  # length spans + 1
     whole: I64  # by partition: base of its only span, or -1 when it is blocked
     length: I64  # by partition: how many offsets its only span has
-    blocks: I64  # sorted keys part << 48 | block of the spans of blocked partitions
+    blocks: I64  # sorted keys part << bits | block of the spans of blocked partitions
+    bits: int
     block_base: I64
     block: int
 
@@ -193,7 +194,7 @@ class Spans:
         index = self.whole[part] + offset
         if len(self.blocks):
             blocked = np.flatnonzero(self.whole[part] < 0)
-            key = _block_key(part[blocked], offset[blocked], self.block)
+            key = (part[blocked] << self.bits) | (offset[blocked] // self.block)
             index[blocked] = self.block_base[np.searchsorted(self.blocks, key)] + offset[blocked] % self.block
         return index
 
@@ -202,14 +203,10 @@ class Spans:
         inside = offset < self.length[part]
         if len(self.blocks):
             blocked = np.flatnonzero(self.whole[part] < 0)
-            key = _block_key(part[blocked], offset[blocked], self.block)
+            key = (part[blocked] << self.bits) | (offset[blocked] // self.block)
             at = np.minimum(np.searchsorted(self.blocks, key), len(self.blocks) - 1)
             inside[blocked] = self.blocks[at] == key
         return np.asarray(inside)
-
-
-def _block_key(part: Ints, offset: I64, block: int) -> I64:
-    return (part.astype(np.int64) << 48) | (offset // block)
 
 
 def lay_out(rows: Rows, block: int | None) -> Spans:
@@ -232,24 +229,28 @@ def lay_out(rows: Rows, block: int | None) -> Spans:
         block = SPARSE_BLOCK
     else:
         blocked = np.ones(parts, np.bool_)
-    keys = np.empty(0, np.int64)
+    keys, bits = np.empty(0, np.int64), 0
     if blocked.any():
         part = np.concatenate((bound.part, item_part, queries.part[shown], queries.part[queries.hi >= 0]))
         offset = np.concatenate((bound.offset, queries.item_offset, queries.lo[shown] - 1, queries.hi[queries.hi >= 0]))
         mine = blocked[part]
-        keys = np.unique(_block_key(part[mine], offset[mine], block))
-    return _spans(blocked, length, keys, block)
+        number = offset[mine] // block
+        bits = int(number.max(initial=0)).bit_length()
+        if parts.bit_length() + bits > 63:
+            raise ValueError(f"offset {int(offset.max())} cannot be one of {parts} partitions: the history is damaged")
+        keys = np.unique((part[mine] << bits) | number)
+    return _spans(blocked, length, keys, bits, block)
 
 
-def _spans(blocked: Bools, length: I64, keys: I64, block: int) -> Spans:
+def _spans(blocked: Bools, length: I64, keys: I64, bits: int, block: int) -> Spans:
     alone = np.flatnonzero(~blocked)
-    part = np.concatenate((alone, keys >> 48))
-    start = np.concatenate((np.zeros(len(alone), np.int64), (keys & ((1 << 48) - 1)) * block))
+    part = np.concatenate((alone, keys >> bits))
+    start = np.concatenate((np.zeros(len(alone), np.int64), (keys & ((1 << bits) - 1)) * block))
     size = np.concatenate((length[alone], np.full(len(keys), block, np.int64)))
     base = np.concatenate(([0], np.cumsum(size)))
     whole = np.full(len(blocked), -1, np.int64)
     whole[alone] = base[: len(alone)]
-    return Spans(part, start, base, whole, np.where(blocked, 0, length), keys, base[len(alone) : -1], block)
+    return Spans(part, start, base, whole, np.where(blocked, 0, length), keys, bits, base[len(alone) : -1], block)
 
 
 def gather(rows: Rows, spans: Spans, upper_bound: str) -> list[Evidence]:

@@ -1,0 +1,293 @@
+"""Every anomaly of a partition log by the smallest history that shows it, and lawful neighbours that do not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from analysis.core.anomalies import Anomaly
+from analysis.core.logcheck import check
+from history import encode_value
+from tests.analysis.log_histories import Op, empty, end, fail, info, ok, read, table, v
+
+
+def found(history: Sequence[Op], upper_bound: str = "strict") -> tuple[Anomaly, ...]:
+    return check(table(list(history)), upper_bound=upper_bound).anomalies
+
+
+def the_one(history: Sequence[Op], name: str, upper_bound: str = "strict") -> Anomaly:
+    anomalies = found(history, upper_bound)
+    assert [each.name for each in anomalies] == [name]
+    return anomalies[0]
+
+
+def witness(anomaly: Anomaly) -> list[tuple[str, int]]:
+    return [(each["op"], each["inv"]) for each in anomaly.witness]
+
+
+LAWFUL: dict[str, list[Op]] = {
+    "one append, read back": [ok(1, 10, 20, 0), read(0, [1], 30, 40), end(1, 50, 60)],
+    "concurrent appends in any order": [ok(1, 10, 30, 1), ok(2, 11, 29, 0)],
+    "a read during an append shows it or not": [
+        ok(1, 10, 40, 0),
+        empty(0, 11, 12),
+        read(0, [1], 20, 30),
+        end(1, 35, 36),
+    ],
+    "a timed-out append that never happened": [info(1, 10), ok(2, 20, 30, 0), end(1, 40, 50)],
+    "a timed-out append that happened late": [info(1, 10), end(0, 100, 110), read(0, [1], 200, 210)],
+    "a gap that a timed-out append fills": [info(1, 10), ok(2, 20, 30, 1), end(2, 40, 50)],
+    "gaps filled in the order of invocation": [
+        info(1, 10),
+        info(2, 50),
+        ok(3, 20, 30, 1),
+        ok(4, 60, 70, 3),
+        end(4, 80, 90),
+    ],
+    "an append that asked for no durability vanished, its offset reused": [
+        *(ok(1, 10, 20, 0, acks=1), ok(2, 30, 40, 0), read(0, [2], 100, 110)),
+    ],
+    "an append that asked for no durability is read where it says": [ok(1, 10, 20, 0, acks=1), read(0, [1], 30, 40)],
+    "a complete final read": [
+        *(ok(1, 10, 20, 0), info(2, 10)),
+        *(end(1, 100, 110, final=True), read(0, [1], 120, 130, final=True)),
+    ],
+    "an append that timed out shows up after the final read's end": [
+        *(info(2, 10), end(0, 100, 110, final=True)),
+        *(read(0, [2], 120, 130), read(0, [2], 140, 150, final=True)),
+    ],
+    "an acknowledgement without offset, found by a read": [ok(1, 10, 20, -1), read(0, [1], 30, 40)],
+}
+
+
+@pytest.mark.parametrize("history", LAWFUL.values(), ids=LAWFUL)
+def test_lawful_histories_pass(history: list[Op]) -> None:
+    report = check(table(history))
+    assert report.anomalies == ()
+    assert report.undecided == ()
+
+
+def test_offset_mismatch() -> None:
+    anomaly = the_one([ok(1, 10, 20, 0), ok(2, 11, 21, 0)], "offset-mismatch")
+    assert witness(anomaly) == [("append", 10), ("append", 11)]
+    assert anomaly.sentence == "offset 0 holds different values: record 1.1.0 and record 1.2.0"
+    reads = [info(1, 10), info(2, 10), read(0, [1], 20, 30), read(0, [2], 40, 50)]
+    assert witness(the_one(reads, "offset-mismatch")) == [("read", 20), ("read", 40)]
+
+
+def test_an_acknowledged_write_whose_offset_holds_another_is_lost() -> None:
+    anomaly = the_one([ok(1, 10, 20, 0), info(2, 10), read(0, [2], 40, 50)], "lost-acknowledged-write")
+    assert (anomaly.count, anomaly.klass) == (1, "AWL")
+    assert witness(anomaly) == [("append", 10), ("read", 40)]
+    assert "record 1.1.0 was acknowledged at offset 0" in anomaly.sentence
+    assert "shows record 1.2.0 there" in anomaly.sentence
+
+
+def test_an_acknowledged_write_that_the_final_read_lacks_is_lost() -> None:
+    final = [end(1, 100, 110, final=True), read(0, [1], 120, 130, final=True)]
+    anomaly = the_one([ok(1, 10, 20, 0), ok(2, 30, 40, 1), ok(3, 50, 60, 2), *final], "lost-acknowledged-write")
+    assert anomaly.count == 2
+    assert witness(anomaly) == [("append", 30), ("end", 100)]
+    assert "acknowledged at offset 1 to client-0, but the log ends at 1 after healing" in anomaly.sentence
+
+
+@pytest.mark.parametrize("upper_bound", ["strict", "session", "lower-bound-only"])
+def test_loss_is_named_whatever_the_upper_bound(upper_bound: str) -> None:
+    final = [end(0, 100, 110, final=True)]
+    the_one([ok(1, 10, 20, 0), *final], "lost-acknowledged-write", upper_bound)
+
+
+def test_an_acknowledgement_without_offset_is_lost_unless_the_final_read_has_it() -> None:
+    final = [end(1, 100, 110, final=True), read(0, [1], 120, 130, final=True)]
+    the_one([ok(1, 10, 20, 0), ok(2, 30, 40, -1), *final], "lost-acknowledged-write")
+    report = check(table([ok(1, 10, 20, 0), ok(2, 30, 40, -1)]))
+    assert report.ok
+    assert report.undecided == ("1 acknowledged appends to log-0 came without an offset and were never read",)
+
+
+def test_committed_then_truncated() -> None:
+    """What a truncation looks like: read once, then replaced by what the new leader took."""
+    before = [ok(1, 10, 20, 0), ok(2, 30, 40, 1), read(0, [1, 2], 50, 60)]
+    after = [ok(3, 70, 80, 1), end(2, 100, 110, final=True), read(0, [1, 3], 120, 130, final=True)]
+    anomalies = found([*before, *after])
+    assert [each.name for each in anomalies] == ["committed-then-truncated", "lost-acknowledged-write"]
+    assert [witness(each) for each in anomalies] == [[("read", 50), ("read", 120)], [("append", 30), ("read", 120)]]
+
+
+def test_what_was_read_and_is_gone_in_the_end_was_truncated() -> None:
+    history = [info(1, 10), read(0, [1], 20, 30), end(0, 100, 110, final=True)]
+    names = [each.name for each in found(history)]
+    assert names == ["committed-then-truncated", "non-monotonic-high-watermark"]
+
+
+def test_duplicate() -> None:
+    anomaly = the_one([info(1, 10), read(0, [1, 1], 20, 30)], "duplicate")
+    assert "in the log at offsets 0 and 1" in anomaly.sentence
+    assert witness(anomaly) == [("read", 20)]
+    disagreement = found([ok(1, 10, 20, 0), read(0, [1, 1], 30, 40)])
+    assert [each.name for each in disagreement] == ["duplicate"]
+    assert witness(disagreement[0]) == [("append", 10), ("read", 30)]
+
+
+def test_phantom() -> None:
+    anomaly = the_one([read(0, [7], 10, 20)], "phantom")
+    assert witness(anomaly) == [("read", 10)]
+    assert "never sent to this partition" in anomaly.sentence
+    other_partition = check(table([ok(1, 10, 20, 0)], [read(0, [1], 30, 40)])).anomalies
+    assert [(each.name, each.partition) for each in other_partition] == [("phantom", 1)]
+
+
+def test_a_record_that_carries_no_value_is_a_phantom() -> None:
+    (op,) = [read(0, [1], 10, 20)]
+    assert found([Op(**{**vars(op), "values": (-2,)})])[0].sentence.startswith("a record that carries no value")
+
+
+def test_aborted_read() -> None:
+    anomaly = the_one([fail(1, 10, 20), read(0, [1], 30, 40)], "aborted-read")
+    assert witness(anomaly) == [("append", 10), ("read", 30)]
+
+
+def test_gap() -> None:
+    anomaly = the_one([ok(1, 10, 20, 0), ok(2, 30, 40, 2)], "gap")
+    assert anomaly.count == 1
+    assert witness(anomaly) == [("append", 30)]
+    assert "beyond offset 1, where no record is known" in anomaly.sentence
+
+
+def test_a_gap_that_the_only_append_left_comes_too_late_for() -> None:
+    anomaly = the_one([ok(1, 30, 40, 1), info(2, 50)], "gap")
+    assert witness(anomaly) == [("append", 30), ("append", 50)]
+
+
+def test_an_append_that_fits_a_later_gap_is_not_wasted_on_an_earlier_one() -> None:
+    anomaly = the_one([ok(1, 10, 20, 1), info(2, 30), ok(3, 40, 50, 3)], "gap")
+    assert anomaly.count == 1
+
+
+def test_poll_skip() -> None:
+    whole = read(0, [1, 2, 3], 70, 80)
+    skipping = Op(**{**vars(whole), "values": (v(1), v(3)), "offsets": (0, 2)})
+    anomaly = the_one([ok(1, 10, 20, 0), ok(2, 30, 40, 1), ok(3, 50, 60, 2), skipping], "poll-skip")
+    assert witness(anomaly) == [("read", 70), ("append", 30)]
+    assert "did not return offset 1" in anomaly.sentence
+
+
+def test_append_reorder() -> None:
+    anomaly = the_one([ok(1, 10, 20, 1), ok(2, 30, 40, 0)], "append-reorder")
+    assert witness(anomaly) == [("append", 10), ("append", 30)]
+    expected = "the append at offset 1 was acknowledged, but the append at offset 0 was invoked 0.000 ms after that"
+    assert anomaly.sentence == expected
+
+
+def test_append_reorder_of_an_append_that_timed_out() -> None:
+    the_one([ok(1, 10, 20, 1), info(2, 30), read(0, [2], 40, 50)], "append-reorder")
+
+
+def test_future_read() -> None:
+    anomaly = the_one([read(0, [1], 10, 20), ok(1, 30, 40, 0)], "future-read")
+    assert witness(anomaly) == [("read", 10), ("append", 30)]
+    the_one([end(1, 10, 20), ok(1, 30, 40, 0)], "future-read")
+    the_one([read(0, [1], 10, 20), info(1, 30)], "future-read")
+
+
+def test_a_read_past_its_own_high_watermark() -> None:
+    op = read(0, [1, 2], 50, 60)
+    history = [ok(1, 10, 20, 0), ok(2, 30, 40, 1), Op(**{**vars(op), "hi": 1})]
+    anomalies = found(history)
+    assert [each.name for each in anomalies] == ["future-read", "stale-read"]
+    assert witness(anomalies[0]) == [("read", 50)]
+    assert found(history, "lower-bound-only") == ()
+
+
+def test_stale_read() -> None:
+    history = [ok(1, 10, 20, 0), end(0, 30, 40)]
+    anomaly = the_one(history, "stale-read")
+    assert witness(anomaly) == [("append", 10), ("end", 30)]
+    assert found(history, "session") == ()
+    assert found(history, "lower-bound-only") == ()
+    the_one([ok(1, 10, 20, 0), empty(0, 30, 40)], "stale-read")
+    the_one([ok(1, 10, 20, -1), read(0, [1], 50, 60), end(0, 30, 40)], "stale-read")
+
+
+def test_non_monotonic_high_watermark() -> None:
+    history = [info(1, 5), end(1, 10, 20, process=1), end(0, 30, 40, process=2)]
+    anomaly = the_one(history, "non-monotonic-high-watermark")
+    assert witness(anomaly) == [("end", 10), ("end", 30)]
+    assert found(history, "session") == ()
+
+
+@pytest.mark.parametrize("upper_bound", ["strict", "session"])
+def test_session_violation(upper_bound: str) -> None:
+    history = [info(1, 5), end(1, 10, 20, process=1), end(0, 30, 40, process=1)]
+    anomaly = the_one(history, "session-violation", upper_bound)
+    assert witness(anomaly) == [("end", 10), ("end", 30)]
+    assert found(history, "lower-bound-only") == ()
+
+
+def test_a_client_that_does_not_see_its_own_write() -> None:
+    history = [ok(1, 10, 20, 0, process=5), end(0, 30, 40, process=5)]
+    anomaly = the_one(history, "session-violation", "session")
+    assert witness(anomaly) == [("append", 10), ("end", 30)]
+
+
+def sent(sequence: int, inv: int, ret: int, offset: int, producer: int = 1) -> Op:
+    return Op(0, inv, ret, value=encode_value(1, producer, sequence), offset=offset)
+
+
+def test_producer_order() -> None:
+    pipelined = [sent(0, 10, 50, 0), sent(1, 11, 51, 1), sent(0, 12, 52, 2, producer=2), sent(2, 13, 53, 3)]
+    assert found(pipelined) == ()
+    swapped = [sent(0, 10, 50, 0), sent(1, 11, 51, 3), sent(0, 12, 52, 2, producer=2), sent(2, 13, 53, 1)]
+    anomaly = the_one(swapped, "producer-order")
+    assert witness(anomaly) == [("append", 11), ("append", 13)]
+    assert "record 1.1.2 is at offset 1 and record 1.1.1, sent before it by the same producer" in anomaly.sentence
+
+
+def test_a_record_acknowledged_twice() -> None:
+    anomaly = the_one([sent(0, 10, 20, 0), sent(0, 30, 40, 1)], "duplicate")
+    assert "acknowledged twice, at offsets 0 and 1" in anomaly.sentence
+
+
+def test_a_corrupt_offset_ends_in_an_anomaly_not_in_a_lack_of_memory() -> None:
+    far = 1 << 59
+    anomaly = the_one([ok(1, 10, 20, 0), ok(2, 30, 40, far)], "gap")
+    assert anomaly.count == far - 1
+    anomalies = found([ok(1, 10, 20, 0), end(far, 30, 40)])
+    assert [each.name for each in anomalies] == ["gap"]
+
+
+def test_partitions_are_judged_apart_and_the_report_adds_up() -> None:
+    good = [ok(1, 10, 20, 0), info(2, 15), info(9, 16), fail(3, 15, 16), ok(4, 20, 30, 2), read(0, [1], 30, 40)]
+    final = [end(3, 100, 110, final=True), read(0, [1, 2, 4], 120, 130, final=True)]
+    report = check(table([*good, *final], good, [ok(1, 10, 20, 1)]))
+    assert [(each.partition, each.name) for each in report.anomalies] == [(2, "gap")]
+    assert {key[1]: each.final_end for key, each in report.partitions.items()} == {0: 3, 1: None, 2: None}
+    assert report.partitions["log", 1].stats["gaps_filled"] == 1
+    assert report.stats["acknowledged"] == 5
+    assert report.stats["partitions"] == 3
+    assert report.stats["length"] == 8
+
+
+def test_an_incomplete_final_read_decides_nothing() -> None:
+    some = [ok(1, 10, 20, 0), ok(2, 30, 40, 1)]
+    for final in (
+        [end(2, 100, 110, final=True), read(0, [1], 120, 130, final=True)],
+        [end(2, 100, 110, final=True), read(1, [2], 120, 130, final=True)],
+        [end(2, 35, 110, final=True), read(0, [1, 2], 120, 130, final=True)],
+        [read(0, [1, 2], 120, 130, final=True)],
+    ):
+        report = check(table([*some, *final]))
+        assert report.ok
+        assert report.partitions["log", 0].final_end is None
+
+
+def test_witnesses_show_only_the_records_that_matter() -> None:
+    names = list(range(1, 41))
+    appends = [ok(name, 10 * name, 10 * name + 5, name - 1) for name in names]
+    wrong = read(0, [*names[:20], 99, *names[21:]], 1000, 1010)
+    anomalies = found([*appends, info(99, 5), wrong])
+    assert [each.name for each in anomalies] == ["lost-acknowledged-write"]
+    shown = anomalies[0].witness[1]
+    assert shown["records"] == [[20, v(99)]]
+    assert shown["record_count"] == 40
