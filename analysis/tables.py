@@ -1,0 +1,53 @@
+"""The tables of a run as Parquet: operations by partition, faults, phases, and the nodes' protocol events."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from analysis.rundir import node_events, node_names
+from history import History, compact
+
+EVENTS: Final = pa.schema(
+    [
+        pa.field("node", pa.string()),
+        pa.field("wall", pa.int64()),
+        pa.field("event", pa.string()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("fields", pa.string()),
+    ]
+)
+"""One row per protocol event; `wall` in nanoseconds, `fields` the event's own fields as JSON."""
+
+
+def write_tables(history: History, run_dir: Path) -> None:
+    """Write `tables/` anew from the run's record and the nodes' events."""
+    compact(history, run_dir)
+    tables = run_dir / "tables"
+    tables.mkdir(exist_ok=True)
+    pq.write_table(history.faults, tables / "faults.parquet")
+    pq.write_table(history.phases, tables / "phases.parquet")
+    pq.write_table(_events(run_dir), tables / "events.parquet", compression="zstd")
+
+
+def _events(run_dir: Path) -> pa.Table:
+    rows = [
+        {
+            "node": node,
+            "wall": event["wall"],
+            "event": event["event"],
+            "topic": event.get("topic"),
+            "partition": event.get("partition"),
+            "fields": json.dumps(
+                {k: v for k, v in event.items() if k not in ("event", "wall", "topic", "partition", "on")}
+            ),
+        }
+        for node in node_names(run_dir)
+        for event in node_events(run_dir, node)
+    ]
+    return pa.Table.from_pylist(rows, EVENTS)
