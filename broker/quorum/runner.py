@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from broker.config import BrokerConfig
-from broker.errors import CommitUncertainError, ErrorCode, NotLeaderError, ProtocolError, StartupError
+from broker.errors import ErrorCode, ProtocolError, StartupError
 from broker.log.checkpoint import AtomicFile
 from broker.log.log import PartitionLog
 from broker.ports import Disk
@@ -29,6 +29,7 @@ from broker.quorum.messages import EndRequest, FetchResponse, Request, Response
 from broker.quorum.node import RaftNode
 from broker.quorum.roles import Leader
 from broker.quorum.settings import QuorumSettings
+from broker.quorum.waiting import Waiting, stopped
 from broker.quorum.wire import decode_response, encode_request
 from broker.trace import Tracer
 
@@ -53,13 +54,6 @@ class PeerConnector(Protocol):
 
 class QuorumFailedError(Exception):
     """This node must stop: going on would break a promise. The message says which."""
-
-
-class _Append(NamedTuple):
-    """An append that waits for its commit."""
-
-    last_offset: int
-    future: asyncio.Future[int]
 
 
 class QuorumRunner:
@@ -106,10 +100,7 @@ class QuorumRunner:
         self._applied = log.log_start_offset
         self._announced = False
         self._role_shown: tuple[str, int, int | None] | None = None
-        self._tickets = 0
-        self._replies: dict[int, asyncio.Future[Response]] = {}
-        self._append_calls: dict[int, asyncio.Future[int]] = {}
-        self._uncommitted: deque[_Append] = deque()
+        self._waiting = Waiting()
         self._flush_wanted = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._tick_queued = False
@@ -156,13 +147,9 @@ class QuorumRunner:
                 task.cancel()
         while not self._events.empty():
             self._events.get_nowait()
+        self.leader_id = None
         self._lose_leadership()
-        for reply in self._replies.values():
-            if not reply.done():
-                reply.set_exception(_stopped())
-        for call in self._append_calls.values():
-            if not call.done():
-                call.set_exception(NotLeaderError("this broker is stopping"))
+        self._waiting.close()
 
     def _fail(self, error: Exception) -> None:
         """Stop for good: after a failed write nobody knows what the disk remembers."""
@@ -202,30 +189,27 @@ class QuorumRunner:
         if not self._closed:
             await self._events.put(event)
         if self._closed:
-            raise _stopped()
+            raise stopped()
 
     async def ask(self, event: Event) -> None:
         """Return once an event was handled and its effects are done."""
-        done: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        ticket = self._ticket()
-        self._replies[ticket] = done
-        handled = do.Reply(ticket, Response(ErrorCode.NONE, None, 0))
+        ticket, handled = self._waiting.for_answer()
+        done = do.Reply(ticket, Response(ErrorCode.NONE, None, 0))
         try:
-            await self._put(lambda now: [*event(now), handled])
-            await done
+            await self._put(lambda now: [*event(now), done])
+            await handled
         finally:
-            self._replies.pop(ticket, None)
+            self._waiting.forget(ticket)
 
     async def receive(self, request: Request) -> Response:
         """Hand a request of another node to the state machine; its answer, which for a fetch may take a while."""
-        node, ticket = self._running(), self._ticket()
-        answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        self._replies[ticket] = answer
+        node = self._running()
+        ticket, answer = self._waiting.for_answer()
         try:
             await self._put(lambda now: node.receive(now, ticket, request))
             return await answer
         finally:
-            self._replies.pop(ticket, None)
+            self._waiting.forget(ticket)
 
     async def append(self, records: Sequence[bytes]) -> int:
         """Commit records together, as one batch; the last one's offset, once a majority has them on disk (K595-53).
@@ -237,14 +221,13 @@ class QuorumRunner:
             raise ValueError("an append needs at least one record")
         if (size := sum(map(len, records))) > self._append_limit:
             raise ProtocolError(ErrorCode.MESSAGE_TOO_LARGE, f"{size} bytes exceed message.max.bytes")
-        node, ticket = self._running(), self._ticket()
-        call: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._append_calls[ticket] = call
+        node = self._running()
+        ticket, last_offset = self._waiting.for_commit()
         try:
             await self._put(lambda now: node.append(now, ticket, tuple(records)))
-            return await call
+            return await last_offset
         finally:
-            self._append_calls.pop(ticket, None)
+            self._waiting.forget(ticket)
 
     async def status(self) -> tuple[QuorumStatus | None, float]:
         """The quorum as this leader sees it, None when it does not lead; and the loop's time of that."""
@@ -260,12 +243,8 @@ class QuorumRunner:
 
     def _running(self) -> RaftNode:
         if self._node is None or self._closed:
-            raise _stopped()
+            raise stopped()
         return self._node
-
-    def _ticket(self) -> int:
-        self._tickets += 1
-        return self._tickets
 
     # --- effects
 
@@ -284,7 +263,8 @@ class QuorumRunner:
                     await self._log.start_leader_epoch(epoch)
                     self._log.append_as_leader(leader_change_batch(leader, voters, granted, self.wall_ms()), epoch)
                 case do.AppendAsLeader(epoch, records, ticket):
-                    self._append(epoch, records, ticket)
+                    self._waiting.appending(ticket, self._log.log_end_offset + len(records) - 1)
+                    self._log.append_as_leader(data_batch(records, self.wall_ms()), epoch)
                 case do.AppendAsFollower(epoch, records):
                     await self._log.replicate(records, epoch)
                 case do.Commit(high_watermark):
@@ -304,7 +284,7 @@ class QuorumRunner:
             case do.Flush():
                 self._flush_wanted.set()
             case do.RefuseAppend(ticket):
-                self._settle(self._append_calls.get(ticket), NotLeaderError("this node does not lead the quorum"))
+                self._waiting.refuse(ticket)
             case do.LeadershipEstablished(epoch):
                 self._announced = True
                 self._on_leadership(epoch)
@@ -312,12 +292,6 @@ class QuorumRunner:
                 self._lose_leadership()
             case do.Fail(reason):
                 raise QuorumFailedError(reason)
-
-    def _append(self, epoch: int, records: tuple[bytes, ...], ticket: int) -> None:
-        info = self._log.append_as_leader(data_batch(records, self.wall_ms()), epoch)
-        call = self._append_calls.get(ticket)
-        if call is not None:
-            self._uncommitted.append(_Append(info.last_offset, call))
 
     def _send(self, to: int, request: Request) -> None:
         task = asyncio.get_running_loop().create_task(self._exchange(to, request))
@@ -345,16 +319,14 @@ class QuorumRunner:
             await self._events.put(partial(node.answered, voter=to, request=request, response=response))
 
     def _reply(self, effect: do.Reply) -> None:
-        reply = self._replies.get(effect.ticket)
-        if reply is None or reply.done():
-            return  # whoever asked has gone
+        """Answer, with the records that a fetch waits for; nothing is read for a caller that has gone."""
+        if not self._waiting.wanted(effect.ticket):
+            return
         response = effect.response
         if effect.read is not None and isinstance(response, FetchResponse):
-            records = self._log.read(effect.read.offset, effect.read.max_bytes, self._log.log_end_offset)
-            response = FetchResponse(
-                response.error, response.leader_id, response.epoch, response.high_watermark, None, records
-            )
-        reply.set_result(response)
+            end = self._log.log_end_offset
+            response = replace(response, records=self._log.read(effect.read.offset, effect.read.max_bytes, end))
+        self._waiting.answer(effect.ticket, response)
 
     async def _commit(self, high_watermark: int) -> None:
         """Hand committed records on, in order, then let those go who waited for them."""
@@ -369,26 +341,14 @@ class QuorumRunner:
                 await asyncio.sleep(0)
         self.high_watermark = high_watermark
         self._tracer.emit("quorum_high_watermark", offset=high_watermark)
-        while self._uncommitted and self._uncommitted[0].last_offset < high_watermark:
-            committed = self._uncommitted.popleft()
-            if not committed.future.done():
-                committed.future.set_result(committed.last_offset)
+        self._waiting.committed(high_watermark)
 
     def _lose_leadership(self) -> None:
         self.is_leader = False
         if self._announced:
             self._announced = False
             self._on_leadership(None)
-        while self._uncommitted:
-            self._settle(
-                self._uncommitted.popleft().future,
-                CommitUncertainError("leadership went before the records were committed"),
-            )
-
-    @staticmethod
-    def _settle(future: asyncio.Future[int] | None, error: ProtocolError) -> None:
-        if future is not None and not future.done():
-            future.set_exception(error)
+        self._waiting.leadership_lost()
 
     async def _keep_flushing(self) -> None:
         """Fsync whenever appends ask for it; all that came during one fsync share the next."""
@@ -435,7 +395,3 @@ class QuorumRunner:
     def wall_ms(self) -> int:
         """The wall clock in milliseconds; -1 ("no timestamp") when none was given."""
         return -1 if self._clock is None else self._clock() // 1_000_000
-
-
-def _stopped() -> ProtocolError:
-    return ProtocolError(ErrorCode.BROKER_NOT_AVAILABLE, "the metadata quorum of this broker has stopped")
