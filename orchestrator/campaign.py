@@ -11,6 +11,7 @@ from orchestrator.steps import Step
 WORLDS = ("auto", "namespaces", "process")
 FILESYSTEMS = ("ext4", "xfs")
 FAULT_KINDS = ("kill", "pause", "power-loss", "power-loss-all", "partition-one", "partition-halves", "partition-leader")
+PLACEMENTS = ("spread", "off-controller")
 UPPER_BOUNDS = ("strict", "session", "lower-bound-only")
 VERDICTS = ("pass", "fail", "unknown")
 MAX_NODES = 9
@@ -46,13 +47,18 @@ class BrokerSettings:
 
 @dataclass(frozen=True)
 class Workload:
-    """`rate`: operations a second of all clients. The load ends after `duration_s`, with at least `operations` done."""
+    """`rate`: operations a second of all clients. The load ends after `duration_s`, with at least `operations` done.
+
+    `placement`: where replicas go that have no explicit `assignment`. `spread`: each partition's on the next nodes.
+    `off-controller`: all on nodes other than the controller, whichever that is when the topic is created.
+    """
 
     kind: str = "log"
     topic: str = "log"
     partitions: int = 4
     replication_factor: int = 3
     assignment: tuple[tuple[int, ...], ...] | None = None
+    placement: str = "spread"
     producers: int = 2
     consumers: int = 2
     rate: float = 100.0
@@ -60,11 +66,15 @@ class Workload:
     operations: int = 0
     record_bytes: int = 128
 
-    def replicas(self, partition: int, nodes: int) -> tuple[int, ...]:
-        """The broker ids of a partition's replicas, the preferred leader first."""
+    def assign(self, nodes: int, controller: int | None = None) -> tuple[tuple[int, ...], ...]:
+        """For each partition the broker ids of its replicas, the preferred leader first."""
         if self.assignment is not None:
-            return self.assignment[partition]
-        return tuple((partition + offset) % nodes + 1 for offset in range(self.replication_factor))
+            return self.assignment
+        among = [n for n in range(1, nodes + 1) if self.placement == "spread" or n != controller]
+        return tuple(
+            tuple(among[(partition + offset) % len(among)] for offset in range(self.replication_factor))
+            for partition in range(self.partitions)
+        )
 
 
 @dataclass(frozen=True)

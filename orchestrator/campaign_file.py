@@ -15,6 +15,7 @@ from orchestrator.campaign import (
     FAULT_KINDS,
     FILESYSTEMS,
     MAX_NODES,
+    PLACEMENTS,
     UPPER_BOUNDS,
     VERDICTS,
     WORLDS,
@@ -126,6 +127,7 @@ def _workload(table: Table, topology: Topology) -> Workload:
             minimum=1,
         ),
         assignment=assignment,
+        placement=table.text("placement", default.placement, choices=PLACEMENTS),
         producers=table.integer("producers", default.producers, minimum=0),
         consumers=table.integer("consumers", default.consumers, minimum=0),
         rate=table.number("rate", default.rate, minimum=0.1),
@@ -135,6 +137,14 @@ def _workload(table: Table, topology: Topology) -> Workload:
     )
     if _TOPIC.fullmatch(shown.topic) is None:
         table.refuse(f"topic: {shown.topic!r} is not a topic's name", "topic")
+    if assignment and "placement" in table:
+        table.refuse("placement: an assignment says already where the replicas are; leave one of them out", "placement")
+    if shown.placement == "off-controller" and shown.replication_factor >= topology.nodes:
+        table.refuse(
+            f"replication_factor: {shown.replication_factor} replicas and the controller need "
+            f"{shown.replication_factor + 1} nodes, and [topology] has {topology.nodes}",
+            "replication_factor" if "replication_factor" in table else "placement",
+        )
     if shown.replication_factor > topology.nodes:
         table.refuse(
             f"replication_factor: {shown.replication_factor} replicas need as many nodes, and [topology] has "

@@ -15,7 +15,6 @@ from broker.errors import ErrorCode
 from broker.protocol.messages import create_topics, describe_quorum, metadata
 from nemeses.generate import ClusterView
 from orchestrator import wire
-from orchestrator.campaign import Workload
 from orchestrator.errors import RunError
 
 ASK_S = 0.7
@@ -120,15 +119,13 @@ class Cluster:
             timeout_s,
         )
 
-    def create_topic(self, workload: Workload, timeout_s: float) -> None:
-        """Create the workload's topic through the controller. Raises `RunError` with the broker's words."""
+    def create_topic(self, assignment: Sequence[Sequence[int]], timeout_s: float) -> None:
+        """Create the topic with these replicas, through the controller. Raises `RunError` with the broker's words."""
         give_up = time.monotonic() + timeout_s
-        topic = create_topics.CreatableTopic(name=workload.topic, num_partitions=-1, replication_factor=-1)
+        topic = create_topics.CreatableTopic(name=self.topic, num_partitions=-1, replication_factor=-1)
         topic.assignments = [
-            create_topics.CreatableReplicaAssignment(
-                partition_index=number, broker_ids=list(workload.replicas(number, len(self.members)))
-            )
-            for number in range(workload.partitions)
+            create_topics.CreatableReplicaAssignment(partition_index=number, broker_ids=list(ids))
+            for number, ids in enumerate(assignment)
         ]
         request = create_topics.CreateTopicsRequest(topics=[topic], timeout_ms=int(timeout_s * 1000))
         while True:
@@ -136,7 +133,7 @@ class Cluster:
             if complaint is None:
                 return
             if time.monotonic() > give_up:
-                raise RunError(f"the topic {workload.topic} could not be created: {complaint}")
+                raise RunError(f"the topic {self.topic} could not be created: {complaint}")
             time.sleep(POLL_S)
 
     def _try_create(self, request: create_topics.CreateTopicsRequest) -> str | None:

@@ -47,10 +47,10 @@ class JudgingError(Exception):
 
 def judge(run_dir: Path, engine: Engine) -> Verdict:
     """Analyze a run and render its report. Raises `JudgingError` when the analysis breaks."""
-    from analysis.pipeline import analyze
-    from analysis.report import render_run
-
     try:
+        from analysis.pipeline import analyze
+        from analysis.report import render_run
+
         verdict = analyze(run_dir, session=engine.handle)
         render_run(run_dir)
     except Exception as error:

@@ -68,6 +68,7 @@ class Run:
         self._fleet = Fleet(equipment.planned, equipment.directory.path, self._cluster.bootstrap, self._journal)
         self._book: FaultBook | None = None
         self._first_ack_seen = False
+        self._assignment: tuple[tuple[int, ...], ...] = ()
         self._brokers_started = False
         self._finished = False
 
@@ -118,9 +119,14 @@ class Run:
         self._progress.detail("waiting for the quorum")
         view = self._cluster.await_registered(REGISTERED_S)
         self._journal.note("registered", seconds=self._since_start(), controller=view.controller)
-        self._cluster.create_topic(self._campaign.workload, TOPIC_S)
+        controller = next((node.id for node in self._world.nodes if node.name == view.controller), None)
+        self._assignment = self._campaign.workload.assign(len(self._world.nodes), controller)
+        self._journal.note("assignment", replicas=self._assignment)
+        self._cluster.create_topic(self._assignment, TOPIC_S)
         self._cluster.await_view(self._all_whole, "waiting for every partition's leader", TOPIC_S)
+        self._journal.note("topic_ready", seconds=self._since_start())
         self._fleet.wait_ready()
+        self._journal.note("clients_ready", seconds=self._since_start())
 
     def _all_whole(self, view: View) -> bool:
         """Every broker is unfenced, every partition led and fully in sync."""
@@ -236,8 +242,7 @@ class Run:
                 (node.name, partition)
                 for partition, end in enumerate(ends)
                 for node, progress in zip(self._world.nodes, seen, strict=True)
-                if node.id in self._campaign.workload.replicas(partition, len(self._world.nodes))
-                and progress.get(partition) != (end, end)
+                if node.id in self._assignment[partition] and progress.get(partition) != (end, end)
             ]
             if not behind:
                 return
@@ -250,7 +255,7 @@ class Run:
         """Bring everything home and take the world down, whatever state the run is in. Never raises `Interrupted`."""
         self._enter("collect", "stopping brokers, collecting their logs")
         steps: list[tuple[str, Callable[[], None]]] = [("clients", self._fleet.close)]
-        if self._book is not None:
+        if self._book is not None and not self._finished:
             steps.append(("healing", self._book.heal_all))
         if self._brokers_started:
             steps.append(("stopping brokers", self._stop_brokers))
