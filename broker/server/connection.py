@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from enum import Enum
 from typing import Any, Protocol, cast
 
 from broker.log.log import Slice
@@ -49,14 +47,16 @@ Outcome = bytes | Reply | Slot | None
 """What dispatching one frame gives: a whole response, the slot that will hold it, or None for no response at all."""
 
 
-class NotRecognised(Enum):
-    """The answer of a shortcut to a request that is not of its kind."""
+class Shortcut(Protocol):
+    """A handler that knows a connection's previous request and serves those that are like it, many at once."""
 
-    NOT_RECOGNISED = 1
+    def take(self, frame: memoryview) -> bool:
+        """Gather a request that is of the known kind, its memory valid until `finish`; false when it is not."""
+        ...
 
-
-Shortcut = Callable[[memoryview], Outcome | NotRecognised]
-"""A handler that knows a connection's previous request and answers those that are like it."""
+    def finish(self) -> Outcome:
+        """Serve what was gathered: one outcome for all of it, in order. None when nothing was."""
+        ...
 
 
 class ConnectionHost(Protocol):
@@ -78,6 +78,10 @@ class ConnectionHost(Protocol):
 
     def dispatch(self, connection: Connection, frame: memoryview) -> Outcome:
         """Answer one request. Raises `Rejected` when the peer has to go."""
+        ...
+
+    def finish(self, shortcut: Shortcut) -> Outcome:
+        """Answer the requests that a shortcut has gathered. Raises `Rejected` when the peer has to go."""
         ...
 
 
@@ -199,28 +203,22 @@ class Connection(asyncio.BufferedProtocol):
 
     def _process(self) -> None:
         """Begin every request that has arrived whole, within the bounds, and send what is answered at once."""
-        dispatch, slots = self._host.dispatch, self._slots
         answered: list[Part] = []
+        gathered: Shortcut | None = None
         try:
             while not self._is_full():
                 frame = self._input.next_frame()
                 if frame is None:
                     break
-                outcome = dispatch(self, frame)
-                if outcome is None:
+                if self.shortcut is not None and self.shortcut.take(frame):
+                    gathered = self.shortcut
                     continue
-                if isinstance(outcome, Slot):
-                    slots.append(outcome)
-                elif slots:
-                    slot = Slot(self, blocking=False)
-                    slot.parts = [outcome] if isinstance(outcome, bytes) else outcome
-                    slots.append(slot)
-                elif isinstance(outcome, bytes):
-                    answered.append(outcome)
-                else:
-                    answered += outcome
-                if self._transport is None:
-                    return
+                if gathered is not None:
+                    self._place(self._host.finish(gathered), answered)
+                    gathered = None
+                self._place(self._host.dispatch(self, frame), answered)
+            if gathered is not None:
+                self._place(self._host.finish(gathered), answered)
             if answered:
                 self._send(answered)
             self._input.make_room()
@@ -229,6 +227,24 @@ class Connection(asyncio.BufferedProtocol):
             self.reject(str(error))
             return
         self._pause_if_full()
+
+    def _place(self, outcome: Outcome, answered: list[Part]) -> None:
+        """Put an outcome into the order: to what is sent at once if nothing is waited for, else into a slot."""
+        if isinstance(outcome, Slot):
+            if outcome.parts is None or self._slots:
+                self._slots.append(outcome)
+                return
+            outcome = outcome.parts  # filled already
+        if outcome is None:
+            return
+        if self._slots:
+            slot = Slot(self, blocking=False)
+            slot.parts = [outcome] if isinstance(outcome, bytes) else outcome
+            self._slots.append(slot)
+        elif isinstance(outcome, bytes):
+            answered.append(outcome)
+        else:
+            answered += outcome
 
     def _is_full(self) -> bool:
         slots = self._slots

@@ -12,7 +12,7 @@ from broker.protocol.api import APIS, Api, ApiKey, advertised_api_keys, decode_r
 from broker.protocol.codec import DecodeError, decode
 from broker.protocol.messages.api_versions import ApiVersionsResponse
 from broker.protocol.schema import Message
-from broker.server.connection import Connection, NotRecognised, Outcome, Rejected, Slot
+from broker.server.connection import Connection, Outcome, Rejected, Shortcut, Slot
 from broker.server.reply import Reply
 from broker.trace import Tracer
 
@@ -78,10 +78,6 @@ class Dispatcher:
     def dispatch(self, connection: Connection, frame: memoryview) -> Outcome:
         """Answer one frame. Raises `Rejected` for what no client may send."""
         try:
-            if connection.shortcut is not None:
-                outcome = connection.shortcut(frame)
-                if not isinstance(outcome, NotRecognised):
-                    return outcome
             header, body = decode_request_header(frame)
             route = self._routes.get(header.api_key)
             if route is None:
@@ -98,6 +94,14 @@ class Dispatcher:
         except Exception as error:
             self._failed(int.from_bytes(frame[:2], "big"), error)
             raise Rejected(f"the request failed: {error}") from error
+
+    def finish(self, shortcut: Shortcut) -> Outcome:
+        """Answer what a shortcut has gathered. Raises `Rejected`."""
+        try:
+            return shortcut.finish()
+        except Exception as error:
+            self._failed(int(ApiKey.PRODUCE), error)
+            raise Rejected(f"the requests failed: {error}") from error
 
     async def call_locally(self, request: Message, version: int) -> Message:
         """Answer a request of this broker to itself. Raises `ConnectionError` when it fails."""

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Protocol
 
 from broker.errors import StartupError
-from broker.server.connection import Connection, Outcome
+from broker.server.connection import Connection, Outcome, Shortcut
 from broker.server.frames import MemoryBudget
 from broker.trace import Tracer
 
 BUFFERS_MAX_BYTES = 512 << 20  # of all connections together; more than one largest request, less than a small machine
 REJECTIONS_PER_SECOND = 20  # hostile peers must not fill the trace
 
-Dispatch = Callable[[Connection, memoryview], Outcome]
+
+class Requests(Protocol):
+    """Who answers the requests; see `ConnectionHost`."""
+
+    def dispatch(self, connection: Connection, frame: memoryview) -> Outcome: ...
+
+    def finish(self, shortcut: Shortcut) -> Outcome: ...
 
 
 class SharedBudget:
@@ -40,9 +47,10 @@ class Listener:
     """The listening socket of a broker and the connections that came through it."""
 
     def __init__(
-        self, dispatch: Dispatch, tracer: Tracer, *, request_max_bytes: int, max_connections: int, max_queued: int
+        self, requests: Requests, tracer: Tracer, *, request_max_bytes: int, max_connections: int, max_queued: int
     ) -> None:
-        self.dispatch = dispatch
+        self.dispatch = requests.dispatch
+        self.finish = requests.finish
         self.request_max_bytes = request_max_bytes
         self.max_queued = max_queued
         limit = max(BUFFERS_MAX_BYTES, 2 * request_max_bytes)

@@ -80,7 +80,7 @@ class BrokerNode:
         self.dispatcher = Dispatcher(tracer, self._disk_failed)
         self.connector.serve_locally(self.dispatcher.call_locally)
         self.listener = Listener(
-            self.dispatcher.dispatch,
+            self.dispatcher,
             tracer,
             request_max_bytes=config.socket_request_max_bytes,
             max_connections=config.max_connections,

@@ -1,20 +1,15 @@
 """Produce: appended within the turn of the loop in which it arrived, answered when its acknowledgement is due.
 
-Records are never copied: they go from the receive buffer to the log. A producer that sends to one partition at a time
-gets a `Shortcut`, which recognises its requests by their unchanging bytes and decodes nothing but a length.
+Records go from the receive buffer to the log without being looked at here. A producer that sends to one partition at a
+time gets a `ProduceShortcut` for its next requests.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from struct import Struct, error
-from typing import Protocol
 
 from broker.errors import ErrorCode, ProtocolError
-from broker.protocol.api import APIS, Api, ApiKey, encode_response
 from broker.protocol.codec import decode
-from broker.protocol.decoder import DecodeError, read_uvarint
 from broker.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -24,23 +19,13 @@ from broker.protocol.messages.produce import (
 )
 from broker.protocol.schema import Buffer
 from broker.replica.partition import Appended
-from broker.server.connection import Connection, NotRecognised, Outcome, Rejected, Slot
+from broker.server.connection import Outcome, Rejected, Slot
 from broker.server.dispatch import Call, response_frame
 from broker.server.handlers.fetch_response import uvarint
+from broker.server.handlers.produce_shortcut import NO_TAGS, Appending, ProduceShortcut
 
 ALL, LEADER_ONLY, NOBODY = -1, 1, 0
 FIRST_FLEXIBLE = 9
-_NO_TAGS = b"\0\0\0"  # of the partition, the topic and the request
-
-
-class Appending(Protocol):
-    """The replicas, as far as producers are concerned."""
-
-    def append(
-        self, topic: str, partition: int, records: bytearray | memoryview, acks: int, timeout: float
-    ) -> Appended:
-        """Append to a partition that this broker leads; `timeout` in seconds. Raises `ProtocolError`: nothing done."""
-        ...
 
 
 class ProduceHandler:
@@ -62,7 +47,9 @@ class ProduceHandler:
             return None
         return answer.outcome()
 
-    def append(self, topic: str, partition: int, records: Buffer | None, acks: int, timeout_ms: int) -> Appended:
+    def _checked_append(
+        self, topic: str, partition: int, records: Buffer | None, acks: int, timeout_ms: int
+    ) -> Appended:
         """Check what a producer may get wrong, then append. Raises `ProtocolError`."""
         if acks not in (ALL, LEADER_ONLY, NOBODY):
             raise ProtocolError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {acks}")
@@ -80,7 +67,7 @@ class ProduceHandler:
     ) -> PartitionProduceResponse:
         response = PartitionProduceResponse(index=data.index, base_offset=-1)
         try:
-            appended = self.append(topic, data.index, data.records, request.acks, request.timeout_ms)
+            appended = self._checked_append(topic, data.index, data.records, request.acks, request.timeout_ms)
         except ProtocolError as refused:
             response.error_code, response.error_message = refused.code, str(refused)
         else:
@@ -97,10 +84,12 @@ class ProduceHandler:
         if len(topic.partition_data) == 1 and request.acks in (ALL, LEADER_ONLY):
             (data,) = topic.partition_data
             length = uvarint(len(data.records or b"") + 1)
-            start = len(call.frame) - len(_NO_TAGS) - len(data.records or b"") - len(length)
-            if call.frame[start : start + len(length)] == length and call.frame[-len(_NO_TAGS) :] == _NO_TAGS:
+            start = len(call.frame) - len(NO_TAGS) - len(data.records or b"") - len(length)
+            if call.frame[start : start + len(length)] == length and call.frame[-len(NO_TAGS) :] == NO_TAGS:
                 prefix = bytes(call.frame[:start])
-                call.connection.shortcut = Shortcut(self.append, call, prefix, topic.name, data.index, request).serve
+                call.connection.shortcut = ProduceShortcut(
+                    self._replicas, self._max_batch_bytes, call, prefix, topic.name, data.index, request
+                )
 
 
 def _settle(response: PartitionProduceResponse, code: ErrorCode) -> None:
@@ -141,75 +130,3 @@ class _Answer:
             for partition in topic.partition_responses:
                 if partition.error_code:
                     raise Rejected(f"Produce with acks=0 to {topic.name}-{partition.index}: {partition.error_message}")
-
-
-class Shortcut:
-    """The requests of one connection that are like its last one: same client, topic, partition, acks and timeout."""
-
-    def __init__(
-        self,
-        append: Callable[[str, int, Buffer | None, int, int], Appended],
-        call: Call,
-        prefix: bytes,
-        topic: str,
-        partition: int,
-        request: ProduceRequest,
-    ) -> None:
-        self._append = append
-        self._connection: Connection = call.connection
-        self._version = call.version
-        self._topic, self._partition = topic, partition
-        self._acks, self._timeout_ms = request.acks, request.timeout_ms
-        # Everything in front of the records but the correlation id, which differs in each request.
-        self._unpack = Struct(f">4si{len(prefix) - 8}s").unpack_from
-        self._key, self._rest = prefix[:4], prefix[8:]
-        self._records_at = len(prefix)
-        name = topic.encode()
-        head = b"\2" + uvarint(len(name) + 1) + name + b"\2" + partition.to_bytes(4, "big", signed=True)
-        # no record errors, no message, no tags of the partition, none of the topic; throttle time, no tags
-        tail = b"\1\0\0\0" + bytes(4) + b"\0"
-        layout = Struct(f">iiB{len(head)}shqqq{len(tail)}s")
-        self._pack = layout.pack
-        self._frame_length = layout.size - 4
-        self._head, self._tail = head, tail
-
-    def serve(self, frame: memoryview) -> Outcome | NotRecognised:
-        """Answer a request that differs in correlation id and records only."""
-        try:
-            key, correlation_id, rest = self._unpack(frame)
-            if rest != self._rest or key != self._key:
-                return NotRecognised.NOT_RECOGNISED
-            length, start = read_uvarint(frame, self._records_at)
-        except (error, IndexError, DecodeError):
-            return NotRecognised.NOT_RECOGNISED
-        end = start + length - 1
-        if length < 1 or end + 3 != len(frame) or frame[end:] != _NO_TAGS:
-            return NotRecognised.NOT_RECOGNISED
-        try:
-            appended = self._append(self._topic, self._partition, frame[start:end], self._acks, self._timeout_ms)
-        except ProtocolError as refused:
-            return self._refused(correlation_id, refused.code, str(refused))
-        answer: bytes = self._pack(
-            self._frame_length, correlation_id, 0, self._head, 0, appended.base_offset, -1, appended.log_start_offset,
-            self._tail,
-        )  # fmt: skip
-        if appended.done is None:
-            return answer
-        slot = Slot(self._connection, blocking=False)
-
-        def settled(future: asyncio.Future[ErrorCode]) -> None:
-            code = ErrorCode.REQUEST_TIMED_OUT if future.cancelled() else future.result()
-            slot.fill([answer if code is ErrorCode.NONE else self._refused(correlation_id, code, None)])
-
-        appended.done.add_done_callback(settled)
-        return slot
-
-    def _refused(self, correlation_id: int, code: ErrorCode, message: str | None) -> bytes:
-        partition = PartitionProduceResponse(
-            index=self._partition, error_code=code, base_offset=-1, error_message=message
-        )
-        response = ProduceResponse(responses=[TopicProduceResponse(name=self._topic, partition_responses=[partition])])
-        return bytes(encode_response(_PRODUCE, response, self._version, correlation_id))
-
-
-_PRODUCE: Api = APIS[ApiKey.PRODUCE]

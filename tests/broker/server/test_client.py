@@ -48,7 +48,7 @@ class Peer:
         self.tracer = tracer
 
     def _listener(self, tracer: Tracer) -> Listener:
-        return Listener(self.dispatcher.dispatch, tracer, request_max_bytes=1 << 20, max_connections=10, max_queued=10)
+        return Listener(self.dispatcher, tracer, request_max_bytes=1 << 20, max_connections=10, max_queued=10)
 
     async def start(self) -> None:
         self.listener = self._listener(self.tracer)

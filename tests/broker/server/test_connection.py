@@ -12,7 +12,7 @@ from pathlib import Path
 import uvloop
 
 from broker.log.log import Slice
-from broker.server.connection import Connection, Outcome, Rejected, Slot
+from broker.server.connection import Connection, Outcome, Rejected, Shortcut, Slot
 from broker.server.listener import Listener
 from broker.trace import Tracer, Value
 
@@ -32,7 +32,7 @@ class Echo:
         self.file = file
         tracer = Tracer(1, lambda: 0, self.events.append)
         settings = {"request_max_bytes": 4 << 20, "max_connections": 100, "max_queued": 10, **limits}
-        self.listener = Listener(self.dispatch, tracer, **settings)
+        self.listener = Listener(self, tracer, **settings)
 
     def dispatch(self, connection: Connection, frame: memoryview) -> Outcome:
         what, payload = bytes(frame[:4]), bytes(frame[4:])
@@ -50,6 +50,9 @@ class Echo:
         if what == b"none":
             return None
         raise Rejected("as you wish")
+
+    def finish(self, shortcut: Shortcut) -> Outcome:
+        raise NotImplementedError("there are no shortcuts here")
 
     async def until(self, condition: Callable[[], bool]) -> None:
         while not condition():

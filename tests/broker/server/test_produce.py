@@ -1,0 +1,254 @@
+"""Produce: every kind of acknowledgement, refusals, and the shortcut, which must answer as the long way does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from broker.errors import ErrorCode, ProtocolError
+from broker.protocol.api import APIS, ApiKey, decode_response_header, encode_request
+from broker.protocol.codec import decode_exactly
+from broker.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from broker.protocol.records import CorruptBatch, Record, build_batch, validate_batches
+from broker.replica.partition import Appended
+from broker.server.dispatch import Dispatcher
+from broker.server.handlers.produce import ProduceHandler
+from broker.server.listener import Listener
+from broker.trace import Tracer, Value
+
+VERSIONS = range(3, 13)
+
+
+class Replicas:
+    """Logs of which only the length is kept; acks=all waits until `commit`."""
+
+    def __init__(self) -> None:
+        self.ends: dict[tuple[str, int], int] = {}
+        self.appends: list[int] = []
+        self.waiting: list[asyncio.Future[ErrorCode]] = []
+        self.refuse: ProtocolError | None = None
+
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        records: bytearray | memoryview,
+        acks: int,
+        timeout: float,  # noqa: ARG002 - the signature of the replicas
+    ) -> Appended:
+        if topic == "missing":
+            raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such topic")
+        if self.refuse is not None:
+            raise self.refuse
+        try:
+            count = sum(header.records_count for header in validate_batches(records))
+        except CorruptBatch as error:
+            raise ProtocolError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+        base = self.ends.get((topic, partition), 0)
+        self.ends[topic, partition] = base + count
+        self.appends.append(count)
+        done = None
+        if acks == -1:
+            done = asyncio.get_running_loop().create_future()
+            self.waiting.append(done)
+        return Appended(base, 0, done)
+
+    def commit(self, code: ErrorCode = ErrorCode.NONE) -> None:
+        for future in self.waiting:
+            future.set_result(code)
+        self.waiting.clear()
+
+
+class Client:
+    """Sends produce requests and reads the answers in order."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, version: int) -> None:
+        self.reader, self.writer, self.version = reader, writer, version
+        self.sent = self.read = 0
+
+    def request(self, batch: bytes | None, acks: int = 1, topic: str = "t", partition: int = 0) -> bytes:
+        self.sent += 1
+        data = [PartitionProduceData(index=partition, records=batch)]
+        request = ProduceRequest(
+            acks=acks, timeout_ms=1000, topic_data=[TopicProduceData(name=topic, partition_data=data)]
+        )
+        return bytes(encode_request(request, self.version, self.sent, "test"))
+
+    def send(self, *requests: bytes) -> None:
+        self.writer.write(b"".join(requests))
+
+    async def answer(self) -> PartitionProduceResponse:
+        frame = await self.reader.readexactly(int.from_bytes(await self.reader.readexactly(4), "big"))
+        correlation_id, position = decode_response_header(APIS[ApiKey.PRODUCE], self.version, frame)
+        self.read += 1
+        assert correlation_id == self.read
+        response = decode_exactly(ProduceResponse, self.version, frame, position)
+        return response.responses[0].partition_responses[0]
+
+    async def answers(self, count: int) -> list[tuple[int, int]]:
+        found = [await self.answer() for _ in range(count)]
+        return [(it.error_code, it.base_offset) for it in found]
+
+
+def batch(count: int = 1, size: int = 10) -> bytes:
+    return build_batch([Record(0, 0, None, bytes(size)) for _ in range(count)])
+
+
+def story(tell: Callable[[Client, Replicas], Awaitable[None]], version: int = 9) -> list[dict[str, Value]]:
+    events: list[dict[str, Value]] = []
+
+    async def run() -> None:
+        async with asyncio.timeout(20):
+            replicas = Replicas()
+            disk_failures: list[OSError] = []
+            tracer = Tracer(1, lambda: 0, events.append)
+            dispatcher = Dispatcher(tracer, disk_failures.append)
+            dispatcher.serve(ApiKey.PRODUCE, ProduceHandler(replicas, 100_000).serve)
+            listener = Listener(dispatcher, tracer, request_max_bytes=1 << 20, max_connections=10, max_queued=1000)
+            await listener.start("127.0.0.1", 0)
+            assert listener._server is not None
+            port = listener._server.sockets[0].getsockname()[1]
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            await tell(Client(reader, writer, version), replicas)
+            writer.close()
+            await listener.stop()
+            assert disk_failures == []
+
+    asyncio.run(run())
+    return events
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_pipelined_requests_are_answered_in_order_with_their_offsets(version: int) -> None:
+    async def tell(client: Client, replicas: Replicas) -> None:
+        client.send(client.request(batch(2)))
+        assert await client.answers(1) == [(0, 0)]
+        client.send(*(client.request(batch(count)) for count in (1, 3, 2, 1)))
+        assert await client.answers(4) == [(0, 2), (0, 3), (0, 6), (0, 8)]
+        assert replicas.ends == {("t", 0): 9}
+
+    story(tell, version)
+
+
+def test_small_requests_of_one_read_are_appended_together() -> None:
+    async def tell(client: Client, replicas: Replicas) -> None:
+        client.send(client.request(batch()))
+        await client.answers(1)
+        client.send(*(client.request(batch()) for _ in range(50)))
+        assert await client.answers(50) == [(0, offset) for offset in range(1, 51)]
+        assert len(replicas.appends) < 10
+
+    story(tell)
+
+
+def test_requests_of_another_kind_between_them_keep_their_place() -> None:
+    async def tell(client: Client, replicas: Replicas) -> None:  # noqa: ARG001
+        client.send(client.request(batch()))
+        await client.answers(1)
+        client.send(
+            client.request(batch()),
+            client.request(batch()),
+            client.request(batch(), partition=1),
+            client.request(batch(5, size=5_000)),  # too large to be copied together
+            client.request(batch()),
+            client.request(None),
+            client.request(batch(), topic="missing"),
+        )
+        refused = [(ErrorCode.INVALID_RECORD, -1), (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]
+        assert await client.answers(7) == [(0, 1), (0, 2), (0, 0), (0, 3), (0, 8), *refused]
+
+    story(tell)
+
+
+def test_one_corrupt_batch_does_not_take_the_others_with_it() -> None:
+    async def tell(client: Client, replicas: Replicas) -> None:  # noqa: ARG001
+        client.send(client.request(batch()))
+        await client.answers(1)
+        corrupt = bytearray(batch())
+        corrupt[-1] ^= 1
+        client.send(client.request(batch()), client.request(bytes(corrupt)), client.request(batch()))
+        assert await client.answers(3) == [(0, 1), (ErrorCode.CORRUPT_MESSAGE, -1), (0, 2)]
+
+    story(tell)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT])
+def test_acks_all_waits_for_the_commit(code: ErrorCode) -> None:
+    async def tell(client: Client, replicas: Replicas) -> None:
+        requests = [client.request(batch(), acks=-1) for _ in range(5)]
+        client.send(requests[0])
+        while not replicas.waiting:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        client.send(*requests[1:])
+        while sum(replicas.appends) < 5:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        replicas.commit(code)
+        expected = [(0, offset) if code is ErrorCode.NONE else (int(code), -1) for offset in range(5)]
+        assert await client.answers(5) == expected
+
+    story(tell)
+
+
+def test_a_corrupt_batch_among_those_that_wait() -> None:
+    async def tell(client: Client, replicas: Replicas) -> None:
+        client.send(client.request(batch(), acks=-1))
+        while not replicas.waiting:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        corrupt = bytearray(batch())
+        corrupt[-1] ^= 1
+        client.send(*(client.request(data, acks=-1) for data in (batch(), bytes(corrupt), batch())))
+        while sum(replicas.appends) < 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        replicas.commit()
+        assert await client.answers(4) == [(0, 0), (0, 1), (ErrorCode.CORRUPT_MESSAGE, -1), (0, 2)]
+
+    story(tell)
+
+
+def test_acks_0_has_no_answer_and_an_error_costs_the_connection() -> None:
+    async def tell(client: Client, replicas: Replicas) -> None:
+        client.send(client.request(batch(), acks=0), client.request(batch(), acks=0))
+        client.sent = client.read = 2
+        client.send(client.request(batch()))
+        assert await client.answers(1) == [(0, 2)]
+        assert replicas.ends == {("t", 0): 3}
+        client.send(client.request(batch(), acks=0, topic="missing"))
+        assert await client.reader.read() == b""
+
+    events = story(tell)
+    assert "acks=0 to missing-0" in str(events[-1]["reason"])
+
+
+@pytest.mark.parametrize(
+    ("acks", "size", "code"),
+    [(7, 10, ErrorCode.INVALID_REQUIRED_ACKS), (1, 200_000, ErrorCode.MESSAGE_TOO_LARGE)],
+)
+def test_what_is_refused(acks: int, size: int, code: ErrorCode) -> None:
+    async def tell(client: Client, replicas: Replicas) -> None:
+        client.send(client.request(batch(size=size), acks=acks))
+        assert await client.answers(1) == [(int(code), -1)]
+        assert replicas.appends == []
+
+    story(tell)
+
+
+def test_a_refusal_reaches_all_that_were_gathered() -> None:
+    async def tell(client: Client, replicas: Replicas) -> None:
+        client.send(client.request(batch()))
+        await client.answers(1)
+        replicas.refuse = ProtocolError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "moved")
+        client.send(*(client.request(batch()) for _ in range(3)))
+        assert await client.answers(3) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)] * 3
+        replicas.refuse = None
+        client.send(client.request(batch()))
+        assert await client.answers(1) == [(0, 1)]
+
+    story(tell)
