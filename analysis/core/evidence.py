@@ -225,7 +225,7 @@ def lay_out(rows: Rows, block: int | None) -> Spans:
     np.maximum.at(length, queries.part, queries.lo)
     if block is None:
         claims = np.bincount(bound.part, minlength=parts) + np.bincount(item_part, minlength=parts)
-        blocked = length > 4 * claims + (1 << 20)
+        blocked = is_sparse(length, claims)
         block = SPARSE_BLOCK
     else:
         blocked = np.ones(parts, np.bool_)
@@ -240,6 +240,11 @@ def lay_out(rows: Rows, block: int | None) -> Spans:
             raise ValueError(f"offset {int(offset.max())} cannot be one of {parts} partitions: the history is damaged")
         keys = np.unique((part[mine] << bits) | number)
     return _spans(blocked, length, keys, bits, block)
+
+
+def is_sparse(length: I64, claims: I64) -> Bools:
+    """Whether a log's length is out of all proportion to the number of offsets that operations speak of."""
+    return np.asarray(length > 4 * claims + (1 << 20))
 
 
 def _spans(blocked: Bools, length: I64, keys: I64, bits: int, block: int) -> Spans:

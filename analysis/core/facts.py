@@ -146,7 +146,7 @@ def facts_of(rows: Rows, upper_bound: str) -> list[Facts]:
     sure = loose.type == OK
     np.maximum.at(last_ack, loose.part[sure], loose.ret[sure])
     skips, overruns = _skips(rows), _overruns(rows, upper_bound)
-    finals = _finals(rows)
+    finals = finals_of(rows)
     counts = _counts(rows)
 
     def appends_of(part: int) -> LooseAppends:
@@ -212,7 +212,8 @@ def _first_by_part(rows: Rows, row: Ints, offset: I64) -> dict[int, Offenders]:
     return found
 
 
-def _finals(rows: Rows) -> dict[int, FinalReads]:
+def finals_of(rows: Rows) -> dict[int, FinalReads]:
+    """The extent of the final reads, by index into `rows.keys`; partitions without any are left out."""
     queries = rows.queries
     found: dict[int, FinalReads] = {}
     final = np.flatnonzero(queries.final)

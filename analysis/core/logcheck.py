@@ -34,6 +34,7 @@ from analysis.core.conclude import Conclusion, conclude
 from analysis.core.evidence import BLOCK, Evidence, gather, lay_out
 from analysis.core.explain import Key, explain, select
 from analysis.core.facts import Facts, facts_of
+from analysis.core.large import LARGE, examine_large
 from analysis.core.rows import UPPER_BOUNDS, rows_of
 from analysis.core.summary import Summary, nothing, summarise, whole
 
@@ -95,23 +96,30 @@ def check(table: pa.Table, *, upper_bound: str = "strict", certify: bool = False
     Raises ValueError for an unknown `upper_bound` or a damaged table, KeyError when a column is missing.
     """
     _require(upper_bound)
-    rows = rows_of(table)
-    spans = lay_out(rows, None)
-    pieces: dict[int, list[Evidence]] = {part: [] for part in range(len(rows.keys))}
-    for part, evidence in zip(spans.part.tolist(), gather(rows, spans, upper_bound), strict=True):
-        pieces[part].append(evidence)
-    conclusions: dict[Key, Conclusion] = {}
-    for part, facts in enumerate(facts_of(rows, upper_bound)):
-        summaries = [summarise(each) for each in pieces[part]]
-        summary = summaries[0] if len(summaries) == 1 else whole(summaries)
-        conclusions[rows.keys[part]] = conclude(summary, facts)
+    keys, pieces, facts = _examine(table, upper_bound)
+    summaries = [[summarise(each) for each in some] for some in pieces]
+    conclusions = {
+        key: conclude(some[0] if len(some) == 1 else whole(some), each)
+        for key, some, each in zip(keys, summaries, facts, strict=True)
+    }
     report = report_on(conclusions, [table], upper_bound)
     if not certify or report.anomalies or report.undecided:
         return report
-    tables = [
-        linearization(key, pieces[part], conclusions[key].placed) for part, key in enumerate(rows.keys) if pieces[part]
-    ]
+    tables = [linearization(key, some, conclusions[key].placed) for key, some in zip(keys, pieces, strict=True) if some]
     return LogReport(upper_bound, (), report.partitions, (), pa.concat_tables(tables) if tables else None)
+
+
+def _examine(table: pa.Table, upper_bound: str) -> tuple[list[Key], list[list[Evidence]], list[Facts]]:
+    """The partitions of a table, each with its pieces of evidence in order and its facts."""
+    if table.num_rows >= LARGE and (found := examine_large(table, upper_bound)) is not None:
+        keys, evidence, facts = found
+        return keys, [[each] for each in evidence], facts
+    rows = rows_of(table)
+    spans = lay_out(rows, None)
+    pieces: list[list[Evidence]] = [[] for _ in rows.keys]
+    for part, each in zip(spans.part.tolist(), gather(rows, spans, upper_bound), strict=True):
+        pieces[part].append(each)
+    return rows.keys, pieces, facts_of(rows, upper_bound)
 
 
 @dataclass(frozen=True)

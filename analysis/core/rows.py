@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from history import ACKS_ALL, APPEND, INF, INFO, OK
+from history import ACKS_ALL, APPEND, INF, INFO, OK, READ
 from history.schemas import PHASE_FINAL
 
 I64 = npt.NDArray[np.int64]
@@ -76,39 +76,80 @@ class Rows:
     bound: Bound
     loose: Loose
     queries: Queries
-    failed_queries: int
+
+
+@dataclass(frozen=True)
+class Columns:
+    """A table's columns as arrays, row by row; the records of row i are items starts[i] .. starts[i + 1] - 1."""
+
+    f: Ints
+    type: Ints
+    acks: Ints
+    process: Ints
+    inv: I64
+    ret: I64
+    offset: I64
+    value: I64
+    lo: I64
+    hi: I64
+    final: Bools
+    starts: I64
+    item_offset: I64
+    item_value: I64
+
+
+def columns_of(table: pa.Table) -> Columns:
+    """Takes a table with the schema `history.OPERATIONS` apart, without copying where it is in one chunk.
+
+    Raises KeyError when a column is missing, ValueError when a read has not as many offsets as values.
+    """
+    starts, values = _lists(table, "values")
+    _, offsets = _lists(table, "offsets")
+    if len(offsets) != len(values):
+        raise ValueError(f"reads have {len(offsets)} offsets but {len(values)} values: the history is damaged")
+    return Columns(
+        f=_ints(table, "f"),
+        type=_ints(table, "type"),
+        acks=_ints(table, "acks"),
+        process=_ints(table, "process"),
+        inv=_ints(table, "inv"),
+        ret=_ints(table, "ret"),
+        offset=_ints(table, "offset"),
+        value=_ints(table, "value"),
+        lo=_ints(table, "lo"),
+        hi=_ints(table, "hi"),
+        final=_equals(table, "phase", PHASE_FINAL),
+        starts=starts,
+        item_offset=offsets,
+        item_value=values,
+    )
 
 
 def rows_of(table: pa.Table) -> Rows:
-    """Takes a table with the schema `history.OPERATIONS` apart.
+    """The operations of a table with the schema `history.OPERATIONS`, by kind.
 
     Raises KeyError when a column is missing, ValueError when a read claims a negative offset.
     """
-    keys, part = _partitions(table)
-    f, outcome = _ints(table, "f"), _ints(table, "type")
-    is_append = f == APPEND
-    value, offset, acks = _ints(table, "value"), _ints(table, "offset"), _ints(table, "acks")
-    inv, ret, process = _ints(table, "inv"), _ints(table, "ret"), _ints(table, "process")
-    durable = is_append & (outcome == OK) & (acks == ACKS_ALL)
-    is_bound = durable & (offset >= 0)
+    keys, part = partitions_of(table)
+    columns = columns_of(table)
+    inv, ret, value = columns.inv, columns.ret, columns.value
+    is_append = columns.f == APPEND
+    durable = is_append & (columns.type == OK) & (columns.acks == ACKS_ALL)
+    is_bound = durable & (columns.offset >= 0)
     at = np.flatnonzero(is_bound)
-    bound = Bound(part[at], inv[at], ret[at], offset[at], value[at], process[at])
+    bound = Bound(part[at], inv[at], ret[at], columns.offset[at], value[at], columns.process[at])
     at = np.flatnonzero(is_append & ~is_bound)
-    weak = (outcome[at] == OK) & (acks[at] != ACKS_ALL)
-    kind = np.where(weak, INFO, outcome[at])
+    weak = (columns.type[at] == OK) & (columns.acks[at] != ACKS_ALL)
+    kind = np.where(weak, INFO, columns.type[at])
     loose = Loose(part[at], inv[at], np.where(kind == OK, ret[at], INF), value[at], kind)
-    queries, failed = _queries(table, part, np.flatnonzero(~is_append), outcome, inv, ret, offset, process)
-    return Rows(keys, bound, loose, queries, failed)
+    asked = np.flatnonzero(~is_append)
+    answered = asked[columns.type[asked] == OK]
+    return Rows(keys, bound, loose, _queries(columns, part, answered))
 
 
-def _queries(
-    table: pa.Table, part: Ints, at: Ints, outcome: Ints, inv: I64, ret: I64, offset: I64, process: Ints
-) -> tuple[Queries, int]:
-    starts, values = _lists(table, "values")
-    _, offsets = _lists(table, "offsets")
-    count = np.diff(starts)
-    answered = at[outcome[at] == OK]
-    counts = count[answered]
+def _queries(columns: Columns, part: Ints, answered: Ints) -> Queries:
+    count = np.diff(columns.starts)
+    counts, offsets, values = count[answered], columns.item_offset, columns.item_value
     if int(counts.sum()) != len(values):  # records of a row that is not an answered read prove nothing
         keep = np.zeros(len(count), np.bool_)
         keep[answered] = True
@@ -116,28 +157,27 @@ def _queries(
         values, offsets = values[mask], offsets[mask]
     if len(offsets) and int(offsets.min()) < 0:
         raise ValueError(f"a read returned a record at offset {int(offsets.min())}: the history is damaged")
-    lo = _ints(table, "lo")[answered]
+    lo = columns.lo[answered]
     if len(offsets):
         some = np.flatnonzero(counts)
         lo[some] = np.maximum(lo[some], offsets[(np.cumsum(counts) - 1)[some]] + 1)
-    queries = Queries(
+    return Queries(
         part=part[answered],
-        inv=inv[answered],
-        ret=ret[answered],
-        start=offset[answered],
+        inv=columns.inv[answered],
+        ret=columns.ret[answered],
+        start=columns.offset[answered],
         lo=lo,
-        hi=_ints(table, "hi")[answered],
-        process=process[answered],
-        final=_equals(table, "phase", PHASE_FINAL)[answered],
-        is_read=(_ints(table, "f")[answered] == 1),
+        hi=columns.hi[answered],
+        process=columns.process[answered],
+        final=columns.final[answered],
+        is_read=columns.f[answered] == READ,
         count=counts,
         item_offset=offsets,
         item_value=values,
     )
-    return queries, len(at) - len(answered)
 
 
-def _partitions(table: pa.Table) -> tuple[list[tuple[str, int]], Ints]:
+def partitions_of(table: pa.Table) -> tuple[list[tuple[str, int]], Ints]:
     """The (topic, partition) keys in order, and each row's index into them."""
     topic, names = _codes(table, "topic")
     number = _ints(table, "partition")

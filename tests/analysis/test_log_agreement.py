@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 import random
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -10,11 +12,14 @@ import pyarrow.compute as pc
 import pytest
 
 from analysis.core.conclude import conclude
+from analysis.core.evidence import gather, lay_out
+from analysis.core.facts import Facts, facts_of
+from analysis.core.large import examine_large
 from analysis.core.logcheck import check, check_in_blocks, examine_chunk
-from analysis.core.rows import UPPER_BOUNDS
+from analysis.core.rows import UPPER_BOUNDS, rows_of
 from analysis.core.summary import summarise, whole
 from tests.analysis.exhaustive import allowed
-from tests.analysis.log_histories import random_history, table
+from tests.analysis.log_histories import Op, ok, random_history, read, table
 
 HISTORIES = 10_000
 
@@ -86,3 +91,43 @@ def test_an_empty_history_is_linearizable() -> None:
 def test_what_is_not_understood_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown upper_bound 'exact'"):
         check(table(), upper_bound="exact")
+
+
+@pytest.mark.parametrize("upper_bound", ["strict", "lower-bound-only"])
+def test_the_compiled_loops_give_the_same_evidence_and_facts(upper_bound: str) -> None:
+    rng = random.Random(f"compiled {upper_bound}")
+    regular = 0
+    for number in range(300):
+        operations = table(*(random_history(rng) for _ in range(1 + number % 2)))
+        found = examine_large(operations, upper_bound)
+        if found is None:
+            continue
+        regular += 1
+        rows = rows_of(operations)
+        evidence = gather(rows, lay_out(rows, None), upper_bound)
+        assert found[0] == rows.keys
+        assert [pickle.dumps(each) for each in found[1]] == [pickle.dumps(each) for each in evidence]
+        assert [same_facts(each) for each in found[2]] == [same_facts(each) for each in facts_of(rows, upper_bound)]
+    assert regular > 150
+
+
+def same_facts(facts: Facts) -> str:
+    return repr([each.tolist() if isinstance(each, np.ndarray) else each for each in columns(facts)])
+
+
+def columns(facts: Facts) -> list[object]:
+    return [*vars(facts.loose).values(), *vars(facts.finals).values(), facts.last_ack, facts.skips, facts.counts]
+
+
+def test_the_compiled_loops_leave_what_is_out_of_the_ordinary_to_the_others() -> None:
+    whole_read = read(0, [1, 2], 30, 40)
+    irregular: list[list[Op]] = [
+        [ok(1, 10, 20, 0), read(0, [2], 30, 40)],
+        [read(0, [2], 30, 40), ok(1, 10, 20, 0)],
+        [ok(1, 10, 20, 0), ok(1, 10, 20, 0)],
+        [replace(whole_read, offsets=(0, 2))],
+        [replace(whole_read, hi=1)],
+        [ok(1, 10, 20, 1 << 40)],
+    ]
+    assert [examine_large(table(history), "strict") for history in irregular] == [None] * len(irregular)
+    assert examine_large(table([whole_read]), "session") is None
