@@ -1,0 +1,32 @@
+"""How the simulated network and disks behave when nothing is wrong. Times in seconds, sizes in bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """The defaults are those of a small local network and ordinary disks."""
+
+    latency: tuple[float, float] = (0.000_1, 0.000_6)
+    spike_probability: float = 0.005
+    spike: tuple[float, float] = (0.002, 0.030)
+    split_probability: float = 0.02
+    """How often what arrives together is received in two pieces."""
+    window: int = 256 * 1024
+    """What a connection takes before its receiver has read any of it."""
+    unacknowledged: int = 64 * 1024
+    """What still arrives while the acknowledgements are cut off."""
+    retransmission: float = 0.2
+    """The first pause of a sender that hears nothing; each further one is twice as long."""
+    retransmission_max: float = 120.0
+    handshake_timeout: float = 127.0
+    """How long a connection is tried while no answer comes."""
+    unreachable_after: float = 3.0
+    """How long until a machine that is switched off is found to be so (nobody answers ARP)."""
+    reset_after_partition: float = 0.1
+    """How often a connection that stalled in a partition is reset when it heals, as a firewall in between would."""
+    sync_latency: tuple[float, float] = (0.000_3, 0.002)
+    sync_spike_probability: float = 0.01
+    sync_spike: tuple[float, float] = (0.010, 0.080)

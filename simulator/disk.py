@@ -1,0 +1,318 @@
+"""A disk that forgets what was not synced, the way ext4 and xfs do (docs/nodes.md: "What a power cut leaves").
+
+The model is a journalling file system with delayed allocation:
+- names and sizes change in the page cache and become durable together, at the next commit of the journal. Every sync,
+  of a file or of a directory, commits; so may the kernel, at any time;
+- bytes become durable by a sync of their file. A commit without it leaves what was appended out, or lets through
+  whatever the kernel happened to write back: a tail that is torn;
+- replacing a file by rename, or rewriting it from zero, makes the kernel write the new bytes first (where it does so).
+`STRICT` gives only what the Disk port promises: a name is durable by a sync of its directory, and by nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import errno
+import os
+import random
+from collections.abc import Callable, Sequence
+from enum import Enum
+
+from broker.ports import Buffer, File
+from simulator.conditions import Conditions
+from simulator.host import CURRENT_HOST, Host
+from simulator.inode import Inode, Tear, choose_tear
+from simulator.loop import VirtualLoop
+from simulator.transport import SimulatedTransport
+
+HIGHEST_SEND = 1 << 20
+
+
+class FileSystem(Enum):
+    """What a machine's disk is formatted with."""
+
+    EXT4 = "ext4"
+    XFS = "xfs"
+    STRICT = "strict"
+
+
+class SimulatedFile:
+    """An open file. A sync that failed is final, as with the real disk."""
+
+    def __init__(self, disk: SimulatedDisk, path: str, inode: Inode) -> None:
+        self._disk = disk
+        self._path = path
+        self._inode = inode
+        self._rewritten = False
+        self._failure: int | None = None
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def size(self) -> int:
+        return len(self._inode.data)
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        self._refuse_after_failure()
+        return self._inode.append(buffers)
+
+    def read(self, offset: int, length: int) -> bytes:
+        return bytes(memoryview(self._inode.data)[offset : offset + length])
+
+    def truncate(self, length: int) -> None:
+        self._refuse_after_failure()
+        if length == 0 and self._inode.data:
+            self._rewritten = True
+        self._inode.truncate(length)
+
+    async def sync(self) -> None:
+        self._refuse_after_failure()
+        try:
+            await self._disk.commit_later(self._inode, self._path)
+        except OSError as failure:
+            self._failure = failure.errno or errno.EIO
+            raise
+
+    def send_to(self, transport: asyncio.WriteTransport, offset: int, length: int) -> int:
+        assert isinstance(transport, SimulatedTransport)
+        room = min(length, transport.room(), HIGHEST_SEND)
+        if room <= 0:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        data = self.read(offset, room)
+        transport.write(data)
+        return len(data)
+
+    def close(self) -> None:
+        if self._rewritten:
+            # What replaces a whole file is written out when the file is closed (auto_da_alloc, and xfs alike).
+            self._inode.allocate_on_commit = True
+            self._rewritten = False
+
+    def _refuse_after_failure(self) -> None:
+        if self._failure is not None:
+            raise OSError(self._failure, "an earlier sync failed; the file is given up", self._path)
+
+
+class _Job:
+    """One sync that is under way or waits for its turn, and who waits for it."""
+
+    def __init__(self, inode: Inode | None, path: str) -> None:
+        self.inode = inode
+        self.path = path
+        self.waiters: list[asyncio.Future[None]] = []
+
+
+class SimulatedDisk:
+    """The disk of one machine. It survives the machine's processes, and power cuts as far as it was synced."""
+
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        rng: random.Random,
+        conditions: Conditions | None = None,
+        file_system: FileSystem = FileSystem.EXT4,
+    ) -> None:
+        self.file_system = file_system
+        self.broken: Callable[[str], bool] = lambda _: False
+        """Whether a sync of a path fails with EIO: set it to inflict that."""
+        self._loop = loop
+        self._rng = rng
+        self._conditions = conditions or Conditions()
+        self._context = contextvars.Context()
+        self._names: dict[str, Inode | None] = {"": None}  # None: a directory
+        self._durable_names: dict[str, Inode | None] = {"": None}
+        self._queue: dict[object, _Job] = {}
+        self._running: _Job | None = None
+        self._power_cuts = 0
+        self._locks: dict[str, Host | None] = {}
+
+    # --- the Disk port
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        inode = self._names.get(path)
+        if inode is None:
+            if path in self._names:
+                raise _error(errno.EISDIR, path)
+            if not create:
+                raise _error(errno.ENOENT, path)
+            self._check_parent(path)
+            inode = self._names[path] = Inode()
+        return SimulatedFile(self, path, inode)
+
+    def exists(self, path: str) -> bool:
+        return path in self._names
+
+    def list(self, directory: str) -> list[str]:
+        prefix = f"{directory}/" if directory else ""
+        inside = (path[len(prefix) :] for path in self._names if path.startswith(prefix) and path != "")
+        return sorted(name for name in inside if "/" not in name)
+
+    def make_directory(self, path: str) -> None:
+        parts = path.split("/")
+        for end in range(1, len(parts) + 1):
+            self._names.setdefault("/".join(parts[:end]), None)
+
+    def rename(self, source: str, target: str) -> None:
+        inode = self._file_at(source)
+        self._check_parent(target)
+        replaced = self._names.get(target)
+        if replaced is not None and self.file_system is FileSystem.EXT4:
+            inode.allocate_on_commit = True
+        del self._names[source]
+        self._names[target] = inode
+
+    def unlink(self, path: str) -> None:
+        self._file_at(path)
+        del self._names[path]
+
+    def remove_directory(self, path: str) -> None:
+        if path not in self._names:
+            raise _error(errno.ENOENT, path)
+        if self.list(path):
+            raise _error(errno.ENOTEMPTY, path)
+        del self._names[path]
+
+    async def sync_directory(self, path: str) -> None:
+        if path not in self._names:
+            raise _error(errno.ENOENT, path)
+        await self.commit_later(None, path)
+
+    def lock(self, path: str) -> None:
+        holder = self._locks.get(path)
+        if holder is not None and holder.alive:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)
+        self._locks[path] = CURRENT_HOST.get()
+
+    # --- syncs: one at a time; whoever asks while one waits for its turn shares it
+
+    async def commit_later(self, inode: Inode | None, path: str) -> None:
+        """Make a file, or the names of a directory, durable. Raises `OSError`."""
+        key: object = path if inode is None else inode
+        job = self._queue.get(key)
+        if job is None:
+            job = self._queue[key] = _Job(inode, path)
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        job.waiters.append(waiter)
+        if self._running is None:
+            self._begin_next()
+        await waiter
+
+    def process_died(self) -> None:
+        """What a killed process had asked for is not begun any more; what runs in the kernel is finished."""
+        self._queue.clear()
+
+    def _begin_next(self) -> None:
+        if not self._queue:
+            self._running = None
+            return
+        job = self._running = self._queue.pop(next(iter(self._queue)))
+        if job.inode is not None:
+            job.inode.begin_sync()
+        conditions = self._conditions
+        slow = self._rng.random() < conditions.sync_spike_probability
+        latency = self._rng.uniform(*(conditions.sync_spike if slow else conditions.sync_latency))
+        self._loop.call_later(latency, self._finish, job, self._power_cuts, context=self._context)
+
+    def _finish(self, job: _Job, power_cuts: int) -> None:
+        if power_cuts != self._power_cuts:
+            return
+        failed = self.broken(job.path)
+        if failed:
+            if job.inode is not None:
+                job.inode.fail_sync()
+        else:
+            self._apply(job)
+        self._begin_next()
+        for waiter in job.waiters:
+            if waiter.done():
+                continue
+            if failed:
+                waiter.set_exception(OSError(errno.EIO, os.strerror(errno.EIO), job.path))
+            else:
+                waiter.set_result(None)
+
+    def _apply(self, job: _Job) -> None:
+        if job.inode is not None:
+            job.inode.finish_sync()
+        if self.file_system is not FileSystem.STRICT:
+            self.commit()
+        elif job.inode is None:
+            self._commit_directory(job.path)
+
+    # --- what the journal does
+
+    def commit(self) -> None:
+        """A commit of the journal: names and sizes as they are now, bytes as far as the kernel has written them."""
+        for inode in _inodes(self._names):
+            inode.commit()
+        self._durable_names = dict(self._names)
+
+    def _commit_directory(self, path: str) -> None:
+        """What the port promises about the names of one directory, and no more."""
+        prefix = f"{path}/" if path else ""
+
+        def inside(name: str) -> bool:
+            return name.startswith(prefix) and "/" not in name[len(prefix) :] and name != ""
+
+        for name in [name for name in self._durable_names if inside(name) and name not in self._names]:
+            del self._durable_names[name]
+        for name, inode in self._names.items():
+            if inside(name):
+                self._durable_names[name] = inode
+
+    def power_loss(self, rng: random.Random, *, commit: bool | None = None, tear: Tear | None = None) -> None:
+        """Forget what was not durable. By chance, or as told, the journal was committed just before, and tails tear.
+
+        `rng` decides; `commit` and `tear` decide for it.
+        """
+        self._power_cuts += 1
+        self._queue.clear()
+        job, self._running = self._running, None
+        if job is not None and rng.random() < 0.5:
+            self._apply(job)  # it had reached the platter, only nobody was told
+        if rng.random() < 0.5 if commit is None else commit:
+            for inode in _inodes(self._names):
+                inode.write_back(choose_tear(rng) if tear is None else tear, rng)
+            if self.file_system is FileSystem.STRICT:
+                self._commit_some(rng)
+            else:
+                self.commit()
+        self._names = dict(self._durable_names)
+        for inode in _inodes(self._names):
+            inode.revert()
+
+    def _commit_some(self, rng: random.Random) -> None:
+        """Without promises any subset of the changed names may have become durable."""
+        for inode in _inodes(self._names):
+            inode.commit()
+        for name in sorted({**self._durable_names, **self._names}):
+            parent = name.rpartition("/")[0]
+            if rng.random() < 0.5 and parent in self._durable_names:
+                if name in self._names:
+                    self._durable_names[name] = self._names[name]
+                elif self._durable_names[name] is not None:
+                    del self._durable_names[name]
+
+    def _check_parent(self, path: str) -> None:
+        parent = path.rpartition("/")[0]
+        if parent not in self._names:
+            raise _error(errno.ENOENT, path)
+        if self._names[parent] is not None:
+            raise _error(errno.ENOTDIR, path)
+
+    def _file_at(self, path: str) -> Inode:
+        inode = self._names.get(path)
+        if inode is None:
+            raise _error(errno.ENOENT, path)
+        return inode
+
+
+def _inodes(names: dict[str, Inode | None]) -> list[Inode]:
+    """The files among the names, in an order that is always the same."""
+    return [inode for _, inode in sorted(names.items(), key=lambda entry: entry[0]) if inode is not None]
+
+
+def _error(number: int, path: str) -> OSError:
+    return OSError(number, os.strerror(number), path)

@@ -1,0 +1,54 @@
+"""Whose code is running: every callback of the simulated loop belongs to a host or to the simulation itself.
+
+A host is one life of one process. It travels in a context variable, so whatever code a process sets off - tasks,
+timers, callbacks of futures - belongs to it too, and a dead host's callbacks are never run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable
+from typing import Any
+
+PRUNE_AT = 64  # tasks
+
+
+class Host:
+    """One life of a process at an address. Invariant: once `alive` is false nothing of it runs, ever again.
+
+    All of its pending tasks are kept until they are done. If one were collected as garbage, its `finally` blocks would
+    run at a moment of Python's choice; and nothing of a killed process may act, not even to tidy up.
+    """
+
+    def __init__(self, name: str, address: str) -> None:
+        self.name = name
+        self.address = address
+        self.alive = True
+        self.context = contextvars.Context()
+        self.context.run(CURRENT_HOST.set, self)
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._prune_at = PRUNE_AT
+
+    def keep(self, task: asyncio.Task[Any]) -> None:
+        """Hold a new task of this host until it is done."""
+        self._tasks.append(task)
+        if len(self._tasks) > self._prune_at:
+            self._tasks = [task for task in self._tasks if not task.done()]
+            self._prune_at = max(PRUNE_AT, 2 * len(self._tasks))
+
+    def kill(self) -> None:
+        """Stop at once: what it was about to do does not happen."""
+        self.alive = False
+
+    def bury(self, close: Callable[[asyncio.Task[Any]], None]) -> None:
+        """After the simulation: let go of the tasks, each closed by `close`."""
+        self.alive = False
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            if not task.done():
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                self.context.copy().run(close, task)
+
+
+CURRENT_HOST: contextvars.ContextVar[Host | None] = contextvars.ContextVar("host", default=None)

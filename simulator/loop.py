@@ -1,0 +1,324 @@
+"""An asyncio event loop with virtual time: nothing waits, and the same program takes the same steps in every process.
+
+Callbacks run in the order in which they were scheduled; when none is ready, the clock jumps to the next timer. What
+asyncio leaves to the operating system - sockets, servers - is left to a simulated network. There are no threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import heapq
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Protocol, TypeVar, TypeVarTuple, Unpack
+
+from simulator.host import CURRENT_HOST, Host
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+ProtocolT = TypeVar("ProtocolT", bound=asyncio.BaseProtocol)
+
+LIVELOCK = 1_000_000  # callbacks at one moment of virtual time
+COMPACT_AT = 1024  # cancelled timers
+
+
+class DeadlockError(RuntimeError):
+    """Something is being waited for, and nothing is scheduled that could ever bring it about."""
+
+
+class LivelockError(RuntimeError):
+    """Callbacks schedule each other for ever without time passing."""
+
+
+class Unhandled:
+    """An exception that nobody caught: a defect in the code that the simulation runs."""
+
+    def __init__(self, host: Host | None, at: float, context: dict[str, Any]) -> None:
+        self.host = host
+        self.at = at
+        self.message: str = context.get("message", "")
+        self.exception: BaseException | None = context.get("exception")
+
+    def __str__(self) -> str:
+        where = self.host.name if self.host is not None else "simulation"
+        return f"{where} at {self.at:.6f} s: {self.message}: {self.exception!r}"
+
+    __repr__ = __str__
+
+
+class Handle(asyncio.TimerHandle):
+    """A scheduled callback and the host that it belongs to."""
+
+    __slots__ = ("host",)
+    _scheduled: bool
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: VirtualLoop,
+        context: contextvars.Context | None,
+    ) -> None:
+        super().__init__(when, callback, args, loop, context)
+        self.host: Host | None = CURRENT_HOST.get() if context is None else context.get(CURRENT_HOST)
+
+
+class SimulatedTask(asyncio.Task[T]):
+    """A task that knows its host."""
+
+    host: Host | None
+
+
+class SimulatedFuture(asyncio.Future[T]):
+    """A future that knows its host."""
+
+    host: Host | None
+
+
+class Connections(Protocol):
+    """The network as the loop sees it."""
+
+    def create_server(
+        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+    ) -> asyncio.AbstractServer: ...
+
+    async def create_connection(
+        self, factory: Callable[[], ProtocolT], host: str, port: int
+    ) -> tuple[asyncio.Transport, ProtocolT]: ...
+
+
+class VirtualLoop(asyncio.AbstractEventLoop):
+    """The loop. `network` is set by whoever wants connections; `unhandled` collects what nobody caught."""
+
+    def __init__(self) -> None:
+        self.network: Connections | None = None
+        self.unhandled: list[Unhandled] = []
+        self.steps = 0
+        self._steps_at_moment = 0
+        self._now = 0.0
+        self._ready: deque[Handle] = deque()
+        self._timers: list[tuple[float, int, Handle]] = []
+        self._sequence = 0
+        self._cancelled = 0
+        self._stopping = False
+        self._closed = False
+        self._running = False
+
+    # --- time and callbacks
+
+    def time(self) -> float:
+        """Virtual seconds since the simulation began."""
+        return self._now
+
+    def call_soon(
+        self,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> Handle:
+        handle = Handle(self._now, callback, args, self, context)
+        if not self._closed:
+            self._ready.append(handle)
+        return handle
+
+    def call_soon_threadsafe(
+        self,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> Handle:
+        return self.call_soon(callback, *args, context=context)
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> Handle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> Handle:
+        handle = Handle(when, callback, args, self, context)
+        if not self._closed:
+            # Timers of one moment fire in the order in which they were set.
+            self._sequence += 1
+            handle._scheduled = True
+            heapq.heappush(self._timers, (max(when, self._now), self._sequence, handle))
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        self._cancelled += isinstance(handle, Handle) and handle._scheduled
+        if self._cancelled > COMPACT_AT and 2 * self._cancelled > len(self._timers):
+            self._timers = [entry for entry in self._timers if not entry[2].cancelled()]
+            heapq.heapify(self._timers)
+            self._cancelled = 0
+
+    # --- running
+
+    def run_forever(self) -> None:
+        """Run until `stop`. Raises `DeadlockError`, `LivelockError`."""
+        if self._running or asyncio._get_running_loop() is not None:
+            raise RuntimeError("an event loop is running already")
+        if self._closed:
+            raise RuntimeError("the loop is closed")
+        self._running = True
+        asyncio._set_running_loop(self)
+        try:
+            while not self._stopping:
+                self._step()
+        finally:
+            self._stopping = False
+            self._running = False
+            asyncio._set_running_loop(None)
+
+    def run_until_complete(self, future: Generator[Any, None, T] | Coroutine[Any, Any, T] | asyncio.Future[T]) -> T:  # type: ignore[override]
+        """The result of `future`, or what it raises; `DeadlockError` when it can never complete, `LivelockError`."""
+        task: asyncio.Future[T] = asyncio.ensure_future(future, loop=self)  # type: ignore[arg-type]
+        task.add_done_callback(self._stop_for)
+        try:
+            self.run_forever()
+        finally:
+            task.remove_done_callback(self._stop_for)
+        return task.result()
+
+    def stop(self) -> None:
+        self._stopping = True
+
+    def is_running(self) -> bool:
+        return self._running
+
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        """Forget everything that is scheduled; what is scheduled later is ignored."""
+        if self._running:
+            raise RuntimeError("the loop is running")
+        self._closed = True
+        self._ready.clear()
+        self._timers.clear()
+
+    def _stop_for(self, _: asyncio.Future[Any]) -> None:
+        self._stopping = True
+
+    def _step(self) -> None:
+        """Run what is ready at this moment, or go to the next moment."""
+        ready = self._ready
+        if not ready:
+            self._advance()
+        while ready and not self._stopping:
+            handle = ready.popleft()
+            if handle.cancelled() or not (handle.host is None or handle.host.alive):
+                continue
+            self.steps += 1
+            self._steps_at_moment += 1
+            if self._steps_at_moment > LIVELOCK:
+                raise LivelockError(f"{LIVELOCK} callbacks at {self._now:.6f} s, the last is {handle!r}")
+            handle._run()
+
+    def _advance(self) -> None:
+        while self._timers:
+            when, _, handle = heapq.heappop(self._timers)
+            handle._scheduled = False
+            if handle.cancelled():
+                self._cancelled -= 1
+            elif handle.host is None or handle.host.alive:
+                if when > self._now:
+                    self._now = when
+                    self._steps_at_moment = 0
+                self._ready.append(handle)
+                return
+        raise DeadlockError(f"at {self._now:.6f} s: something is waited for, but nothing is scheduled")
+
+    # --- tasks and futures
+
+    def create_future(self) -> asyncio.Future[Any]:
+        future: SimulatedFuture[Any] = SimulatedFuture(loop=self)
+        future.host = CURRENT_HOST.get()
+        return future
+
+    def create_task(
+        self,
+        coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
+        *,
+        name: str | None = None,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Task[T]:
+        task: SimulatedTask[T] = SimulatedTask(coro, loop=self, name=name, context=context)
+        host = CURRENT_HOST.get() if context is None else context.get(CURRENT_HOST)
+        task.host = host
+        if host is not None:
+            host.keep(task)
+        return task
+
+    def bury(self, host: Host) -> None:
+        """After the run: close what a killed host's tasks hold, quietly. The loop must be closed."""
+        assert self._closed, "a task that is closed may schedule callbacks: the loop must ignore them"
+        host.bury(_close_quietly)
+
+    # --- errors
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Collect an exception that nobody caught; what a dead host leaves unsaid does not count."""
+        source = context.get("task") or context.get("future") or context.get("handle")
+        host = getattr(source, "host", None) if source is not None else CURRENT_HOST.get()
+        if self._closed or (host is not None and not host.alive):
+            return
+        self.unhandled.append(Unhandled(host, self._now, context))
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        self.call_exception_handler(context)
+
+    def get_debug(self) -> bool:
+        return False
+
+    def set_debug(self, enabled: bool) -> None:
+        """Debugging would measure real time; it stays off."""
+
+    # --- what needs no work in a simulation
+
+    async def shutdown_asyncgens(self) -> None:
+        """Asynchronous generators are not tracked."""
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """There is no executor."""
+
+    # --- connections
+
+    async def create_server(  # type: ignore[override]
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        host: str,
+        port: int,
+        *,
+        backlog: int = 100,  # noqa: ARG002 - every connection is accepted at once
+    ) -> asyncio.AbstractServer:
+        """Listen at an address of the current host. Raises `OSError` when it is taken or another's."""
+        return self._net().create_server(protocol_factory, host, port)
+
+    async def create_connection(  # type: ignore[override]
+        self, protocol_factory: Callable[[], ProtocolT], host: str, port: int
+    ) -> tuple[asyncio.Transport, ProtocolT]:
+        """Connect from the current host. Raises `OSError` as the kernel would, after as long."""
+        return await self._net().create_connection(protocol_factory, host, port)
+
+    def _net(self) -> Connections:
+        if self.network is None:
+            raise RuntimeError("this loop has no network: give it a SimulatedNetwork")
+        return self.network
+
+
+def _close_quietly(task: asyncio.Task[Any]) -> None:
+    coroutine = task.get_coro()
+    with contextlib.suppress(BaseException):
+        coroutine.close()

@@ -1,0 +1,277 @@
+"""A network of machines whose connections behave as TCP does: in order, with windows, stalling where packets are cut.
+
+- A cut (one direction of a pair) drops packets silently. What was sent stalls and flows after the cut heals, when the
+  sender next retransmits; connecting takes as long as the kernel keeps trying.
+- A process that dies has its connections reset. A machine that loses power says nothing at all; whoever still sends to
+  it gets a reset once it is back, and whoever only waits never learns.
+- Latency comes from the seed, per packet, but bytes never overtake each other within a connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import errno
+import os
+import random
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from simulator.conditions import Conditions
+from simulator.host import CURRENT_HOST, Host
+from simulator.loop import VirtualLoop
+from simulator.transport import Pipe, SimulatedTransport
+
+ProtocolT = TypeVar("ProtocolT", bound=asyncio.BaseProtocol)
+EPHEMERAL = 32_768
+LOOPBACK_LATENCY = 0.000_02
+
+
+class SimulatedServer(asyncio.AbstractServer):
+    """A listening socket."""
+
+    def __init__(
+        self, network: SimulatedNetwork, host: Host, port: int, factory: Callable[[], asyncio.BaseProtocol]
+    ) -> None:
+        self._network = network
+        self.host = host
+        self.port = port
+        self.factory = factory
+
+    def close(self) -> None:
+        self._network.close_server(self)
+
+    async def wait_closed(self) -> None:
+        """Closing takes no time."""
+
+    def is_serving(self) -> bool:
+        return self._network.listens(self)
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return self._network.loop
+
+    async def start_serving(self) -> None:
+        """A server serves from the beginning."""
+
+    async def serve_forever(self) -> None:
+        await self._network.loop.create_future()
+
+    @property
+    def sockets(self) -> tuple[Any, ...]:
+        return ()
+
+
+class SimulatedNetwork:
+    """All machines, listeners and connections. Addresses are names; the port space is per address."""
+
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        rng: random.Random,
+        conditions: Conditions | None = None,
+        observe: Callable[[bytes], None] | None = None,
+    ) -> None:
+        """`observe` gets a line for everything that arrives anywhere, in order."""
+        self.loop = loop
+        self.conditions = conditions or Conditions()
+        self.observe = observe or (lambda _: None)
+        self._rng = rng
+        self._servers: dict[tuple[str, int], SimulatedServer] = {}
+        self._open: dict[int, SimulatedTransport] = {}
+        self._cut: set[tuple[str, str]] = set()  # asked for membership only: its order must not matter
+        self._off: set[str] = set()
+        self._stalled: dict[Pipe, float] = {}
+        self._context = contextvars.Context()
+        self._next_port = EPHEMERAL
+        self._numbers = 0
+        loop.network = self
+
+    # --- faults
+
+    def cut(self, source: str, target: str) -> None:
+        """Drop every packet from address `source` to address `target`, silently."""
+        self._cut.add((source, target))
+
+    def partition(self, group: list[str], others: list[str]) -> None:
+        """Cut every pair between two groups, both ways."""
+        for one in group:
+            for other in others:
+                self.cut(one, other)
+                self.cut(other, one)
+
+    def heal(self, source: str | None = None, target: str | None = None) -> None:
+        """Mend one cut, or all. Stalled connections go on when their senders retransmit; a few are reset."""
+        if source is not None and target is not None:
+            self._cut.discard((source, target))
+        else:
+            self._cut.clear()
+        for pipe in list(self._stalled):
+            if self.passes(pipe.source.address, pipe.target.address):
+                since = self._stalled.pop(pipe)
+                if self._rng.random() < self.conditions.reset_after_partition:
+                    pipe.source.reset()
+                    pipe.target.reset()
+                else:
+                    self._retransmit(pipe, since)
+
+    def process_died(self, host: Host) -> None:
+        """The kernel closes what a process had open: listeners vanish, peers get a reset."""
+        self._forget_servers(host)
+        for transport in self._of(host):
+            transport.vanish()
+            self.send_reset(transport.address, transport.pipe_out)
+
+    def power_lost(self, host: Host | None, address: str) -> None:
+        """Nothing more comes from a machine, and nothing answers there, until `power_restored`."""
+        self._off.add(address)
+        if host is not None:
+            self._forget_servers(host)
+            for transport in self._of(host):
+                transport.vanish()
+                transport.pipe_out.drop()
+
+    def power_restored(self, address: str) -> None:
+        """The machine answers again; senders that still retransmit to its old connections are reset."""
+        self._off.discard(address)
+        for pipe in list(self._stalled):
+            if pipe.target.address == address and self.passes(pipe.source.address, address):
+                self._retransmit(pipe, self._stalled.pop(pipe))
+
+    def passes(self, source: str, target: str) -> bool:
+        """Whether packets get through now."""
+        return (source, target) not in self._cut and source not in self._off and target not in self._off
+
+    # --- asyncio's calls
+
+    def create_server(self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> SimulatedServer:
+        current = self._current()
+        if host not in (current.address, "0.0.0.0"):
+            raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
+        if (current.address, port) in self._servers:
+            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+        server = self._servers[current.address, port] = SimulatedServer(self, current, port, factory)
+        return server
+
+    async def create_connection(
+        self, factory: Callable[[], ProtocolT], host: str, port: int
+    ) -> tuple[asyncio.Transport, ProtocolT]:
+        current = self._current()
+        started = self.loop.time()
+        self._next_port += 1
+        local = (current.address, self._next_port)
+        while True:
+            await asyncio.sleep(self.latency(current.address, host))
+            if host in self._off:
+                await asyncio.sleep(self.conditions.unreachable_after)
+                if host in self._off:
+                    raise OSError(errno.EHOSTUNREACH, os.strerror(errno.EHOSTUNREACH))
+            elif self.passes(current.address, host) and self.passes(host, current.address):
+                break
+            retry = self._next_retransmission(started, first=1.0)
+            give_up = started + self.conditions.handshake_timeout
+            await asyncio.sleep(min(retry, give_up) - self.loop.time())
+            if retry > give_up:
+                raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+        server = self._servers.get((host, port))
+        if server is None:
+            await asyncio.sleep(self.latency(current.address, host))
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"Connect call failed ('{host}', {port})")
+        return await self._establish(factory, current, local, server, (host, port))
+
+    async def _establish(
+        self,
+        factory: Callable[[], ProtocolT],
+        current: Host,
+        local: tuple[str, int],
+        server: SimulatedServer,
+        remote: tuple[str, int],
+    ) -> tuple[asyncio.Transport, ProtocolT]:
+        """Both ends of a connection; the server's end comes to life at once, ours after the way back."""
+        client = SimulatedTransport(self, current, local, remote)
+        accepted = SimulatedTransport(self, server.host, remote, local)
+        there, back = Pipe(self, client, accepted), Pipe(self, accepted, client)
+        client.connect(there)
+        accepted.connect(back)
+        for transport in (client, accepted):
+            self._numbers += 1
+            transport.number = self._numbers
+            self._open[transport.number] = transport
+        self.loop.call_soon(accepted.begin, server.factory, context=server.host.context.copy())
+        try:
+            await asyncio.sleep(self.latency(local[0], remote[0]))
+            protocol = factory()
+        except BaseException:
+            client.abort()
+            raise
+        client.attach(protocol)
+        return client, protocol
+
+    # --- for servers, transports and pipes
+
+    def close_server(self, server: SimulatedServer) -> None:
+        if self.listens(server):
+            del self._servers[server.host.address, server.port]
+
+    def listens(self, server: SimulatedServer) -> bool:
+        return self._servers.get((server.host.address, server.port)) is server
+
+    def forget(self, transport: SimulatedTransport) -> None:
+        self._open.pop(transport.number, None)
+
+    def at(self, when: float, call: Callable[..., None], *args: object) -> None:
+        """Schedule something that the network does, whoever set it off: a packet outlives its sender."""
+        self.loop.call_at(when, call, *args, context=self._context)
+
+    def latency(self, source: str, target: str) -> float:
+        """How long one packet takes."""
+        if source == target:
+            return LOOPBACK_LATENCY
+        conditions = self.conditions
+        spiked = self._rng.random() < conditions.spike_probability
+        return self._rng.uniform(*(conditions.spike if spiked else conditions.latency))
+
+    def piece_of(self, size: int) -> int:
+        """How much of what has arrived is received at once."""
+        if size > 1 and self._rng.random() < self.conditions.split_probability:
+            return self._rng.randrange(1, size)
+        return size
+
+    def stall(self, pipe: Pipe) -> None:
+        """Nothing gets through: the sender will retransmit for a long time."""
+        self._stalled.setdefault(pipe, self.loop.time())
+
+    def send_reset(self, source: str, pipe: Pipe) -> None:
+        """Tell the receiver of a pipe that its connection is gone. A reset that is dropped is not sent again."""
+        delay = self.latency(source, pipe.target.address)
+        self.at(self.loop.time() + delay, self._reset_arrives, source, pipe.target)
+
+    def _reset_arrives(self, source: str, target: SimulatedTransport) -> None:
+        if self.passes(source, target.address):
+            target.reset()
+
+    def _retransmit(self, pipe: Pipe, since: float) -> None:
+        delay = self.latency(pipe.source.address, pipe.target.address)
+        self.at(self._next_retransmission(since) + delay, pipe.arrive)
+
+    def _next_retransmission(self, since: float, first: float | None = None) -> float:
+        """When a sender that has heard nothing since `since` sends again; its pauses double."""
+        pause = self.conditions.retransmission if first is None else first
+        at = since + pause
+        while at <= self.loop.time():
+            pause = min(2 * pause, self.conditions.retransmission_max)
+            at += pause
+        return at
+
+    def _of(self, host: Host) -> list[SimulatedTransport]:
+        return [transport for transport in self._open.values() if transport.host is host]
+
+    def _forget_servers(self, host: Host) -> None:
+        for server in [server for server in self._servers.values() if server.host is host]:
+            self.close_server(server)
+
+    @staticmethod
+    def _current() -> Host:
+        host = CURRENT_HOST.get()
+        if host is None:
+            raise RuntimeError("only a host has an address: run this in a host's context")
+        return host

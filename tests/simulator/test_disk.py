@@ -1,0 +1,380 @@
+"""The simulated disk against the measured table of what a power cut leaves, and against the Disk port's promises."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from broker.log.log import PartitionLog
+from broker.ports import Disk
+from simulator.disk import FileSystem, SimulatedDisk
+from simulator.inode import PAGE, Tear
+from simulator.loop import VirtualLoop
+from tests.broker.log.making import SMALL, values, write
+from tests.simulator.running import World
+
+EXT4, XFS, STRICT = FileSystem.EXT4, FileSystem.XFS, FileSystem.STRICT
+Case = Callable[[SimulatedDisk], Awaitable[None]]
+
+
+def disk_with(file_system: FileSystem, case: Case, seed: int = 0) -> SimulatedDisk:
+    """A disk on which a case has been played."""
+    loop = VirtualLoop()
+    disk = SimulatedDisk(loop, random.Random(seed), file_system=file_system)
+    loop.run_until_complete(case(disk))
+    return disk
+
+
+async def base(disk: Disk) -> None:
+    """A durable file `old`, in every sense."""
+    file = disk.open("old", create=True)
+    file.append([b"old"])
+    await file.sync()
+    await disk.sync_directory("")
+
+
+async def append_without_sync(disk: Disk) -> None:
+    await base(disk)
+    disk.open("old").append([b" and new"])
+
+
+async def append_and_sync(disk: Disk) -> None:
+    await base(disk)
+    file = disk.open("old")
+    file.append([b" and new"])
+    await file.sync()
+
+
+async def create_and_sync(disk: Disk) -> None:
+    file = disk.open("old", create=True)
+    file.append([b"created"])
+    await file.sync()
+
+
+async def create_and_sync_directory(disk: Disk) -> None:
+    disk.open("old", create=True).append([b"created"])
+    await disk.sync_directory("")
+
+
+async def rename_over(disk: Disk) -> None:
+    await base(disk)
+    disk.open("new", create=True).append([b"new"])
+    disk.rename("new", "old")
+
+
+async def rename_to_new_name(disk: Disk) -> None:
+    disk.open("new", create=True).append([b"new"])
+    disk.rename("new", "old")
+
+
+async def rename_after_sync(disk: Disk) -> None:
+    await base(disk)
+    file = disk.open("new", create=True)
+    file.append([b"new"])
+    await file.sync()
+    disk.rename("new", "old")
+
+
+async def rewrite_open(disk: Disk) -> None:
+    await base(disk)
+    file = disk.open("old")
+    file.truncate(0)
+    file.append([b"new"])
+
+
+async def rewrite_closed(disk: Disk) -> None:
+    await base(disk)
+    file = disk.open("old")
+    file.truncate(0)
+    file.append([b"new"])
+    file.close()
+
+
+async def truncate_up_then_write(disk: Disk) -> None:
+    await base(disk)
+    disk.open("old").truncate(5)
+
+
+async def unlink(disk: Disk) -> None:
+    await base(disk)
+    disk.unlink("old")
+
+
+@pytest.mark.parametrize(
+    ("case", "commit", "ext4", "xfs"),
+    [
+        (append_without_sync, False, b"old", b"old"),
+        (append_without_sync, True, b"old", b"old"),
+        (append_and_sync, False, b"old and new", b"old and new"),
+        (create_and_sync, False, b"created", b"created"),
+        (create_and_sync_directory, False, b"", b""),
+        (rename_over, False, b"old", b"old"),
+        (rename_over, True, b"new", b""),
+        (rename_to_new_name, True, b"", b""),
+        (rename_after_sync, False, b"old", b"old"),
+        (rewrite_open, True, b"", b""),
+        (rewrite_closed, True, b"new", b"new"),
+        (truncate_up_then_write, True, b"old\0\0", b"old\0\0"),
+        (unlink, False, b"old", b"old"),
+    ],
+)
+def test_the_measured_table(case: Case, commit: bool, ext4: bytes, xfs: bytes) -> None:
+    for file_system, left in ((EXT4, ext4), (XFS, xfs)):
+        disk = disk_with(file_system, case)
+        disk.power_loss(random.Random(0), commit=commit, tear=Tear.LOST)
+        assert disk.open("old").read(0, 100) == left, file_system
+
+
+def test_a_rename_that_is_not_durable_leaves_both_names() -> None:
+    disk = disk_with(EXT4, rename_after_sync)
+    disk.power_loss(random.Random(0), commit=False)
+    assert disk.list("") == ["new", "old"]
+
+
+def test_middle_pages_leave_a_hole() -> None:
+    async def case(disk: Disk) -> None:
+        file = disk.open("a", create=True)
+        file.append([b"s" * PAGE])
+        await file.sync()
+        file.append([b"d" * (8 * PAGE)])
+
+    lengths: set[int] = set()
+    for seed in range(50):
+        disk = disk_with(EXT4, case)
+        disk.power_loss(random.Random(seed), commit=True, tear=Tear.HOLE)
+        left = disk.open("a").read(0, 1 << 20)
+        assert left[:PAGE] == b"s" * PAGE, "what was synced stays"
+        assert len(left) == 9 * PAGE
+        assert left[PAGE:].strip(b"d").strip(b"\0") == b""
+        lengths.add(left.count(b"\0"))
+    assert len(lengths) > 10
+
+
+@pytest.mark.parametrize("tear", list(Tear))
+@pytest.mark.parametrize("file_system", [EXT4, XFS, STRICT])
+def test_tails_tear_behind_what_was_synced(tear: Tear, file_system: FileSystem) -> None:
+    async def case(disk: Disk) -> None:
+        file = disk.open("a", create=True)
+        file.append([b"s" * 5000])
+        await file.sync()
+        await disk.sync_directory("")
+        file.append([b"d" * 20_000])
+
+    for seed in range(20):
+        disk = disk_with(file_system, case)
+        disk.power_loss(random.Random(seed), commit=True, tear=tear)
+        left = disk.open("a").read(0, 1 << 20)
+        assert left.startswith(b"s" * 5000)
+        tail = left[5000:]
+        expected = {
+            Tear.LOST: tail == b"",
+            Tear.PREFIX: tail == b"d" * len(tail) and len(left) % PAGE == 0,
+            Tear.HOLE: len(tail) == 20_000 and b"\0" in tail,
+            Tear.ZEROS: len(tail) == 20_000 and tail.endswith(b"\0"),
+            Tear.RECORD: tail == b"d" * len(tail) and len(tail) < 20_000,
+            Tear.COMPLETE: tail == b"d" * 20_000,
+        }
+        assert expected[tear]
+
+
+def test_every_tear_happens_by_chance() -> None:
+    async def case(disk: Disk) -> None:
+        file = disk.open("a", create=True)
+        await file.sync()
+        file.append([b"d" * 20_000])
+
+    left = set()
+    for seed in range(200):
+        disk = disk_with(EXT4, case)
+        disk.power_loss(random.Random(seed))
+        data = disk.open("a").read(0, 1 << 20)
+        left.add((len(data) == 0, len(data) == 20_000, b"\0" in data, data.endswith(b"\0")))
+    assert len(left) >= 5
+
+
+def test_a_strict_disk_keeps_only_what_the_port_promises() -> None:
+    async def case(disk: Disk) -> None:
+        disk.make_directory("d")
+        await disk.sync_directory("")
+        file = disk.open("d/promised", create=True)
+        file.append([b"x"])
+        await file.sync()
+        await disk.sync_directory("d")
+        other = disk.open("d/not promised", create=True)
+        other.append([b"x"])
+        await other.sync()
+        disk.rename("d/promised", "d/renamed")
+
+    disk = disk_with(STRICT, case)
+    disk.power_loss(random.Random(0), commit=False)
+    assert disk.list("d") == ["promised"]
+    assert disk.open("d/promised").read(0, 9) == b"x"
+
+
+def test_a_cut_that_was_not_synced_may_come_back() -> None:
+    async def case(disk: Disk) -> None:
+        await append_and_sync(disk)
+        file = disk.open("old")
+        file.truncate(3)
+        file.append([b"er"])
+
+    for commit, left in ((False, b"old and new"), (True, b"old")):
+        disk = disk_with(EXT4, case)
+        disk.power_loss(random.Random(0), commit=commit, tear=Tear.LOST)
+        assert disk.open("old").read(0, 100) == left
+
+
+def test_a_sync_covers_what_was_written_before_it_began() -> None:
+    async def case(disk: SimulatedDisk) -> None:
+        file = disk.open("a", create=True)
+        file.append([b"1"])
+        first = asyncio.ensure_future(file.sync())
+        await asyncio.sleep(0)
+        file.append([b"2"])
+        later = [asyncio.ensure_future(file.sync()) for _ in range(5)]
+        await first
+        began = asyncio.get_running_loop().time()
+        copies.append(began)
+        disk.power_loss(random.Random(1), commit=False)
+        assert file.read(0, 9) in (b"1", b"12"), "the second sync had begun"
+        for sync in later:
+            sync.cancel()
+
+    copies: list[float] = []
+    disk_with(EXT4, case)
+    assert copies[0] > 0
+
+
+def test_whoever_waits_for_a_turn_shares_it() -> None:
+    async def case(disk: SimulatedDisk) -> None:
+        file, other = disk.open("a", create=True), disk.open("b", create=True)
+        loop = asyncio.get_running_loop()
+        finished: list[tuple[str, float]] = []
+
+        async def sync(name: str, of: object) -> None:
+            await of.sync()  # type: ignore[attr-defined]
+            finished.append((name, loop.time()))
+
+        await asyncio.gather(*(sync(name, of) for name, of in (("a", file), ("b", other), ("b", other), ("a", file))))
+        assert [name for name, _ in finished] == ["a", "b", "b", "a"]
+        times = [at for _, at in finished]
+        assert times[0] < times[1] == times[2] < times[3]
+
+    disk_with(EXT4, case)
+
+
+def test_a_cut_during_a_sync() -> None:
+    async def case(disk: Disk) -> None:
+        file = disk.open("a", create=True)
+        file.append([b"0123456789"])
+        sync = asyncio.ensure_future(file.sync())
+        await asyncio.sleep(0)
+        file.truncate(5)
+        file.append([b"abc"])
+        await sync
+
+    for commit, left in ((False, b"0123456789"), (True, b"01234")):
+        disk = disk_with(STRICT if not commit else EXT4, case)
+        disk._durable_names = dict(disk._names)  # the name is not what this is about
+        disk.power_loss(random.Random(0), commit=commit, tear=Tear.LOST)
+        assert disk.open("a").read(0, 100) == left
+
+
+def test_a_failed_sync_is_final_for_the_open_file() -> None:
+    async def case(disk: SimulatedDisk) -> None:
+        file = disk.open("a", create=True)
+        file.append([b"x"])
+        disk.broken = lambda path: path == "a"
+        with pytest.raises(OSError, match="Input/output"):
+            await file.sync()
+        disk.broken = lambda _: False
+        for call in (lambda: file.append([b"y"]), lambda: file.truncate(0)):
+            with pytest.raises(OSError, match="an earlier sync failed"):
+                call()
+        with pytest.raises(OSError, match="an earlier sync failed"):
+            await file.sync()
+        await disk.sync_directory("")
+
+    disk = disk_with(EXT4, case)
+    disk.power_loss(random.Random(0), commit=False)
+    assert disk.open("a").read(0, 9) == b""
+
+
+def test_names_behave_as_on_a_real_disk() -> None:
+    async def case(disk: Disk) -> None:
+        for missing in (lambda: disk.open("a"), lambda: disk.unlink("a"), lambda: disk.rename("a", "b")):
+            with pytest.raises(FileNotFoundError):
+                missing()
+        with pytest.raises(FileNotFoundError):
+            disk.open("no/such", create=True)
+        disk.make_directory("x/y")
+        disk.open("x/b", create=True)
+        disk.open("x/a", create=True)
+        assert disk.list("x") == ["a", "b", "y"]
+        assert disk.list("") == ["x"]
+        assert disk.list("no") == []
+        with pytest.raises(OSError, match="not empty"):
+            disk.remove_directory("x")
+        with pytest.raises(IsADirectoryError):
+            disk.open("x")
+        disk.remove_directory("x/y")
+        assert disk.exists("x")
+        assert not disk.exists("x/y")
+        with pytest.raises(FileNotFoundError):
+            await disk.sync_directory("x/y")
+
+    disk_with(EXT4, case)
+
+
+def test_a_lock_is_held_as_long_as_its_process_lives() -> None:
+    world = World()
+    disk = SimulatedDisk(world.loop, random.Random(0))
+
+    async def take() -> None:
+        disk.lock(".lock")
+
+    world.run("a", take())
+    with pytest.raises(BlockingIOError):
+        world.run("b", take())
+    world.hosts["a"].kill()
+    world.run("b", take())
+
+
+@pytest.mark.parametrize("file_system", [EXT4, XFS, STRICT])
+@pytest.mark.parametrize("seed", range(15))
+def test_a_log_keeps_what_it_said_was_durable(file_system: FileSystem, seed: int) -> None:
+    """A hundred power cuts: everything below `durable_end_offset` is there again, and what follows is a prefix."""
+    loop = VirtualLoop()
+    rng = random.Random(seed)
+    disk = SimulatedDisk(loop, random.Random(seed), file_system=file_system)
+
+    async def life(expected: list[str], durable: int) -> tuple[list[str], int]:
+        log = await PartitionLog.open(disk, "log-0", SMALL, clean_shutdown=False)
+        found = values(log)
+        assert len(found) >= durable
+        assert found == expected[: len(found)]
+        assert log.durable_end_offset == len(found)
+        expected, durable = found, len(found)
+        for _ in range(rng.randint(1, 6)):
+            epoch = max(log.last_epoch, 0) + (rng.random() < 0.3)
+            new = [f"{rng.random()}" * rng.randint(1, 10) for _ in range(rng.randint(0, 5))]
+            await write(log, epoch, *new)
+            expected = expected + new
+            if rng.random() < 0.5:
+                durable = await log.flush()
+            if rng.random() < 0.2:
+                durable = min(durable, await log.truncate_to(rng.randint(0, len(expected))))
+                expected = expected[: log.log_end_offset]
+        if rng.random() < 0.5:
+            loop.create_task(log.flush())
+            await asyncio.sleep(rng.random() * 0.002)
+        return expected, durable
+
+    expected: list[str] = []
+    durable = 0
+    for _ in range(7):
+        expected, durable = loop.run_until_complete(life(expected, durable))
+        disk.power_loss(rng)
