@@ -89,8 +89,8 @@ class FrameBuffer:
             self._replace(SMALL)
 
     def detach(self) -> None:
-        """Leave the memory of the frames handed out to their owner: received bytes go on in a buffer of their own."""
-        self._replace(max(SMALL, self.pending + LEAST_ROOM))
+        """Leave the memory of the frames handed out to their owner: received bytes go on in another buffer as large."""
+        self._replace(len(self._buffer))
 
     def close(self) -> None:
         """Give the memory back to the budget."""
