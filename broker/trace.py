@@ -5,7 +5,8 @@ events of several nodes are drawn on one axis) and the event's own fields. Names
 
 `broker_started` incarnation; `broker_stopped`; `registered` broker_epoch; `fenced`, `unfenced`;
 `controller_active` epoch; `controller_inactive` epoch; `session_expired` broker, broker_epoch;
-`quorum_role` role, epoch, leader; `quorum_high_watermark` offset;
+`quorum_role` role, epoch, leader; `quorum_high_watermark` offset; `quorum_leader_change` offset, epoch, leader;
+`quorum_bad_answer` peer, error; `quorum_failed` error;
 `partition_role` topic, partition, role, leader, leader_epoch, isr, partition_epoch;
 `truncated` topic, partition, from_offset, to_offset, rule; `isr_changed` topic, partition, isr, partition_epoch;
 `replica_progress` topic, partition, log_end_offset, high_watermark, leader_epoch (at most a few per second).

@@ -131,9 +131,11 @@ class Following:
         core = self._core
         if response.epoch < role.epoch or (response.epoch == role.epoch and response.leader_id is None):
             role.leaderless[voter] = None
-        if role.election_at is not None and len(role.leaderless) + 1 == core.settings.majority:
+        if role.election_at is None or role.hurried:
+            return
+        if len(role.leaderless) + 1 >= core.settings.majority:
+            role.hurried = True
             role.election_at = min(role.election_at, core.election_time(now, 0.0))
-            role.leaderless[core.settings.node_id] = None
 
     def _succeeded(self, now: float, role: Follower, response: FetchResponse) -> None:
         core = self._core

@@ -174,9 +174,8 @@ class Leading:
         replica.parked = None
         replica.high_watermark_sent = _or_unknown(role)
         response = FetchResponse(ErrorCode.NONE, role.leader_id, role.epoch, _or_unknown(role))
-        self._core.emit(
-            Reply(parked.ticket, response, Read(parked.request.fetch_from.offset, parked.request.max_bytes))
-        )
+        max_bytes = min(parked.request.max_bytes, self._core.settings.fetch_max_bytes)
+        self._core.emit(Reply(parked.ticket, response, Read(parked.request.fetch_from.offset, max_bytes)))
 
     # --- committing
 

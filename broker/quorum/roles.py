@@ -70,6 +70,8 @@ class Unattached(Role):
     election_at: float | None
     leaderless: dict[int, None] = field(default_factory=dict)
     """The voters that said that they know of no leader either."""
+    hurried: bool = False
+    """Whether a majority has said so, and the election was brought forward."""
 
     def deadline(self) -> float | None:
         return self.election_at

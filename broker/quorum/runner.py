@@ -30,7 +30,7 @@ from broker.quorum.node import RaftNode
 from broker.quorum.roles import Leader
 from broker.quorum.settings import QuorumSettings
 from broker.quorum.waiting import Waiting, stopped
-from broker.quorum.wire import decode_response, encode_request
+from broker.quorum.wire import METADATA_TOPIC, PARTITION, decode_response, encode_request
 from broker.trace import Tracer
 
 QUEUED_EVENTS = 1_024
@@ -95,6 +95,7 @@ class QuorumRunner:
         self._clock = clock
         self._file = AtomicFile(disk, f"{log.directory}/quorum-state")
         self._events: asyncio.Queue[Event] = asyncio.Queue(QUEUED_EVENTS)
+        self._turn = asyncio.Lock()
         self._node: RaftNode | None = None
         self._closed = False
         self._applied = log.log_start_offset
@@ -132,7 +133,8 @@ class QuorumRunner:
                     ends = [task for task, request in self._sends.items() if isinstance(request, EndRequest)]
                     if ends:
                         await asyncio.wait(ends)
-        self._close()
+        async with self._turn:  # no event is left half done
+            self._close()
         await asyncio.gather(*self._tasks, *self._sends, return_exceptions=True)
 
     def _close(self) -> None:
@@ -178,7 +180,8 @@ class QuorumRunner:
         try:
             while True:
                 event = await self._events.get()
-                await self._do(event(loop.time()))
+                async with self._turn:
+                    await self._do(event(loop.time()))
         except asyncio.CancelledError:
             raise
         except Exception as error:
@@ -255,9 +258,7 @@ class QuorumRunner:
                 case do.Persist(state):
                     await self._file.write(state.encode())
                 case do.Truncate(offset):
-                    self._tracer.emit(
-                        "quorum_truncated", from_offset=self._log.log_end_offset, to_offset=offset, rule="K595-40"
-                    )
+                    self._trace_truncation(offset)
                     await self._log.truncate_to(offset)
                 case do.AppendLeaderChange(epoch, leader, voters, granted):
                     await self._log.start_leader_epoch(epoch)
@@ -301,9 +302,9 @@ class QuorumRunner:
     async def _exchange(self, to: int, request: Request) -> None:
         """Send a request; the state machine learns of its answer, or that there is none."""
         node = self._running()
-        message, version = encode_request(request, to)
         response: Response | None = None
         try:
+            message, version = encode_request(request, to)
             answer = await self._connector.request(to, message, version, self._settings.request_timeout)
             response = decode_response(request, answer)
         except (ConnectionError, TimeoutError):
@@ -363,6 +364,12 @@ class QuorumRunner:
             self._fail(error)
 
     # --- what others see
+
+    def _trace_truncation(self, offset: int) -> None:
+        end = self._log.log_end_offset
+        self._tracer.emit(
+            "truncated", topic=METADATA_TOPIC, partition=PARTITION, from_offset=end, to_offset=offset, rule="K595-40"
+        )
 
     def _show(self) -> None:
         role = self._running().role
