@@ -96,6 +96,7 @@ class BrokerNode:
             controller_id=lambda: self.quorum.leader_id,
             lease_valid=lambda: self.lifecycle.lease_valid(),
             on_disk_failure=self._disk_failed,
+            on_defect=self.fail,
         )
 
     # --- life
@@ -212,6 +213,7 @@ class BrokerNode:
         self.listener.abort()
         self.connector.close()
         self.dispatcher.stop()
+        self.replicas.abort()
         for task in self._tasks:
             task.cancel()
 
