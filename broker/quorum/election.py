@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker.errors import StartupError
+from broker.log.checkpoint import AtomicFile
+from broker.ports import Disk
 
 DATA_VERSION = 0
 
@@ -57,6 +59,33 @@ class ElectionState:
         if version != DATA_VERSION:
             raise StartupError(f"{path}: data_version {version!r} is not {DATA_VERSION}; use the broker that wrote it")
         return cls(epoch, None if leader < 0 else leader, None if voted < 0 else voted, voters)
+
+
+class ElectionFile:
+    """The quorum-state file of one node."""
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._file = AtomicFile(disk, path)
+
+    def read(self, voters: tuple[int, ...]) -> ElectionState:
+        """What is remembered; the state of a fresh node when there is no file.
+
+        Raises `StartupError` when the file is broken, or belongs to a quorum of other voters than the configured ones.
+        """
+        text = self._file.read()
+        if text is None:
+            return ElectionState(voters=voters)
+        stored = ElectionState.decode(text, self._file.path)
+        if stored.voters and stored.voters != voters:
+            raise StartupError(
+                f"{self._file.path}: the quorum has the voters {list(stored.voters)}, quorum.voters says "
+                f"{list(voters)}; a quorum's voters cannot be changed: restore quorum.voters"
+            )
+        return stored
+
+    async def write_durably(self, state: ElectionState) -> None:
+        """Replace the state; a power cut leaves the old or the new one, and after the return the new one."""
+        await self._file.write(state.encode())
 
 
 def _at_least(value: Any, minimum: int) -> int:

@@ -16,14 +16,13 @@ from functools import partial
 from typing import Protocol
 
 from broker.config import BrokerConfig
-from broker.errors import ErrorCode, ProtocolError, StartupError
-from broker.log.checkpoint import AtomicFile
+from broker.errors import ErrorCode, ProtocolError
 from broker.log.log import PartitionLog
 from broker.ports import Disk
 from broker.protocol.schema import Message
 from broker.quorum import effects as do
 from broker.quorum.committed import committed_batches, data_batch, leader_change_batch
-from broker.quorum.election import ElectionState
+from broker.quorum.election import ElectionFile
 from broker.quorum.leading import QuorumStatus
 from broker.quorum.messages import EndRequest, FetchResponse, Request, Response
 from broker.quorum.node import RaftNode
@@ -93,7 +92,7 @@ class QuorumRunner:
         self._on_leadership = on_leadership
         self._on_failure = on_failure
         self._clock = clock
-        self._file = AtomicFile(disk, f"{log.directory}/quorum-state")
+        self._file = ElectionFile(disk, f"{log.directory}/quorum-state")
         self._events: asyncio.Queue[Event] = asyncio.Queue(QUEUED_EVENTS)
         self._turn = asyncio.Lock()
         self._node: RaftNode | None = None
@@ -116,7 +115,7 @@ class QuorumRunner:
 
     async def start(self) -> None:
         """Read the quorum-state file, make it and the log durable, and take part. Raises `StartupError`, `OSError`."""
-        stored = self._read_state()
+        stored = self._file.read(self._settings.voters)
         # A process that was killed may have left records in the page cache; they count from here on.
         await self._log.flush()
         loop = asyncio.get_running_loop()
@@ -160,18 +159,6 @@ class QuorumRunner:
         self._close()
         if self._on_failure is not None:
             self._on_failure(error)
-
-    def _read_state(self) -> ElectionState:
-        text = self._file.read()
-        if text is None:
-            return ElectionState(voters=self._settings.voters)
-        stored = ElectionState.decode(text, self._file.path)
-        if stored.voters and stored.voters != self._settings.voters:
-            raise StartupError(
-                f"{self._file.path}: the quorum has the voters {list(stored.voters)}, quorum.voters says "
-                f"{list(self._settings.voters)}; a quorum's voters cannot be changed: restore quorum.voters"
-            )
-        return stored
 
     # --- events
 
@@ -256,7 +243,7 @@ class QuorumRunner:
         for effect in effects:
             match effect:
                 case do.Persist(state):
-                    await self._file.write(state.encode())
+                    await self._file.write_durably(state)
                 case do.Truncate(offset):
                     self._trace_truncation(offset)
                     await self._log.truncate_to(offset)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.errors import CommitUncertainError, ErrorCode, NotLeaderError, StartupError
+from broker.errors import CommitUncertainError, ErrorCode, NotLeaderError, ProtocolError, StartupError
 from broker.protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, PartitionResult, TopicData
 from broker.quorum.wire import METADATA_TOPIC
 from tests.broker.quorum.live import DIRECTORY, WALL_NS, LiveCluster, running
@@ -202,6 +202,48 @@ def test_a_node_of_another_cluster_stops_when_the_elected_leader_finds_out(tmp_p
         assert "correct cluster.id" in str(cluster.seats[3].failures[0])
         await cluster.quorum(leader).append([b"the others go on"])
         await cluster.stop()
+
+    asyncio.run(story())
+
+
+@pytest.mark.conforms("K595-2", "K595-3")
+def test_a_peer_that_answers_nonsense_is_asked_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        cluster = LiveCluster(tmp_path, 3)
+        broken = 30
+
+        def intercept(_sender: int, _receiver: int, _message: object) -> None:
+            nonlocal broken
+            broken -= 1
+            if broken >= 0:
+                raise ValueError("not an answer at all")
+
+        cluster.intercept = intercept
+        await cluster.start()
+        await cluster.quorum(await cluster.leader()).append([b"a"])
+        await cluster.stop()
+        bad = [
+            event for seat in cluster.seats.values() for event in seat.events if event["event"] == "quorum_bad_answer"
+        ]
+        assert len(bad) == 30
+
+    asyncio.run(story())
+
+
+@pytest.mark.conforms("K595-53")
+def test_nobody_waits_for_a_quorum_that_has_stopped(tmp_path: Path) -> None:
+    async def story() -> None:
+        cluster = LiveCluster(tmp_path, 3)
+        await cluster.start(1)
+        quorum = cluster.quorum(1)
+        with pytest.raises(NotLeaderError):
+            await quorum.append([b"a"])
+        await cluster.stop(1)
+        with pytest.raises(ProtocolError):
+            await quorum.append([b"a"])
+        answer = await quorum.handle_describe(describe(), 2)
+        assert answer.error_code == ErrorCode.BROKER_NOT_AVAILABLE
+        assert (quorum.leader_id, quorum.is_leader) == (None, False)
 
     asyncio.run(story())
 
