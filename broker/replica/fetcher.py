@@ -106,11 +106,7 @@ class LeaderFetcher:
 
     def _ready(self) -> list[Followed]:
         now = asyncio.get_running_loop().time()
-        return [
-            it
-            for it in self._followed.values()
-            if it.current and it.not_before <= now and it.follower.phase is not Phase.REFUSED
-        ]
+        return [it for it in self._followed.values() if it.current and it.not_before <= now]
 
     async def _idle(self) -> None:
         """Until a partition is added or the first of those that stand back may try again."""

@@ -4,13 +4,15 @@ Pure: it looks at the log and says what to do next; somebody else asks the leade
 lives for one leader epoch, so every new epoch starts with the dialogue again, also under the same leader.
 
     TRUNCATING --(the logs match)--> FETCHING --(the leader finds a divergence)--> TRUNCATING
-        |
-        +--(the leader asks for a cut below the high watermark)--> REFUSED, until the next leader epoch
+
+A cut may go below this replica's own high watermark, where records were committed. That happens only when every member
+of the ISR lost data (K101-15): a leader that was elected from the ISR has all that can still be had, and a follower
+that kept more would diverge from it. It is done, and told loudly (`Truncate.lossy`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from broker.replica.views import UNDEFINED, LogView
@@ -21,7 +23,6 @@ class Phase(Enum):
 
     TRUNCATING = "truncating"
     FETCHING = "fetching"
-    REFUSED = "refused"
 
 
 @dataclass(frozen=True)
@@ -36,26 +37,19 @@ class Truncate:
     """Remove the records from `to_offset` on, and the epochs that begin there or later, even if no record goes (H8).
 
     `final`: the logs match afterwards, fetching may begin. `restart`: drop the whole log and start it at `to_offset`.
-    `rule` names what decided: `epoch`, `high-watermark`, `none` (an empty log) or `leader-start`.
+    `rule` names what decided: `epoch`, `high-watermark`, `none` (an empty log) or `leader-start`. `lossy`: the cut lies
+    below this replica's high watermark, so records go that were committed.
     """
 
     to_offset: int
     rule: str
     final: bool = True
     restart: bool = False
-
-
-class TruncationRefusedError(Exception):
-    """Matching the leader would remove records below the high watermark, which were committed (H25)."""
-
-    def __init__(self, to_offset: int, high_watermark: int) -> None:
-        super().__init__(f"truncation to {to_offset} refused: it lies below the high watermark {high_watermark}")
-        self.to_offset = to_offset
-        self.high_watermark = high_watermark
+    lossy: bool = False
 
 
 class PartitionFollower:
-    """One leader epoch of one follower. The invariant: what lies below `high_watermark` is never removed."""
+    """One leader epoch of one follower. The invariant: `high_watermark` never exceeds the end of the log."""
 
     def __init__(
         self,
@@ -83,28 +77,25 @@ class PartitionFollower:
         if log.log_end_offset == log.log_start_offset:
             return Truncate(log.log_end_offset, "none")
         if log.epochs.latest_epoch == UNDEFINED:
-            return self._checked(Truncate(self.high_watermark, "high-watermark"))
+            return self._weighed(Truncate(self.high_watermark, "high-watermark"))
         return AskEpochEnd(log.epochs.latest_epoch)
 
     def epoch_end_answered(self, log: LogView, leader_epoch: int, end_offset: int) -> Truncate:
-        """The leader's answer: its largest epoch that is not above the one asked for, and where that ends.
-
-        Raises `TruncationRefusedError` when it would cut below the high watermark; the follower is `REFUSED` then.
-        """
+        """The leader's answer: its largest epoch that is not above the one asked for, and where that ends."""
         if end_offset == UNDEFINED:
             # K101-9: a leader without epoch information leaves only the old rule.
-            return self._checked(Truncate(self.high_watermark, "high-watermark"))
+            return self._weighed(Truncate(self.high_watermark, "high-watermark"))
         if leader_epoch == UNDEFINED:
-            return self._checked(Truncate(min(end_offset, log.log_end_offset), "epoch"))
+            return self._weighed(Truncate(min(end_offset, log.log_end_offset), "epoch"))
         own_epoch, own_end = log.epochs.end_offset_for(leader_epoch, log.log_end_offset)
         if own_epoch == UNDEFINED or own_epoch > leader_epoch:
             # Every epoch of this log is unknown to the leader: nothing of it can stay.
-            return self._checked(Truncate(log.log_start_offset, "epoch"))
+            return self._weighed(Truncate(log.log_start_offset, "epoch"))
         if own_epoch != leader_epoch:
             # The leader's epoch never reached this log. What follows our next smaller epoch cannot match; where that
             # one ends on the leader is the next question (H1).
-            return self._checked(Truncate(min(own_end, log.log_end_offset), "epoch", final=False))
-        return self._checked(Truncate(min(own_end, end_offset, log.log_end_offset), "epoch"))
+            return self._weighed(Truncate(min(own_end, log.log_end_offset), "epoch", final=False))
+        return self._weighed(Truncate(min(own_end, end_offset, log.log_end_offset), "epoch"))
 
     def truncated(self, step: Truncate, log_end_offset: int) -> None:
         """The step is on disk: the epoch file first, then the log (K101-7)."""
@@ -115,11 +106,8 @@ class PartitionFollower:
         if step.final:
             self.phase = Phase.FETCHING
 
-    def _checked(self, step: Truncate) -> Truncate:
-        if step.to_offset < self.high_watermark:
-            self.phase = Phase.REFUSED
-            raise TruncationRefusedError(step.to_offset, self.high_watermark)
-        return step
+    def _weighed(self, step: Truncate) -> Truncate:
+        return replace(step, lossy=step.to_offset < self.high_watermark)
 
     # -- fetching -----------------------------------------------------------------------------------------------
 

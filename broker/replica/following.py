@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from broker.log.log import UnpreparedEpochError
 from broker.protocol.schema import Buffer
-from broker.replica.follower import AskEpochEnd, PartitionFollower, Phase, Truncate, TruncationRefusedError
+from broker.replica.follower import AskEpochEnd, PartitionFollower, Phase, Truncate
 from broker.replica.partition import Partition
 
 
@@ -42,20 +42,7 @@ class Followed:
         """The leader's answer to `next_question`."""
         if not self.current or self.follower.phase is not Phase.TRUNCATING:
             return
-        try:
-            step = self.follower.epoch_end_answered(self.partition.log, epoch, end_offset)
-        except TruncationRefusedError as error:
-            # This replica stands still until the next leader epoch: to go on would drop committed records (H25).
-            self.partition.trace(
-                "truncation_refused",
-                leader=self.follower.leader_id,
-                leader_epoch=self.follower.leader_epoch,
-                to_offset=error.to_offset,
-                high_watermark=error.high_watermark,
-                log_end_offset=self.partition.log.log_end_offset,
-            )
-        else:
-            await self._take_step(step)
+        await self._take_step(self.follower.epoch_end_answered(self.partition.log, epoch, end_offset))
 
     async def out_of_range(self, leader_log_start: int) -> bool:
         """The leader has no such offset. True: the log begins anew at the leader's start; False: the dialogue does."""
@@ -122,5 +109,6 @@ class Followed:
                 from_offset=before,
                 to_offset=log.log_end_offset,
                 rule=step.rule,
+                lossy=step.lossy,
                 leader_epoch=self.follower.leader_epoch,
             )

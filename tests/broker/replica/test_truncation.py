@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.replica.follower import AskEpochEnd, PartitionFollower, Phase, Truncate, TruncationRefusedError
+from broker.replica.follower import AskEpochEnd, PartitionFollower, Phase, Truncate
 from tests.broker.replica.story import MemoryEpochs, MemoryLog, Story
 
 
@@ -74,24 +74,13 @@ def test_scenario_2_with_high_watermark_truncation_diverges() -> None:
     assert story[2].values() == ["m1", "m3", "m4"]
 
 
-@pytest.mark.conforms("H25", "K101-15")
-def test_a_follower_refuses_to_drop_what_it_knows_to_be_committed() -> None:
+@pytest.mark.conforms("K101-15", "K101-7")
+def test_what_every_member_of_the_isr_lost_goes_from_the_others_too_and_is_told() -> None:
     story = scenario_2(truncate_to_hw=False, high_watermark=2)
-    with pytest.raises(TruncationRefusedError, match="truncation to 1 refused: it lies below the high watermark 2"):
-        story.reconcile(1)
-    assert story.follower(1).phase is Phase.REFUSED
-    assert story[1].values() == ["m1", "m2"]
-
-
-@pytest.mark.conforms("H25")
-def test_a_refusal_lasts_until_the_next_leader_epoch() -> None:
-    story = scenario_2(truncate_to_hw=False, high_watermark=2)
-    with pytest.raises(TruncationRefusedError):
-        story.reconcile(1)
-    story.restart(2)
-    story.elect(1, isr=[1])
-    story.catch_up(2)
-    assert story[2].values() == story[1].values() == ["m1", "m2"]
+    assert story.reconcile(1) == [Truncate(1, "epoch", lossy=True)]
+    assert story.follower(1).high_watermark == 1
+    story.catch_up(1)
+    assert story[1].values() == story[2].values() == ["m1", "m3"]
 
 
 def unclean_ping_pong(turns: list[int]) -> Story:
