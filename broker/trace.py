@@ -9,10 +9,10 @@ events of several nodes are drawn on one axis) and the event's own fields. Names
 `quorum_bad_answer` peer, error; `quorum_failed` error;
 `partition_role` topic, partition, role, leader, leader_epoch, isr, partition_epoch;
 `isr_changed` topic, partition, isr, partition_epoch (at the leader);
-`truncated` topic, partition, from_offset, to_offset, rule, leader_epoch: a follower's log matches its leader's, or one step
-towards that; also when no record went. rule: `epoch`, `high-watermark`, `none` (an empty log), `leader-start`;
+`truncated` topic, partition, from_offset, to_offset, rule, leader_epoch: a follower's log matches its leader's, or one
+step towards that; also when no record went. rule: `epoch`, `high-watermark`, `none` (an empty log), `leader-start`;
 `truncation_refused` topic, partition, leader, leader_epoch, to_offset, high_watermark, log_end_offset;
-`replica_progress` topic, partition, log_end_offset, high_watermark, leader_epoch (at most four per second, and at rest);
+`replica_progress` topic, partition, log_end_offset, high_watermark, leader_epoch (at most four a second, and at rest);
 `high_watermark_checkpointed` topic, partition, high_watermark (for each partition where it is news);
 `fetched_batches_refused` topic, partition, leader, reason; `metadata_behind_log` topic, partition, leader_epoch,
 latest_epoch; `partition_failed` topic, partition, reason; `partition_removed` topic, partition.
