@@ -60,6 +60,21 @@ def test_every_node_sees_all_committed_records_in_order(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+@pytest.mark.conforms("K595-41", "K595-21")
+def test_every_node_processes_the_control_record_of_a_new_leader(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path, 3, 1) as cluster:
+            leader = await cluster.leader()
+            epoch = cluster.quorum(leader).epoch
+            for seat in cluster.seats.values():
+                await cluster.until(lambda seat=seat: any(e["event"] == "quorum_leader_change" for e in seat.events))
+                change = next(event for event in seat.events if event["event"] == "quorum_leader_change")
+                assert (change["leader"], change["epoch"], change["offset"]) == (leader, epoch, 0)
+                assert seat.committed == [], "control records are not for the state machine"
+
+    asyncio.run(story())
+
+
 @pytest.mark.conforms("K595-38", "K595-53")
 def test_only_the_leader_appends(tmp_path: Path) -> None:
     async def story() -> None:
