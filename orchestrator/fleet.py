@@ -30,31 +30,55 @@ class Fleet:
         self._number = 0
         self._clients: list[ClientProcess] = []
         self._load: list[ClientProcess] = []
+        self._probe: ClientProcess | None = None
+        self._readers = 0
+        self._completed = False
         self._loading = False
         self._unresolved = 0
 
-    def start_clients(self) -> None:
-        """Start the load's clients and the probe; `wait_ready` waits for them."""
+    def start_first(self) -> None:
+        """Start who makes the first append: the producers, or the probe where there are none. `wait_ready` waits."""
         workload = self._planned.campaign.workload
-        shares = CONSUMER_SHARE if workload.consumers and workload.producers else 1.0
-        appends = workload.rate * (1 - shares if workload.consumers and workload.producers else 1.0)
+        share = 1 - CONSUMER_SHARE if workload.consumers else 1.0
         for index in range(workload.producers):
-            self._load.append(self._start("producer", f"producer-{index + 1}", appends / workload.producers))
+            rate = workload.rate * share / workload.producers
+            self._load.append(self._start("producer", f"producer-{index + 1}", rate))
+        if not workload.producers:
+            self._probe = self._start("producer", "probe", 1.0)
+
+    def complete(self) -> None:
+        """Start everybody else, unless that was done: the consumers, at once under load, and the probe."""
+        if self._completed:
+            return
+        self._completed = True
+        workload = self._planned.campaign.workload
+        share = CONSUMER_SHARE if workload.producers else 1.0
         for index in range(workload.consumers):
-            rate = workload.rate * shares / workload.consumers
-            self._load.append(self._start("consumer", f"consumer-{index + 1}", rate))
-        self.probe = self._start("producer", "probe", 1.0)
+            consumer = self._start("consumer", f"consumer-{index + 1}", workload.rate * share / workload.consumers)
+            consumer.start()
+            self._load.append(consumer)
+            self._loading = True
+        if self._probe is None:
+            self._probe = self._start("producer", "probe", 1.0)
+
+    @property
+    def probe(self) -> ClientProcess:
+        """The producer that appends on command."""
+        if self._probe is None:
+            raise RunError("the probe was not started yet")
+        return self._probe
 
     def start_reader(self) -> ClientProcess:
         """A fresh client for complete reads."""
-        self._number_readers = getattr(self, "_number_readers", 0) + 1
-        return self._start("reader", f"reader-{self._number_readers}", 1.0)
+        self._readers += 1
+        return self._start("reader", f"reader-{self._readers}", 1.0)
 
     def wait_ready(self) -> None:
         for client in self._clients:
             client.wait_ready(READY_S)
 
     def begin_load(self) -> None:
+        """Put the producers under load."""
         for client in self._load:
             client.start()
         self._loading = True

@@ -70,10 +70,15 @@ class Progress:
         """A run begins."""
         self._state = _State(run=name)
 
-    def phase(self, name: str, detail: str = "", *, ends_s: float | None = None) -> None:
-        """The run enters a phase; `ends_s` on the monotonic clock when its end is known."""
-        self._state.phase, self._state.detail, self._state.ends_s = name, detail, ends_s
+    def phase(self, name: str, detail: str = "") -> None:
+        """The run enters a phase."""
+        self._state.phase, self._state.detail, self._state.ends_s = name, detail, None
         self.say(f"{name}{': ' + detail if detail else ''}", dim=True)
+
+    def ends(self, ends_s: float) -> None:
+        """The phase will end at this moment of the monotonic clock."""
+        self._state.ends_s = ends_s
+        self._refresh()
 
     def detail(self, text: str) -> None:
         """What is being done just now."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from history.journal import Journal
 from nemeses.generate import plan_schedule
@@ -36,6 +37,7 @@ QUIESCE_S = 45.0
 PROBE_S = 30.0
 READ_S = 60.0
 CONVERGE_S = 10.0
+FIRST_ACK_S = 10.0
 TICK_S = 0.05
 LONGEST_LOAD = 1.5  # times the planned duration, while the asked operations are not completed
 
@@ -97,9 +99,9 @@ class Run:
         self._quiesce()
         self._final(reader)
 
-    def _enter(self, phase: str, detail: str = "", *, ends_s: float | None = None) -> None:
+    def _enter(self, phase: str, detail: str = "") -> None:
         self._journal.phase(phase)
-        self._progress.phase(phase, detail, ends_s=ends_s)
+        self._progress.phase(phase, detail)
 
     # ---- setup
 
@@ -112,7 +114,7 @@ class Run:
         # Clients take as long to start as brokers do, so both start at once.
         starting = _InBackground(lambda: self._world.start_brokers())
         self._brokers_started = True
-        self._fleet.start_clients()
+        self._fleet.start_first()
         starting.result()
         for node in self._world.nodes:
             self._journal.node(node.name, "started")
@@ -143,9 +145,12 @@ class Run:
     def _main(self) -> None:
         assert self._book is not None
         workload, nemesis = self._campaign.workload, self._campaign.nemesis
-        ends_s = time.monotonic() + workload.duration_s
-        self._enter("main", f"load and nemesis ({nemesis.kind})", ends_s=None if nemesis.steps else ends_s)
+        self._enter("main", f"load and nemesis ({nemesis.kind})")
         self._fleet.begin_load()
+        self._wait_for_first_ack()
+        ends_s = time.monotonic() + workload.duration_s
+        if not nemesis.steps:
+            self._progress.ends(ends_s)
         if nemesis.kind == "random":
             kinds = [kind for kind in nemesis.faults if kind in self._world.capabilities]
             schedule = plan_schedule(
@@ -180,6 +185,14 @@ class Run:
             self._tick()
             time.sleep(max(0.0, min(TICK_S, moment_s - time.monotonic())))
 
+    def _wait_for_first_ack(self) -> None:
+        """The nemesis begins on a log that is being written, and the rest of the clients do not slow its beginning."""
+        give_up = time.monotonic() + FIRST_ACK_S
+        while self._campaign.workload.producers and not self._first_ack_seen and time.monotonic() < give_up:
+            self._tick()
+            time.sleep(TICK_S)
+        self._fleet.complete()
+
     def _wait_for_operations(self, latest_s: float) -> None:
         """The load goes on until the asked operations are completed, within reason."""
         asked = self._campaign.workload.operations
@@ -193,6 +206,8 @@ class Run:
         self._progress.counts(self._fleet.counts)
         if not self._first_ack_seen and self._fleet.first_ack_ns is not None:
             self._acknowledged(self._fleet.first_ack_ns)
+        if self._first_ack_seen:
+            self._fleet.complete()
 
     def _acknowledged(self, at_ns: int) -> None:
         """Called at the first acknowledged append; later calls do nothing."""
@@ -237,12 +252,11 @@ class Run:
         tails = [EventTail(node.record_dir / "events.jsonl") for node in self._world.nodes]
         give_up = time.monotonic() + CONVERGE_S
         while time.monotonic() < give_up:
-            seen = [tail.progress(topic) for tail in tails]
             behind = [
                 (node.name, partition)
                 for partition, end in enumerate(ends)
-                for node, progress in zip(self._world.nodes, seen, strict=True)
-                if node.id in self._assignment[partition] and progress.get(partition) != (end, end)
+                for node, tail in zip(self._world.nodes, tails, strict=True)
+                if node.id in self._assignment[partition] and not _reached(tail.progress(topic, partition), end)
             ]
             if not behind:
                 return
@@ -282,6 +296,11 @@ class Run:
 
     def _since_start(self) -> float:
         return round((time.monotonic_ns() - self._e.started_ns) / 1e9, 3)
+
+
+def _reached(progress: Mapping[str, Any] | None, end: int) -> bool:
+    """Whether a replica's log and high watermark have come to the end."""
+    return progress is not None and progress["log_end_offset"] == end == progress["high_watermark"]
 
 
 class _StepClients:

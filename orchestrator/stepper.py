@@ -204,7 +204,7 @@ class Stepper:
         return view.controller is not None and node in view.unfenced, str(view)
 
     def _see_event(self, event: str, node: str, where: Mapping[str, Any]) -> tuple[bool, str]:
-        seen = list(self._tails[node].since_mark())
+        seen = self._tails[node].since_mark()
         if any(each.get("event") == event and matches(each, where) for each in seen):
             return True, ""
         return False, f"on {node}: {', '.join(str(each.get('event')) for each in seen[-12:]) or 'no event'}"
@@ -216,7 +216,7 @@ class Stepper:
         return found is not None and found >= at_least, f"on {node}: {found}"
 
     def _see_log_end(self, node: str, at_least: int, partition: int) -> tuple[bool, str]:
-        seen = self._tails[node].latest("replica_progress", topic=self._cluster.topic, partition=partition)
+        seen = self._tails[node].progress(self._cluster.topic, partition)
         return seen is not None and seen["log_end_offset"] >= at_least, f"on {node}: {seen}"
 
 

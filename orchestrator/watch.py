@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,56 +13,52 @@ CHECKPOINT = "replication-offset-checkpoint"
 
 
 class EventTail:
-    """The trace events of one node, from a mark on. The file outlives power cuts: it is not on the node's data disk."""
+    """The trace events of one node, read as they are written. The file is not on the data disk: it outlives power cuts."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._mark = 0
+        self._position = 0
+        self._since_mark: list[Mapping[str, Any]] = []
+        self._progress: dict[tuple[str, int], Mapping[str, Any]] = {}
 
     def mark(self) -> None:
         """Only events written from now on are of interest."""
-        self._mark = self._path.stat().st_size if self._path.exists() else 0
+        self._read()
+        self._since_mark.clear()
 
-    def since_mark(self) -> Iterator[Mapping[str, Any]]:
-        """The events since the mark, whole lines only."""
-        yield from _events(self._path, self._mark)
+    def since_mark(self) -> list[Mapping[str, Any]]:
+        """The events since the last mark."""
+        self._read()
+        return list(self._since_mark)
 
-    def progress(self, topic: str) -> dict[int, tuple[int, int]]:
-        """(log end offset, high watermark) of each partition of a topic, as this node last told them."""
-        return {
-            event["partition"]: (event["log_end_offset"], event["high_watermark"])
-            for event in _events(self._path, 0)
-            if event.get("event") == "replica_progress" and event.get("topic") == topic
-        }
+    def progress(self, topic: str, partition: int) -> Mapping[str, Any] | None:
+        """How far a partition has come (`log_end_offset`, `high_watermark`), as this node last told."""
+        self._read()
+        return self._progress.get((topic, partition))
 
-    def latest(self, event: str, **fields: Any) -> Mapping[str, Any] | None:
-        """The last event of this name and with these fields in the whole file."""
-        found = None
-        for candidate in _events(self._path, 0):
-            if candidate.get("event") == event and matches(candidate, fields):
-                found = candidate
-        return found
+    def _read(self) -> None:
+        try:
+            with open(self._path, "rb") as file:
+                file.seek(self._position)
+                data = file.read()
+        except FileNotFoundError:
+            return
+        whole = data[: data.rfind(b"\n") + 1]
+        self._position += len(whole)
+        for line in whole.split(b"\n")[:-1]:
+            try:
+                event = json.loads(line)
+            except ValueError:  # cut short by a kill; the next broker wrote on behind it
+                continue
+            if isinstance(event, dict):
+                self._since_mark.append(event)
+                if event.get("event") == "replica_progress":
+                    self._progress[event["topic"], event["partition"]] = event
 
 
 def matches(event: Mapping[str, Any], where: Mapping[str, Any]) -> bool:
     """Whether an event has all these fields with these values."""
     return all(event.get(key) == value for key, value in where.items())
-
-
-def _events(path: Path, start: int) -> Iterator[Mapping[str, Any]]:
-    try:
-        with open(path, "rb") as file:
-            file.seek(start)
-            data = file.read()
-    except FileNotFoundError:
-        return
-    for line in data.split(b"\n")[:-1]:
-        try:
-            event = json.loads(line)
-        except ValueError:  # cut short by a kill; the next broker wrote on behind it
-            continue
-        if isinstance(event, dict):
-            yield event
 
 
 def checkpointed_high_watermark(host: Host, log_dir: str, topic: str, partition: int) -> int | None:

@@ -5,6 +5,7 @@ Without TCP_NODELAY each command costs 48 ms of delayed acknowledgement; with it
 
 from __future__ import annotations
 
+import logging
 import shlex
 import socket
 import threading
@@ -80,6 +81,8 @@ class SshHost:
         self._known_hosts = known_hosts
         self._user = user
         self._connection: Any = None
+        self._opening: Any = None
+        self._stale = False
         self._lock = threading.Lock()
 
     def run(self, command: str, *, timeout_s: float = 10.0) -> Result:
@@ -112,16 +115,21 @@ class SshHost:
             self._connected()
 
     def disconnect(self) -> None:
-        """Forget the connection: the next command makes a new one. For hosts that are known to have gone."""
-        with self._lock:
-            self._drop()
+        """Give the connection up: the next command makes a new one. For hosts that are known to have gone.
+
+        Returns at once, even while another thread waits for the host: that thread's wait ends now."""
+        self._stale = True
+        for connection in (self._opening, self._connection):
+            if connection is not None:
+                connection.client.close()
 
     def _connected(self) -> Any:
         """The kept connection, or a new one where that is closed: before a command is sent, trying again is safe."""
-        if self._connection is not None and self._connection.is_connected:
+        if self._connection is not None and self._connection.is_connected and not self._stale:
             return self._connection
         self._drop()
-        connection = self._new_connection()
+        self._stale = False
+        connection = self._opening = self._new_connection()
         try:
             connection.client.load_host_keys(str(self._known_hosts))
             connection.open()
@@ -132,6 +140,8 @@ class SshHost:
         except Exception as error:
             connection.close()
             raise HostUnreachableError(f"{self.name} ({self.address}) cannot be reached by SSH: {error!r}") from error
+        finally:
+            self._opening = None
         self._connection = connection
         return connection
 
@@ -140,6 +150,9 @@ class SshHost:
         from fabric import Config, Connection
         from fabric.runners import Remote
         from paramiko import RejectPolicy
+
+        # It logs each lost connection with a traceback; losing them is our daily business, and told by exceptions.
+        logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)
 
         class Attentive(Remote):  # type: ignore[misc]
             """Looks for a command's end each millisecond; the default of ten would be most of a short command's time."""

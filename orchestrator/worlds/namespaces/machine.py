@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import marshal
 import os
 import socket
 import subprocess
@@ -140,15 +140,16 @@ class Machine:
     def _launch(self, boot_id: str, device: str) -> int:
         started = subprocess.run(
             program("orchestrator.worlds.namespaces.node_init"),
-            input=json.dumps(self._boot_plan(boot_id, device)),
+            input=marshal.dumps(self._boot_plan(boot_id, device)),
             capture_output=True,
-            text=True,
             timeout=_BOOT_DEADLINE_S,
             check=False,
         )
-        verdict, _, rest = started.stdout.strip().partition(" ")
+        verdict, _, rest = started.stdout.decode().strip().partition(" ")
         if verdict != "ok":
-            raise WorldError(rest or started.stderr.strip() or f"its first process ended with {started.returncode}")
+            raise WorldError(
+                rest or started.stderr.decode().strip() or f"its first process ended with {started.returncode}"
+            )
         return int(rest)
 
     def _boot_plan(self, boot_id: str, device: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ BRIDGE = "br0"
 GATEWAY = "10.77.0.1"
 PREFIX_LENGTH = 24
 MAX_NODES = 200
+_BRIDGE_MAC = "02:62:6f:00:01:00"
 _TABLE = "bridge brownout"
 
 Pair = tuple[str, str]
@@ -44,7 +45,9 @@ class BridgeNetwork:
             links.disable_ipv6()
             links.ip_batch(
                 [
-                    f"link add {BRIDGE} type bridge mcast_snooping 0",
+                    # An address of its own: else the bridge takes that of a port, another one whenever a node comes or
+                    # goes, and everybody who remembers the last one talks into the void.
+                    f"link add {BRIDGE} address {_BRIDGE_MAC} type bridge mcast_snooping 0",
                     f"addr add {GATEWAY}/{PREFIX_LENGTH} dev {BRIDGE}",
                     f"link set {BRIDGE} up",
                     # Asking for an address on a cable that is not yet up is answered after a second: do not ask.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
 import shutil
 import sys
@@ -219,14 +221,10 @@ def _available_memory() -> int:
 
 
 def _import_fabric() -> None:
-    import fabric
-    import invoke.exceptions  # noqa: F401 - imported for its side effect: it is there when it is needed
-
-    del fabric
+    with contextlib.suppress(ImportError):  # the first command imports it again, and tells
+        importlib.import_module("fabric")
 
 
 def _try_connect(host: SshHost) -> None:
-    try:
+    with contextlib.suppress(HostError):  # the first command tries again, and tells
         host.connect()
-    except HostError:
-        return  # the first command tries again, and tells
