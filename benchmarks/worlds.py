@@ -2,8 +2,8 @@
 
     python -m benchmarks.worlds [--rounds 10] [--filesystem ext4]
 
-Prints the median, the least and the greatest of each, in milliseconds. A stand-in listens where the broker would, so that the
-figures are the world's own.
+Prints the median, the least and the greatest of each, in milliseconds. A stand-in listens where the broker would, so
+that the figures are the world's own.
 """
 
 from __future__ import annotations

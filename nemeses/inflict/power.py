@@ -12,7 +12,7 @@ from nemeses.inflict.parallel import on_each
 from nemeses.ports import Host, HostError, PowerSwitch, Site
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-_SILENCE_S = 0.2
+_SILENCE_S = 0.1
 
 
 class PowerLoss:

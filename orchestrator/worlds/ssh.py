@@ -151,11 +151,11 @@ class SshHost:
         from fabric.runners import Remote
         from paramiko import RejectPolicy
 
-        # It logs each lost connection with a traceback; losing them is our daily business, and told by exceptions.
+        # It logs a traceback for each lost connection; losing them is our daily business, and told by exceptions.
         logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)
 
         class Attentive(Remote):  # type: ignore[misc]
-            """Looks for a command's end each millisecond; the default of ten would be most of a short command's time."""
+            """Looks for a command's end each millisecond; the default of ten is most of a short command's time."""
 
             input_sleep = 0.001
 
