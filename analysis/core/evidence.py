@@ -116,7 +116,7 @@ class Evidence:
         mixed = np.unique(
             np.concatenate((np.flatnonzero(suspects) + self.start, self.extras.offset, other.extras.offset))
         )
-        claims = Claims.concat([self.extras, other.extras, self._claims_at(mixed), other._claims_at(mixed)])
+        claims = Claims.concat([self.extras, other.extras, self.canonical_claims(mixed), other.canonical_claims(mixed)])
         merged = Evidence(
             start=self.start,
             value=np.maximum(self.value, other.value),
@@ -144,7 +144,8 @@ class Evidence:
         self.append_deadline[at] = chosen.deadline
         self.extras = claims.take(np.flatnonzero(~canonical))
 
-    def _claims_at(self, offsets: I64) -> Claims:
+    def canonical_claims(self, offsets: I64) -> Claims:
+        """The canonical values at these offsets, as claims."""
         at = offsets - self.start
         at = at[self.value[at] != NONE]
         return Claims(

@@ -93,7 +93,7 @@ class Columns:
     lo: I64
     hi: I64
     final: Bools
-    starts: I64
+    starts: Ints
     item_offset: I64
     item_value: I64
 
@@ -149,7 +149,7 @@ def rows_of(table: pa.Table) -> Rows:
 
 def _queries(columns: Columns, part: Ints, answered: Ints) -> Queries:
     count = np.diff(columns.starts)
-    counts, offsets, values = count[answered], columns.item_offset, columns.item_value
+    counts, offsets, values = count[answered].astype(np.int64), columns.item_offset, columns.item_value
     if int(counts.sum()) != len(values):  # records of a row that is not an answered read prove nothing
         keep = np.zeros(len(count), np.bool_)
         keep[answered] = True
@@ -210,12 +210,12 @@ def _ints(table: pa.Table, name: str) -> Ints:
     return np.asarray(_array(table, name).to_numpy(zero_copy_only=False))
 
 
-def _lists(table: pa.Table, name: str) -> tuple[I64, I64]:
+def _lists(table: pa.Table, name: str) -> tuple[Ints, I64]:
     """The row boundaries (length rows + 1, from 0) and the flat items of a list column."""
     array = _array(table, name)
-    bounds = array.offsets.to_numpy().astype(np.int64)
+    bounds = array.offsets.to_numpy()
     items = array.values.to_numpy(zero_copy_only=False)[bounds[0] : bounds[-1]]
-    return bounds - bounds[0], items.astype(np.int64, copy=False)
+    return (bounds - bounds[0] if bounds[0] else bounds), items.astype(np.int64, copy=False)
 
 
 def _codes(table: pa.Table, name: str) -> tuple[Ints, list[str]]:

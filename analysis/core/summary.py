@@ -167,7 +167,9 @@ def summarise(evidence: Evidence) -> Summary:
         ),
         missing=_missing(start, value, flags, acked),
         extras=evidence.extras,
-        conflicts=evidence._claims_at(np.unique(evidence.extras.offset)),
+        conflicts=evidence.canonical_claims(np.unique(evidence.extras.offset))
+        if len(evidence.extras)
+        else evidence.extras,
         producers=KeyedScan.of_sequences(acked_value >> PRODUCER_SHIFT, acked_value & SEQUENCE_MASK, acked + start),
         sessions=KeyedScan.of_sessions(
             evidence.sessions.process, evidence.sessions.offset, evidence.sessions.release, evidence.sessions.deadline
