@@ -13,7 +13,7 @@ CHECKPOINT = "replication-offset-checkpoint"
 
 
 class EventTail:
-    """The trace events of one node, read as they are written. The file is not on the data disk: it outlives power cuts."""
+    """One node's trace events, read as they are written. The file outlives power cuts: it is not on the data disk."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
