@@ -21,9 +21,12 @@ def thin(count: int, most: int = MOST_POINTS) -> slice:
 
 
 def latency(view: View) -> bytes:
-    """Every append as a point by outcome, and the quantiles per time window as lines. Logarithmic, in milliseconds."""
+    """Every append as a point by outcome, and the quantiles per time window as lines. Logarithmic, in milliseconds.
+
+    Indeterminate appends stand at the moment of their invocation, on a rail above all others.
+    """
     with figure(height=4.0) as (drawn, (axes,)):
-        axes.set_title("Latency of appends", pad=34)
+        axes.set_title("Latency of appends", pad=46)
         draw_bands(axes, view.bands, named=True)
         operations = view.operations
         shown = False
@@ -34,6 +37,8 @@ def latency(view: View) -> bytes:
             shown = True
             invoked = operations.invoked[mask]
             took = np.maximum((operations.returned[mask] - invoked) * 1e3, 1e-3)
+            if outcome == "info":  # never completed: on a rail above the slowest that did
+                took = np.full(len(invoked), _rail(operations))
             some = thin(len(invoked))
             style = OUTCOME_STYLE[outcome]
             axes.scatter(
@@ -53,6 +58,13 @@ def latency(view: View) -> bytes:
         return png(drawn)
 
 
+def _rail(operations: Operations) -> float:
+    """The height, in milliseconds, at which appends without completion are drawn."""
+    completed = operations.of("append") & ~operations.of("append", "info")
+    took = operations.returned[completed] - operations.invoked[completed]
+    return float(took.max(initial=1e-3)) * 2e3
+
+
 def _quantile_lines(axes: Axes, operations: Operations, end: float) -> None:
     mask = operations.of("append", "ok")
     invoked = operations.invoked[mask]
@@ -66,10 +78,10 @@ def _quantile_lines(axes: Axes, operations: Operations, end: float) -> None:
 
 
 def rate(view: View) -> bytes:
-    """Completions per second, one panel for each operation, one line for each outcome."""
+    """Operations per second by outcome, one panel for each kind: completions, and invocations of indeterminate ones."""
     panels = [name for name in ("append", "read", "end") if view.operations.of(name).any()] or ["append"]
     with figure(len(panels), height=1.2 + 1.5 * len(panels)) as (drawn, rows):
-        rows[0].set_title("Rate by operation and outcome", pad=34)
+        rows[0].set_title("Rate by operation and outcome", pad=46)
         width = 1.0 if view.end <= 240 else view.end / 240
         edges = np.arange(0, max(view.end, 1.0) + width, width)
         for axes, name in zip(rows, panels, strict=True):
@@ -77,7 +89,9 @@ def rate(view: View) -> bytes:
             for outcome in OUTCOMES:
                 mask = view.operations.of(name, outcome)
                 if mask.any():
-                    counts, _ = np.histogram(view.operations.returned[mask], edges)
+                    # An indeterminate operation has no completion: it counts where it was invoked.
+                    moments = view.operations.invoked if outcome == "info" else view.operations.returned
+                    counts, _ = np.histogram(moments[mask], edges)
                     color = OUTCOME_STYLE[outcome]["color"]
                     axes.step(edges[:-1], counts / width, where="post", color=color, lw=1.3, label=outcome)
             axes.set_ylabel(f"{name}s / s")
