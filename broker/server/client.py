@@ -147,7 +147,9 @@ class Link:
             )
         except OSError as error:
             self._back_off()
-            raise ConnectionError(f"{self.name} at {self.address[0]}:{self.address[1]}: {error}") from error
+            # Refused is worth telling apart: nobody listens there, while other failures say nothing about the peer.
+            kind = ConnectionRefusedError if isinstance(error, ConnectionRefusedError) else ConnectionError
+            raise kind(f"{self.name} at {self.address[0]}:{self.address[1]}: {error}") from error
         return connection
 
     def _opened(self, task: asyncio.Task[PeerConnection]) -> None:

@@ -100,7 +100,7 @@ class Connection(asyncio.BufferedProtocol):
         self._write_paused = False
         self._reading = True
         self._flush_scheduled = False
-        self._on_lost: set[asyncio.Future[Any]] = set()
+        self._on_lost: dict[asyncio.Future[Any], None] = {}  # in the order in which they came
 
     # --- the transport's calls
 
@@ -167,8 +167,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is None:
             future.cancel()
             return
-        self._on_lost.add(future)
-        future.add_done_callback(self._on_lost.discard)
+        self._on_lost[future] = None
+        future.add_done_callback(self._on_lost.pop)
 
     def slot_filled(self, slot: Slot) -> None:
         """An answer is there; what completes in one turn of the loop is sent in one write."""

@@ -46,7 +46,7 @@ class Dispatcher:
         self._on_disk_failure = on_disk_failure
         self._routes: dict[int, tuple[Api, Serve]] = {}
         self._local: dict[type[Message], Later[Message]] = {}
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: dict[asyncio.Task[None], None] = {}  # in the order in which they began
 
     # --- building the table
 
@@ -63,11 +63,18 @@ class Dispatcher:
 
         self.serve(key, serve)
 
-    def answer_later(self, key: ApiKey, handler: Later[Q]) -> None:
-        """`handler(request, version)` is a coroutine; the connection's next request waits for it, as in Kafka."""
+    def answer_later(
+        self, key: ApiKey, handler: Later[Q], *, observe: Callable[[Q, Connection], None] | None = None
+    ) -> None:
+        """`handler(request, version)` is a coroutine; the connection's next request waits for it, as in Kafka.
+
+        `observe` is shown each request together with the connection that it came over.
+        """
 
         def serve(call: Call) -> Outcome:
             request, _ = decode(call.api.request, call.version, call.frame, call.body)
+            if observe is not None:
+                observe(request, call.connection)  # type: ignore[arg-type]
             return self.later(call, frame_later(call, handler(request, call.version)), blocking=True)  # type: ignore[arg-type]
 
         self.serve(key, serve)
@@ -120,15 +127,15 @@ class Dispatcher:
                 call.connection.reject(f"{call.api.key.name} failed: {error}")
 
         task = asyncio.get_running_loop().create_task(finish())
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        self._running[task] = None
+        task.add_done_callback(self._running.pop)
         if only_for_peer:
             call.connection.cancel_when_lost(task)
         return slot
 
     def stop(self) -> None:
         """Abandon the requests that are still under way."""
-        for task in self._running:
+        for task in list(self._running):
             task.cancel()
 
     def _failed(self, key: int, error: Exception) -> None:

@@ -57,7 +57,7 @@ class Listener:
         self.budget: MemoryBudget = SharedBudget(limit, self._release_idle_memory)
         self._max_connections = max_connections
         self._tracer = tracer
-        self._connections: set[Connection] = set()
+        self._connections: dict[Connection, None] = {}  # in the order in which they came
         self._server: asyncio.Server | None = None
         self._rejections_left = REJECTIONS_PER_SECOND
         self._rejections_since = 0.0
@@ -99,11 +99,11 @@ class Listener:
         if len(self._connections) >= self._max_connections:
             self.rejected(connection, f"more than max.connections={self._max_connections} connections")
             return False
-        self._connections.add(connection)
+        self._connections[connection] = None
         return True
 
     def closed(self, connection: Connection) -> None:
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
 
     def rejected(self, connection: Connection, reason: str) -> None:
         now = asyncio.get_running_loop().time()

@@ -35,6 +35,7 @@ from broker.server.dispatch import Dispatcher
 from broker.server.lifecycle import BrokerLifecycle
 from broker.server.listener import Listener
 from broker.server.routes import add_routes
+from broker.server.watch import DeathWatch
 from broker.trace import Tracer
 
 METADATA_DIRECTORY = f"{METADATA_TOPIC}-0"
@@ -157,6 +158,9 @@ class BrokerNode:
             controller_id=lambda: self.quorum.leader_id,
             metadata_offset=lambda: self.image.offset,
         )
+        self.watch = DeathWatch(
+            node_id=self.config.node_id, image=lambda: self.image, controller=self.controller, tracer=self._tracer
+        )
         add_routes(
             self.dispatcher,
             config=self.config,
@@ -165,6 +169,7 @@ class BrokerNode:
             quorum=self.quorum,
             controller=self.controller,
             replicas=self.replicas,
+            watch=self.watch,
         )
 
     async def ready(self) -> None:
@@ -190,6 +195,7 @@ class BrokerNode:
         await self._end_tasks()  # no heartbeat may take back what `leave` asks for
         await self.lifecycle.leave(LEAVE_TIMEOUT)
         await self.replicas.stop()
+        self.watch.stop()
         await self.controller.stop()
         await self.quorum.stop()
         await self.listener.stop()
@@ -237,6 +243,8 @@ class BrokerNode:
 
     def _leadership_changed(self, epoch: int | None) -> None:
         self.controller.leadership_changed(epoch)
+        if epoch is not None:
+            self.watch.look_at_all()
 
     async def _publish(self) -> None:
         """Bring the replicas to where the image is; what is committed meanwhile goes with the next turn."""

@@ -18,6 +18,7 @@ from broker.server.handlers.fetch import FetchHandler
 from broker.server.handlers.metadata import MetadataHandler
 from broker.server.handlers.offsets import OffsetsHandler
 from broker.server.handlers.produce import ProduceHandler
+from broker.server.watch import DeathWatch
 
 
 def add_routes(
@@ -29,6 +30,7 @@ def add_routes(
     quorum: Quorum,
     controller: ActiveController,
     replicas: ReplicaManager,
+    watch: DeathWatch,
 ) -> None:
     """Fill the table of a broker's dispatcher. `settled` is set while the replicas are where the image has them."""
     offsets = OffsetsHandler(replicas)
@@ -45,7 +47,7 @@ def add_routes(
     dispatcher.answer_later(ApiKey.CREATE_TOPICS, controller.handle_create_topics)
     dispatcher.answer_later(ApiKey.DELETE_TOPICS, controller.handle_delete_topics)
     dispatcher.answer_later(ApiKey.BROKER_REGISTRATION, controller.handle_broker_registration)
-    dispatcher.answer_later(ApiKey.BROKER_HEARTBEAT, controller.handle_broker_heartbeat)
+    dispatcher.answer_later(ApiKey.BROKER_HEARTBEAT, controller.handle_broker_heartbeat, observe=watch.heard)
     dispatcher.answer_later(ApiKey.ALTER_PARTITION, controller.handle_alter_partition)
 
     dispatcher.answer_later(ApiKey.VOTE, quorum.handle_vote)

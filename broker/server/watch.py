@@ -1,0 +1,97 @@
+"""How the controller learns of a dead broker sooner than by silence.
+
+A killed process closes its connections. That alone proves nothing; but when its host then refuses a connection to its
+listener, nobody serves clients there any more, so no lease is held there either, and it can be fenced at once. A host
+that does not answer (power loss, a partition, a stopped process) refuses nothing: there the session must run out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from broker.controller.image import MetadataImage
+from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from broker.server.connection import Connection
+from broker.trace import Tracer
+
+PROBE_TIMEOUT = 0.5  # seconds
+HEARTBEAT_VERSION = 1
+
+
+class Fencing(Protocol):
+    """The controller, as far as dead brokers are concerned."""
+
+    @property
+    def is_active(self) -> bool: ...
+
+    def handle_broker_heartbeat(
+        self, request: BrokerHeartbeatRequest, version: int, /
+    ) -> Awaitable[BrokerHeartbeatResponse]: ...
+
+
+class DeathWatch:
+    """Watches the connections over which heartbeats come; acts only while this node is the active controller."""
+
+    def __init__(
+        self, *, node_id: int, image: Callable[[], MetadataImage], controller: Fencing, tracer: Tracer
+    ) -> None:
+        self._node_id = node_id
+        self._image = image
+        self._controller = controller
+        self._tracer = tracer
+        self._heard_over: dict[int, Connection] = {}
+        self._probes: dict[int, asyncio.Task[None]] = {}
+
+    def heard(self, request: BrokerHeartbeatRequest, connection: Connection) -> None:
+        """A heartbeat has come; the end of its connection will be looked into."""
+        broker_id = request.broker_id
+        if self._heard_over.get(broker_id) is connection or broker_id not in self._image().brokers:
+            return
+        self._heard_over[broker_id] = connection
+        lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        lost.add_done_callback(lambda _: self._lost(broker_id, connection))
+        connection.cancel_when_lost(lost)
+
+    def look_at_all(self) -> None:
+        """This node has become the controller: whoever died before has no connection here that could end."""
+        for broker in self._image().brokers.values():
+            if broker.id != self._node_id:
+                self._probe_soon(broker.id)
+
+    def stop(self) -> None:
+        """Look no further."""
+        self._heard_over.clear()
+        for task in self._probes.values():
+            task.cancel()
+
+    def _lost(self, broker_id: int, connection: Connection) -> None:
+        if self._heard_over.get(broker_id) is connection:
+            del self._heard_over[broker_id]
+            self._probe_soon(broker_id)
+
+    def _probe_soon(self, broker_id: int) -> None:
+        if broker_id not in self._probes and self._controller.is_active:
+            task = asyncio.get_running_loop().create_task(self._probe(broker_id))
+            self._probes[broker_id] = task
+            task.add_done_callback(lambda _: self._probes.pop(broker_id, None))
+
+    async def _probe(self, broker_id: int) -> None:
+        """Fence a broker whose host says that nobody listens at its address."""
+        broker = self._image().brokers.get(broker_id)
+        if broker is None or broker.fenced:
+            return
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(PROBE_TIMEOUT):
+                transport, _ = await loop.create_connection(asyncio.Protocol, broker.host, broker.port)
+        except ConnectionRefusedError:
+            self._tracer.emit("broker_gone", broker=broker.id, broker_epoch=broker.epoch)
+            # As if the broker itself had said goodbye; the epoch makes sure that it is this process that goes.
+            goodbye = BrokerHeartbeatRequest(broker_id=broker.id, broker_epoch=broker.epoch, want_shut_down=True)
+            await self._controller.handle_broker_heartbeat(goodbye, HEARTBEAT_VERSION)
+        except OSError:
+            return
+        else:
+            transport.abort()

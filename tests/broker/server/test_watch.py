@@ -1,0 +1,138 @@
+"""The controller fences a broker at once when its host says that nobody listens there, and on nothing less."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from broker.controller.image import BrokerImage, MetadataImage
+from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from broker.server.watch import DeathWatch
+from broker.trace import Tracer, Value
+
+
+class Wire:
+    """Stands for the connection of a broker."""
+
+    def __init__(self) -> None:
+        self.futures: list[asyncio.Future[object]] = []
+
+    def cancel_when_lost(self, future: asyncio.Future[object]) -> None:
+        self.futures.append(future)
+
+    def break_off(self) -> None:
+        for future in self.futures:
+            future.cancel()
+
+
+class Story:
+    """Broker 2 is registered with epoch 7 and listens; this node, broker 1, is the controller."""
+
+    def __init__(self, port: int) -> None:
+        self.is_active = True
+        self.goodbyes: list[BrokerHeartbeatRequest] = []
+        self.said = asyncio.Event()
+        self.probed = 0
+        self.image = MetadataImage()
+        self.register(port)
+        events: list[dict[str, Value]] = []
+        self.watch = DeathWatch(
+            node_id=1, image=lambda: self.image, controller=self, tracer=Tracer(1, lambda: 0, events.append)
+        )
+
+    def register(self, port: int, epoch: int = 7, fenced: bool = False) -> None:
+        self.image.brokers[2] = BrokerImage(2, epoch, b"i" * 16, "127.0.0.1", port, fenced)
+
+    async def handle_broker_heartbeat(
+        self,
+        request: BrokerHeartbeatRequest,
+        version: int,
+        /,  # noqa: ARG002
+    ) -> BrokerHeartbeatResponse:
+        self.goodbyes.append(request)
+        self.said.set()
+        return BrokerHeartbeatResponse()
+
+    def heartbeat(self, wire: Wire) -> None:
+        self.watch.heard(BrokerHeartbeatRequest(broker_id=2, broker_epoch=7), wire)  # type: ignore[arg-type]
+
+    async def probes_done(self) -> None:
+        await asyncio.gather(*self.watch._probes.values())
+
+
+def tell(story: Callable[[Story, asyncio.Server], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(20):
+            server = await asyncio.get_running_loop().create_server(asyncio.Protocol, "127.0.0.1", 0)
+            await story(Story(server.sockets[0].getsockname()[1]), server)
+            server.close()
+
+    asyncio.run(run())
+
+
+def test_a_killed_broker_is_fenced_at_once() -> None:
+    async def story(it: Story, server: asyncio.Server) -> None:
+        wire = Wire()
+        it.heartbeat(wire)
+        it.heartbeat(wire)
+        server.close()
+        wire.break_off()
+        await it.said.wait()
+        (goodbye,) = it.goodbyes
+        assert (goodbye.broker_id, goodbye.broker_epoch, goodbye.want_shut_down) == (2, 7, True)
+
+    tell(story)
+
+
+def test_a_broken_connection_alone_proves_nothing() -> None:
+    async def story(it: Story, server: asyncio.Server) -> None:  # noqa: ARG001
+        wire = Wire()
+        it.heartbeat(wire)
+        wire.break_off()
+        await asyncio.sleep(0)
+        assert it.watch._probes
+        await it.probes_done()
+        assert it.goodbyes == []
+
+    tell(story)
+
+
+def test_only_the_latest_connection_counts() -> None:
+    async def story(it: Story, server: asyncio.Server) -> None:
+        first, second = Wire(), Wire()
+        it.heartbeat(first)
+        it.heartbeat(second)
+        server.close()
+        first.break_off()
+        await asyncio.sleep(0)
+        assert not it.watch._probes
+
+    tell(story)
+
+
+def test_a_new_controller_looks_at_everybody_else() -> None:
+    async def story(it: Story, server: asyncio.Server) -> None:
+        it.watch.look_at_all()
+        await it.probes_done()
+        assert it.goodbyes == []
+        server.close()
+        it.watch.look_at_all()
+        await it.said.wait()
+        assert [goodbye.broker_id for goodbye in it.goodbyes] == [2]
+
+    tell(story)
+
+
+def test_others_than_the_controller_and_fenced_brokers_are_left_alone() -> None:
+    async def story(it: Story, server: asyncio.Server) -> None:
+        server.close()
+        it.is_active = False
+        it.watch.look_at_all()
+        assert not it.watch._probes
+        it.is_active = True
+        it.register(1, fenced=True)
+        it.watch.look_at_all()
+        await it.probes_done()
+        assert it.goodbyes == []
+
+    tell(story)
