@@ -1,0 +1,193 @@
+"""A small client on the broker's own protocol, honest about what it does not know."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from broker.errors import ErrorCode
+from broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from broker.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from broker.protocol.records import Record, build_batch, iter_batches, read_records
+from broker.protocol.schema import Message
+from broker.server.client import Address, PeerConnector
+
+CLIENT_ID = -1
+RESPONSE_MAX_BYTES = 16 << 20
+FETCH_BYTES = 1 << 20
+RETRY_PAUSE = 0.05
+METADATA_VERSION, CREATE_VERSION, PRODUCE_VERSION, FETCH_VERSION = 12, 7, 12, 12
+
+# Answers to a produce request that say for certain that nothing was appended.
+NOTHING_HAPPENED = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.INVALID_RECORD,
+    }
+)
+
+
+class RefusedError(Exception):
+    """The request was not carried out, for certain."""
+
+    def __init__(self, code: ErrorCode) -> None:
+        super().__init__(code.name)
+        self.code = code
+
+
+class UncertainError(Exception):
+    """The request may have been carried out, or may yet be."""
+
+
+class Fetched(NamedTuple):
+    """What a fetch gave: data records from the offset that was asked for, and the high watermark."""
+
+    records: list[Record]
+    next_offset: int
+    high_watermark: int
+
+
+class SimulatedClient:
+    """Talks to a cluster from the host in whose context it runs. Timeouts are in seconds."""
+
+    def __init__(self, brokers: Mapping[int, Address]) -> None:
+        self._brokers = sorted(brokers)
+        self._connector = PeerConnector(CLIENT_ID, brokers, response_max_bytes=RESPONSE_MAX_BYTES)
+        self._leaders: dict[tuple[str, int], int] = {}
+        self._turn = 0
+
+    async def metadata(self, topics: Sequence[str] = (), timeout: float = 1.0) -> MetadataResponse:
+        """What the next broker that answers knows. Raises `UncertainError` when none does."""
+        request = MetadataRequest(
+            topics=[MetadataRequestTopic(name=name) for name in topics], allow_auto_topic_creation=False
+        )
+        for _ in self._brokers:
+            self._turn += 1
+            node = self._brokers[self._turn % len(self._brokers)]
+            try:
+                answer = await self._connector.request(node, request, METADATA_VERSION, timeout)
+            except OSError:
+                continue
+            assert isinstance(answer, MetadataResponse)
+            return answer
+        raise UncertainError("no broker answers")
+
+    async def create_topic(
+        self, name: str, partitions: int = 1, replication_factor: int = 3, timeout: float = 30.0
+    ) -> None:
+        """Create a topic and return once the leaders of its partitions serve it. Raises `TimeoutError`."""
+        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=replication_factor)
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=5000)
+        done = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+        async with asyncio.timeout(timeout):
+            while True:
+                try:
+                    controller = (await self.metadata()).controller_id
+                    if controller in self._brokers:
+                        answer = await self._connector.request(controller, request, CREATE_VERSION, 6.0)
+                        assert isinstance(answer, CreateTopicsResponse)
+                        if answer.topics[0].error_code in done:
+                            break
+                except (OSError, UncertainError):
+                    pass
+                await asyncio.sleep(RETRY_PAUSE)
+            for partition in range(partitions):
+                await self.read_all(name, partition)
+
+    async def leader_of(self, topic: str, partition: int, *, unlike: int = -1) -> int:
+        """The leader of a partition as soon as there is one, other than `unlike`."""
+        while True:
+            try:
+                (found,) = (await self.metadata([topic])).topics
+            except UncertainError:
+                found = None
+            if found is not None:
+                for state in found.partitions:
+                    if state.partition_index == partition and state.leader_id not in (-1, unlike):
+                        self._leaders[topic, partition] = state.leader_id
+                        return state.leader_id
+            await asyncio.sleep(RETRY_PAUSE)
+
+    async def produce(
+        self, topic: str, partition: int, values: Sequence[bytes], *, acks: int = -1, timeout: float = 5.0
+    ) -> int:
+        """Append one batch; the offset of its first record. Raises `RefusedError` or `UncertainError`."""
+        records = build_batch([Record(0, 0, None, value) for value in values])
+        data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=partition, records=records)])
+        request = ProduceRequest(acks=acks, timeout_ms=int(timeout * 1000), topic_data=[data])
+        answer = await self._ask_leader(topic, partition, request, PRODUCE_VERSION, timeout + 1)
+        assert isinstance(answer, ProduceResponse)
+        response = answer.responses[0].partition_responses[0]
+        if response.error_code == ErrorCode.NONE:
+            return response.base_offset
+        self._leaders.pop((topic, partition), None)
+        code = ErrorCode(response.error_code)
+        if code in NOTHING_HAPPENED:
+            raise RefusedError(code)
+        raise UncertainError(code.name)
+
+    async def fetch(
+        self, topic: str, partition: int, offset: int, *, max_wait: float = 0.5, timeout: float = 5.0
+    ) -> Fetched:
+        """Read once from the leader. Raises `RefusedError` for an error code, `UncertainError` when nobody answers."""
+        asked = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
+        request = FetchRequest(
+            max_wait_ms=int(max_wait * 1000), min_bytes=1, topics=[FetchTopic(topic=topic, partitions=[asked])]
+        )
+        answer = await self._ask_leader(topic, partition, request, FETCH_VERSION, timeout)
+        assert isinstance(answer, FetchResponse)
+        found = answer.responses[0].partitions[0]
+        if found.error_code != ErrorCode.NONE:
+            self._leaders.pop((topic, partition), None)
+            raise RefusedError(ErrorCode(found.error_code))
+        data = bytes(found.records or b"")
+        records: list[Record] = []
+        next_offset = offset
+        for position, header in iter_batches(data):
+            next_offset = header.next_offset
+            if not header.is_control:
+                records += [record for record in read_records(data, position) if record.offset >= offset]
+        return Fetched(records, next_offset, found.high_watermark)
+
+    async def read_all(self, topic: str, partition: int, timeout: float = 30.0) -> list[Record]:
+        """Every record up to the high watermark, as soon as there is a leader that answers. Raises `TimeoutError`."""
+        records: list[Record] = []
+        offset = 0
+        async with asyncio.timeout(timeout):
+            while True:
+                try:
+                    fetched = await self.fetch(topic, partition, offset, max_wait=0.0)
+                except (RefusedError, UncertainError):
+                    await asyncio.sleep(RETRY_PAUSE)
+                    continue
+                records += fetched.records
+                offset = fetched.next_offset
+                if offset >= fetched.high_watermark:
+                    return records
+
+    def close(self) -> None:
+        """Drop every connection."""
+        self._connector.close()
+
+    async def _ask_leader(self, topic: str, partition: int, request: Message, version: int, timeout: float) -> Message:
+        try:
+            async with asyncio.timeout(timeout):
+                leader = self._leaders.get((topic, partition))
+                if leader is None:
+                    leader = await self.leader_of(topic, partition)
+                return await self._connector.request(leader, request, version, timeout)
+        except OSError as error:
+            self._leaders.pop((topic, partition), None)
+            raise UncertainError(str(error)) from error
