@@ -46,8 +46,8 @@ class Story:
     async def handle_broker_heartbeat(
         self,
         request: BrokerHeartbeatRequest,
-        version: int,
-        /,  # noqa: ARG002
+        version: int,  # noqa: ARG002
+        /,
     ) -> BrokerHeartbeatResponse:
         self.goodbyes.append(request)
         self.said.set()
