@@ -9,9 +9,9 @@ events of several nodes are drawn on one axis) and the event's own fields. Names
 `quorum_bad_answer` peer, error; `quorum_failed` error;
 `partition_role` topic, partition, role, leader, leader_epoch, isr, partition_epoch;
 `isr_changed` topic, partition, isr, partition_epoch (at the leader);
-`truncated` topic, partition, from_offset, to_offset, rule, leader_epoch: a follower's log matches its leader's, or one
-step towards that; also when no record went. rule: `epoch`, `high-watermark`, `none` (an empty log), `leader-start`;
-`truncation_refused` topic, partition, leader, leader_epoch, to_offset, high_watermark, log_end_offset;
+`truncated` topic, partition, from_offset, to_offset, rule, lossy, leader_epoch: a follower's log matches its leader's, or
+one step towards that; also when no record went. rule: `epoch`, `high-watermark`, `none` (an empty log), `leader-start`.
+lossy: the cut lies below this replica's high watermark, which is allowed only where the whole ISR lost data (K101-15);
 `replica_progress` topic, partition, log_end_offset, high_watermark, leader_epoch (at most four a second, and at rest);
 `high_watermark_checkpointed` topic, partition, high_watermark (for each partition where it is news);
 `fetched_batches_refused` topic, partition, leader, reason; `metadata_behind_log` topic, partition, leader_epoch,
