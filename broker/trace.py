@@ -1,7 +1,7 @@
 """Structured protocol events: what each node saw itself do, for the analyzer and for people.
 
-Each event is a flat mapping: `event` (its name), `node` (the broker id), `wall` (nanoseconds of the wall clock, by which
-events of several nodes are drawn on one axis) and the event's own fields. Names in use:
+Each event is a flat mapping: `event` (its name), `node` (the broker id), `wall` (nanoseconds of the wall clock, by
+which events of several nodes are drawn on one axis) and the event's own fields. Names in use:
 
 `broker_started` incarnation; `broker_stopped`; `registered` broker_epoch; `fenced`, `unfenced`;
 `controller_active` epoch; `controller_inactive` epoch; `session_expired` broker, broker_epoch;
@@ -9,8 +9,8 @@ events of several nodes are drawn on one axis) and the event's own fields. Names
 `quorum_bad_answer` peer, error; `quorum_failed` error;
 `partition_role` topic, partition, role, leader, leader_epoch, isr, partition_epoch;
 `isr_changed` topic, partition, isr, partition_epoch (at the leader);
-`truncated` topic, partition, from_offset, to_offset, rule, lossy, leader_epoch: a follower's log matches its leader's, or
-one step towards that; also when no record went. rule: `epoch`, `high-watermark`, `none` (an empty log), `leader-start`.
+`truncated` topic, partition, from_offset, to_offset, rule, lossy, leader_epoch: a follower's log matches its leader's,
+or one step towards that; also when no record went. rule: `epoch`, `high-watermark`, `none` (empty log), `leader-start`.
 lossy: the cut lies below this replica's high watermark, which is allowed only where the whole ISR lost data (K101-15);
 `replica_progress` topic, partition, log_end_offset, high_watermark, leader_epoch (at most four a second, and at rest);
 `high_watermark_checkpointed` topic, partition, high_watermark (for each partition where it is news);
@@ -47,7 +47,7 @@ class Tracer:
 
 
 class JsonLines:
-    """A sink that appends one JSON object per line to a file and flushes each, so that a kill loses none but the last."""
+    """A sink that appends one JSON object per line to a file and flushes each, so that a kill loses only the last."""
 
     def __init__(self, path: str) -> None:
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - lives as long as the process
