@@ -55,7 +55,7 @@ class Footprint:
         return left
 
     def _processes(self) -> Iterator[int]:
-        for pid in _pids():
+        for pid in filter(_lives, _pids()):
             for kind in ("pid", "net", "mnt"):
                 try:
                     if os.readlink(f"/proc/{pid}/ns/{kind}") in self._namespaces:
@@ -85,6 +85,14 @@ def children(pid: int) -> list[int]:
 
 def _pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _lives(pid: int) -> bool:
+    """Whether it still runs. One that has ended stays listed until its parent asks, which is the machine's own init."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
+    except OSError:
+        return False
 
 
 def _readable(pid: int) -> bool:
