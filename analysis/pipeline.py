@@ -59,11 +59,14 @@ class Findings:
         self.checks.append(Check(name, verdict, detail, round(time.monotonic() - began, 3)))
 
 
-def analyze(run_dir: Path, *, session: SparkHandle | None = None, engine: str = "spark") -> Verdict:
+def analyze(
+    run_dir: Path, *, session: SparkHandle | None = None, engine: str = "spark", pictures: bool = True
+) -> Verdict:
     """Judge a run and write `tables/`, `certificate/`, `plots/` and `verdict.json` into its directory.
 
-    `engine="in-process"` needs no session and gives the identical verdict. Raises `RunDirectoryError` when `run_dir` is
-    no run, `HistoryError` when its record is damaged, `ValueError` for an unknown engine.
+    `engine="in-process"` needs no session and gives the identical verdict; without `pictures` nothing is drawn.
+    Raises `RunDirectoryError` when `run_dir` is no run, `HistoryError` when its record is damaged, `ValueError` for an
+    unknown engine.
     """
     if engine not in ENGINES:
         raise ValueError(f"unknown engine {engine!r}: one of {', '.join(ENGINES)}")
@@ -72,14 +75,16 @@ def analyze(run_dir: Path, *, session: SparkHandle | None = None, engine: str = 
     if engine == "spark" and session is None:
         session = SparkHandle.start_in_background(run_dir / "spark")
         try:
-            return _judge(run_dir, description, history, session)
+            return _judge(run_dir, description, history, session, pictures)
         finally:
             session.stop()
             shutil.rmtree(run_dir / "spark", ignore_errors=True)
-    return _judge(run_dir, description, history, session if engine == "spark" else None)
+    return _judge(run_dir, description, history, session if engine == "spark" else None, pictures)
 
 
-def _judge(run_dir: Path, description: RunDescription, history: History, handle: SparkHandle | None) -> Verdict:
+def _judge(
+    run_dir: Path, description: RunDescription, history: History, handle: SparkHandle | None, pictures: bool
+) -> Verdict:
     write_tables(history, run_dir)
     spark = None if handle is None else handle.session()
     findings = Findings()
@@ -116,7 +121,8 @@ def _judge(run_dir: Path, description: RunDescription, history: History, handle:
         mutants=description.mutants,
         versions=description.versions,
     )
-    draw(run_dir, view, judged)
+    if pictures:
+        draw(run_dir, view, judged)
     judged.write(run_dir / "verdict.json")
     return judged
 

@@ -1,0 +1,143 @@
+"""Makes a run's directory as an orchestrator would leave it: a small cluster's record, with one thing changed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from history import Journal, OperationWriter, encode_value
+from history.schemas import PHASE_FINAL
+from tests.analysis.segment_files import log_bytes, write_high_watermarks, write_replica
+
+RECORDS = 40
+MS = 1_000_000
+NODES = ("n1", "n2", "n3")
+
+
+@dataclass
+class Clock:
+    """Nanoseconds that pass only when somebody says so."""
+
+    now: int = 1_000_000_000
+
+    def __call__(self) -> int:
+        return self.now
+
+    def wall(self) -> float:
+        return 1_700_000_000 + self.now / 1e9
+
+
+@dataclass
+class StoredRun:
+    """One partition, `RECORDS` acknowledged appends, one fault, a final read, three equal replicas, or what it is told."""
+
+    path: Path
+    clock: Clock = field(default_factory=Clock)
+    expect: dict[str, str] = field(default_factory=lambda: {"verdict": "pass"})
+    seed: int = 1
+    min_ok: int = RECORDS
+    required: tuple[str, ...] = ("kill",)
+    fault_status: str = "confirmed"
+    lost: int | None = None  # this offset's value is gone, and what follows has moved up
+    diverging: str | None = None  # this node has another record at the last offset
+    final_read: bool = True
+    phases: tuple[str, ...] = ("setup", "main", "heal", "quiesce", "final", "collect", "done")
+
+    def values(self) -> list[int]:
+        """The values in the log as replicas and readers have them."""
+        return [encode_value(1, 0, n) for n in range(RECORDS) if n != self.lost]
+
+    def write(self) -> Path:
+        self.path.mkdir(parents=True)
+        self._describe()
+        self._record()
+        self._replicas()
+        return self.path
+
+    def _describe(self) -> None:
+        content = {
+            "campaign": "story",
+            "cell": "main",
+            "world": "paper",
+            "seed": self.seed,
+            "replay": "./brownout run story.toml --seed 1",
+            "mutants": [],
+            "limits": ["nothing here is real"],
+        }
+        lines = [f"{key} = {json.dumps(value)}" for key, value in content.items()]
+        lines += ["[expect]", *(f"{key} = {json.dumps(value)}" for key, value in self.expect.items())]
+        lines += ["[checks]", f"min_ok = {self.min_ok}", f"required_faults = {json.dumps(list(self.required))}"]
+        lines += ["[topology]", f"nodes = {len(NODES)}", "[versions]", 'python = "3"']
+        (self.path / "run.toml").write_text("\n".join(lines) + "\n")
+
+    def _record(self) -> None:
+        journal = Journal(self.path, clock=self.clock, wall=self.clock.wall)
+        journal.run_started()
+        for phase in self.phases:
+            self.clock.now += 100 * MS
+            journal.phase(phase)
+            if phase == "main":
+                self._appends(journal)
+            if phase == "final" and self.final_read:
+                self._final_read()
+            if phase == "collect":
+                for node in NODES:
+                    journal.node(node, "stopped")
+        journal.close()
+
+    def _appends(self, journal: Journal) -> None:
+        writer = OperationWriter(
+            self.path / "history" / "operations",
+            client="producer-0",
+            session=1,
+            process=0,
+            producer=0,
+            clock=self.clock,
+        )
+        for offset in range(RECORDS):
+            value = writer.reserve("log", 0)
+            invoked = self.clock.now
+            self.clock.now += 3 * MS
+            writer.append_ok("log", 0, value, inv=invoked, ret=self.clock.now, offset=offset)
+            if offset == RECORDS // 2:
+                self._fault(journal)
+        writer.close()
+
+    def _fault(self, journal: Journal) -> None:
+        journal.fault_invoked("f1", "kill", ["n2"])
+        journal.fault_injected("f1", self.fault_status, {"n2": {"state": "gone"}})
+        self.clock.now += 50 * MS
+        journal.fault_healed("f1")
+
+    def _final_read(self) -> None:
+        writer = OperationWriter(
+            self.path / "history" / "operations", client="reader-0", session=1, process=1, clock=self.clock
+        )
+        writer.phase = PHASE_FINAL
+        values = self.values()
+        invoked = self.clock.now
+        self.clock.now += MS
+        writer.end("log", 0, inv=invoked, ret=self.clock.now, end=len(values))
+        invoked = self.clock.now
+        self.clock.now += MS
+        offsets = list(range(len(values)))
+        writer.read("log", 0, inv=invoked, ret=self.clock.now, start=0, offsets=offsets, values=values)
+        writer.close()
+
+    def _replicas(self) -> None:
+        for node in NODES:
+            values = self.values()
+            if node == self.diverging:
+                values[-1] = encode_value(1, 0, 999)
+            data = self.path / "nodes" / node / "data"
+            write_replica(data, "log", 0, {0: log_bytes([1] * len(values), values)}, epochs=[(1, 0)])
+            write_high_watermarks(data, {("log", 0): len(values)})
+            self._events(node, len(values))
+
+    def _events(self, node: str, end: int) -> None:
+        wall = int(self.clock.wall() * 1e9)
+        event = {"event": "replica_progress", "node": 1, "wall": wall, "topic": "log", "partition": 0}
+        event |= {"log_end_offset": end, "high_watermark": end, "leader_epoch": 1}
+        torn = '{"event": "replica_prog'  # the node was killed while it wrote
+        (self.path / "nodes" / node / "events.jsonl").write_text(json.dumps(event) + "\n" + torn)

@@ -1,0 +1,114 @@
+"""From a stored run to its verdict: what makes a pass, what a fail, and what neither."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import analysis.pipeline
+from analysis.pipeline import analyze
+from analysis.rundir import RunDirectoryError
+from analysis.verdict import Verdict
+from analysis.verifier import CertificateError, verify
+from history import read_run
+from tests.analysis_pipeline.stored_run import RECORDS, StoredRun
+
+
+def judged(run: StoredRun, *, pictures: bool = False) -> Verdict:
+    return analyze(run.write(), engine="in-process", pictures=pictures)
+
+
+def test_a_whole_run_without_contradiction_passes_with_a_certificate(tmp_path: Path) -> None:
+    verdict = judged(StoredRun(tmp_path / "run"))
+    assert (verdict.verdict, verdict.met, verdict.reasons) == ("pass", True, ())
+    assert verdict.stats["acknowledged"] == RECORDS
+    assert [fault["status"] for fault in verdict.faults] == ["confirmed"]
+    assert "linearizable" in verify(tmp_path / "run" / "certificate", read_run(tmp_path / "run").operations)
+    assert Verdict.read(tmp_path / "run" / "verdict.json") == verdict
+
+
+def test_the_certificate_of_another_history_is_refused(tmp_path: Path) -> None:
+    judged(StoredRun(tmp_path / "run"))
+    other = StoredRun(tmp_path / "other", lost=5).write()
+    with pytest.raises(CertificateError):
+        verify(tmp_path / "run" / "certificate", read_run(other).operations)
+
+
+def test_a_lost_acknowledged_write_fails_and_names_the_operations(tmp_path: Path) -> None:
+    verdict = judged(StoredRun(tmp_path / "run", lost=7), pictures=True)
+    assert verdict.verdict == "fail"
+    assert not verdict.met
+    lost = next(a for a in verdict.anomalies if a.name == "lost-acknowledged-write")
+    assert lost.klass == "AWL"
+    assert lost.witness
+    assert not (tmp_path / "run" / "certificate").exists()
+    assert (tmp_path / "run" / "plots" / "anomaly-0.png").stat().st_size > 1_000
+
+
+def test_a_diverging_replica_fails_and_is_drawn(tmp_path: Path) -> None:
+    verdict = judged(StoredRun(tmp_path / "run", diverging="n3"), pictures=True)
+    assert verdict.verdict == "fail"
+    assert "replica-divergence" in {anomaly.name for anomaly in verdict.anomalies}
+    assert list((tmp_path / "run" / "plots").glob("anomaly-*.png"))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"fault_status": "inconclusive"}, "fault f1 (kill) is inconclusive: no proof that it took effect"),
+        ({"required": ("kill", "power-loss")}, "fault power-loss was required and never confirmed"),
+        ({"min_ok": RECORDS + 1}, f"only {RECORDS} acknowledged appends, {RECORDS + 1} are needed"),
+        ({"final_read": False}, "log-0 was not read to its end after healing"),
+        ({"phases": ("setup", "main")}, "the run ended in phase main, not by its plan"),
+        ({"phases": ()}, "the run never began"),
+    ],
+    ids=["unproven fault", "missing fault", "too few", "no final read", "killed", "nothing"],
+)
+def test_whatever_is_missing_makes_a_run_unknown(tmp_path: Path, change: dict[str, object], reason: str) -> None:
+    verdict = judged(StoredRun(tmp_path / "run", **change))  # type: ignore[arg-type]
+    assert verdict.verdict == "unknown"
+    assert reason in verdict.reasons
+    assert not verdict.met
+
+
+def test_a_proven_contradiction_is_not_masked_by_what_is_missing(tmp_path: Path) -> None:
+    verdict = judged(StoredRun(tmp_path / "run", lost=7, fault_status="mismatch", required=("pause",)))
+    assert verdict.verdict == "fail"
+    assert verdict.never_seen == ("fault pause",)
+
+
+def test_a_mutant_meets_its_expectation_only_by_the_anomaly_that_is_expected_of_it(tmp_path: Path) -> None:
+    lost = {"verdict": "fail", "anomaly": "lost-acknowledged-write"}
+    assert judged(StoredRun(tmp_path / "a", lost=7, expect=lost)).met
+    assert not judged(StoredRun(tmp_path / "b", diverging="n3", expect=lost)).met
+    assert not judged(StoredRun(tmp_path / "c", expect=lost)).met
+
+
+def test_a_checker_that_crashes_is_unknown_never_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(*_: object, **__: object) -> None:
+        raise RuntimeError("out of ink")
+
+    monkeypatch.setattr(analysis.pipeline, "check_replicas", crash)
+    verdict = judged(StoredRun(tmp_path / "run"))
+    assert verdict.verdict == "unknown"
+    assert any("the checker crashed: RuntimeError: out of ink" in reason for reason in verdict.reasons)
+
+
+def test_a_directory_that_is_no_run_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(RunDirectoryError, match=r"has no run\.toml"):
+        analyze(tmp_path, engine="in-process")
+
+
+def test_a_run_is_judged_again_with_the_same_result(tmp_path: Path) -> None:
+    path = StoredRun(tmp_path / "run", diverging="n2").write()
+
+    def content() -> dict[str, object]:
+        analyze(path, engine="in-process", pictures=False)
+        text = json.loads((path / "verdict.json").read_text())
+        for check in text["checks"]:
+            check["seconds"] = 0
+        return text
+
+    assert content() == content()
