@@ -13,7 +13,9 @@ import time
 from pathlib import Path
 
 PREFIX = "brownout-"
-_CGROUP2_MAGIC_MOUNTS = ("/sys/fs/cgroup", "/sys/fs/cgroup/unified")
+# A group younger than this may be one that its maker is about to lock.
+_LEAST_AGE_S = 5.0
+_USUAL_MOUNTS = ("/sys/fs/cgroup", "/sys/fs/cgroup/unified")
 
 
 class Cgroup:
@@ -89,7 +91,7 @@ def find_root() -> Path | None:
     """Where version 2 is mounted, on pure and hybrid machines; None where it is not."""
     with open("/proc/self/mounts", encoding="utf-8") as mounts:
         found = [line.split()[1] for line in mounts if line.split()[2] == "cgroup2"]
-    found.sort(key=lambda path: path not in _CGROUP2_MAGIC_MOUNTS)
+    found.sort(key=lambda path: path not in _USUAL_MOUNTS)
     return Path(found[0]) if found else None
 
 
@@ -108,6 +110,8 @@ def reap_leftovers() -> list[str]:
     for path in sorted(root.glob(f"{PREFIX}*")) if root is not None else []:
         group = Cgroup(path)
         with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime < _LEAST_AGE_S:
+                continue
             descriptor = group.try_lock()
             if descriptor is not None:
                 group.remove()
