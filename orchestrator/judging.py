@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,11 +35,16 @@ class Engine:
         assert self._handle is not None
         return self._handle
 
+    def abandon(self) -> None:
+        """Leave the session to its fate: it ends with this process. Does not wait for one that is still starting."""
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
     def stop(self) -> None:
         """End the session; safe to call when there is none."""
         if self._handle is not None:
             self._handle.stop()
             self._handle = None
+            shutil.rmtree(self._scratch, ignore_errors=True)
 
 
 class JudgingError(Exception):

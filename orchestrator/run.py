@@ -27,7 +27,7 @@ from orchestrator.progress import Progress
 from orchestrator.stepper import Stepper
 from orchestrator.store import RunDirectory
 from orchestrator.watch import EventTail
-from orchestrator.worlds.base import World, WorldError
+from orchestrator.worlds.base import Node, World
 from orchestrator.worlds.brokers import in_parallel
 from workloads.process import ClientError, ClientProcess
 
@@ -266,13 +266,11 @@ class Run:
     # ---- the way out
 
     def _leave(self) -> None:
-        """Bring everything home and take the world down, whatever state the run is in. Never raises `Interrupted`."""
+        """Bring everything home and take the world down, whatever state the run is in."""
         self._enter("collect", "stopping brokers, collecting their logs")
         steps: list[tuple[str, Callable[[], None]]] = [("clients", self._fleet.close)]
-        if self._book is not None and not self._finished:
-            steps.append(("healing", self._book.heal_all))
         if self._brokers_started:
-            steps.append(("stopping brokers", self._stop_brokers))
+            steps.append(("stopping brokers", self._stop_brokers if self._finished else self._end_brokers))
             steps.append(("collecting", self._collect))
         steps += [("taking the world down", self._world.down), ("cluster client", self._cluster.close)]
         for name, step in steps:
@@ -288,6 +286,21 @@ class Run:
         in_parallel(self._world.nodes, self._world.stop_broker)
         for node in self._world.nodes:
             self._journal.node(node.name, "stopped")
+
+    def _end_brokers(self) -> None:
+        """Make every node reachable and kill its broker: whatever state the run was left in, it is not waited for."""
+        if self._world.network is not None:
+            self._world.network.heal()
+        power = self._world.power
+        if power is not None:
+            power.restore([node.name for node in self._world.nodes if not power.is_on(node.name)])
+        in_parallel(self._world.nodes, self._kill_broker)
+
+    def _kill_broker(self, node: Node) -> None:
+        host = self._world.hosts[node.name]
+        pid = host.broker_pid()
+        if pid is not None:
+            host.run(f"kill -9 {pid}")
 
     def _collect(self) -> None:
         for node in self._world.nodes:
@@ -345,6 +358,3 @@ class _InBackground:
             self._thread.join(0.2)  # a join without a limit cannot be interrupted
         if self._error is not None:
             raise self._error
-
-
-__all__ = ["Equipment", "Run", "WorldError"]

@@ -56,14 +56,14 @@ def _conduct(invocation: Invocation, store: Store, chosen: ChosenWorld, options:
         conductor = Conductor(store, chosen, progress, interrupts, engine)
         try:
             with interrupts.installed():
-                try:
-                    conductor.conduct(invocation)
-                finally:
-                    with interrupts.shielded():
-                        engine.stop()
+                conductor.conduct(invocation)
+                with interrupts.shielded():
+                    engine.stop()
         except Interrupted:
+            engine.abandon()
             _say_how_to_go_on(invocation, store)
-            return EXIT_INTERRUPTED
+            sys.stderr.flush()
+            os._exit(EXIT_INTERRUPTED)  # at once: a session that is still starting is not waited for
     campaign_dir = store.campaign_dir(invocation.campaign.name)
     summary = conclude(campaign_dir)
     decision = decide_over(summary, set(invocation.all_ids))
