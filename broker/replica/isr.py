@@ -48,12 +48,14 @@ class IsrChangeSender:
         peers: Peers,
         controller_id: Callable[[], int | None],
         broker_epoch: Callable[[], int],
+        on_settled: Callable[[Partition], None],
         background: Background,
     ) -> None:
         self._config = config
         self._peers = peers
         self._controller_id = controller_id
         self._broker_epoch = broker_epoch
+        self._on_settled = on_settled
         self._background = background
         self._backoff = config.quorum_retry_backoff_ms / 1000
         self._max_backoff = config.quorum_retry_backoff_max_ms / 1000
@@ -119,6 +121,7 @@ class IsrChangeSender:
                 del sent[partition]
                 if self._queue.get(partition) is proposal:
                     del self._queue[partition]
+                self._on_settled(partition)
         return not sent
 
     def _request(self, proposals: dict[Partition, IsrProposal]) -> AlterPartitionRequest:

@@ -161,6 +161,14 @@ class PartitionLeader:
             and end >= self.epoch_start_offset
         )
 
+    def waiting_to_join(self, now: float) -> tuple[int, ...]:
+        """Followers that may join by what they last fetched, and that keep up: they need not fetch again to join."""
+        return tuple(
+            replica
+            for replica, state in self._followers.items()
+            if now - state.last_caught_up <= self._lag_time_max and self.may_join(replica)
+        )
+
     def lagging(self, leader_end: int, now: float) -> tuple[int, ...]:
         """Members of the ISR that have not been caught up within `replica.lag.time.max.ms`."""
         return tuple(

@@ -82,6 +82,7 @@ class ReplicaManager:
             peers=connector,
             controller_id=controller_id,
             broker_epoch=lambda: self._broker_epoch,
+            on_settled=self._expand_isr,
             background=self._background,
         )
         self._reader = PartitionReader(self._find, lease_valid, self._replica_fetched)
@@ -148,6 +149,8 @@ class ReplicaManager:
                 await asyncio.gather(*(self._bring_up_to_date(key) for key in sorted(changed)))
             except OSError as error:
                 self._on_disk_failure(error)
+            for partition in self._partitions.values():
+                self._expand_isr(partition)  # a broker may have become available
 
     async def _bring_up_to_date(self, key: Key) -> None:
         topic = self._image.topics.get(key[0])
@@ -300,6 +303,13 @@ class ReplicaManager:
             proposal = leader.propose_expansion(replica, self._broker_epoch)
             if proposal is not None:
                 self._isr_changes.submit(partition, proposal)
+
+    def _expand_isr(self, partition: Partition) -> None:
+        """Take in who could not join when it fetched: it was fenced, or another change was in flight."""
+        leader = partition.role
+        if isinstance(leader, PartitionLeader) and len(leader.isr) < len(leader.replicas):
+            for replica in leader.waiting_to_join(asyncio.get_running_loop().time()):
+                self._replica_fetched(partition, replica)
 
     async def _shrink_isrs(self) -> None:
         now = asyncio.get_running_loop().time()

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from broker.errors import ErrorCode
-from broker.protocol.messages.fetch import FetchRequest
+from broker.protocol.messages.metadata_records import BrokerRegistrationChangeRecord
 from broker.replica.follower import PartitionFollower
+from broker.replica.reads import FetchLimits, FetchPosition, PartitionRead
 from tests.broker.replica.cluster import TOPIC, Cluster, until, values_of
 
 Story = Callable[[Cluster], Awaitable[None]]
@@ -175,8 +176,6 @@ def test_a_replica_that_bounced_since_its_fetch_is_not_proposed(tmp_path: Path) 
         await cluster.stop(2)
         await cluster.start(2)
         await cluster.hear(1)  # the leader hears of the new incarnation before it fetches
-        stale = FetchRequest()
-        stale.replica_state = None
         leader.partition().replica_fetched(2, broker_epoch=1, fetch_offset=1)
         leader.manager._replica_fetched(leader.partition(), 2)
         assert leader.leader.pending is None
@@ -185,6 +184,53 @@ def test_a_replica_that_bounced_since_its_fetch_is_not_proposed(tmp_path: Path) 
         (request,) = cluster.alterations
         wanted = request.topics[0].partitions[0].new_isr_with_epochs
         assert [it.broker_epoch for it in wanted] == [0, cluster.committed.brokers[2].epoch]
+
+    tell(tmp_path, story)
+
+
+def fence(cluster: Cluster, node: int, fenced: bool) -> None:
+    epoch = cluster.committed.brokers[node].epoch
+    cluster.commit(BrokerRegistrationChangeRecord(broker_id=node, broker_epoch=epoch, fenced=1 if fenced else -1))
+
+
+@pytest.mark.conforms("H14")
+def test_a_fenced_follower_joins_as_soon_as_it_is_not_fenced_although_its_fetch_is_parked(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        await cluster.create_topic([1, 2])
+        leader = cluster.nodes[1]
+        fence(cluster, 2, True)
+        cluster.elect(1, isr=[1])
+        await cluster.hear()
+        await leader.produce("a")
+        await until(lambda: cluster.nodes[2].partition().log.log_end_offset == 1)
+        await until(lambda: len(leader.partition().replica_fetches) == 1)
+        assert leader.leader.isr == (1,)
+        assert leader.leader.pending is None
+        fence(cluster, 2, False)
+        await cluster.hear()
+        await until(lambda: set(leader.leader.isr) == {1, 2})
+
+    tell(tmp_path, story, replica_fetch_wait_max_ms=60_000, replica_lag_time_max_ms=60_000)
+
+
+@pytest.mark.conforms("H13", "H14")
+def test_a_refused_proposal_holds_the_high_watermark_no_longer_and_is_not_repeated_at_once(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        await cluster.create_topic([1, 2])
+        leader = cluster.nodes[1]
+        cluster.elect(1, isr=[1])
+        fence(cluster, 2, True)  # known to the controller alone
+        for node in cluster.nodes.values():
+            for offset in range(node.image.offset + 1, len(cluster.records) - 1):
+                changed = node.image.apply(cluster.records[offset], offset).partitions
+                await node.manager.apply(node.image, changed)
+        await until(lambda: len(cluster.alterations) == 1)
+        await until(lambda: leader.leader.pending is None)
+        for value in range(5):
+            assert (await leader.produce(str(value))).error is ErrorCode.NONE
+        assert len(cluster.alterations) == 1
 
     tell(tmp_path, story)
 
@@ -236,9 +282,7 @@ def test_the_end_of_leadership_answers_everybody_who_waits(tmp_path: Path) -> No
     tell(tmp_path, story)
 
 
-async def consume(cluster: Cluster, node: int, *, offset: int = 0, wait: float) -> Any:
-    from broker.replica.reads import FetchLimits, FetchPosition
-
+async def consume(cluster: Cluster, node: int, *, offset: int = 0, wait: float) -> PartitionRead:
     limits = FetchLimits(max_wait=wait, max_bytes=1 << 20)
     positions = [FetchPosition(TOPIC, 0, offset, 1 << 20)]
     manager = cluster.nodes[node].manager
@@ -320,8 +364,6 @@ def test_only_the_leader_says_where_an_epoch_ends(tmp_path: Path) -> None:
 
 @pytest.mark.conforms("H6")
 def test_a_diverging_fetch_is_told_where_and_counts_for_nothing(tmp_path: Path) -> None:
-    from broker.replica.reads import FetchLimits, FetchPosition
-
     async def story(cluster: Cluster) -> None:
         await cluster.start(1, 2)
         await cluster.create_topic([1, 2])

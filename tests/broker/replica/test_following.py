@@ -1,0 +1,255 @@
+"""A partition's real log under the follower's hand: late answers, batches that do not fit, power cuts in between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.config import BrokerConfig, Endpoint
+from broker.controller.image import PartitionImage
+from broker.disk import RealDisk
+from broker.errors import ErrorCode
+from broker.log.log import LogConfig, PartitionLog
+from broker.protocol.records import Record, build_batch, parse_header
+from broker.replica.background import Background
+from broker.replica.follower import AskEpochEnd, Phase
+from broker.replica.following import Followed
+from broker.replica.partition import Partition
+from broker.trace import Tracer
+
+
+def batches(*epochs: int, base: int = 0) -> bytes:
+    """One record per epoch given, one batch each, as a leader sends them."""
+    return b"".join(
+        build_batch([Record(0, 0, None, b"%d" % offset)], base_offset=offset, leader_epoch=epoch)
+        for offset, epoch in enumerate(epochs, base)
+    )
+
+
+class Bench:
+    """One follower, its directory, and what went wrong with the disk."""
+
+    def __init__(self, path: Path, **settings: Any) -> None:
+        self.path = path / "log-0"
+        self.disk = RealDisk(str(path))
+        self.config = BrokerConfig(
+            node_id=2, host="h", port=9092, voters=(Endpoint(1, "h", 9092),), log_dir=str(path), **settings
+        )
+        self.failures: list[OSError] = []
+        self.events: list[dict[str, Any]] = []
+
+    async def open(self) -> Partition:
+        self.partition = Partition(
+            topic="log",
+            index=0,
+            topic_id=b"0123456789abcdef",
+            log=await PartitionLog.open(self.disk, "log-0", LogConfig(), clean_shutdown=False),
+            high_watermark=0,
+            config=self.config,
+            tracer=Tracer(2, lambda: 0, self.events.append),
+            background=Background(),
+            on_disk_failure=self.failures.append,
+        )
+        return self.partition
+
+    async def follow(self, leader_epoch: int, leader: int = 1) -> Followed:
+        state = PartitionImage(leader, leader_epoch, leader_epoch, (1, 2), (1, 2))
+        return Followed(self.partition, await self.partition.follow(state))
+
+    async def fetching(self, leader_epoch: int) -> Followed:
+        """A follower whose log matches the leader's as it is."""
+        it = await self.follow(leader_epoch)
+        question = await it.next_question()
+        if question is not None:
+            await it.epoch_end_answered(question.epoch, self.partition.log.log_end_offset)
+        assert it.follower.phase is Phase.FETCHING
+        it.fetch_offset = self.partition.log.log_end_offset
+        return it
+
+    @property
+    def epoch_file(self) -> list[str]:
+        return (self.path / "leader-epoch-checkpoint").read_text().splitlines()[2:]
+
+
+def tell(path: Path, story: Callable[[Bench], Awaitable[None]], **settings: Any) -> None:
+    async def run() -> None:
+        bench = Bench(path, **settings)
+        await bench.open()
+        try:
+            await story(bench)
+        finally:
+            bench.disk.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.conforms("H11")
+def test_batches_of_an_epoch_that_is_not_known_yet_are_left_out(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        it = await bench.fetching(3)
+        await it.append(batches(2, 3, 4), high_watermark=3)
+        assert bench.partition.log.log_end_offset == 2
+        assert it.follower.high_watermark == 2
+
+    tell(tmp_path, story)
+
+
+@pytest.mark.conforms("H11")
+@pytest.mark.parametrize("damage", ["crc", "gap"])
+def test_a_batch_that_does_not_fit_is_refused(tmp_path: Path, damage: str) -> None:
+    async def story(bench: Bench) -> None:
+        it = await bench.fetching(3)
+        sent = bytearray(batches(3, base=1 if damage == "gap" else 0))
+        if damage == "crc":
+            sent[-1] ^= 1
+        with pytest.raises(ValueError, match=r"CRC|cannot follow"):
+            await it.append(sent, high_watermark=1)
+        assert bench.partition.log.log_end_offset == 0
+        assert it.follower.high_watermark == 0
+
+    tell(tmp_path, story)
+
+
+@pytest.mark.conforms("H11", "H7")
+def test_an_answer_that_belongs_to_an_earlier_role_is_dropped(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        late = await bench.fetching(3)
+        await bench.follow(4)
+        await late.append(batches(3), high_watermark=1)
+        await late.epoch_end_answered(3, 0)
+        assert not late.current
+        assert bench.partition.log.log_end_offset == 0
+        assert bench.partition.high_watermark == 0
+
+    tell(tmp_path, story)
+
+
+@pytest.mark.conforms("K101-8")
+def test_a_new_epoch_is_in_the_file_before_its_records_are_in_the_log(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        it = await bench.fetching(3)
+        log = bench.partition.log
+        seen: list[tuple[list[str], int]] = []
+        write = log.epochs.write_durably
+
+        async def watched() -> None:
+            await write()
+            seen.append((bench.epoch_file, log.log_end_offset))
+
+        log.epochs.write_durably = watched  # type: ignore[method-assign]
+        await it.append(batches(3, 3), high_watermark=0)
+        assert seen == [(["3 0"], 0)]
+        assert log.log_end_offset == 2
+
+    tell(tmp_path, story)
+
+
+@pytest.mark.conforms("K101-8")
+def test_no_new_role_comes_between_an_epoch_and_its_records(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        it = await bench.fetching(3)
+        appending = asyncio.ensure_future(it.append(batches(3), high_watermark=0))
+        await asyncio.sleep(0)  # it waits for the epoch file now
+        await bench.follow(4)
+        await appending
+        assert bench.partition.log.log_end_offset == 1
+        assert bench.partition.leader_epoch == 4
+
+    tell(tmp_path, story)
+
+
+@pytest.mark.conforms("K101-7", "H8")
+def test_a_truncation_trims_epochs_first_and_is_there_after_a_restart(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        it = await bench.fetching(5)
+        await it.append(batches(2, 2, 4), high_watermark=1)
+        it = await bench.follow(6)
+        assert await it.next_question() == AskEpochEnd(4)
+        await it.epoch_end_answered(2, 1)  # the leader has epoch 2 up to 1, and nothing of 4
+        assert it.follower.phase is Phase.FETCHING
+        assert bench.epoch_file == ["2 0"]
+        partition = await bench.open()
+        assert partition.log.log_end_offset == 1
+        assert partition.log.epochs.latest_epoch == 2
+        (cut,) = [event for event in bench.events if event["event"] == "truncated" and event["leader_epoch"] == 6]
+        assert (cut["from_offset"], cut["to_offset"], cut["rule"], cut["lossy"]) == (3, 1, "epoch", False)
+
+    tell(tmp_path, story)
+
+
+@pytest.mark.conforms("H9")
+def test_a_full_truncation_raises_the_high_watermark_to_the_new_start(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        it = await bench.fetching(3)
+        await it.append(batches(3), high_watermark=1)
+        assert await it.out_of_range(leader_log_start=40)
+        log = bench.partition.log
+        assert (log.log_start_offset, log.log_end_offset, bench.partition.high_watermark) == (40, 40, 40)
+        assert bench.epoch_file == []
+
+    tell(tmp_path, story)
+
+
+def test_a_disk_that_fails_ends_the_partition_and_is_told(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        it = await bench.fetching(3)
+
+        def fail(*_: object) -> None:
+            raise OSError(5, "Input/output error")
+
+        bench.partition.log.append_as_follower = fail  # type: ignore[method-assign, assignment]
+        await it.append(batches(3), high_watermark=0)
+        assert [error.errno for error in bench.failures] == [5]
+        assert bench.partition.role is None
+        assert bench.partition.error is ErrorCode.KAFKA_STORAGE_ERROR
+
+    tell(tmp_path, story)
+
+
+def test_where_a_flush_is_required_even_one_acknowledgement_means_durable(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        partition = bench.partition
+        await partition.lead(PartitionImage(2, 1, 1, (2,), (1, 2)), 1)
+        appended = [partition.append(bytearray(batches(0)), acks, 5.0) for acks in (0, 1, -1)]
+        assert appended[0].done is None
+        assert partition.leader.high_watermark == 0
+        for it in appended[1:]:
+            assert it.done is not None
+            assert await it.done is ErrorCode.NONE
+        assert partition.log.durable_end_offset == partition.leader.high_watermark == 3
+
+    tell(tmp_path, story, log_flush_interval_messages=1)
+
+
+def test_a_flush_that_fails_acknowledges_nothing(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        partition = bench.partition
+        await partition.lead(PartitionImage(2, 1, 1, (2,), (1, 2)), 1)
+
+        async def fail() -> int:
+            raise OSError(5, "Input/output error")
+
+        partition.log.flush = fail  # type: ignore[method-assign]
+        appended = partition.append(bytearray(batches(0)), -1, 5.0)
+        assert appended.done is not None
+        assert await appended.done is ErrorCode.KAFKA_STORAGE_ERROR
+        assert partition.high_watermark == 0
+        assert len(bench.failures) == 1
+
+    tell(tmp_path, story, log_flush_interval_messages=1)
+
+
+@pytest.mark.conforms("K101-1")
+def test_a_leader_stamps_its_epoch_over_the_producers(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        partition = bench.partition
+        await partition.lead(PartitionImage(2, 7, 1, (2,), (1, 2)), 1)
+        partition.append(bytearray(batches(3, base=90)), 1, 5.0)
+        stored = parse_header(partition.log.read(0, 1 << 20, 1))
+        assert (stored.base_offset, stored.leader_epoch) == (0, 7)
+
+    tell(tmp_path, story)

@@ -1,0 +1,61 @@
+"""Waiting producers and parked fetches."""
+
+from __future__ import annotations
+
+import asyncio
+
+from broker.errors import ErrorCode
+from broker.replica.waiters import FetchWaiters, OffsetWaiters
+
+
+def test_producers_are_served_in_the_order_of_the_log() -> None:
+    async def story() -> None:
+        waiters = OffsetWaiters()
+        first, second, third = (waiters.wait(offset, 5.0) for offset in (2, 4, 6))
+        waiters.reached(4)
+        assert (first.result(), second.result(), third.done()) == (ErrorCode.NONE, ErrorCode.NONE, False)
+        waiters.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        assert third.result() is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert len(waiters) == 0
+
+    asyncio.run(story())
+
+
+def test_each_producer_has_its_own_deadline() -> None:
+    async def story() -> None:
+        waiters = OffsetWaiters()
+        patient = waiters.wait(2, 5.0)
+        hasty = waiters.wait(4, 0.01)
+        assert await hasty is ErrorCode.REQUEST_TIMED_OUT
+        assert not patient.done()
+        waiters.reached(2)
+        assert await patient is ErrorCode.NONE
+
+    asyncio.run(story())
+
+
+def test_a_producer_that_went_away_is_not_missed() -> None:
+    async def story() -> None:
+        waiters = OffsetWaiters()
+        waiters.wait(2, 5.0).cancel()
+        other = waiters.wait(3, 5.0)
+        waiters.reached(3)
+        assert await other is ErrorCode.NONE
+
+    asyncio.run(story())
+
+
+def test_only_who_is_parked_is_woken() -> None:
+    async def story() -> None:
+        waiters = FetchWaiters()
+        loop = asyncio.get_running_loop()
+        stays, leaves = loop.create_future(), loop.create_future()
+        waiters.park(stays)
+        waiters.park(leaves)
+        waiters.leave(leaves)
+        waiters.wake()
+        assert stays.done()
+        assert not leaves.done()
+        assert len(waiters) == 0
+
+    asyncio.run(story())
