@@ -14,12 +14,12 @@ from typing import cast
 from broker.protocol.api import Api, ApiKey, api_of, decode_response_header, encode_request
 from broker.protocol.codec import DecodeError, decode
 from broker.protocol.schema import Message
+from broker.quorum.wire import METADATA_TOPIC
 from broker.server.frames import FrameBuffer, FrameError, Unlimited
 
 BACKOFF_MIN = 0.02  # seconds before the first reconnection; doubles up to the maximum
 BACKOFF_MAX = 0.4
 OWNED_FROM = 1 << 13  # answers from this size on keep the receive buffer instead of being copied
-METADATA_TOPIC = "__cluster_metadata"
 
 Address = tuple[str, int]
 Local = Callable[[Message, int], Awaitable[Message]]

@@ -29,8 +29,9 @@ from broker.log.meta_properties import (
 from broker.mutants import Mutants
 from broker.ports import Disk
 from broker.quorum.driver import Quorum
+from broker.quorum.wire import METADATA_TOPIC
 from broker.replica.manager import ReplicaManager
-from broker.server.client import METADATA_TOPIC, PeerConnector
+from broker.server.client import PeerConnector
 from broker.server.dispatch import Dispatcher
 from broker.server.lifecycle import BrokerLifecycle
 from broker.server.listener import Listener

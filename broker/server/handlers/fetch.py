@@ -13,8 +13,8 @@ from broker.controller.image import MetadataImage
 from broker.errors import ErrorCode
 from broker.protocol.codec import decode
 from broker.protocol.messages.fetch import FetchRequest, FetchResponse, FetchTopic, fetching_replica
+from broker.quorum.wire import METADATA_TOPIC, METADATA_TOPIC_ID
 from broker.replica.reads import FetchLimits, FetchPosition, PartitionRead
-from broker.server.client import METADATA_TOPIC
 from broker.server.connection import Outcome
 from broker.server.dispatch import Call, Dispatcher, frame_later
 from broker.server.handlers.fetch_response import TopicAnswer, fetch_reply
@@ -57,7 +57,7 @@ class FetchHandler:
 
     def serve(self, call: Call) -> Outcome:
         request, _ = decode(FetchRequest, call.version, call.frame, call.body)
-        if any(topic.topic == METADATA_TOPIC for topic in request.topics):
+        if any(topic.topic == METADATA_TOPIC or topic.topic_id == METADATA_TOPIC_ID for topic in request.topics):
             work = frame_later(call, self._quorum_fetch(request, call.version))
             return self._dispatcher.later(call, work, blocking=False, only_for_peer=True)
         if request.session_id:
