@@ -5,17 +5,20 @@ A program: `python -m tests.worlds.scenarios <name> <arguments>` prints the scen
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from nemeses import Fault, Nemesis
-from orchestrator.worlds.base import PROJECT_ROOT, WorldError
+from orchestrator.worlds.base import PROJECT_ROOT, Node, WorldError
+from orchestrator.worlds.namespaces import cgroups, machine
 from orchestrator.worlds.namespaces.world import NamespaceWorld
 from tests.worlds.support import send, specification
 
@@ -179,6 +182,25 @@ def heal_everything(run_dir: str) -> Any:
         for node in made.nodes:
             send(node, "all is well")
         return healed.to_json()
+
+
+def failures(run_dir: str) -> Any:
+    """Worlds that cannot come up; each must leave room for the next, in the same directory."""
+    said = []
+    for options in ({"disk_bytes": 4096}, {"properties": _no_space}, {}):
+        spec = replace(specification(Path(run_dir), 2), **options)  # type: ignore[arg-type]
+        machine.find_program = lambda _: "/bin/false"
+        machine._BOOT_DEADLINE_S = 2.0
+        try:
+            NamespaceWorld(spec).up()
+        except WorldError as error:
+            said.append(str(error))
+    left = [*cgroups.sandbox_group(os.environ["BROWNOUT_SANDBOX"]).path.glob("*/"), *Path("/run/brownout").glob("*/")]
+    return {"said": said, "left": [str(path) for path in left], "links": sorted(os.listdir("/proc/sys/net/ipv4/conf"))}
+
+
+def _no_space(_: Node) -> str:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def same_directory(run_dir: str) -> Any:

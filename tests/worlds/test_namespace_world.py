@@ -117,6 +117,18 @@ def test_heal_all_undoes_everything_whoever_did_it(tmp_path: Path) -> None:
     assert healed["status"] == "confirmed", healed
 
 
+def test_a_world_that_cannot_come_up_says_why_and_leaves_nothing(tmp_path: Path) -> None:
+    seen = play("failures", str(tmp_path))
+    disk, space, sshd = seen["said"]
+    assert "its disk cannot be made: run n" in disk
+    assert "mkfs.ext4 failed" in disk
+    assert "No space left on device" in space
+    assert "does not come up: sshd does not answer at 10.77.0.1" in sshd
+    assert "console.log" in sshd
+    assert seen["left"] == []
+    assert seen["links"] == ["all", "default", "lo"]
+
+
 def test_two_runs_do_not_share_a_directory(tmp_path: Path) -> None:
     assert "is in use by another run" in play("same_directory", str(tmp_path))
 

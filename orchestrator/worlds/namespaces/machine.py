@@ -87,7 +87,7 @@ class Machine:
             namespace = os.stat(f"/proc/{pid}/ns/pid").st_ino
             self._attached.release()
             _await_banner(self.node)
-        except (OSError, DiskError, WorldError) as error:
+        except (OSError, DiskError, WorldError, subprocess.TimeoutExpired) as error:
             self.halt()
             raise WorldError(f"{self.node.name} does not come up: {error}") from error
         self.boot = Boot(pid, boot_id, namespace)

@@ -88,6 +88,9 @@ class NamespaceWorld:
         self._group = cgroups.sandbox_group(sandbox).child(self._spec.run_id)
         try:
             self._build(self._group, on_progress)
+        except OSError as error:
+            self.down()
+            raise WorldError(f"the namespace world cannot be made: {error}") from error
         except BaseException:
             self.down()
             raise
