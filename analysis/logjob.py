@@ -24,7 +24,7 @@ from analysis.core.summary import Summary, summarise
 from history.schemas import OPERATIONS
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 FILES_PER_TASK: Final = 4  # files of compaction: at most a million operations each
 
@@ -90,7 +90,7 @@ def check_on_spark(
     tasks = plan(files, files_per_task)
     if not tasks:
         return LogReport(upper_bound, (), {})
-    pieces = session.range(0, len(tasks), 1, len(tasks)).mapInArrow(_examiner(tasks, upper_bound), _PIECE_DDL)
+    pieces = numbered(session, len(tasks)).mapInArrow(_examiner(tasks, upper_bound), _PIECE_DDL)
     if not all(task.whole for task in tasks):
         pieces = pieces.groupBy("topic", "partition", "kind", "start").applyInArrow(_reduce, _PIECE_DDL)
     facts: dict[Key, Facts] = {}
@@ -104,6 +104,11 @@ def check_on_spark(
     conclusions = conclude_all(summaries, facts)
     suspicious = [path for key, each in conclusions.items() if each.findings for path in files[key]]
     return report_on(conclusions, (read([path]) for path in suspicious), upper_bound)
+
+
+def numbered(session: SparkSession, tasks: int) -> DataFrame:
+    """The numbers 0 .. tasks - 1 as a data set, a few Spark tasks to each core: ours are too small for one each."""
+    return session.range(0, tasks, 1, min(tasks, 2 * session.sparkContext.defaultParallelism))
 
 
 def plan(files: Mapping[Key, Sequence[Path]], files_per_task: int) -> list[Task]:

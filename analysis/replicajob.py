@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from analysis.core.explain import Key
 from analysis.core.replicas import ReplicaReport, check_partition, client_orders
-from analysis.logjob import read
+from analysis.logjob import numbered, read
 from analysis.replicalog import ReplicaLog, read_high_watermarks, read_replica
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def check_replicas(tasks: Sequence[Task], session: SparkSession | None) -> Repli
     if session is None or not tasks:
         reports = [judge(task) for task in tasks]
     else:
-        numbers = session.range(0, len(tasks), 1, len(tasks)).mapInArrow(_judge_all(list(tasks)), "payload binary")
+        numbers = numbered(session, len(tasks)).mapInArrow(_judge_all(list(tasks)), "payload binary")
         reports = [pickle.loads(bytes(row.payload)) for row in numbers.collect()]
     merged = ReplicaReport()
     for report in sorted(reports, key=lambda each: sorted(each.ends)):

@@ -1,0 +1,64 @@
+"""From Parquet to a judgement over partition logs: in process, and on a warm Spark session.
+
+    python -m benchmarks.analysis_pipeline [OPERATIONS ...] [--partitions N] [--repeat N]
+
+The session's start is stated apart; it runs while the load of a campaign does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from analysis.logjob import check_in_process, check_on_spark, files_of
+from analysis.spark import SparkHandle
+from benchmarks.log_histories import history
+from history import History, compact
+from history.schemas import FAULTS, PHASES, RESERVATIONS
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("operations", nargs="*", type=float, default=[1e6])
+    parser.add_argument("--partitions", type=int, default=32)
+    parser.add_argument("--repeat", type=int, default=3)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        handle = SparkHandle.start_in_background(Path(scratch) / "spark")
+        try:
+            session = handle.session()
+            print(f"Spark from start to its first Arrow batch: {handle.ready_after_s:.1f} s")
+            for operations in map(int, options.operations):
+                files = files_of(_written(operations, options.partitions, Path(scratch)))
+                in_process = _median(lambda f=files: check_in_process(f, upper_bound="strict").ok, options.repeat)  # type: ignore[misc]
+                spark = _median(lambda f=files: check_on_spark(session, f, upper_bound="strict").ok, options.repeat)  # type: ignore[misc]
+                print(f"{operations:>10,} operations: in process {in_process:.2f} s, on Spark {spark:.2f} s (medians)")
+        finally:
+            handle.stop()
+
+
+def _written(operations: int, partitions: int, directory: Path) -> Path:
+    run = directory / str(operations)
+    began = time.perf_counter()
+    record = history(operations, partitions=partitions)
+    compact(History(record, RESERVATIONS.empty_table(), FAULTS.empty_table(), PHASES.empty_table(), []), run)
+    print(f"{operations:>10,} operations made and compacted in {time.perf_counter() - began:.1f} s")
+    return run / "tables"
+
+
+def _median(judge: Callable[[], bool], repeat: int) -> float:
+    times = []
+    for _ in range(repeat):
+        began = time.perf_counter()
+        if not judge():
+            raise SystemExit("the generated history was judged wrong: the benchmark measures nothing")
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+if __name__ == "__main__":
+    main()
