@@ -8,9 +8,11 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shlex
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -249,35 +251,47 @@ def _ask(made: NamespaceWorld, name: str, command: str) -> str:
 
 def _reach(made: NamespaceWorld) -> list[list[str]]:
     """The pairs between which no connection can be made."""
-    closed = []
-    for source, host in made.hosts.items():
-        others = [other for other in made.nodes if other.name != source]
+
+    def unreached(source: str) -> list[list[str]]:
         probes = "".join(
-            f"(timeout 0.3 bash -c 'exec 3<>/dev/tcp/{other.address}/22' 2>/dev/null || echo {other.name}) &"
-            for other in others
+            f"(timeout 1 bash -c 'exec 3<>/dev/tcp/{other.address}/22' 2>/dev/null || echo {other.name}) &"
+            for other in made.nodes
+            if other.name != source
         )
-        closed += [[source, other] for other in sorted(host.run(f"{probes} wait").stdout.split())]
-    return closed
+        return [[source, other] for other in _ask(made, source, f"{probes} wait").split()]
+
+    with ThreadPoolExecutor(len(made.nodes)) as pool:
+        return sorted(pair for pairs in pool.map(unreached, made.hosts) for pair in pairs)
+
+
+_RECEIVER = """
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(("", 7777))
+print("bound", flush=True)
+while True:
+    print(s.recv(16).decode(), flush=True)
+"""
 
 
 def _one_way(made: NamespaceWorld) -> list[list[str]]:
     """The pairs between which a datagram is lost, by what the receivers get."""
-    receive = (
-        "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('', 7777)); s.settimeout(0.5)\n"
-        "print('bound', flush=True)\n"
-        "try:\n  while True: print(s.recv(16).decode(), flush=True)\nexcept OSError: pass"
-    )
-    for host in made.hosts.values():
-        host.run(f'{sys.executable} -S -E -c "{receive}" > /tmp/got 2>&1 &')
-        while "bound" not in host.run("cat /tmp/got").stdout:
+    for name in made.hosts:
+        _ask(made, name, f"echo {shlex.quote(_RECEIVER)} > /tmp/receive.py")
+        _ask(made, name, f"{sys.executable} -S /tmp/receive.py > /tmp/got 2>&1 & echo $! > /tmp/receiver")
+        while "bound" not in _ask(made, name, "cat /tmp/got"):
             time.sleep(0.01)
-    for source, host in made.hosts.items():
+    for source in made.hosts:
         sends = "".join(f"printf {source} > /dev/udp/{node.address}/7777; " for node in made.nodes)
-        host.run(f"bash -c '{sends}'")
-    time.sleep(0.6)  # the receivers' own time-out: what a datagram takes to be surely lost
+        _ask(made, source, f"bash -c '{sends}'")
+    # What is not in a receiver's queue by now was dropped; what is in it only has to be read (7777 is 0x1E61).
+    time.sleep(0.3)
+    for name in made.hosts:
+        empty = "grep -q ':1E61 00000000:0000 07 00000000:00000000 ' /proc/net/udp"
+        _ask(made, name, f"until {empty}; do sleep 0.01; done; sleep 0.1")
     lost = []
-    for name, host in made.hosts.items():
-        got = set(host.run("cat /tmp/got").stdout.split())
+    for name in made.hosts:
+        got = _ask(made, name, "kill $(cat /tmp/receiver); cat /tmp/got").split()
         lost += [[source, name] for source in made.hosts if source not in got]
     return sorted(lost)
 
