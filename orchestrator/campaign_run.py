@@ -78,7 +78,7 @@ class Conductor:
                 self._make(planned, directory)
             except RunError as error:
                 self._progress.say(f"the run was not finished: {error}")
-            self._progress.phase("analysis", "Spark")
+            self._progress.phase("analysis", self._engine.kind)
             verdict = judge(directory.path, self._engine)
         self._progress.say(
             f"{verdict.verdict}, expected {verdict.expected}{'' if verdict.met else ' - NOT MET'}: {planned.id}"

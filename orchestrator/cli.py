@@ -10,7 +10,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_USAGE, Interrupted, RunError, UsageError
+from orchestrator.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_USAGE, RunError, UsageError
 
 if TYPE_CHECKING:
     _Commands = argparse._SubParsersAction[Any]
@@ -57,7 +57,8 @@ def main(argv: list[str]) -> int:
     except UsageError as error:
         print(f"brownout: {error}", file=sys.stderr)
         return EXIT_USAGE
-    except (Interrupted, KeyboardInterrupt):
+    except KeyboardInterrupt:
+        print("brownout: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # the reader of our output has gone, as in `brownout gate ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -108,6 +109,15 @@ def _store_option(command: argparse.ArgumentParser) -> None:
     )
 
 
+def _engine_option(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--engine",
+        choices=("spark", "in-process"),
+        default="spark",
+        help="what the analysis runs on; the verdict is the same, Spark takes histories that outgrow a machine",
+    )
+
+
 def _json_option(command: argparse.ArgumentParser) -> None:
     command.add_argument("--json", action="store_true", help="print JSON on standard output instead of a table")
 
@@ -138,6 +148,7 @@ def _run(commands: _Commands) -> None:
     command.add_argument("--dry-run", action="store_true", help="print the plan and stop")
     command.add_argument("--quiet", action="store_true", help="no progress, only the result")
     _store_option(command)
+    _engine_option(command)
     _json_option(command)
 
 
@@ -151,6 +162,7 @@ def _analyze(commands: _Commands) -> None:
     )
     command.add_argument("run", nargs="+", metavar="RUN", help="a run's directory, its name, or `latest`")
     _store_option(command)
+    _engine_option(command)
     _json_option(command)
 
 

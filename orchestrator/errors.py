@@ -28,5 +28,8 @@ class RunError(Exception):
     """
 
 
-class Interrupted(Exception):  # noqa: N818 - an event, not an error
-    """The user asked to stop; everything is healed and torn down on the way out."""
+class Interrupted(KeyboardInterrupt):
+    """The user asked to stop; everything is healed and torn down on the way out.
+
+    Not an `Exception`: a checker that is interrupted must not be taken for one that crashed.
+    """

@@ -16,23 +16,24 @@ if TYPE_CHECKING:
 
 
 class Engine:
-    """The Spark session of one invocation, started at the first call and in the background."""
+    """What the analyses of one invocation run on: `spark`, one session started in the background, or `in-process`."""
 
-    def __init__(self, scratch: Path) -> None:
+    def __init__(self, kind: str, scratch: Path) -> None:
+        self.kind = kind
         self._scratch = scratch
         self._handle: SparkHandle | None = None
 
     def start(self) -> None:
         """Begin to start the session, unless that was done before."""
-        if self._handle is None:
+        if self.kind == "spark" and self._handle is None:
             from analysis.spark import SparkHandle
 
             self._handle = SparkHandle.start_in_background(self._scratch)
 
     @property
-    def handle(self) -> SparkHandle:
+    def handle(self) -> SparkHandle | None:
+        """The session, begun now if it was not before; None where there is to be none."""
         self.start()
-        assert self._handle is not None
         return self._handle
 
     def abandon(self) -> None:
@@ -57,7 +58,7 @@ def judge(run_dir: Path, engine: Engine) -> Verdict:
         from analysis.pipeline import analyze
         from analysis.report import render_run
 
-        verdict = analyze(run_dir, session=engine.handle)
+        verdict = analyze(run_dir, session=engine.handle, engine=engine.kind)
         render_run(run_dir)
     except Exception as error:
         (run_dir / "analysis-error.txt").write_text(traceback.format_exc(), encoding="utf-8")

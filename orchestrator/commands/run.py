@@ -45,7 +45,7 @@ def main(options: argparse.Namespace, argv: list[str]) -> int:
 
 
 def _conduct(invocation: Invocation, store: Store, chosen: ChosenWorld, options: argparse.Namespace) -> int:
-    engine = Engine(store.root / ".spark" / invocation.stamp)
+    engine = Engine(options.engine, store.root / ".spark" / invocation.stamp)
     with Progress(quiet=options.quiet) as progress:
         interrupts = Interrupts(
             on_first=lambda: progress.say("stopping in order; once more Ctrl-C stops at once"),

@@ -1,0 +1,145 @@
+"""A whole run, small: three brokers as plain processes, real clients, kill -9, and the verdict of what they did."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from history import read_run
+from orchestrator.cli import main
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SMALL = """
+name = "small"
+[topology]
+world = "process"
+[broker]
+"min.insync.replicas" = 2
+"broker.session.timeout.ms" = 1500
+"broker.lease.ms" = 1000
+[workload]
+partitions = 2
+producers = 1
+consumers = 1
+rate = 60
+duration_s = 4
+[nemesis]
+kind = "random"
+faults = ["kill"]
+interval_s = [0.5, 0.5]
+duration_s = [0.5, 0.5]
+[checks]
+min_ok = 20
+required_faults = ["kill"]
+"""
+
+
+@pytest.fixture
+def campaign_file(tmp_path: Path) -> Path:
+    path = tmp_path / "small.toml"
+    path.write_text(SMALL)
+    return path
+
+
+def only_run(store: Path) -> Path:
+    (run,) = [path.parent for path in (store / "small").glob("*/run.toml")]
+    return run
+
+
+def test_a_cluster_whose_brokers_are_killed_passes(campaign_file: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    arguments = ["run", str(campaign_file), "--store", str(store), "--engine", "in-process", "--quiet"]
+    code = main(arguments)
+
+    run = only_run(store)
+    verdict = json.loads((run / "verdict.json").read_text())
+    assert (code, verdict["verdict"], verdict["reasons"]) == (0, "pass", [])
+    assert verdict["stats"]["acknowledged"] >= 20
+    assert {fault["kind"] for fault in verdict["faults"] if fault["status"] == "confirmed"} == {"kill"}
+    assert verdict["world"] == "process"
+    assert any("no power loss" in limit for limit in verdict["limits"])
+    assert (store / "latest").resolve() == run
+    assert tomllib.loads((run / "run.toml").read_text())["replay"] == verdict["replay"]
+    for name in ("report.html", "campaign.toml", "nodes/n1/events.jsonl", "nodes/n3/data/log-0", "clients/probe.log"):
+        assert (run / name).exists(), name
+    for name in ("report.html", "junit.xml", "summary.json"):
+        assert (store / "small" / name).exists(), name
+    assert main(["gate", str(store / "small")]) == 0
+
+
+def start(campaign_file: Path, store: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "orchestrator", "run", str(campaign_file), "--store", str(store)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(
+        [*command, "--engine", "in-process"], cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
+    )
+
+
+def wait_for(words: str, process: subprocess.Popen[str]) -> None:
+    assert process.stderr is not None
+    for line in process.stderr:
+        if words in line:
+            return
+    pytest.fail(f"the run ended without a word of {words!r}")
+
+
+def processes_of(run: Path) -> list[str]:
+    """Command lines that name this run."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if str(run) in line:
+            found.append(line)
+    return found
+
+
+def wait_until_gone(run: Path) -> list[str]:
+    """What is left of a run after at most five seconds."""
+    give_up = time.monotonic() + 5
+    while (left := processes_of(run)) and time.monotonic() < give_up:
+        time.sleep(0.02)
+    return left
+
+
+def test_an_interrupted_run_leaves_nothing_behind_but_its_record(campaign_file: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    process = start(campaign_file, store)
+    wait_for("first acknowledged append", process)
+    process.send_signal(signal.SIGINT)
+    _, words = process.communicate(timeout=30)
+
+    assert process.returncode == 130
+    assert f"./brownout run {campaign_file} --resume" in words
+    run = only_run(store)
+    assert wait_until_gone(run) == []
+    assert (run / "nodes" / "n1" / "data").is_dir()
+    assert main(["analyze", "latest", "--store", str(store), "--engine", "in-process"]) == 2
+    reasons = json.loads((run / "verdict.json").read_text())["reasons"]
+    assert "the run was not finished: it was interrupted" in reasons
+
+
+def test_a_killed_run_leaves_nothing_behind_and_can_be_judged(campaign_file: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    process = start(campaign_file, store)
+    wait_for("first acknowledged append", process)
+    process.kill()
+    process.wait()
+    assert process.stderr is not None
+    process.stderr.close()
+
+    run = only_run(store)
+    assert wait_until_gone(run) == []
+    assert read_run(run).operations.num_rows >= 0
+    assert main(["analyze", str(run), "--store", str(store), "--engine", "in-process"]) == 2
