@@ -27,7 +27,9 @@ CRC_FROM: Final = 21  # the CRC covers everything from the attributes on
 LENGTH_FROM: Final = 12  # the length counts everything behind itself
 COMPRESSION: Final = 0x07
 CONTROL: Final = 0x20
-AT_ONCE: Final = 16384  # records parsed together: their columns stay in the processor's cache
+# Handled together, so that their columns stay in the processor's cache.
+BATCHES_AT_ONCE: Final = 4096
+RECORDS_AT_ONCE: Final = 16384
 NO_VALUE: Final = -2
 """The value of a record that carries none: shorter than 8 bytes, a control record, or inside a compressed batch."""
 
@@ -185,8 +187,7 @@ def _records(data: bytes, batches: I64) -> tuple[I64, I64, I64, U64]:
     buffer = np.frombuffer(data + bytes(16), np.uint8)
     is_opaque = (batches[:, ATTRIBUTES] & COMPRESSION) != 0
     plain, opaque = batches[~is_opaque], batches[is_opaque]
-    step = max(AT_ONCE * len(plain) // max(int(plain[:, COUNT].sum()), 1), 1)
-    pieces = [_plain_records(buffer, plain[at : at + step]) for at in range(0, len(plain), step)]
+    pieces = [_plain_records(buffer, plain[at : at + BATCHES_AT_ONCE]) for at in range(0, len(plain), BATCHES_AT_ONCE)]
     pieces += [_opaque_records(batch) for batch in opaque]
     pieces.append(_nothing())
     offset, epoch, value = (np.concatenate([piece[i] for piece in pieces]) for i in range(3))
@@ -210,7 +211,10 @@ def _plain_records(buffer: Bytes, batches: I64) -> tuple[I64, I64, I64, U64]:
     value = np.full(len(offset), NO_VALUE, np.int64)
     carries = np.flatnonzero((value_size >= 8) & ((batches[batch_of, ATTRIBUTES] & CONTROL) == 0))
     value[carries] = _words(buffer, ">i8")[value_at[carries]]
-    digest = _digest(buffer, key_at, end_at, timestamp)
+    digest = np.empty(len(offset), np.uint64)
+    for first in range(0, len(offset), RECORDS_AT_ONCE):
+        some = slice(first, first + RECORDS_AT_ONCE)
+        digest[some] = _digest(buffer, key_at[some], end_at[some], timestamp[some])
     return offset[order], batches[batch_of, EPOCH][order], value[order], digest[order]
 
 
