@@ -27,8 +27,9 @@ MUTANTS: dict[str, Mutant] = {
             name="truncate_to_hw",
             rule="K101-7",
             anomaly="lost-acknowledged-write, replica-divergence",
-            schedule="a follower truncates to its own high watermark instead of asking for the epoch's end, and a bounced "
-            "broker stays in the ISR as it did when KIP-101 was written; campaigns/kip101-scenario1.toml, -scenario2.toml",
+            schedule="a follower truncates to its own high watermark instead of asking for the epoch's end, and a "
+            "bounced broker stays in the ISR as it did when KIP-101 was written; "
+            "campaigns/kip101-scenario1.toml, campaigns/kip101-scenario2.toml",
         ),
         Mutant(
             name="bounce_unseen",

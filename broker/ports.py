@@ -29,7 +29,7 @@ class File(Protocol):
         ...
 
     def append(self, buffers: Sequence[Buffer]) -> int:
-        """Write all buffers at the end of the file, in one vectored write; the new length. Not durable before `sync`."""
+        """Write all buffers at the end of the file, vectored, and return the new length. Not durable before `sync`."""
         ...
 
     def read(self, offset: int, length: int) -> bytes:
@@ -41,11 +41,11 @@ class File(Protocol):
         ...
 
     async def sync(self) -> None:
-        """Return once everything written before the call is durable (a group commit). Raises `OSError` when it is not."""
+        """Return once everything written before the call is durable (a group commit). Raises `OSError` if it is not."""
         ...
 
     def send_to(self, transport: asyncio.WriteTransport, offset: int, length: int) -> int:
-        """Hand up to `length` bytes from `offset` to an open connection without copying them; the number of bytes taken.
+        """Hand up to `length` bytes from `offset` to a connection without copying them; the number of bytes taken.
 
         Raises `BlockingIOError` when the connection takes none now: try again when it is writable.
         """
@@ -90,5 +90,5 @@ class Disk(Protocol):
         ...
 
     def lock(self, path: str) -> None:
-        """Take the exclusive lock `path` for as long as this process lives. Raises `BlockingIOError` when another holds it."""
+        """Take the exclusive lock `path` while this process lives. Raises `BlockingIOError` when another holds it."""
         ...

@@ -191,7 +191,7 @@ class ReplicaManager:
         """Delete a partition, its high watermark first: a new topic of the same name must not inherit it."""
         self._unfollow(partition)
         del self._partitions[partition.key]
-        await partition.stop(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        await partition.stop()
         await self._checkpoint_high_watermarks()
         await self._directories.remove(partition.topic, partition.index, partition.log)
         partition.trace("partition_removed")

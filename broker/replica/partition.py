@@ -98,7 +98,7 @@ class Partition:
         """Become leader of a new epoch; it is in the epoch file, durably, before anything is served (K101-3)."""
         async with self.lock:
             still_leads = isinstance(self.role, PartitionLeader)
-            self._leave_role(None if still_leads else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self._leave_role(keep_producers=still_leads)
             try:
                 await self.log.start_leader_epoch(state.leader_epoch)
                 if self._flush_before_commit:
@@ -127,7 +127,7 @@ class Partition:
     async def follow(self, state: PartitionImage) -> PartitionFollower:
         """Become a follower in a new epoch; a leader of -1 means that there is none to follow yet."""
         async with self.lock:
-            self._leave_role(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self._leave_role()
             follower = PartitionFollower(
                 leader_id=state.leader,
                 leader_epoch=state.leader_epoch,
@@ -139,28 +139,32 @@ class Partition:
             self._trace_role("follower", state)
             return follower
 
-    async def stop(self, error: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
-        """Give up the role: whoever waits gets `error`. The log stays open."""
+    async def stop(self) -> None:
+        """Give up the role; nobody waits any longer. The log stays open."""
         async with self.lock:
-            self._leave_role(error)
+            self._leave_role()
         if self._flushing is not None:
             await asyncio.gather(self._flushing, return_exceptions=True)
 
     def fail(self, error: OSError) -> None:
         """The disk failed: nobody can say what of the log is left, so nothing of it is served or counted any more."""
         self.error = ErrorCode.KAFKA_STORAGE_ERROR
-        self._leave_role(ErrorCode.KAFKA_STORAGE_ERROR)
+        self._leave_role()
         self.trace("partition_failed", reason=str(error))
         self._on_disk_failure(error)
 
-    def _leave_role(self, error: ErrorCode | None) -> None:
-        """`error` goes to the waiting producers; None keeps them, because the same log goes on under a new epoch."""
+    def _leave_role(self, *, keep_producers: bool = False) -> None:
+        """`keep_producers`: they go on waiting, because the same log goes on under a new epoch.
+
+        What they wait for has been appended and may yet be committed. An error that says "refused", such as
+        NOT_LEADER_OR_FOLLOWER, would have librdkafka send it again, even without retries, and the log hold it twice.
+        """
         if self.role is not None:
             self._high_watermark = self.role.high_watermark
             self.role = None
-        if error is not None:
-            self.commits.fail(error)
-            self.flushes.fail(error)
+        if not keep_producers:
+            self.commits.fail(ErrorCode.REQUEST_TIMED_OUT)
+            self.flushes.fail(ErrorCode.REQUEST_TIMED_OUT)
         # A parked fetch looks again and finds the reason: nobody hangs until its timeout (H24).
         self.replica_fetches.wake()
         self.consumer_fetches.wake()

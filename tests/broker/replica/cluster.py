@@ -252,7 +252,7 @@ class Cluster:
         node.manager.abort()
         await asyncio.sleep(0)
         for partition in node.manager._partitions.values():
-            partition._leave_role(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            partition._leave_role()
         node.disk.close()
         return node
 

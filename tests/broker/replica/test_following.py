@@ -236,7 +236,7 @@ def test_a_flush_that_fails_acknowledges_nothing(tmp_path: Path) -> None:
         partition.log.flush = fail  # type: ignore[method-assign]
         appended = partition.append(bytearray(batches(0)), -1, 5.0)
         assert appended.done is not None
-        assert await appended.done is ErrorCode.KAFKA_STORAGE_ERROR
+        assert await appended.done is ErrorCode.REQUEST_TIMED_OUT
         assert partition.high_watermark == 0
         assert len(bench.failures) == 1
 
