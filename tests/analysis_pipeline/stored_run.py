@@ -30,7 +30,7 @@ class Clock:
 
 @dataclass
 class StoredRun:
-    """One partition, `RECORDS` acknowledged appends, one fault, a final read, three equal replicas, or what it is told."""
+    """One partition, `RECORDS` acknowledged appends, one fault, a final read, three equal replicas, or as told."""
 
     path: Path
     clock: Clock = field(default_factory=Clock)
