@@ -113,14 +113,14 @@ class Partition:
                 leader_epoch=state.leader_epoch,
                 partition_epoch=state.partition_epoch,
                 epoch_start_offset=self.log.log_end_offset,
-                committable_end=self._committable_end(),
+                committable_end=self.log.log_end_offset,
                 high_watermark=self._high_watermark,
                 min_insync_replicas=min_insync_replicas,
                 lag_time_max=self._config.replica_lag_time_max_ms / 1000,
                 now=asyncio.get_running_loop().time(),
             )
             self._trace_role("leader", state)
-            self.flushes.reached(self._committable_end())
+            self.flushes.reached(self.log.log_end_offset)
             self._high_watermark_rose()
             self._give_up_commits_below_min_isr(self.role)
 
@@ -265,9 +265,6 @@ class Partition:
             await self.log.flush()
         except OSError as error:
             self.fail(error)
-
-    def _committable_end(self) -> int:
-        return self.log.durable_end_offset if self._flush_before_commit else self.log.log_end_offset
 
     def _flush_soon(self) -> None:
         # One flush runs at a time; what is appended meanwhile goes with the next one (group commit).

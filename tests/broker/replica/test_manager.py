@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from broker.errors import ErrorCode
-from broker.protocol.messages.metadata_records import BrokerRegistrationChangeRecord
+from broker.protocol.messages.metadata_records import BrokerRegistrationChangeRecord, PartitionRecord
 from broker.replica.follower import PartitionFollower
 from broker.replica.reads import FetchLimits, FetchPosition, PartitionRead
-from tests.broker.replica.cluster import TOPIC, Cluster, until, values_of
+from tests.broker.replica.cluster import TOPIC, TOPIC_ID, Cluster, batch, until, values_of
 
 Story = Callable[[Cluster], Awaitable[None]]
 
@@ -271,14 +271,15 @@ def test_the_end_of_leadership_answers_everybody_who_waits(tmp_path: Path) -> No
         await three(cluster)
         leader = cluster.nodes[1]
         cluster.cut |= {(2, 1), (3, 1)}
-        producing = asyncio.ensure_future(leader.produce("a"))
-        consuming = asyncio.ensure_future(consume(cluster, 1, wait=5.0))
+        producing = asyncio.ensure_future(leader.produce("a", timeout=60.0))
+        consuming = asyncio.ensure_future(consume(cluster, 1, wait=60.0))
         await until(lambda: len(leader.partition().consumer_fetches) == 1 and len(leader.partition().commits) == 1)
         cluster.elect(2, isr=[2, 3])
         await cluster.hear(1)
-        # It was appended, and may yet be committed: to call it refused would have clients send it again.
-        assert (await producing).error is ErrorCode.REQUEST_TIMED_OUT
-        assert (await consuming).error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        async with asyncio.timeout(5):
+            # It was appended, and may yet be committed: to call it refused would have clients send it again.
+            assert (await producing).error is ErrorCode.REQUEST_TIMED_OUT
+            assert (await consuming).error is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     tell(tmp_path, story)
 
@@ -500,10 +501,21 @@ def test_a_new_partition_does_not_wait_for_a_parked_fetch(tmp_path: Path) -> Non
     async def story(cluster: Cluster) -> None:
         await cluster.start(1, 2)
         await cluster.create_topic([1, 2])
-        await until(lambda: len(cluster.nodes[1].partition().replica_fetches) == 1)
-        cluster.elect(1)
+        leader = cluster.nodes[1]
+        await until(lambda: len(leader.partition().replica_fetches) == 1)
+        cluster.commit(
+            PartitionRecord(
+                partition_id=1,
+                topic_id=TOPIC_ID,
+                replicas=[1, 2],
+                isr=[1, 2],
+                leader=1,
+                leader_epoch=0,
+                partition_epoch=0,
+            )
+        )
         await cluster.hear()
-        assert (await cluster.nodes[1].produce("a", timeout=5.0)).error is ErrorCode.NONE
+        assert (await leader.manager.produce(TOPIC, 1, batch("a"), -1, 5.0)).error is ErrorCode.NONE
 
     tell(tmp_path, story, replica_fetch_wait_max_ms=60_000)
 
