@@ -62,11 +62,21 @@ class FaultBook:
         self._progress.say(f"{fault.kind} {', '.join(fault.targets)}: healed, {evidence.status}", dim=True)
 
 
-def follow_schedule(schedule: Schedule, book: FaultBook, look: Callable[[], ClusterView], tick: Tick) -> None:
-    """Inflict and heal the faults of a schedule, one after the other, each at its time after now."""
-    began_s = time.monotonic()
+def follow_schedule(
+    schedule: Schedule, book: FaultBook, look: Callable[[], ClusterView], tick: Tick, *, ends_s: float
+) -> None:
+    """Inflict and heal the faults of a schedule, one after the other, until it is over or `ends_s` has come.
+
+    A fault and its heal take time themselves. The pauses between faults are kept all the same, for in them the cluster
+    recovers; what does not fit any more is left out, but no kind of fault that was not there yet.
+    """
+    planned_end_s, seen = 0.0, set[str]()
     for plan in schedule:
-        tick(began_s + plan.at)
+        pause_s, planned_end_s = plan.at - planned_end_s, plan.heals_at
+        if plan.kind in seen and time.monotonic() + pause_s + plan.duration_s > ends_s:
+            continue
+        seen.add(plan.kind)
+        tick(time.monotonic() + pause_s)
         fault = plan.resolve(look())
         book.inject(fault)
         tick(time.monotonic() + plan.duration_s)

@@ -160,7 +160,7 @@ class Run:
                 interval_s=nemesis.interval_s,
                 duration_s=nemesis.duration_s,
             )
-            follow_schedule(schedule, self._book, self._cluster.fault_view, self._wait_until)
+            follow_schedule(schedule, self._book, self._cluster.fault_view, self._wait_until, ends_s=ends_s)
         elif nemesis.kind == "steps":
             self._stepper().run(nemesis.steps)
         if not nemesis.steps:

@@ -32,21 +32,29 @@ class Pacer:
         return True
 
 
-class PartitionChooser:
-    """Which partition the next record goes to: seeded and uniform, with short runs so that batches hold several."""
+class Slots:
+    """Where a producer may append now: it has at most one append under way in each partition.
 
-    def __init__(self, partitions: int, rng: Random, *, longest_run: int = 4) -> None:
+    Without idempotence a client library sends again what a deposed leader refused, and by then newer records may have
+    gone to the new leader: only who waits for each outcome keeps a producer's order.
+    """
+
+    def __init__(self, partitions: int, rng: Random) -> None:
         if partitions < 1:
             raise ValueError("a topic has at least one partition")
-        self._partitions = partitions
+        self._free = list(range(partitions))
         self._rng = rng
-        self._longest_run = longest_run
-        self._current = 0
-        self._left = 0
 
-    def next(self) -> int:
-        if self._left == 0:
-            self._current = self._rng.randrange(self._partitions)
-            self._left = self._rng.randint(1, self._longest_run)
-        self._left -= 1
-        return self._current
+    def take(self) -> int | None:
+        """A free partition, any of them with equal chance; None when all have an append under way."""
+        if not self._free:
+            return None
+        index = self._rng.randrange(len(self._free))
+        self._free[index], self._free[-1] = self._free[-1], self._free[index]
+        return self._free.pop()
+
+    def give_back(self, partition: int) -> None:
+        """The append in this partition has its outcome."""
+        if partition in self._free:
+            raise ValueError(f"partition {partition} was not taken")
+        self._free.append(partition)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -12,10 +13,9 @@ from confluent_kafka import KafkaException, Message, Producer
 from history import OperationWriter, record_bytes
 from workloads import outcomes
 from workloads.control import Command, Control, Counts
-from workloads.pacing import Pacer, PartitionChooser
+from workloads.pacing import Pacer, Slots
 from workloads.settings import ClientSettings, producer_config
 
-MOST_IN_FLIGHT = 256
 IDLE_S = 0.05
 
 Done = Callable[[str, int, str], None]
@@ -90,7 +90,7 @@ class ProducerClient:
         self._writer = writer
         self._counts = Counts(control)
         self._rng = Random(settings.seed)
-        self._chooser = PartitionChooser(settings.partitions, self._rng)
+        self._slots = Slots(settings.partitions, self._rng)
         self._load = Appender(settings, writer, acks=-1)
         self._pacer: Pacer | None = None
         self._acknowledged = False
@@ -130,12 +130,15 @@ class ProducerClient:
         wait_s = IDLE_S if self._pacer is None else min(IDLE_S, self._pacer.wait_s(now_s))
         self._load.poll(wait_s)
         now_s = time.monotonic()
-        while self._pacer is not None and self._load.in_flight < MOST_IN_FLIGHT and self._pacer.take(now_s):
-            self._load.append(self._chooser.next(), self._count)
+        while self._pacer is not None and self._pacer.take(now_s):
+            partition = self._slots.take()
+            if partition is not None:
+                self._load.append(partition, partial(self._done, partition))
         self._counts.report(now_s)
         self._writer.tick()
 
-    def _count(self, outcome: str, _offset: int, _error: str) -> None:
+    def _done(self, partition: int, outcome: str, _offset: int, _error: str) -> None:
+        self._slots.give_back(partition)
         self._counts.add(outcome)
         if outcome == "ok" and not self._acknowledged:
             self._acknowledged = True

@@ -65,20 +65,16 @@ def _common(settings: ClientSettings) -> dict[str, Any]:
 
 
 def producer_config(settings: ClientSettings, acks: int, *, timeout_s: float | None = None) -> dict[str, Any]:
-    """One attempt per record: a retry of what may have been stored would write it twice.
-
-    One request at a time on a connection keeps a producer's records in the order in which they were sent.
-    """
+    """One attempt per record: a retry of what may have been stored would write it twice."""
     timeout_s = settings.message_timeout_s if timeout_s is None else timeout_s
     return {
         **_common(settings),
         "acks": acks,
         "retries": 0,
         "enable.idempotence": False,
-        "max.in.flight.requests.per.connection": 1,
         "message.timeout.ms": int(timeout_s * 1000),
         "request.timeout.ms": int(min(REQUEST_TIMEOUT_S, timeout_s) * 1000),
-        "linger.ms": 2,
+        "linger.ms": 1,
         "message.max.bytes": max(1_000_000, 2 * settings.record_bytes),
         "compression.type": "none",
     }

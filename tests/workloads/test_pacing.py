@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import pairwise
 from random import Random
 
 import pytest
 
-from workloads.pacing import Pacer, PartitionChooser
+from workloads.pacing import Pacer, Slots
 
 
 def issue(pacer: Pacer, seconds: float, step_s: float = 0.001) -> list[float]:
@@ -50,14 +49,23 @@ def test_a_rate_of_nothing_is_refused() -> None:
         Pacer(0, Random(1), start_s=0)
 
 
+def test_a_partition_is_taken_once_until_its_append_has_an_outcome() -> None:
+    slots = Slots(3, Random(5))
+    taken = [slots.take() for _ in range(4)]
+    assert sorted(taken[:3], key=str) == [0, 1, 2]
+    assert taken[3] is None
+    slots.give_back(1)
+    assert slots.take() == 1
+    with pytest.raises(ValueError, match="was not taken"):
+        Slots(1, Random(1)).give_back(0)
+
+
 def test_every_partition_gets_its_share() -> None:
-    chooser = PartitionChooser(4, Random(5))
-    shares = Counter(chooser.next() for _ in range(4000))
+    slots, shares = Slots(4, Random(5)), Counter[int | None]()
+    for _ in range(4000):
+        partition = slots.take()
+        shares[partition] += 1
+        assert partition is not None
+        slots.give_back(partition)
     assert set(shares) == {0, 1, 2, 3}
     assert min(shares.values()) > 800
-
-
-def test_records_come_in_short_runs_so_that_batches_form() -> None:
-    chooser = PartitionChooser(8, Random(5))
-    chosen = [chooser.next() for _ in range(1000)]
-    assert sum(a == b for a, b in pairwise(chosen)) > 300
