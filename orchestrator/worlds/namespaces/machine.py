@@ -36,7 +36,7 @@ class Bind:
 
 @dataclass(frozen=True)
 class Boot:
-    """One boot: from power on to power off."""
+    """One boot: from power on to power off. The boot id is its alone; the kernel uses namespace numbers again."""
 
     pid: int
     boot_id: str
