@@ -227,6 +227,17 @@ def test_where_a_flush_is_required_even_one_acknowledgement_means_durable(tmp_pa
     tell(tmp_path, story, log_flush_interval_messages=1)
 
 
+def test_a_new_leader_counts_nothing_of_its_own_log_that_is_not_on_disk(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        it = await bench.fetching(1)
+        await it.append(batches(1, 1), high_watermark=0)
+        assert bench.partition.log.durable_end_offset == 0
+        await bench.partition.lead(PartitionImage(2, 2, 2, (2,), (1, 2)), 1)
+        assert bench.partition.log.durable_end_offset == bench.partition.leader.high_watermark == 2
+
+    tell(tmp_path, story, log_flush_interval_messages=1)
+
+
 def test_a_flush_that_fails_acknowledges_nothing(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
         partition = bench.partition

@@ -517,7 +517,7 @@ def test_a_new_partition_does_not_wait_for_a_parked_fetch(tmp_path: Path) -> Non
         await cluster.hear()
         assert (await leader.manager.produce(TOPIC, 1, batch("a"), -1, 5.0)).error is ErrorCode.NONE
 
-    tell(tmp_path, story, replica_fetch_wait_max_ms=60_000)
+    tell(tmp_path, story, replica_fetch_wait_max_ms=60_000, replica_lag_time_max_ms=60_000)
 
 
 def kip_101_scenario_1(cluster: Cluster) -> Any:
