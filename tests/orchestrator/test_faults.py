@@ -1,0 +1,111 @@
+"""Schedules of faults, followed: pauses are kept, every kind gets its turn, and all of it is in the journal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from history.journal import Journal
+from nemeses.fault import Evidence, Fault
+from nemeses.generate import ClusterView, FaultPlan, Schedule
+from orchestrator import faults
+from orchestrator.errors import RunError
+from orchestrator.faults import FaultBook, follow_schedule
+from orchestrator.progress import Progress
+
+
+class Clock:
+    """Time that passes only when somebody waits or works."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def tick(self, until: float) -> None:
+        self.now = max(self.now, until)
+
+
+class SlowNemesis:
+    """Every injection and every heal takes two seconds."""
+
+    def __init__(self, clock: Clock, *, heal: str = "confirmed", everything: str = "confirmed") -> None:
+        self._clock = clock
+        self._heal = heal
+        self._everything = everything
+        self.done: list[tuple[str, str, float]] = []
+
+    def inject(self, fault: Fault) -> Evidence:
+        self.done.append(("inject", fault.kind, self._clock.now))
+        self._clock.now += 2
+        return Evidence("confirmed", {"boot_id": "a"})
+
+    def heal(self, fault: Fault) -> Evidence:
+        self.done.append(("heal", fault.kind, self._clock.now))
+        self._clock.now += 2
+        return Evidence(self._heal, {"boot_id": "a"})  # type: ignore[arg-type]
+
+    def heal_all(self) -> Evidence:
+        return Evidence(self._everything, {"left": "n2"})  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(faults, "time", made)
+    return made
+
+
+def book(nemesis: SlowNemesis, journal: Journal) -> FaultBook:
+    return FaultBook(nemesis, journal, Progress(quiet=True))  # type: ignore[arg-type]
+
+
+def plan(kind: str, at: float, duration_s: float) -> FaultPlan:
+    return FaultPlan(kind, at, duration_s, "any", 0.5)  # type: ignore[arg-type]
+
+
+def test_pauses_are_kept_and_what_does_not_fit_is_left_out_unless_it_is_new(clock: Clock, tmp_path: Path) -> None:
+    nemesis = SlowNemesis(clock)
+    schedule = Schedule(1, (plan("kill", 1, 1), plan("pause", 3, 1), plan("kill", 5, 1), plan("power-loss", 8, 1)))
+    with Journal(tmp_path) as journal:
+        view = ClusterView(("n1", "n2", "n3"))
+        follow_schedule(schedule, book(nemesis, journal), lambda: view, clock.tick, ends_s=10)
+    assert nemesis.done == [
+        ("inject", "kill", 1),
+        ("heal", "kill", 4),
+        ("inject", "pause", 7),
+        ("heal", "pause", 10),
+        ("inject", "power-loss", 14),
+        ("heal", "power-loss", 17),
+    ]
+
+
+def test_the_journal_tells_each_fault_with_its_evidence(clock: Clock, tmp_path: Path) -> None:
+    nemesis = SlowNemesis(clock, heal="mismatch")
+    with Journal(tmp_path) as journal:
+        faults_of_run = book(nemesis, journal)
+        faults_of_run.inject(Fault("power-loss", ("n1",)))
+        faults_of_run.inject(Fault("kill", ("n2",)))
+        assert faults_of_run.heal(lambda _: True)
+        assert not faults_of_run.heal(lambda _: True)
+    lines = [json.loads(line) for line in (tmp_path / "history" / "journal.jsonl").read_text().splitlines()]
+    assert [(line["event"], line["id"], line.get("status")) for line in lines] == [
+        ("fault_invoked", "f1", None),
+        ("fault_injected", "f1", "confirmed"),
+        ("fault_invoked", "f2", None),
+        ("fault_injected", "f2", "confirmed"),
+        # A power loss is proven by the boot id that the node comes back with; a kill was proven when it happened.
+        ("fault_healed", "f1", "mismatch"),
+        ("fault_healed", "f2", None),
+    ]
+
+
+def test_what_is_not_healed_ends_the_run(clock: Clock, tmp_path: Path) -> None:
+    with Journal(tmp_path) as journal:
+        faults_of_run = book(SlowNemesis(clock, everything="mismatch"), journal)
+        faults_of_run.inject(Fault("kill", ("n2",)))
+        with pytest.raises(RunError, match=r"healing everything was mismatch: \{'left': 'n2'\}"):
+            faults_of_run.heal_all()

@@ -1,0 +1,139 @@
+"""Looking at a cluster from outside: what is asked, whom is believed, and what is said when nobody answers."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import ExitStack
+
+import pytest
+
+from broker.errors import ErrorCode
+from broker.protocol.messages import create_topics, describe_quorum, metadata
+from broker.protocol.schema import Message
+from orchestrator import quorum_tool, wire
+from orchestrator.cli import main
+from orchestrator.cluster import METADATA_TOPIC, Cluster, Member
+from orchestrator.errors import RunError
+from tests.orchestrator.fake_broker import Answer, fake_broker
+
+
+def quorum(error: int = 0, leader: int = 1, epoch: int = 5) -> describe_quorum.DescribeQuorumResponse:
+    result = describe_quorum.PartitionResult(
+        error_code=error,
+        leader_id=leader,
+        leader_epoch=epoch,
+        high_watermark=40,
+        current_voters=[
+            describe_quorum.ReplicaState(
+                1, log_end_offset=42, last_fetch_timestamp=9000, last_caught_up_timestamp=9000
+            ),
+            describe_quorum.ReplicaState(
+                2, log_end_offset=40, last_fetch_timestamp=8990, last_caught_up_timestamp=8500
+            ),
+            describe_quorum.ReplicaState(3, log_end_offset=-1),
+        ],
+        observers=[describe_quorum.ReplicaState(4, log_end_offset=41, last_caught_up_timestamp=8900)],
+    )
+    return describe_quorum.DescribeQuorumResponse(topics=[describe_quorum.TopicResult(METADATA_TOPIC, [result])])
+
+
+def cluster_state(addresses: dict[int, tuple[str, int]], leader: int = 1) -> metadata.MetadataResponse:
+    partition = metadata.MetadataResponsePartition(
+        partition_index=0, leader_id=leader, leader_epoch=3, replica_nodes=[1, 2], isr_nodes=[1]
+    )
+    return metadata.MetadataResponse(
+        brokers=[metadata.MetadataResponseBroker(number, host, port) for number, (host, port) in addresses.items()],
+        cluster_id="c1",
+        topics=[metadata.MetadataResponseTopic(name="log", partitions=[partition])],
+    )
+
+
+def broker(quorum_answer: describe_quorum.DescribeQuorumResponse, state: metadata.MetadataResponse) -> Answer:
+    def answer(request: Message) -> Message:
+        return state if isinstance(request, metadata.MetadataRequest) else quorum_answer
+
+    return answer
+
+
+def test_the_tool_follows_a_brokers_word_to_the_leader(capsys: pytest.CaptureFixture[str]) -> None:
+    with ExitStack() as stack:
+        leader = stack.enter_context(fake_broker(broker(quorum(), cluster_state({}))))
+        hint = broker(quorum(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader=1), cluster_state({1: leader}))
+        follower = stack.enter_context(fake_broker(hint))
+        given = f"{follower[0]}:{follower[1]}"
+        assert main(["quorum", "describe", "--bootstrap-server", given]) == 0
+        assert main(["quorum", "describe", "--bootstrap-server", given, "--replication"]) == 0
+    assert capsys.readouterr().out == (
+        "ClusterId:              c1\n"
+        "LeaderId:               1\n"
+        "LeaderEpoch:            5\n"
+        "HighWatermark:          40\n"
+        "MaxFollowerLag:         2\n"
+        "MaxFollowerLagTimeMs:   500\n"
+        "CurrentVoters:          [1,2,3]\n"
+        "CurrentObservers:       [4]\n"
+        "ReplicaId       LogEndOffset    Lag             LagTimeMs       Status\n"
+        "1               42              0               0               Leader\n"
+        "2               40              2               500             Follower\n"
+        "3               -1              -1              -1              Follower\n"
+        "4               41              1               100             Observer\n"
+    )
+
+
+def test_a_quorum_without_a_leader_is_given_up_in_time() -> None:
+    leaderless = broker(quorum(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader=-1), cluster_state({}))
+    words = r"no leader of the quorum answered within 0.2 s; last: .*NOT_LEADER"
+    with fake_broker(leaderless) as address, pytest.raises(RunError, match=words):
+        quorum_tool.describe([address], timeout_s=0.2)
+
+
+def test_the_leader_of_the_newest_epoch_is_believed() -> None:
+    with ExitStack() as stack:
+        deposed = stack.enter_context(fake_broker(broker(quorum(leader=1, epoch=4), cluster_state({}, leader=1))))
+        state = cluster_state({1: ("a", 1), 2: ("b", 2)}, leader=2)
+        newest = stack.enter_context(fake_broker(broker(quorum(leader=2, epoch=5), state)))
+        members = [Member("n1", 1, *deposed), Member("n2", 2, *newest), Member("n3", 3, *closed_port())]
+        cluster = Cluster(members, "log")
+        view = cluster.view()
+        cluster.close()
+    assert (view.controller, view.epoch, view.unfenced) == ("n2", 5, frozenset({"n1", "n2"}))
+    assert (view.partitions[0].leader, view.partitions[0].isr, view.partitions[0].whole) == ("n2", ("n1",), False)
+    assert len(view.complaints) == 1
+    assert view.complaints[0].startswith("n3 does not answer (127.0.0.1:")
+
+
+def closed_port() -> tuple[str, int]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address: tuple[str, int] = free.getsockname()
+        return address
+
+
+def test_a_topic_is_created_by_the_controller_and_may_exist_already() -> None:
+    asked = []
+
+    def answer(request: Message) -> Message:
+        if isinstance(request, create_topics.CreateTopicsRequest):
+            asked.append(request.topics[0])
+            error = ErrorCode.TOPIC_ALREADY_EXISTS if len(asked) > 1 else ErrorCode.REQUEST_TIMED_OUT
+            result = create_topics.CreatableTopicResult(name="log", error_code=error, error_message="slow")
+            return create_topics.CreateTopicsResponse(topics=[result])
+        return broker(quorum(), cluster_state({}))(request)
+
+    with fake_broker(answer) as address:
+        cluster = Cluster([Member("n1", 1, *address)], "log")
+        cluster.create_topic([[1, 2], [2, 1]], 5.0)
+        cluster.close()
+    assert [a.broker_ids for a in asked[0].assignments] == [[1, 2], [2, 1]]
+    assert len(asked) == 2
+
+
+def test_an_answer_that_is_not_the_protocol_is_said_to_be() -> None:
+    request = metadata.MetadataRequest(topics=[])
+    for raw, words in (
+        (b"HTTP/1.1 400", "is not the Kafka protocol"),
+        (b"\0\0\0\x08\0\0\0\1\0\0", "closed before the answer was complete"),
+        (b"\0\0\0\x06\0\0\0\1\0\0", "cannot be decoded"),
+    ):
+        with fake_broker(lambda _, raw=raw: raw) as address, pytest.raises(wire.WireError, match=words):  # type: ignore[misc]
+            wire.ask(address, request, metadata.MetadataResponse, 9, timeout_s=2.0)
