@@ -105,7 +105,9 @@ class Controller:
     def heartbeat(self, image: MetadataImage, request: BrokerHeartbeatRequest) -> Decision[None]:
         """What a heartbeat changes: a broker that is ready is let in, one that wants to leave is let go.
 
-        A broker is ready once it has applied the log up to its own registration: from there on it knows what it leads.
+        A broker is ready once it has applied the log up to its own registration and fencing: from there on it knows
+        what it leads. One that came back from being cut off would otherwise be given a lease for leaderships that it
+        has lost, and answer stale reads under it.
         """
         broker = registered(image, request.broker_id, request.broker_epoch)
         if request.want_fence or request.want_shut_down:
@@ -163,8 +165,8 @@ def registered(image: MetadataImage, broker_id: int, broker_epoch: int) -> Broke
 
 
 def caught_up(broker: BrokerImage, request: BrokerHeartbeatRequest) -> bool:
-    """Whether a broker has applied the metadata log at least up to its own registration."""
-    return request.current_metadata_offset >= broker.epoch
+    """Whether a broker has applied the metadata log at least up to its own registration and last fencing."""
+    return request.current_metadata_offset >= max(broker.epoch, broker.lost_at)
 
 
 def _nothing(_: MetadataImage) -> None:

@@ -34,7 +34,10 @@ class ImageError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class BrokerImage:
-    """A registered broker. `epoch` is the offset of its registration, `incarnation` the id of its process (H12)."""
+    """A registered broker. `epoch` is the offset of its registration, `incarnation` the id of its process (H12).
+
+    `lost_at`: the offset of the record by which it last lost its places, its registration or a fencing.
+    """
 
     id: int
     epoch: int
@@ -43,6 +46,7 @@ class BrokerImage:
     port: int
     fenced: bool
     rack: str | None = None
+    lost_at: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +201,8 @@ class MetadataImage:
         if not record.end_points:
             raise ImageError(f"offset {offset}: broker {record.broker_id} registered without an endpoint")
         endpoint = record.end_points[0]
+        known = self.brokers.get(record.broker_id)
+        lost_at = offset if known is None or record.broker_epoch == OWN_OFFSET else known.lost_at
         self.brokers[record.broker_id] = BrokerImage(
             id=record.broker_id,
             epoch=offset if record.broker_epoch == OWN_OFFSET else record.broker_epoch,
@@ -205,6 +211,7 @@ class MetadataImage:
             port=endpoint.port,
             fenced=record.fenced,
             rack=record.rack,
+            lost_at=lost_at,
         )
         return Changes(brokers={record.broker_id})
 
@@ -213,7 +220,8 @@ class MetadataImage:
         if broker is None or broker.epoch != record.broker_epoch:
             raise ImageError(f"offset {offset}: broker {record.broker_id} has no epoch {record.broker_epoch}")
         if record.fenced:
-            self.brokers[broker.id] = replace(broker, fenced=record.fenced > 0)
+            fenced = record.fenced > 0
+            self.brokers[broker.id] = replace(broker, fenced=fenced, lost_at=offset if fenced else broker.lost_at)
         return Changes(brokers={broker.id})
 
     def _configure(self, record: ConfigRecord, offset: int) -> Changes:

@@ -73,6 +73,7 @@ class BrokerNode:
         self._failed: asyncio.Future[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._changed: set[tuple[str, int]] = set()
+        self._published = -1  # the offset up to which the replicas act on the metadata log
         self._applied = asyncio.Event()
         self._settled = asyncio.Event()
         self._settled.set()
@@ -157,7 +158,7 @@ class BrokerNode:
             incarnation_id=self._incarnation_id,
             directory_id=directory_id,
             controller_id=lambda: self.quorum.leader_id,
-            metadata_offset=lambda: self.image.offset,
+            metadata_offset=lambda: self._published,
         )
         self.watch = DeathWatch(
             node_id=self.config.node_id, image=lambda: self.image, controller=self.controller, tracer=self._tracer
@@ -252,10 +253,11 @@ class BrokerNode:
         while True:
             await self._applied.wait()
             self._applied.clear()
-            changed, self._changed = self._changed, set()
+            reached, changed, self._changed = self.image.offset, self._changed, set()
             if self.image.cluster_id is not None and self._meta is not None:
                 self._meta = await store_cluster_id(self._disk, self._meta, self.image.cluster_id)
             await self.replicas.apply(self.image, changed)
+            self._published = reached
             if not self._applied.is_set():
                 self._settled.set()
 

@@ -124,6 +124,18 @@ def test_a_fenced_leader_is_followed_by_the_first_of_the_assignment_that_is_in_s
     assert (partition.leader, partition.isr, partition.leader_epoch) == (4, (4,), epoch + 1)
 
 
+def test_a_fenced_broker_is_let_in_again_only_when_it_knows_what_it_has_lost() -> None:
+    world = World()
+    world.start(1, 2)
+    world.create("t", [1, 2])
+    before = world.offset - 1
+    world.fence(1)
+    assert world.partition().leader == 2
+    # It was cut off: it still takes itself for the leader, and a lease would let it answer as one.
+    assert world.heartbeat(1, at=before).fenced
+    assert not world.heartbeat(1).fenced
+
+
 def test_a_fenced_follower_leaves_the_isr_and_the_leader_keeps_its_epoch() -> None:
     world = World()
     world.start(1, 2)
