@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from broker.errors import ErrorCode
-from broker.protocol.messages import create_topics, describe_quorum, metadata
+from broker.protocol.messages import create_topics, describe_cluster, describe_quorum, metadata
 from nemeses.generate import ClusterView
 from orchestrator import wire
 from orchestrator.errors import RunError
@@ -159,6 +159,7 @@ class Cluster:
         try:
             epoch = self._quorum_epoch(member)
             state = self._metadata(member)
+            unfenced = self._unfenced(member)
         except wire.WireError as error:
             return f"{member.name} does not answer ({error})"
         partitions = {
@@ -167,7 +168,6 @@ class Cluster:
             if topic.name == self.topic and topic.error_code == ErrorCode.NONE
             for partition in topic.partitions
         }
-        unfenced = frozenset(self._by_id[broker.node_id] for broker in state.brokers if broker.node_id in self._by_id)
         return View(member.name if epoch is not None else None, -1 if epoch is None else epoch, unfenced, partitions)
 
     def _quorum_epoch(self, member: Member) -> int | None:
@@ -187,6 +187,13 @@ class Cluster:
             topics=[metadata.MetadataRequestTopic(name=self.topic)], allow_auto_topic_creation=False
         )
         return wire.ask((member.address, member.port), request, metadata.MetadataResponse, 9, timeout_s=ASK_S)
+
+    def _unfenced(self, member: Member) -> frozenset[str]:
+        """Who may lead and be in sync, as this node knows it; Metadata lists fenced brokers too."""
+        request = describe_cluster.DescribeClusterRequest()
+        address = (member.address, member.port)
+        answer = wire.ask(address, request, describe_cluster.DescribeClusterResponse, 0, timeout_s=ASK_S)
+        return frozenset(self._by_id[broker.broker_id] for broker in answer.brokers if broker.broker_id in self._by_id)
 
     def _partition(self, state: metadata.MetadataResponsePartition) -> PartitionState:
         def names(ids: Sequence[int]) -> tuple[str, ...]:

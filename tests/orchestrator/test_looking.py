@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from broker.errors import ErrorCode
-from broker.protocol.messages import create_topics, describe_quorum, metadata
+from broker.protocol.messages import create_topics, describe_cluster, describe_quorum, metadata
 from broker.protocol.schema import Message
 from orchestrator import quorum_tool, wire
 from orchestrator.cli import main
@@ -50,6 +50,9 @@ def cluster_state(addresses: dict[int, tuple[str, int]], leader: int = 1) -> met
 
 def broker(quorum_answer: describe_quorum.DescribeQuorumResponse, state: metadata.MetadataResponse) -> Answer:
     def answer(request: Message) -> Message:
+        if isinstance(request, describe_cluster.DescribeClusterRequest):
+            brokers = [describe_cluster.DescribeClusterBroker(b.node_id, b.host, b.port) for b in state.brokers]
+            return describe_cluster.DescribeClusterResponse(brokers=brokers)
         return state if isinstance(request, metadata.MetadataRequest) else quorum_answer
 
     return answer
