@@ -110,6 +110,17 @@ class Following:
         if isinstance(role, Unattached | Voted | Follower) and role.fetching.inflight is request:
             role.fetching.failed(now)
 
+    def refused(self, now: float, voter: int) -> None:
+        """Nobody listens at the leader's address: its process has ended, and to wait for the fetch timeout is in vain.
+
+        Pre-votes keep this safe: a leader that is there after all is not disturbed.
+        """
+        role = self._core.role
+        if not isinstance(role, Follower) or voter != role.leader or role.fetch_deadline is None:
+            return
+        if not role.leader_is_gone:
+            role.election_at = self._core.election_time(now, 0.0)
+
     def answered(self, now: float, voter: int, request: FetchRequest, response: FetchResponse) -> None:
         """Take an answer to the one fetch that is under way; any other comes too late for this log."""
         role = self._core.role

@@ -94,11 +94,16 @@ class RaftNode:
             self._dispatch_answer(now, voter, request, response)
         return self._finish(now)
 
-    def unanswered(self, now: float, voter: int, request: Request) -> list[Effect]:
-        """A `Send` that failed, or had no answer within the request timeout."""
+    def unanswered(self, now: float, voter: int, request: Request, *, refused: bool = False) -> list[Effect]:
+        """A `Send` that failed, or had no answer within the request timeout.
+
+        `refused`: the voter's host answered that nobody listens there.
+        """
         if self._core.failed:
             return []
         self._dispatch_failure(now, voter, request)
+        if refused:
+            self._following.refused(now, voter)
         return self._finish(now)
 
     def append(self, now: float, ticket: int, records: tuple[bytes, ...]) -> list[Effect]:

@@ -290,19 +290,20 @@ class QuorumRunner:
         """Send a request; the state machine learns of its answer, or that there is none."""
         node = self._running()
         response: Response | None = None
+        refused = False
         try:
             message, version = encode_request(request, to)
             answer = await self._connector.request(to, message, version, self._settings.request_timeout)
             response = decode_response(request, answer)
-        except (ConnectionError, TimeoutError):
-            pass
+        except (ConnectionError, TimeoutError) as error:
+            refused = isinstance(error, ConnectionRefusedError)
         except Exception as error:
             # Whatever went wrong with one answer, the state machine must not wait for it for ever.
             self._tracer.emit("quorum_bad_answer", peer=to, error=f"{type(error).__name__}: {error}")
         if self._closed:
             return
         if response is None or response.error is ErrorCode.BROKER_NOT_AVAILABLE:
-            await self._events.put(partial(node.unanswered, voter=to, request=request))
+            await self._events.put(partial(node.unanswered, voter=to, request=request, refused=refused))
         else:
             await self._events.put(partial(node.answered, voter=to, request=request, response=response))
 

@@ -138,9 +138,9 @@ class Story:
         request = self._take(voter, kind)
         self._do(self.node.answered(self.now, voter, request, response))
 
-    def no_answer(self, voter: int, kind: type[Q]) -> None:
+    def no_answer(self, voter: int, kind: type[Q], *, refused: bool = False) -> None:
         request = self._take(voter, kind)
-        self._do(self.node.unanswered(self.now, voter, request))
+        self._do(self.node.unanswered(self.now, voter, request, refused=refused))
 
     def vote(self, voter: int, *, granted: bool = True, epoch: int | None = None, leader: int | None = None) -> None:
         """Answer a vote or pre-vote request."""

@@ -217,6 +217,28 @@ def test_a_truncation_below_the_high_watermark_is_refused() -> None:
     assert story.epochs_in_log == [1, 1, 1]
 
 
+# --- a leader whose process has ended
+
+
+@pytest.mark.conforms("K595-12")
+def test_a_leader_that_refuses_connections_is_replaced_without_waiting_for_the_fetch_timeout() -> None:
+    story = Story()
+    story.follow(2, epoch=4)
+    story.fetched()
+    story.no_answer(2, FetchRequest, refused=True)
+    story.wait(story.settings.election_backoff_max)
+    story.is_a(Prospective, 4)
+
+
+def test_a_leader_that_only_keeps_silent_has_the_whole_fetch_timeout() -> None:
+    story = Story()
+    story.follow(2, epoch=4)
+    story.fetched()
+    story.no_answer(2, FetchRequest)
+    story.wait(story.settings.election_backoff_max)
+    story.is_a(Follower, 4)
+
+
 # --- EndQuorumEpoch
 
 
