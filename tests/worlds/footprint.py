@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import struct
@@ -30,12 +31,7 @@ class Footprint:
 
     def __init__(self, outer: int, run_id: str) -> None:
         self._run_id = run_id
-        self._namespaces = {
-            os.readlink(f"/proc/{pid}/ns/{kind}")
-            for pid in descendants(outer)
-            for kind in ("pid", "net", "mnt")
-            if _readable(pid)
-        } - {os.readlink(f"/proc/self/ns/{kind}") for kind in ("pid", "net", "mnt")}
+        self._namespaces = {each for pid in descendants(outer) for each in _namespaces(pid)} - _namespaces(os.getpid())
         self._group = _group_of(outer)
 
     def present(self) -> dict[str, object]:
@@ -55,13 +51,7 @@ class Footprint:
         return left
 
     def _processes(self) -> Iterator[int]:
-        for pid in filter(_lives, _pids()):
-            for kind in ("pid", "net", "mnt"):
-                try:
-                    if os.readlink(f"/proc/{pid}/ns/{kind}") in self._namespaces:
-                        yield pid
-                except OSError:
-                    continue  # it ended meanwhile
+        return (pid for pid in filter(_lives, _pids()) if _namespaces(pid) & self._namespaces)
 
 
 def descendants(pid: int) -> set[int]:
@@ -95,12 +85,13 @@ def _lives(pid: int) -> bool:
         return False
 
 
-def _readable(pid: int) -> bool:
-    try:
-        os.readlink(f"/proc/{pid}/ns/pid")
-    except OSError:
-        return False
-    return True
+def _namespaces(pid: int) -> set[str]:
+    """The namespaces that a process is in; fewer, or none, when it ends meanwhile."""
+    found = set()
+    for kind in ("pid", "net", "mnt"):
+        with contextlib.suppress(OSError):
+            found.add(os.readlink(f"/proc/{pid}/ns/{kind}"))
+    return found
 
 
 def _group_of(outer: int) -> Path | None:
