@@ -8,7 +8,8 @@ leader epoch, which ends all other errors, puts a new role into the loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Callable, Collection, Iterable
 from typing import Protocol, cast
 
 from broker.config import BrokerConfig
@@ -69,6 +70,7 @@ class LeaderFetcher:
         self._followed: dict[tuple[str, int], Followed] = {}
         self._turn = 0
         self._changed = asyncio.Event()
+        self._polling = False
         self._task: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
@@ -78,6 +80,8 @@ class LeaderFetcher:
         """Follow a partition in a new leader epoch; replaces what the loop knew of it."""
         self._followed[partition.key] = Followed(partition, follower)
         self._changed.set()
+        if self._polling:
+            self._nudge()
         if self._task is None:
             self._task = self._background.run(self._run(), f"fetcher of leader {self.leader_id}")
 
@@ -110,13 +114,17 @@ class LeaderFetcher:
 
     async def _idle(self) -> None:
         """Until a partition is added or the first of those that stand back may try again."""
-        now = asyncio.get_running_loop().time()
-        waiting = [it.not_before for it in self._followed.values() if it.not_before > now]
         try:
-            async with asyncio.timeout_at(min(waiting, default=None)):
+            async with asyncio.timeout(self._rest()):
                 await self._changed.wait()
         except TimeoutError:
             pass
+
+    def _rest(self, polled: Collection[Followed] = ()) -> float | None:
+        """Seconds until a partition that is not in the poll may turn to the leader; None when all are in it."""
+        now = asyncio.get_running_loop().time()
+        others = [it for it in self._followed.values() if it.current and it not in polled]
+        return min((max(0.0, it.not_before - now) for it in others), default=None)
 
     def _stand_back(self, some: Iterable[Followed]) -> None:
         now = asyncio.get_running_loop().time()
@@ -171,14 +179,14 @@ class LeaderFetcher:
     # -- fetching -----------------------------------------------------------------------------------------------
 
     async def _fetch(self, ready: list[Followed]) -> None:
-        if not ready:
-            return
         await self._make_durable(ready)
         ready = [it for it in ready if it.current]
+        if not ready:
+            return
         # The first partitions of a request get the bytes when there is more than one answer holds: take turns.
-        self._turn = (self._turn + 1) % max(1, len(ready))
+        self._turn = (self._turn + 1) % len(ready)
         ready = ready[self._turn :] + ready[: self._turn]
-        response = await self._long_poll(self._request(ready))
+        response = await self._long_poll(ready)
         if response.error_code != ErrorCode.NONE:
             self._stand_back(ready)
             return
@@ -190,25 +198,34 @@ class LeaderFetcher:
             elif it.current:
                 await self._take(it, answer)
 
-    async def _long_poll(self, request: FetchRequest) -> FetchResponse:
+    async def _long_poll(self, polled: list[Followed]) -> FetchResponse:
         """The answer to a fetch, which the leader may park.
 
-        A partition that is added meanwhile shall not wait for that. An OffsetForLeaderEpoch, even one that asks
-        nothing, makes the leader answer what it has parked for this broker.
+        A partition that is added meanwhile, or has stood back long enough, shall not wait for that: see `_nudge`.
         """
         timeout = self._timeout + self._config.replica_fetch_wait_max_ms / 1000
-        poll = asyncio.ensure_future(self._peers.request(self.leader_id, request, FETCH_VERSION, timeout))
-        poll.add_done_callback(_seen)
-        added = asyncio.ensure_future(self._changed.wait())
+        rest = self._rest(set(polled))
+        timer = None if rest is None else asyncio.get_running_loop().call_later(rest, self._nudge)
+        self._polling = True
         try:
-            await asyncio.wait((poll, added), return_when=asyncio.FIRST_COMPLETED)
-            if not poll.done():
-                nudge = OffsetForLeaderEpochRequest(replica_id=self._config.node_id)
-                await self._peers.request(self.leader_id, nudge, EPOCH_END_VERSION, timeout)
-            return cast(FetchResponse, await poll)
+            request = self._request(polled)
+            return cast(FetchResponse, await self._peers.request(self.leader_id, request, FETCH_VERSION, timeout))
         finally:
-            added.cancel()
-            poll.cancel()
+            self._polling = False
+            if timer is not None:
+                timer.cancel()
+
+    def _nudge(self) -> None:
+        """Have the leader answer the fetch that it has parked for this broker, by an OffsetForLeaderEpoch that asks
+        nothing."""
+
+        async def ask() -> None:
+            request = OffsetForLeaderEpochRequest(replica_id=self._config.node_id)
+            # A lost connection ends the fetch too, and that is enough.
+            with contextlib.suppress(ConnectionError, TimeoutError):
+                await self._peers.request(self.leader_id, request, EPOCH_END_VERSION, self._timeout)
+
+        self._background.run(ask(), f"nudge of leader {self.leader_id}")
 
     async def _make_durable(self, ready: list[Followed]) -> None:
         """Where a flush is required, a fetch must not claim what a power loss could take: the leader would count it."""
@@ -260,9 +277,3 @@ class LeaderFetcher:
             except ValueError as error:
                 it.partition.trace("fetched_batches_refused", leader=self.leader_id, reason=str(error))
                 self._stand_back([it])
-
-
-def _seen(task: asyncio.Future[Message]) -> None:
-    """Both requests of a lost connection fail; one error is enough."""
-    if not task.cancelled():
-        task.exception()
