@@ -18,9 +18,9 @@ def describe(planned: PlannedRun, world: World, reason: str) -> dict[str, Any]:
     """
     campaign, cell = planned.campaign, planned.cell
     impossible = sorted(campaign.nemesis.inflicts - world.capabilities)
-    limits = [*world.limits]
+    limits = [*world.limits, f"the {world.name} world was chosen because {reason}"]
     if impossible:
-        limits.append(f"not exercised in the {world.name} world: {', '.join(impossible)} ({reason})")
+        limits.append(f"not exercised in the {world.name} world: {', '.join(impossible)}")
     settings = campaign.broker.merged(cell.broker)
     return {
         "run": planned.id,

@@ -80,11 +80,12 @@ class Run:
         try:
             try:
                 self._phases()
-            except (HostError, ClientError) as error:
+            except (HostError, ClientError, OSError) as error:
                 raise RunError(str(error)) from error
         except (RunError, Interrupted) as error:
             reason = str(error) or "it was interrupted"
-            self._journal.note(f"the run was not finished: {reason}", unfinished=True)
+            with contextlib.suppress(OSError):  # the disk may be full, which is then what is told
+                self._journal.note(f"the run was not finished: {reason}", unfinished=True)
             raise
         else:
             self._finished = True
@@ -267,7 +268,8 @@ class Run:
 
     def _leave(self) -> None:
         """Bring everything home and take the world down, whatever state the run is in."""
-        self._enter("collect", "stopping brokers, collecting their logs")
+        with contextlib.suppress(OSError):
+            self._enter("collect", "stopping brokers, collecting their logs")
         steps: list[tuple[str, Callable[[], None]]] = [("clients", self._fleet.close)]
         if self._brokers_started:
             steps.append(("stopping brokers", self._stop_brokers if self._finished else self._end_brokers))
@@ -277,8 +279,9 @@ class Run:
             try:
                 step()
             except (RunError, HostError, ClientError, OSError) as error:
-                self._journal.note(f"{name}: {error}")
                 self._progress.say(f"{name}: {error}")
+                with contextlib.suppress(OSError):
+                    self._journal.note(f"{name}: {error}")
         if self._finished:  # a run whose last phase is another one is not believed
             self._journal.phase("done")
 

@@ -17,7 +17,7 @@ from orchestrator.cluster import View
 from orchestrator.errors import RunError
 from orchestrator.faults import FaultBook
 from orchestrator.progress import Progress
-from orchestrator.steps import ConsumeStep, CutStep, HealStep, NodeStep, ProduceStep, Step, WaitStep
+from orchestrator.steps import ConsumeStep, CutStep, Groups, HealStep, NodeStep, ProduceStep, Step, WaitStep
 from orchestrator.watch import EventTail, checkpointed_high_watermark, matches
 from orchestrator.worlds.base import Node
 
@@ -84,12 +84,12 @@ class Stepper:
             case NodeStep():
                 self._node_step(step)
             case CutStep():
-                first, second = ([self._resolve(step, name) for name in group] for group in step.between)
+                first, second = self._groups(step, step.between)
                 pairs = [[a, b] for a in first for b in second]
                 pairs += [] if step.one_way else [[b, a] for a, b in pairs]
-                self._inject(step, Fault("partition-one", tuple(first), parameters={"pairs": pairs}))
+                self._inject(step, Fault("partition-one", first, parameters={"pairs": pairs}))
             case HealStep():
-                self._faults.heal(lambda fault: fault.kind in PARTITIONS)
+                self._heal(step)
             case ProduceStep():
                 self._produce(step)
             case ConsumeStep():
@@ -121,6 +121,24 @@ class Stepper:
                 result = self._hosts[node].run("sync")
                 if not result.ok:
                     raise RunError(f"{step.title}: {result.stderr.strip()}")
+
+    def _groups(self, step: Step, groups: Groups) -> Groups:
+        """The nodes that two groups mean now."""
+        first, second = (tuple(self._resolve(step, name) for name in group) for group in groups)
+        return first, second
+
+    def _heal(self, step: HealStep) -> None:
+        if step.between is None:
+            self._faults.heal(lambda fault: fault.kind in PARTITIONS)
+            return
+        first, second = map(set, self._groups(step, step.between))
+
+        def is_meant(fault: Fault) -> bool:
+            cut = fault.parameters.get("pairs", [])
+            return bool(cut) and all({a, b} & first and {a, b} & second for a, b in cut)
+
+        if not self._faults.heal(is_meant):
+            raise RunError(f"{step.title}: nothing to end: there is no such cut")
 
     def _inject(self, step: Step, fault: Fault) -> None:
         evidence = self._faults.inject(fault)

@@ -41,6 +41,10 @@ CONDITIONS = (
 )
 
 
+Groups = tuple[tuple[str, ...], tuple[str, ...]]
+"""Two groups of nodes, by their names in the script."""
+
+
 @dataclass(frozen=True)
 class Step:
     """What all steps have. `number` counts from 1; `why` is for the reader of the campaign and of the report."""
@@ -80,16 +84,21 @@ class NodeStep(Step):
 class CutStep(Step):
     """Cut the traffic between two groups of nodes, both ways or only from the first to the second."""
 
-    between: tuple[tuple[str, ...], tuple[str, ...]]
+    between: Groups
     one_way: bool = False
 
     def describe(self) -> str:
-        return f"cut {','.join(self.between[0])} {'->' if self.one_way else '<->'} {','.join(self.between[1])}"
+        return f"cut {_plain(self.between[0])} {'->' if self.one_way else '<->'} {_plain(self.between[1])}"
 
 
 @dataclass(frozen=True)
 class HealStep(Step):
-    """End every cut."""
+    """End the cut between these groups, or every cut."""
+
+    between: Groups | None = None
+
+    def describe(self) -> str:
+        return "heal" if self.between is None else f"heal {_plain(self.between[0])} <-> {_plain(self.between[1])}"
 
 
 @dataclass(frozen=True)
@@ -159,7 +168,7 @@ class StepParser:
         elif do == "wait":
             step = self._wait(table, number, deadline_s, why)
         else:
-            step = HealStep(number, do, deadline_s, why)
+            step = HealStep(number, do, deadline_s, why, self._groups(table) if "between" in table else None)
         table.done()
         return step
 
@@ -176,17 +185,20 @@ class StepParser:
         return NodeStep(number, do, deadline_s, why, node, alias, tear)
 
     def _cut(self, table: Table, number: int, deadline_s: float, why: str) -> CutStep:
+        groups = self._groups(table)
+        return CutStep(number, "cut", deadline_s, why, groups, table.boolean("one_way", False))
+
+    def _groups(self, table: Table) -> Groups:
         groups = table.raw("between", None)
         if not isinstance(groups, list) or len(groups) != 2:
             table.refuse('between is a pair of nodes, such as ["A", "B"], or of groups, such as [["A"], ["B", "n3"]]')
-        pair = []
-        for group in groups:
-            members = group if isinstance(group, list) else [group]
-            pair.append(tuple(self._known(table, "between", member) for member in members))
-        if set(pair[0]) & set(pair[1]):
+        first, second = (
+            tuple(self._known(table, "between", member) for member in (group if isinstance(group, list) else [group]))
+            for group in groups
+        )
+        if set(first) & set(second):
             table.refuse("between: a node cannot be cut from itself", "between")
-        one_way = table.boolean("one_way", False)
-        return CutStep(number, "cut", deadline_s, why, (pair[0], pair[1]), one_way)
+        return first, second
 
     def _produce(self, table: Table, number: int, deadline_s: float, why: str) -> ProduceStep:
         acks = table.raw("acks", "all")

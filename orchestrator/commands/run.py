@@ -154,10 +154,11 @@ def _choose_world(name: str, campaign: Campaign, argv: list[str]) -> ChosenWorld
 
 def _say_how_to_go_on(invocation: Invocation, store: Store) -> None:
     campaign = invocation.campaign
+    elsewhere = "" if store.root == DEFAULT_STORE.resolve() else f" --store {store.root}"
     print(
         f"brownout: stopped; nothing is left running, and what was recorded is in {store.campaign_dir(campaign.name)}\n"
         f"  judge what there is:  ./brownout analyze {_shortest(store.root / 'latest')}\n"
-        f"  go on:                ./brownout run {campaign.path} --resume",
+        f"  go on:                ./brownout run {campaign.path} --resume{elsewhere}",
         file=sys.stderr,
     )
 

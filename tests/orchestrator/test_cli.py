@@ -169,7 +169,10 @@ def test_the_description_of_a_run_is_toml(tmp_path: Path) -> None:
     content = tomllib.loads(dump(describe(planned, world, "no root")))
     assert content["checks"]["required_faults"] == ["kill"]
     assert content["nemesis"]["faults"] == ["kill"]
-    assert content["limits"][-1] == "not exercised in the process world: power-loss (no root)"
+    assert content["limits"][-2:] == [
+        "the process world was chosen because no root",
+        "not exercised in the process world: power-loss",
+    ]
     assert content["broker"]["n1"] == {"min.insync.replicas": "1"}
     assert content["replay"] == "./brownout run campaigns/x.toml --cell main --seed 1"
     assert content["versions"]["python"]

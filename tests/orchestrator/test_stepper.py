@@ -144,6 +144,20 @@ def test_a_cut_and_its_end(world: FakeWorld) -> None:
     ]
 
 
+def test_one_of_several_cuts_can_be_ended(world: FakeWorld) -> None:
+    play(
+        world,
+        """
+        do = "cut"; between = ["n1", "n2"]
+        do = "cut"; between = ["n2", "n3"]; one_way = true
+        do = "heal"; between = ["n3", "n2"]
+        """,
+    )
+    assert world.done == ["inject partition-one n1", "inject partition-one n2", "heal partition-one n2"]
+    with pytest.raises(RunError, match=r"step 1 \(heal n1 <-> n3\): nothing to end: there is no such cut"):
+        play(world, 'do = "heal"; between = ["n1", "n3"]')
+
+
 @pytest.mark.parametrize(
     ("condition", "before", "after"),
     [

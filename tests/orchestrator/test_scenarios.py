@@ -1,0 +1,36 @@
+"""The scripted campaigns that come along, in the namespace world: each cell comes to the verdict that it expects."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator.worlds.namespaces import requirements
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.root
+@pytest.mark.conforms("K101-14")
+@pytest.mark.parametrize("campaign", ["kip101-scenario1", "kip101-scenario2", "bounce-unseen"])
+def test_the_mutant_is_caught_and_the_fix_holds(campaign: str, tmp_path: Path) -> None:
+    missing = requirements.missing()
+    if missing:
+        pytest.skip(f"the namespace world cannot run here: {missing[0]}")
+    # In a process of its own: it becomes a sandbox.
+    command = [sys.executable, "-m", "orchestrator", "run", campaign, "--store", str(tmp_path)]
+    result = subprocess.run(
+        [*command, "--engine", "in-process"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "all 2 runs came to what was expected" in result.stdout
