@@ -147,6 +147,8 @@ class Peers:
         if isinstance(message, OffsetForLeaderEpochRequest):
             return OffsetsHandler(target.manager).offset_for_leader_epoch(message, version)
         assert isinstance(message, FetchRequest), message
+        if not cluster.records_flow:
+            raise ConnectionError(f"broker {node_id} gives no records")
         async with asyncio.timeout(timeout):
             response = await fetch(target, message)
         if (self._node_id, node_id) in cluster.cut or node_id not in cluster.nodes:
@@ -213,6 +215,7 @@ class Cluster:
         self.requests: list[tuple[int, int, Message]] = []
         self.alterations: list[AlterPartitionRequest] = []
         self.controller_works = True
+        self.records_flow = True
         self.hears_of_alterations = True
         self.defects: list[str] = []
 
