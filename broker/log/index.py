@@ -86,6 +86,7 @@ class SparseIndex:
         end = END.pack(next_offset, size, max_timestamp, 0)[: ENTRY.size]
         file.append([end, crc32c(end, self._crc).to_bytes(4, "big")])
         self._ended = True
+        self.close()
 
     def load(self, base_offset: int, size: int) -> tuple[int, int] | None:
         """Read the file: next offset and largest timestamp of a segment of `size` bytes; None when it is of no use."""

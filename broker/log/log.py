@@ -19,6 +19,7 @@ from broker.config import BrokerConfig
 from broker.errors import ErrorCode, ProtocolError
 from broker.log.checkpoint import parent
 from broker.log.epochs import LeaderEpochCache
+from broker.log.intake import Batch, stamp_batches
 from broker.log.recovery import Recovered, recover
 from broker.log.segment import Segment
 from broker.ports import Buffer, Disk, File
@@ -27,7 +28,6 @@ from broker.protocol.records import (
     CorruptBatch,
     UnsupportedCompression,
     read_records,
-    stamp,
     validate_batch,
 )
 
@@ -141,22 +141,9 @@ class PartitionLog:
             raise ValueError(
                 f"{self.directory}: epoch {epoch} was not started, the latest is {self.epochs.latest_epoch}"
             )
-        base = end = self._end
-        batches: list[tuple[int, BatchHeader]] = []
-        position, length = 0, len(buf)
-        while position < length:
-            header = validate_batch(buf, position)
-            batches.append((end, header))
-            end += header.records_count
-            position += header.size
-        if not batches:
-            raise CorruptBatch("no batch to append")
-        position = 0
-        for offset, header in batches:
-            stamp(buf, position, offset, epoch)
-            position += header.size
-        self._append(buf, batches, end)
-        return AppendInfo(base, end - 1, length)
+        batches = stamp_batches(buf, self._end, epoch)
+        self._append(buf, batches)
+        return AppendInfo(batches[0].offset, self._end - 1, len(buf))
 
     def append_as_follower(self, buf: Buffer, limit_epoch: int) -> AppendInfo:
         """Write fetched batches to the page cache as the leader has them.
@@ -166,19 +153,18 @@ class PartitionLog:
         first batch is not acceptable, `UnpreparedEpochError` when a batch begins an epoch that is not in the epoch
         file (K101-8), `OSError`.
         """
-        base = end = self._end
-        batches: list[tuple[int, BatchHeader]] = []
+        base = self._end
+        batches: list[Batch] = []
         size = 0
         for header in self._acceptable(buf, limit_epoch):
             if not self._is_prepared(header):
                 raise UnpreparedEpochError(f"{self.directory}: epoch {header.leader_epoch} from {header.base_offset}")
-            batches.append((header.base_offset, header))
-            end = header.next_offset
+            batches.append(Batch(header.base_offset, header.next_offset, header.size, header.max_timestamp))
             size += header.size
         if batches:
             with memoryview(buf) as view, view[:size] as accepted:
-                self._append(accepted, batches, end)
-        return AppendInfo(base, end - 1, size)
+                self._append(accepted, batches)
+        return AppendInfo(base, self._end - 1, size)
 
     async def prepare_epochs(self, buf: Buffer, limit_epoch: int) -> None:
         """Make durable where the epochs of fetched batches begin (K101-8). Raises as `append_as_follower` does."""
@@ -220,14 +206,14 @@ class PartitionLog:
     def _is_prepared(self, header: BatchHeader) -> bool:
         return self.epochs.epoch_at(header.base_offset) == header.leader_epoch
 
-    def _append(self, buf: Buffer, batches: list[tuple[int, BatchHeader]], end: int) -> None:
+    def _append(self, buf: Buffer, batches: list[Batch]) -> None:
         segment = self._active
         if segment.size and segment.size + len(buf) > self._config.segment_bytes:
             segment = self._roll()
         segment.file.append([buf])
-        for offset, header in batches:
-            segment.note(offset, header.size, offset + header.records_count, header.max_timestamp)
-        self._end = end
+        for batch in batches:
+            segment.note(batch)
+        self._end = segment.next_offset
 
     def _roll(self) -> Segment:
         segment = Segment(self._disk, self.directory, self._end, self._config.index_interval_bytes)

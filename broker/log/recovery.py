@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from broker.log.checkpoint import CorruptCheckpointError
 from broker.log.epochs import EpochEntry, LeaderEpochCache
+from broker.log.intake import Batch
 from broker.log.segment import SCAN_BYTES, Segment
 from broker.ports import Disk
 from broker.protocol.records import BatchHeader, CorruptBatch
@@ -114,7 +115,7 @@ async def _read(segment: Segment, scan: _Scan) -> None:
     pause_at = SCAN_BYTES
     for position, header in segment.intact_batches():
         scan.accept(header)
-        segment.note(header.base_offset, header.size, header.next_offset, header.max_timestamp)
+        segment.note(Batch(header.base_offset, header.next_offset, header.size, header.max_timestamp))
         if position >= pause_at:
             pause_at = position + SCAN_BYTES
             await asyncio.sleep(0)  # a large log must not keep the loop from everything else

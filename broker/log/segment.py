@@ -7,6 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
 from broker.log.index import NO_TIMESTAMP, SparseIndex
+from broker.log.intake import Batch
 from broker.ports import Disk, File
 from broker.protocol.records import BATCH_HEADER_SIZE, BatchHeader, CorruptBatch, parse_header, validate_batch
 
@@ -30,19 +31,19 @@ class Segment:
         self._offsets = array("q")
         self._positions = array("q")
 
-    def note(self, offset: int, size: int, next_offset: int, max_timestamp: int) -> None:
-        """A batch of `size` bytes has been written at the end."""
+    def note(self, batch: Batch) -> None:
+        """A batch has been written at the end."""
         position = self.size
-        self.index.note(offset, position, self.max_timestamp)
-        self._offsets.append(offset)
+        self.index.note(batch.offset, position, self.max_timestamp)
+        self._offsets.append(batch.offset)
         self._positions.append(position)
         if len(self._offsets) > 2 * TAIL:
             del self._offsets[:TAIL]
             del self._positions[:TAIL]
-        self.size = position + size
-        self.next_offset = next_offset
-        if max_timestamp > self.max_timestamp:
-            self.max_timestamp = max_timestamp
+        self.size = position + batch.size
+        self.next_offset = batch.next_offset
+        if batch.max_timestamp > self.max_timestamp:
+            self.max_timestamp = batch.max_timestamp
 
     def load(self) -> bool:
         """Take a cleanly closed segment over from its index; false when the index does not fit the file."""
