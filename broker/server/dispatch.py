@@ -122,6 +122,8 @@ class Dispatcher:
         async def finish() -> None:
             try:
                 slot.fill(await work)
+            except Rejected as rejected:
+                call.connection.reject(str(rejected))
             except Exception as error:
                 self._failed(int(call.api.key), error)
                 call.connection.reject(f"{call.api.key.name} failed: {error}")

@@ -77,6 +77,7 @@ class BrokerNode:
         self._applied = asyncio.Event()
         self._settled = asyncio.Event()
         self._settled.set()
+        self._caught_up = asyncio.Event()
         self._stopping = False
         voters = {voter.id: (voter.host, voter.port) for voter in config.voters}
         self.connector = PeerConnector(config.node_id, voters, response_max_bytes=config.socket_request_max_bytes)
@@ -168,6 +169,7 @@ class BrokerNode:
             config=self.config,
             image=lambda: self.image,
             settled=self._settled,
+            caught_up=self._caught_up,
             quorum=self.quorum,
             controller=self.controller,
             replicas=self.replicas,
@@ -258,6 +260,8 @@ class BrokerNode:
                 self._meta = await store_cluster_id(self._disk, self._meta, self.image.cluster_id)
             await self.replicas.apply(self.image, changed)
             self._published = reached
+            if 0 <= self.lifecycle.broker_epoch <= reached:
+                self._caught_up.set()
             if not self._applied.is_set():
                 self._settled.set()
 

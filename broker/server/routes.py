@@ -27,14 +27,19 @@ def add_routes(
     config: BrokerConfig,
     image: Callable[[], MetadataImage],
     settled: asyncio.Event,
+    caught_up: asyncio.Event,
     quorum: Quorum,
     controller: ActiveController,
     replicas: ReplicaManager,
     watch: DeathWatch,
 ) -> None:
-    """Fill the table of a broker's dispatcher. `settled` is set while the replicas are where the image has them."""
+    """Fill the table of a broker's dispatcher.
+
+    `settled` is set while the replicas are where the image has them, `caught_up` once this broker has read the metadata
+    log up to its own registration.
+    """
     offsets = OffsetsHandler(replicas)
-    metadata = MetadataHandler(config.cluster_id, image, settled, lambda: quorum.leader_id)
+    metadata = MetadataHandler(config.cluster_id, image, settled, caught_up, lambda: quorum.leader_id)
     dispatcher.serve(ApiKey.PRODUCE, ProduceHandler(replicas, config.message_max_bytes).serve)
     dispatcher.serve(ApiKey.FETCH, FetchHandler(dispatcher, replicas, image, quorum.handle_fetch).serve)
     dispatcher.answer_now(ApiKey.LIST_OFFSETS, offsets.list_offsets)

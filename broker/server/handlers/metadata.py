@@ -22,6 +22,7 @@ from broker.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from broker.protocol.schema import NO_ID
+from broker.server.connection import Rejected
 
 NOBODY = -1
 SETTLING_TIMEOUT = 1.0  # seconds
@@ -36,15 +37,25 @@ class MetadataHandler:
         cluster_id: str,
         image: Callable[[], MetadataImage],
         settled: asyncio.Event,
+        caught_up: asyncio.Event,
         controller_id: Callable[[], int | None],
     ) -> None:
         self._cluster_id = cluster_id
         self._image = image
         self._settled = settled
+        self._caught_up = caught_up
         self._controller_id = controller_id
 
     async def metadata(self, request: MetadataRequest, version: int) -> MetadataResponse:
-        """Waits a little while the replicas catch up with the image: who is told of a leader here can write to it."""
+        """Waits a little while the replicas catch up with the image: who is told of a leader here can write to it.
+
+        Raises `Rejected` while this broker is still reading the metadata log after its start. What it knows by then is
+        the cluster of the past, perhaps without some brokers, and a client would believe that those are gone.
+        """
+        try:
+            await asyncio.wait_for(self._caught_up.wait(), SETTLING_TIMEOUT)
+        except TimeoutError:
+            raise Rejected("Metadata was asked of a broker that has not caught up yet") from None
         with suppress(TimeoutError):
             await asyncio.wait_for(self._settled.wait(), SETTLING_TIMEOUT)
         image = self._image()
