@@ -230,14 +230,15 @@ class PartitionLog:
         """Return once everything appended before the call is on disk; the durable end offset. Raises `OSError`."""
         while True:
             target, truncations, names = self._end, self._truncations, self._names_changed
-            unsynced = list(self._unsynced)
+            active, unsynced = self._active, list(self._unsynced)
             for segment in unsynced:
                 await segment.file.sync()
             if names != self._names_durable:
                 await self._disk.sync_directory(self.directory)
                 self._names_durable = max(self._names_durable, names)
             for segment in unsynced:
-                if segment is not self._active and segment in self._unsynced:
+                # Only what was full when the sync began: the active segment may have grown, and been replaced, since.
+                if segment is not active and segment in self._unsynced:
                     self._unsynced.remove(segment)
             # A truncation in the meantime may have replaced what was synced by other records of the same offsets.
             if truncations == self._truncations:

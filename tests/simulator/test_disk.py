@@ -378,3 +378,29 @@ def test_a_log_keeps_what_it_said_was_durable(file_system: FileSystem, seed: int
     for _ in range(7):
         expected, durable = loop.run_until_complete(life(expected, durable))
         disk.power_loss(rng)
+
+
+@pytest.mark.conforms("K595-7")
+@pytest.mark.parametrize("seed", range(20))
+def test_appends_and_rolls_during_a_flush_are_not_taken_for_durable(seed: int) -> None:
+    loop = VirtualLoop()
+    rng = random.Random(seed)
+    disk = SimulatedDisk(loop, random.Random(seed), file_system=STRICT)
+
+    async def life() -> int:
+        log = await PartitionLog.open(disk, "log-0", SMALL, clean_shutdown=False)
+        flushes = []
+        for number in range(rng.randint(5, 60)):
+            await write(log, 0, f"{number}" * rng.randint(1, 40))
+            if rng.random() < 0.4:
+                flushes.append(loop.create_task(log.flush()))
+            if rng.random() < 0.5:
+                await asyncio.sleep(rng.random() * 0.001)
+        return max([0, *await asyncio.gather(*flushes), log.durable_end_offset])
+
+    async def reopen() -> int:
+        return (await PartitionLog.open(disk, "log-0", SMALL, clean_shutdown=False)).log_end_offset
+
+    durable = loop.run_until_complete(life())
+    disk.power_loss(rng, commit=False)
+    assert loop.run_until_complete(reopen()) >= durable
