@@ -38,7 +38,7 @@ class Footprint:
         """What is there now, by kind; empty when nothing is."""
         found = {
             "processes": sorted(set(self._processes())),
-            "loop devices": sorted(_loop_devices(self._run_id)),
+            "loop devices": sorted(loop_devices(self._run_id)),
             "control group": str(self._group) if self._group is not None and self._group.exists() else None,
         }
         return {kind: value for kind, value in found.items() if value}
@@ -104,7 +104,8 @@ def _group_of(outer: int) -> Path | None:
     return None
 
 
-def _loop_devices(run_id: str) -> Iterator[str]:
+def loop_devices(run_id: str) -> Iterator[str]:
+    """The loop devices of one run's disks, by the label that each has."""
     for block in Path("/sys/block").glob("loop*/loop/backing_file"):
         device = f"/dev/{block.parents[1].name}"
         status = bytearray(232)

@@ -1,0 +1,226 @@
+"""SIGKILLs the orchestrator at random moments and looks at what is left: nothing may be, but the record.
+
+    python -m tests.endurance.kill_the_orchestrator --times 20 --seed 1
+
+A first run, unharmed, tells how long one takes. Each round then kills one of the processes that keep a sandbox together
+(the orchestrator itself, the outer parent, PID 1) somewhere between a run's first moment and the end of its analysis;
+the moments are spread over the whole of it. Afterwards no process, mount, loop device, link, network namespace or
+control group may remain, and what was recorded must be judged: unknown, unless the record was complete. The last run
+is unharmed again and must pass. One line per round; exit 1 when anything was left or came out wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.endurance.remains import Remains, orphaned_groups
+from tests.worlds.footprint import children
+
+ROOT = Path(__file__).resolve().parents[2]
+MARK = "BROWNOUT_ENDURANCE"
+GONE_S = 5.0
+WHOLE_RUN_S = 300.0
+
+CAMPAIGN = """
+name = "killed"
+description = "A short demo, to be killed"
+[broker]
+"log.flush.interval.messages" = 1
+"min.insync.replicas" = 2
+"replica.lag.time.max.ms" = 2000
+"broker.session.timeout.ms" = 2500
+"broker.lease.ms" = 1800
+[workload]
+partitions = 2
+producers = 2
+consumers = 1
+rate = 100
+duration_s = 6
+[nemesis]
+kind = "random"
+faults = ["kill", "power-loss", "partition-one"]
+interval_s = [0.3, 0.8]
+duration_s = [0.5, 1.0]
+"""
+
+
+@dataclass
+class Round:
+    """One killed run."""
+
+    victim: str = "nobody: the run was over"
+    phase: str = "before the record"
+    verdict: str = "nothing recorded"
+    wrong: list[str] = field(default_factory=list)
+
+
+class Killer:
+    """Starts runs of one small campaign in one store, and kills them."""
+
+    def __init__(self, directory: Path, world: str) -> None:
+        self.store = directory / "store"
+        self._world = world
+        self._campaign = directory / "killed.toml"
+        self._campaign.write_text(CAMPAIGN)
+        self._output = directory / "output.txt"
+        self._mark = f"{MARK}={os.urandom(8).hex()}"
+
+    def unharmed(self) -> float:
+        """A whole run, which must pass; its duration in seconds. Ends the program when it does not pass."""
+        began = time.monotonic()
+        code = self._start().wait(WHOLE_RUN_S)
+        if code != 0:
+            sys.exit(f"a run that nobody harmed ended with {code}:\n{self._output.read_text()[-2000:]}")
+        return time.monotonic() - began
+
+    def kill_one(self, after_s: float, rng: random.Random) -> Round:
+        """Start a run, kill one of its processes after `after_s` seconds, and look at what is left."""
+        result = Round()
+        remains = Remains(self._mark, self.store)
+        known = self._runs()
+        process = self._start()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(after_s)
+        if process.poll() is None:
+            victims = _victims(process.pid)
+            result.victim = rng.choice(sorted(victims))
+            remains.look(process.pid)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(victims[result.victim], signal.SIGKILL)
+        try:
+            process.wait(GONE_S)
+        except subprocess.TimeoutExpired:
+            result.wrong.append(f"the outer parent lives {GONE_S:g} s after the {result.victim} was killed")
+        runs = sorted(self._runs() - known)
+        left = remains.wait_gone([run.name for run in runs], GONE_S)
+        result.wrong += [f"left {kind}: {'; '.join(what)}" for kind, what in left.items()]
+        for run in runs:
+            self._judge(run, result)
+        return result
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "orchestrator", "run", str(self._campaign), "--store", str(self.store)]
+        name, _, value = self._mark.partition("=")
+        with self._output.open("wb") as output:
+            return subprocess.Popen(
+                [*command, "--world", self._world],
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": str(ROOT), name: value},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+
+    def _runs(self) -> set[Path]:
+        return {path.parent for path in (self.store / "killed").glob("*/run.toml")}
+
+    def _judge(self, run: Path, result: Round) -> None:
+        """Judge what was recorded, as a user would."""
+        result.phase = _last_phase(run)
+        command = [sys.executable, "-m", "orchestrator", "analyze", str(run), "--store", str(self.store)]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            [*command, "--engine", "in-process"], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        )
+        try:
+            result.verdict = json.loads((run / "verdict.json").read_text())["verdict"]
+        except (OSError, ValueError) as error:
+            result.wrong.append(f"{run} has no verdict: {error}")
+        expected = (0, "pass") if result.phase == "done" else (2, "unknown")
+        if (done.returncode, result.verdict) != expected:
+            result.wrong.append(
+                f"analyze {run} ended with {done.returncode}, {result.verdict}, not {expected[0]}, {expected[1]}:\n"
+                f"{(done.stdout + done.stderr)[-2000:]}"
+            )
+
+
+def main() -> int:
+    """Run it all; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.endurance.kill_the_orchestrator", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--times", type=int, default=20, metavar="N", help="how many runs to kill (20)")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="settles moments and victims (1)")
+    parser.add_argument("--world", choices=("auto", "namespaces", "process"), default="auto")
+    options = parser.parse_args()
+    rng = random.Random(options.seed)
+    directory = Path(tempfile.mkdtemp(prefix="brownout-killed-"))
+    killer = Killer(directory, options.world)
+    whole_s = killer.unharmed()
+    print(f"a run that nobody harms passes in {whole_s:.1f} s", flush=True)
+    moments = [(number + rng.random()) / options.times * whole_s for number in range(options.times)]
+    rng.shuffle(moments)
+    rounds = []
+    for number, moment in enumerate(moments, 1):
+        rounds.append(killer.kill_one(moment, rng))
+        _print(number, moment, rounds[-1])
+    killer.unharmed()
+    orphans = orphaned_groups()
+    for orphan in orphans:
+        print(f"left control group: {orphan}")
+    wrong = sum(1 for each in rounds if each.wrong)
+    print(f"{len(rounds)} runs killed, {wrong} of them left something or were judged wrongly; the next run passed")
+    if wrong or orphans:
+        print(f"their records are kept in {killer.store}")
+        return 1
+    shutil.rmtree(directory)
+    return 0
+
+
+def _print(number: int, moment: float, result: Round) -> None:
+    state = "WRONG" if result.wrong else "ok"
+    print(
+        f"{number:3} {state:5} after {moment:5.1f} s  killed: {result.victim:24} in: {result.phase:18} "
+        f"judged: {result.verdict}",
+        flush=True,
+    )
+    for line in result.wrong:
+        print(f"    {line}", flush=True)
+
+
+def _victims(outer: int) -> dict[str, int]:
+    """The processes that hold a sandbox together, by what they are; only the orchestrator where there is no sandbox."""
+    first = next((pid for pid in children(outer) if _pid_inside(pid) == 1), None)
+    if first is None:
+        return {"orchestrator": outer}
+    victims = {"outer parent": outer, "PID 1": first}
+    with contextlib.suppress(OSError):
+        below = sorted(children(first), key=_pid_inside)
+        victims |= {"orchestrator": below[0]} if below else {}
+    return victims
+
+
+def _pid_inside(pid: int) -> int:
+    """A process's number in its own process namespace; 0 when it has ended."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    numbers = next(line.split() for line in status.splitlines() if line.startswith("NSpid:"))
+    return int(numbers[-1])
+
+
+def _last_phase(run: Path) -> str:
+    phase = "before the record"
+    with contextlib.suppress(OSError):
+        for line in (run / "journal.jsonl").read_text().splitlines():
+            with contextlib.suppress(ValueError):
+                event = json.loads(line)
+                if event.get("event") == "phase":
+                    phase = event["name"]
+    return phase
+
+
+if __name__ == "__main__":
+    sys.exit(main())
