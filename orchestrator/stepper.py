@@ -6,6 +6,7 @@ does not come to its end fails the run with its number, its words, and what was 
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -118,7 +119,7 @@ class Stepper:
             case "power-on":
                 self._end(step, node, POWER_LOSSES)
             case "sync":
-                result = self._hosts[node].run("sync")
+                result = self._hosts[node].run(f"sync -f {shlex.quote(str(self._nodes[node].data_dir))}")
                 if not result.ok:
                     raise RunError(f"{step.title}: {result.stderr.strip()}")
 

@@ -228,7 +228,7 @@ def test_appends_and_reads_go_to_the_clients(world: FakeWorld) -> None:
         world,
         'do = "produce"; count = 2; acks = 1; timeout_s = 3\ndo = "consume"; partition = 0\ndo = "sync"; node = "n2"',
     )
-    assert world.done == ["append 2 to 0 acks 1 within 3", "read 0 within 30", "run sync within 10"]
+    assert world.done == ["append 2 to 0 acks 1 within 3", "read 0 within 30", "run sync -f /data within 10"]
 
 
 def test_an_outcome_that_was_not_expected_fails_the_step(world: FakeWorld) -> None:
