@@ -42,13 +42,13 @@ class Bench:
         self.failures: list[OSError] = []
         self.events: list[dict[str, Any]] = []
 
-    async def open(self) -> Partition:
+    async def open(self, checkpoint: int = 0) -> Partition:
         self.partition = Partition(
             topic="log",
             index=0,
             topic_id=b"0123456789abcdef",
             log=await PartitionLog.open(self.disk, "log-0", LogConfig(), clean_shutdown=False),
-            high_watermark=0,
+            high_watermark=checkpoint,
             config=self.config,
             tracer=Tracer(2, lambda: 0, self.events.append),
             background=Background(),
@@ -254,6 +254,19 @@ def test_a_flush_that_fails_acknowledges_nothing(tmp_path: Path) -> None:
         assert len(bench.failures) == 1
 
     tell(tmp_path, story, log_flush_interval_messages=1)
+
+
+@pytest.mark.conforms("K101-12")
+def test_a_high_watermark_above_what_recovery_left_is_not_believed(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        it = await bench.fetching(3)
+        await it.append(batches(3, 3), high_watermark=2)
+        segment = bench.path / "00000000000000000000.log"
+        segment.write_bytes(segment.read_bytes()[:-1])
+        partition = await bench.open(checkpoint=2)
+        assert partition.log.log_end_offset == partition.high_watermark == 1
+
+    tell(tmp_path, story)
 
 
 @pytest.mark.conforms("K101-1")
