@@ -9,17 +9,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from broker.protocol.records import Record, iter_batches, read_records
 from simulator.client import RefusedError, SimulatedClient, UncertainError
-from simulator.cluster import SimulatedCluster
+from simulator.cluster import Machine, SimulatedCluster
 from simulator.disk import FileSystem
 
 TOPIC = "log"
-KINDS = ("kill", "power-loss", "power-loss-all", "partition-one", "partition-halves", "one-way", "restart")
+KINDS = (
+    "kill",
+    "power-loss",
+    "power-loss-all",
+    "partition-one",
+    "partition-halves",
+    "one-way",
+    "sync-error",
+    "restart",
+)
 DEFECTS = (
     "exited",
     "broker_failed",
@@ -31,7 +42,8 @@ DEFECTS = (
     "metadata_behind_log",
     "connection_rejected",
 )
-"""Events that no fault of these kinds excuses."""
+"""Events that no fault of these kinds excuses, unless they are about a disk that fails."""
+DISK_ERROR = os.strerror(errno.EIO)
 WHOLE_AGAIN = 60.0  # seconds
 
 
@@ -94,12 +106,15 @@ class Chaos:
     def run(self) -> Outcome:
         """Do it. Exceptions of the brokers' callbacks are violations too."""
         cluster = self.cluster
-        cluster.run(self._story())
-        for name in DEFECTS:
-            self._violations += [f"{name}: {event}" for event in cluster.journal.of(name)]
-        self._violations += [str(error) for error in cluster.loop.unhandled]
-        cluster.loop.unhandled.clear()
-        cluster.close()
+        try:
+            cluster.run(self._story())
+        finally:
+            unhandled = [str(error) for error in cluster.loop.unhandled]
+            cluster.loop.unhandled.clear()
+            cluster.close()
+        events = [event for name in DEFECTS for event in cluster.journal.of(name)]
+        self._violations += [str(event) for event in events if DISK_ERROR not in str(event)]
+        self._violations += unhandled
         return Outcome(
             self._seed,
             cluster.digest(),
@@ -116,10 +131,10 @@ class Chaos:
         await cluster.ready()
         client = SimulatedClient(cluster.addresses)
         await client.create_topic(TOPIC, self.plan.partitions, replication_factor=min(3, self.plan.nodes))
-        (topic,) = (await client.metadata([TOPIC])).topics
-        self._replicas = {
-            state.partition_index: [f"n{replica}" for replica in state.replica_nodes] for state in topic.partitions
-        }
+        while len(self._replicas) < self.plan.partitions:
+            (topic,) = (await client.metadata([TOPIC])).topics
+            for state in topic.partitions:
+                self._replicas[state.partition_index] = [f"n{replica}" for replica in state.replica_nodes]
         producers = [asyncio.create_task(self._produce(number)) for number in range(self.plan.producers)]
         try:
             for _ in range(self.plan.faults):
@@ -188,6 +203,8 @@ class Chaos:
                 cluster.partition(names[:middle], names[middle:])
             case "one-way":
                 cluster.cut(names[0], names[1])
+            case "sync-error":
+                await self._fail_syncs(cluster.machines[names[0]])
             case "restart":
                 await cluster.stop(names[0])
         # Faults overlap: what one leaves broken, the next may find broken.
@@ -195,6 +212,13 @@ class Chaos:
             await asyncio.sleep(outage)
             cluster.heal()
             cluster.start()
+
+    async def _fail_syncs(self, machine: Machine) -> None:
+        """Let every sync fail until the broker has given up; then the disk is good again."""
+        machine.disk.broken = lambda _: True
+        with contextlib.suppress(TimeoutError):
+            await self.cluster.until(lambda: not machine.running, 2.0)
+        machine.disk.broken = lambda _: False
 
     async def _make_survivable(self) -> None:
         """Where acknowledged data is in the page caches only, wait until every replica has all of it."""
