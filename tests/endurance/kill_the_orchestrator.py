@@ -191,30 +191,28 @@ def _print(number: int, moment: float, result: Round) -> None:
 
 def _victims(outer: int) -> dict[str, int]:
     """The processes that hold a sandbox together, by what they are; only the orchestrator where there is no sandbox."""
-    first = next((pid for pid in children(outer) if _pid_inside(pid) == 1), None)
-    if first is None:
-        return {"orchestrator": outer}
-    victims = {"outer parent": outer, "PID 1": first}
-    with contextlib.suppress(OSError):
-        below = sorted(children(first), key=_pid_inside)
-        victims |= {"orchestrator": below[0]} if below else {}
-    return victims
+    inside = len(_numbers(outer))  # how deep the sandbox's own process namespace is
+    with contextlib.suppress(OSError, IndexError):
+        first = next((pid for pid in children(outer) if _numbers(pid)[inside:] == [1]), None)
+        if first is not None:
+            below = sorted(children(first), key=lambda pid: _numbers(pid)[inside])
+            return {"outer parent": outer, "PID 1": first} | ({"orchestrator": below[0]} if below else {})
+    return {"orchestrator": outer}
 
 
-def _pid_inside(pid: int) -> int:
-    """A process's number in its own process namespace; 0 when it has ended."""
+def _numbers(pid: int) -> list[int]:
+    """A process's number in each process namespace, from ours to its own; none when it has ended."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
-        return 0
-    numbers = next(line.split() for line in status.splitlines() if line.startswith("NSpid:"))
-    return int(numbers[-1])
+        return []
+    return next([int(word) for word in line.split()[1:]] for line in status.splitlines() if line.startswith("NSpid:"))
 
 
 def _last_phase(run: Path) -> str:
     phase = "before the record"
     with contextlib.suppress(OSError):
-        for line in (run / "journal.jsonl").read_text().splitlines():
+        for line in (run / "history" / "journal.jsonl").read_text().splitlines():
             with contextlib.suppress(ValueError):
                 event = json.loads(line)
                 if event.get("event") == "phase":

@@ -25,9 +25,11 @@ class Remains:
         self._before = machine_wide()
         self._namespaces: set[str] = set()
         self._groups: set[Path] = set()
+        self._looked_ticks = 0.0
 
     def look(self, orchestrator: int) -> None:
         """Note the namespaces and control groups of the orchestrator and of all below it."""
+        self._looked_ticks = time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK")
         for pid in descendants(orchestrator):
             self._namespaces |= _namespaces(pid)
             self._groups |= _groups(pid)
@@ -55,12 +57,15 @@ class Remains:
         found = []
         for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
             with contextlib.suppress(OSError):
-                if _ended(pid) or pid == os.getpid():
+                state, started_ticks = _state(pid)
+                if state in "ZX" or pid == os.getpid():  # one that has ended stays listed until its parent asks
                     continue
                 directory = Path(f"/proc/{pid}")
                 arguments = (directory / "cmdline").read_bytes()
                 ours = self._store in arguments or self._mark in (directory / "environ").read_bytes()
-                if ours or _namespaces(pid) & self._namespaces:
+                # The kernel uses the numbers of namespaces again: a process that began later is another sandbox's.
+                before = started_ticks <= self._looked_ticks
+                if ours or (before and _namespaces(pid) & self._namespaces):
                     found.append(f"{pid} {arguments.replace(bytes(1), b' ').decode(errors='replace')[:80]}")
         return found
 
@@ -80,9 +85,10 @@ def orphaned_groups() -> list[str]:
     return found
 
 
-def _ended(pid: int) -> bool:
-    """One that has ended stays listed until its parent asks, which is the machine's own init."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] in "ZX"
+def _state(pid: int) -> tuple[str, int]:
+    """A process's state, and when it began, in clock ticks since boot."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    return fields[0], int(fields[19])
 
 
 def _namespaces(pid: int) -> set[str]:
