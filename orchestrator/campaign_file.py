@@ -10,6 +10,7 @@ from dataclasses import fields as dataclass_fields
 from pathlib import Path
 
 from broker.config import BrokerConfig
+from broker.errors import StartupError
 from broker.mutants import MUTANTS
 from orchestrator.campaign import (
     FAULT_KINDS,
@@ -71,7 +72,20 @@ def parse(source: Source, path: Path) -> Campaign:
         text=source.text,
     )
     root.done()
+    _check_brokers(root.table("broker"), campaign)
     return campaign
+
+
+def _check_brokers(table: Table, campaign: Campaign) -> None:
+    """Have the broker itself look at what each node of each cell would be given: some keys make sense only together."""
+    for cell in campaign.cells:
+        settings = campaign.broker.merged(cell.broker)
+        for name in campaign.topology.names:
+            address = {"node.id": "1", "listeners": "n:1", "quorum.voters": "1@n:1", "log.dir": "log"}
+            try:
+                BrokerConfig.from_properties(address | settings.of(name), f"{name} in cell {cell.name}")
+            except StartupError as error:
+                table.refuse(str(error))
 
 
 def _topology(table: Table) -> Topology:
