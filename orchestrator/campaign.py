@@ -15,6 +15,11 @@ PLACEMENTS = ("spread", "off-controller")
 UPPER_BOUNDS = ("strict", "session", "lower-bound-only")
 VERDICTS = ("pass", "fail", "unknown")
 MAX_NODES = 9
+# What one machine and a run of minutes can bear; each client is a process.
+MAX_PARTITIONS = 1000
+MAX_CLIENTS = 64
+# A record with its batch's header has to fit into what brokers take and clients send as one message (1 MiB).
+MAX_RECORD_BYTES = 1_000_000
 
 
 @dataclass(frozen=True)

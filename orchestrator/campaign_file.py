@@ -9,13 +9,17 @@ import re
 from dataclasses import fields as dataclass_fields
 from pathlib import Path
 
+from analysis.core.anomalies import CLASSES as ANOMALIES
 from broker.config import BrokerConfig
 from broker.errors import StartupError
 from broker.mutants import MUTANTS
 from orchestrator.campaign import (
     FAULT_KINDS,
     FILESYSTEMS,
+    MAX_CLIENTS,
     MAX_NODES,
+    MAX_PARTITIONS,
+    MAX_RECORD_BYTES,
     PLACEMENTS,
     UPPER_BOUNDS,
     VERDICTS,
@@ -42,6 +46,7 @@ _INTEGER_KEYS: dict[str, int | None] = {
 _BROKER_KEYS = frozenset(f.metadata["key"] for f in dataclass_fields(BrokerConfig) if "key" in f.metadata)
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_NOT_A_NAME = "latest"  # the store's link to the last run
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
@@ -55,6 +60,8 @@ def parse(source: Source, path: Path) -> Campaign:
     name = root.text("name")
     if _NAME.fullmatch(name) is None:
         root.refuse(f"name: {name!r} cannot name a directory; use small letters, digits, '.', '_' and '-'", "name")
+    if name == _NOT_A_NAME:
+        root.refuse(f"name: {name!r} is what the store calls the last run; choose another one", "name")
     topology = _topology(root.table("topology"))
     workload = _workload(root.table("workload"), topology)
     nemesis = _nemesis(root.table("nemesis"), topology, workload)
@@ -105,12 +112,23 @@ def _broker(table: Table, topology: Topology) -> BrokerSettings:
             common[key] = _property(table, key)
             continue
         if key not in topology.names:
+            dotted = _dotted(key, value)
+            if dotted in _BROKER_KEYS:
+                table.refuse(f'{dotted}: to TOML, dots make tables; put the key in quotes: "{dotted}" = ...', key)
             table.refuse(f"there is no node {key}; the nodes are n1 to n{topology.nodes}", key)
         node = table.table(key)
         per_node[key] = {inner: _property(node, inner) for inner in node.data}
         node.done()
     table.done()
     return BrokerSettings(common, per_node)
+
+
+def _dotted(key: str, value: object) -> str:
+    """The key that stood in the file when its dots were taken for tables in tables."""
+    while isinstance(value, dict) and value:
+        inner, value = next(iter(value.items()))
+        key = f"{key}.{inner}"
+    return key
 
 
 def _property(table: Table, key: str) -> str:
@@ -134,7 +152,9 @@ def _workload(table: Table, topology: Topology) -> Workload:
     shown = Workload(
         kind=table.text("kind", default.kind, choices=("log",)),
         topic=table.text("topic", default.topic),
-        partitions=table.integer("partitions", len(assignment) if assignment else default.partitions, minimum=1),
+        partitions=table.integer(
+            "partitions", len(assignment) if assignment else default.partitions, minimum=1, maximum=MAX_PARTITIONS
+        ),
         replication_factor=table.integer(
             "replication_factor",
             len(assignment[0]) if assignment else min(default.replication_factor, topology.nodes),
@@ -142,12 +162,12 @@ def _workload(table: Table, topology: Topology) -> Workload:
         ),
         assignment=assignment,
         placement=table.text("placement", default.placement, choices=PLACEMENTS),
-        producers=table.integer("producers", default.producers, minimum=0),
-        consumers=table.integer("consumers", default.consumers, minimum=0),
+        producers=table.integer("producers", default.producers, minimum=0, maximum=MAX_CLIENTS),
+        consumers=table.integer("consumers", default.consumers, minimum=0, maximum=MAX_CLIENTS),
         rate=table.number("rate", default.rate, minimum=0.1),
         duration_s=table.number("duration_s", default.duration_s, minimum=0),
         operations=table.integer("operations", default.operations, minimum=0),
-        record_bytes=table.integer("record_bytes", default.record_bytes, minimum=8),
+        record_bytes=table.integer("record_bytes", default.record_bytes, minimum=8, maximum=MAX_RECORD_BYTES),
     )
     if _TOPIC.fullmatch(shown.topic) is None:
         table.refuse(f"topic: {shown.topic!r} is not a topic's name", "topic")
@@ -253,6 +273,8 @@ def _cells(root: Table, topology: Topology) -> tuple[Cell, ...]:
 def _expect(table: Table) -> Expect:
     verdict = table.text("verdict", "pass", choices=VERDICTS)
     anomaly = table.text("anomaly", "") or None
+    if anomaly is not None and anomaly not in ANOMALIES:
+        table.refuse(f"anomaly: {anomaly!r} is not known; {suggestion(anomaly, ANOMALIES)}", "anomaly")
     if anomaly is not None and verdict != "fail":
         table.refuse(f'anomaly: only verdict = "fail" comes with an anomaly, and it is {verdict!r}', "anomaly")
     if verdict == "fail" and anomaly is None:

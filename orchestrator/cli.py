@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 import time
@@ -66,10 +67,21 @@ def main(argv: list[str]) -> int:
     except RunError as error:
         print(f"brownout: {error}", file=sys.stderr)
         return EXIT_INTERNAL
-    except Exception:
-        traceback.print_exc()
-        print("brownout: this is a bug of Brownout itself; the text above says where", file=sys.stderr)
+    except Exception as error:
+        _tell_of(error)
         return EXIT_INTERNAL
+
+
+def _tell_of(error: Exception) -> None:
+    """What nobody foresaw, with where it happened; a full disk is told in a sentence."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        where = f" ({error.filename})" if error.filename else ""
+        print(
+            f"brownout: the disk is full{where}; what was recorded stays: free some space, then go on", file=sys.stderr
+        )
+        return
+    traceback.print_exception(error)
+    print("brownout: this is a bug of Brownout itself; the text above says where", file=sys.stderr)
 
 
 def _dispatch(options: argparse.Namespace, argv: list[str]) -> int:
@@ -136,7 +148,11 @@ def _run(commands: _Commands) -> None:
         "Ctrl-C ends the run in order and keeps what was recorded; a second Ctrl-C ends it at once.",
     )
     command.add_argument(
-        "campaign", nargs="?", default=None, metavar="CAMPAIGN", help="a TOML file (default: the demo)"
+        "campaign",
+        nargs="?",
+        default=None,
+        metavar="CAMPAIGN",
+        help="a TOML file, or the name of one in campaigns/ (default: demo)",
     )
     command.add_argument("--cell", action="append", default=[], metavar="NAME", help="only this cell (may be repeated)")
     command.add_argument(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import traceback
 from collections.abc import Mapping
@@ -61,7 +62,8 @@ def judge(run_dir: Path, engine: Engine) -> Verdict:
         verdict = analyze(run_dir, session=engine.handle, engine=engine.kind)
         render_run(run_dir)
     except Exception as error:
-        (run_dir / "analysis-error.txt").write_text(traceback.format_exc(), encoding="utf-8")
+        with contextlib.suppress(OSError):  # a full disk may be what broke it
+            (run_dir / "analysis-error.txt").write_text(traceback.format_exc(), encoding="utf-8")
         raise JudgingError(
             f"the analysis of {run_dir} broke: {type(error).__name__}: {error} (whole text: analysis-error.txt there); "
             f"once that is repaired: ./brownout analyze {run_dir}"

@@ -6,6 +6,7 @@ A complaint names the file, the line, the table and the key, says what is wrong 
 from __future__ import annotations
 
 import difflib
+import math
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -100,13 +101,19 @@ class Table:
             self.refuse(f"{key}: {value!r} is not known; {suggestion(value, choices)}", key)
         return value
 
-    def integer(self, key: str, default: int = _MISSING, *, minimum: int | None = None) -> int:
+    def integer(
+        self, key: str, default: int = _MISSING, *, minimum: int | None = None, maximum: int | None = None
+    ) -> int:
         value: int = self._take(key, default, (int,), "a whole number")
         self._at_least(key, value, minimum)
+        if maximum is not None and value > maximum:
+            self.refuse(f"{key}: {value} is larger than {maximum}", key)
         return value
 
     def number(self, key: str, default: float = _MISSING, *, minimum: float | None = None) -> float:
         value = float(self._take(key, default, (int, float), "a number"))
+        if not math.isfinite(value):
+            self.refuse(f"{key}: {value} is not a number that can be waited for or counted to", key)
         self._at_least(key, value, minimum)
         return value
 
@@ -132,6 +139,8 @@ class Table:
         if len(numbers) != 2 or len(values) != 2:
             self.refuse(f"{key}: {_show(values)} is not a pair [low, high]", key)
         low, high = numbers
+        if not math.isfinite(low + high):
+            self.refuse(f"{key}: {_show(values)} is not a pair of finite numbers", key)
         if low < 0:
             self.refuse(f"{key}: {low:g} is negative", key)
         if high < low:

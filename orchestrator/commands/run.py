@@ -30,6 +30,8 @@ _WORLD_VARIABLE = "BROWNOUT_WORLD_REASON"
 def main(options: argparse.Namespace, argv: list[str]) -> int:
     """Make the runs of a campaign. Raises `UsageError`."""
     campaign = load(_campaign_path(options.campaign))
+    if any(seed < 0 for seed in options.seed):
+        raise UsageError(f"--seed {min(options.seed)}: seeds are whole numbers from 0")
     seeds = [*options.seed, *_seed_range(options.seeds)]
     store = Store((options.store or DEFAULT_STORE).resolve())
     if options.dry_run:
@@ -51,7 +53,8 @@ def _conduct(invocation: Invocation, store: Store, chosen: ChosenWorld, options:
             on_first=lambda: progress.say("stopping in order; once more Ctrl-C stops at once"),
             on_second=lambda: progress.say("stopping at once"),
         )
-        progress.say(f"{invocation.campaign.name}: {len(invocation.todo)} runs in the {chosen.kind.name} world")
+        count = len(invocation.todo)
+        progress.say(f"{invocation.campaign.name}: {count} run{'' if count == 1 else 's'}, {chosen.kind.name} world")
         progress.say(f"world: {chosen.reason}", dim=True)
         conductor = Conductor(store, chosen, progress, interrupts, engine)
         try:
@@ -80,6 +83,8 @@ def _campaign_path(given: str | None) -> Path:
     for candidate in (Path(given), PROJECT_ROOT / given, PROJECT_ROOT / "campaigns" / f"{given}.toml"):
         if candidate.is_file():
             return _shortest(candidate)
+    if Path(given).is_dir():
+        raise UsageError(f"{given} is a directory; give a campaign's TOML file")
     known = ", ".join(sorted(path.stem for path in (PROJECT_ROOT / "campaigns").glob("*.toml")))
     raise UsageError(f"{given}: there is no such campaign; give a TOML file, or one of: {known}")
 
@@ -120,7 +125,11 @@ def _dry_run(campaign: Campaign, options: argparse.Namespace, seeds: list[int]) 
         return 0
     from orchestrator.commands.tables import show
 
-    show(f"{campaign.name}: {len(rows)} runs", rows, ("cell", "seed", "mutants", "expect", "replay"))
+    show(
+        f"{campaign.name}: {len(rows)} run{'s' if len(rows) > 1 else ''}",
+        rows,
+        ("cell", "seed", "mutants", "expect", "replay"),
+    )
     for step in campaign.nemesis.steps:
         print(f"  {step.title}{' - ' + step.why if step.why else ''}")
     return 0
