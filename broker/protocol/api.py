@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
+from broker.ports import Buffer
 from broker.protocol.codec import encode
 from broker.protocol.decoder import DecodeError, read_uvarint, too_short
 from broker.protocol.encoder import EncodeError
@@ -29,7 +30,7 @@ from broker.protocol.messages import (
     produce,
     vote,
 )
-from broker.protocol.schema import Buffer, Message
+from broker.protocol.schema import Message
 
 
 class ApiKey(IntEnum):

@@ -6,9 +6,10 @@ import struct
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from broker.ports import Buffer
 from broker.protocol.decoder import DecodeError, compile_decoder
 from broker.protocol.encoder import EncodeError, compile_encoder
-from broker.protocol.schema import Buffer, Message
+from broker.protocol.schema import Message
 
 __all__ = ["DecodeError", "EncodeError", "decode", "decode_exactly", "encode", "encoded"]
 

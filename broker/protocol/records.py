@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from broker.protocol.schema import Buffer
+from broker.ports import Buffer
 
 BATCH_HEADER_SIZE = 61
 MAGIC = 2

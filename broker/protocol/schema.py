@@ -20,7 +20,7 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-Buffer = bytes | bytearray | memoryview
+from broker.ports import Buffer
 
 NO_ID = b"\0" * 16
 """The absent value of a `Uuid` field."""

@@ -13,13 +13,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
 
 from broker.config import BrokerConfig
 from broker.errors import ErrorCode, ProtocolError
 from broker.log.log import PartitionLog
+from broker.peers import Peers
 from broker.ports import Disk
-from broker.protocol.schema import Message
 from broker.quorum import effects as do
 from broker.quorum.committed import committed_batches, data_batch, leader_change_batch
 from broker.quorum.election import ElectionFile
@@ -43,14 +42,6 @@ OnCommit = Callable[[int, int, list[bytes]], None]
 OnLeadership = Callable[[int | None], None]
 
 
-class PeerConnector(Protocol):
-    """The way to the other voters."""
-
-    async def request(self, node_id: int, message: Message, version: int, timeout: float) -> Message:
-        """The answer of a node. Raises `ConnectionError` or `TimeoutError`; the request may have been handled."""
-        ...
-
-
 class QuorumFailedError(Exception):
     """This node must stop: going on would break a promise. The message says which."""
 
@@ -69,7 +60,7 @@ class QuorumRunner:
         disk: Disk,
         log: PartitionLog,
         rng: random.Random,
-        connector: PeerConnector,
+        connector: Peers,
         tracer: Tracer,
         on_commit: OnCommit,
         on_leadership: OnLeadership,

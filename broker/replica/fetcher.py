@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Iterable
-from typing import Protocol, cast
+from typing import cast
 
 from broker.config import BrokerConfig
 from broker.errors import ErrorCode
+from broker.peers import Peers
 from broker.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -28,7 +29,6 @@ from broker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from broker.protocol.schema import Message
 from broker.replica.background import Background, end
 from broker.replica.follower import AskEpochEnd, PartitionFollower, Phase
 from broker.replica.following import Followed
@@ -38,14 +38,6 @@ FETCH_VERSION = 15
 EPOCH_END_VERSION = 4
 RESPONSE_MAX_BYTES = 10 << 20
 BACKOFF_MIN = 0.01  # seconds; doubles with every error in a row
-
-
-class Peers(Protocol):
-    """The way to other brokers."""
-
-    async def request(self, node_id: int, message: Message, version: int, timeout: float) -> Message:
-        """The answer of a broker. Raises `ConnectionError` or `TimeoutError`; the request may have been handled."""
-        ...
 
 
 class LeaderFetcher:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.log.log import UnpreparedEpochError
-from broker.protocol.schema import Buffer
+from broker.ports import Buffer
 from broker.replica.follower import AskEpochEnd, PartitionFollower, Phase, Truncate
 from broker.replica.partition import Partition
 

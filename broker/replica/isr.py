@@ -8,6 +8,7 @@ from typing import cast
 
 from broker.config import BrokerConfig
 from broker.errors import ErrorCode
+from broker.peers import Peers
 from broker.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -17,7 +18,6 @@ from broker.protocol.messages.alter_partition import (
     TopicData,
 )
 from broker.replica.background import Background, end
-from broker.replica.fetcher import Peers
 from broker.replica.leader import IsrProposal, PartitionLeader
 from broker.replica.partition import Partition
 

@@ -12,10 +12,11 @@ from broker.errors import ErrorCode, ProtocolError
 from broker.log.checkpoint import OffsetCheckpoint
 from broker.log.log import LogConfig, PartitionLog
 from broker.mutants import Mutants
+from broker.peers import Peers
 from broker.ports import Disk
 from broker.replica.background import Background, end
 from broker.replica.directories import PartitionDirectories
-from broker.replica.fetcher import LeaderFetcher, Peers
+from broker.replica.fetcher import LeaderFetcher
 from broker.replica.isr import IsrChangeSender
 from broker.replica.leader import PartitionLeader
 from broker.replica.partition import Appended, Partition

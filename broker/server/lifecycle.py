@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
 
 from broker.config import BrokerConfig
 from broker.errors import ErrorCode, StartupError
+from broker.peers import Peers
 from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from broker.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
@@ -27,14 +27,6 @@ RETRY_MAX = 0.2
 REGISTRATION_VERSION = 4
 HEARTBEAT_VERSION = 1
 _GONE = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED)
-
-
-class Peers(Protocol):
-    """The way to the controller."""
-
-    async def request(self, node_id: int, message: Message, version: int, timeout: float) -> Message:
-        """The answer of a broker. Raises `ConnectionError` or `TimeoutError`; the request may have been handled."""
-        ...
 
 
 class BrokerLifecycle:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from broker.errors import ErrorCode, ProtocolError
+from broker.ports import Buffer
 from broker.protocol.codec import decode
 from broker.protocol.messages.produce import (
     PartitionProduceData,
@@ -17,7 +18,6 @@ from broker.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from broker.protocol.schema import Buffer
 from broker.replica.partition import Appended
 from broker.server.connection import Outcome, Rejected, Slot
 from broker.server.dispatch import Call, response_frame
