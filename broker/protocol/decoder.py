@@ -13,9 +13,9 @@ from functools import cache
 from struct import unpack_from
 from typing import Any
 
+from broker.ports import Buffer
 from broker.protocol.schema import (
     ArrayOf,
-    Buffer,
     Field,
     Fixed,
     Identifier,
