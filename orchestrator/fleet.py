@@ -10,6 +10,7 @@ from typing import Any
 from history.journal import Journal
 from orchestrator.errors import RunError
 from orchestrator.plan import PlannedRun
+from orchestrator.worlds.brokers import in_parallel
 from workloads.process import ClientError, ClientProcess, Role
 from workloads.settings import MESSAGE_TIMEOUT_S, ClientSettings
 
@@ -144,8 +145,8 @@ class Fleet:
 
     def close(self) -> None:
         """End every client; their records are whole afterwards."""
+        in_parallel(self._clients, ClientProcess.close)
         for client in self._clients:
-            client.close()
             for text in client.trouble:
                 self._journal.note(f"client {client.name}: {text}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 from pathlib import Path
 
@@ -22,6 +23,7 @@ class Remains:
     def __init__(self, mark: str, store: Path) -> None:
         self._mark = mark.encode()
         self._store = str(store).encode()
+        self._store_name = re.escape(str(store))
         self._before = machine_wide()
         self._namespaces: set[str] = set()
         self._groups: set[Path] = set()
@@ -44,6 +46,10 @@ class Remains:
             "control groups": [str(group) for group in self._groups if group.exists()],
             **{kind: sorted(now[kind] - self._before[kind]) for kind in now},
         }
+        # Others may mount things meanwhile; a sandbox's own mounts name its directories, its disks or the store.
+        found["mounts"] = [
+            line for line in found["mounts"] if re.search(f"brownout|/dev/loop|{self._store_name}", line)
+        ]
         return {kind: sorted(left) for kind, left in found.items() if left}
 
     def wait_gone(self, run_ids: list[str], timeout_s: float = 5.0) -> dict[str, list[str]]:

@@ -82,6 +82,22 @@ deadline_s = 5
 """
 
 WRONG = {
+    "[broker]\nmin.insync.replicas = 2": (
+        "c.toml:3: [broker] min.insync.replicas: to TOML, dots make tables; put the key in quotes: "
+        '"min.insync.replicas" = ...'
+    ),
+    "[workload]\nrate = inf": "c.toml:3: [workload] rate: inf is not a number that can be waited for or counted to",
+    "[workload]\nduration_s = nan": (
+        "c.toml:3: [workload] duration_s: nan is not a number that can be waited for or counted to"
+    ),
+    "[workload]\nproducers = 65": "c.toml:3: [workload] producers: 65 is larger than 64",
+    "[workload]\nrecord_bytes = 1000001": "c.toml:3: [workload] record_bytes: 1000001 is larger than 1000000",
+    '[nemesis]\nkind = "random"\nfaults = ["kill"]\ninterval_s = [1, inf]': (
+        "c.toml:5: [nemesis] interval_s: [1, inf] is not a pair of finite numbers"
+    ),
+    '[[cell]]\nname = "a"\nexpect = { verdict = "fail", anomaly = "lost-write" }': (
+        "c.toml:4: [cell.expect] anomaly: 'lost-write' is not known; did you mean 'lost-acknowledged-write'?"
+    ),
     "[topology]\nnode = 3": "c.toml:3: [topology] unknown key 'node'; did you mean 'nodes'?",
     "[topolgy]": "c.toml:2: unknown key 'topolgy'; did you mean 'topology'?",
     '[topology]\nnodes = "three"': "c.toml:3: [topology] nodes: 'three' is not a whole number",

@@ -36,6 +36,9 @@ def test_without_an_argument_the_demo_is_run(capsys: pytest.CaptureFixture[str])
     ("arguments", "words"),
     [
         (["run", "nowhere"], "nowhere: there is no such campaign; give a TOML file, or one of: bounce-unseen, demo"),
+        (["run", "campaigns"], "campaigns is a directory; give a campaign's TOML file"),
+        (["run", "--seed", "-3"], "--seed -3: seeds are whole numbers from 0"),
+        (["run", "--seeds", "5-1"], "--seeds 5-1: write the first and the last, such as 1-20"),
         (["run", "--seeds", "3"], "--seeds 3: write the first and the last, such as 1-20"),
         (["run", "--cell", "x", "--dry-run"], "there is no cell 'x'"),
         (["run", "--world", "moon"], "invalid choice: 'moon'"),
