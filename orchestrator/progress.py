@@ -115,4 +115,4 @@ class Progress:
         if self._live is not None:
             from rich.text import Text
 
-            self._live.update(Text(self._state.line(), style="bold"))
+            self._live.update(Text(self._state.line(), style="bold", no_wrap=True, overflow="ellipsis"))
