@@ -1,4 +1,4 @@
-"""How followers get their records: one loop per leader with one request in flight, first the dialogue, then long polls.
+"""How followers get their records: one loop per leader with one Fetch in flight, first the dialogue, then long polls.
 
 A loop holds all partitions that this broker follows at one leader. A partition that meets an error stands back, shortly
 at first (most often its leader has not heard of the new epoch yet), at most for `replica.fetch.backoff.ms`. A new
@@ -41,7 +41,7 @@ BACKOFF_MIN = 0.01  # seconds; doubles with every error in a row
 
 
 class LeaderFetcher:
-    """Follows one leader. The invariant: at most one request to it is in flight, so no answer overtakes another."""
+    """Follows one leader. The invariant: at most one Fetch to it is in flight, so no answer overtakes another."""
 
     def __init__(
         self,
