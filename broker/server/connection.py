@@ -27,6 +27,10 @@ class Rejected(Exception):  # noqa: N818 - what happened to the connection, not 
     """The peer broke the protocol; the connection is closed. The message says how."""
 
 
+class NotReady(Exception):  # noqa: N818 - the peer did nothing wrong
+    """This broker cannot answer yet; the connection is closed, so that the client asks another."""
+
+
 class Slot:
     """The place of one response in its connection's order, filled when the answer is there."""
 

@@ -12,7 +12,7 @@ from broker.protocol.api import APIS, Api, ApiKey, advertised_api_keys, decode_r
 from broker.protocol.codec import DecodeError, decode
 from broker.protocol.messages.api_versions import ApiVersionsResponse
 from broker.protocol.schema import Message
-from broker.server.connection import Connection, Outcome, Rejected, Shortcut, Slot
+from broker.server.connection import Connection, NotReady, Outcome, Rejected, Shortcut, Slot
 from broker.server.reply import Reply
 from broker.trace import Tracer
 
@@ -122,8 +122,9 @@ class Dispatcher:
         async def finish() -> None:
             try:
                 slot.fill(await work)
-            except Rejected as rejected:
-                call.connection.reject(str(rejected))
+            except NotReady as not_ready:
+                self._tracer.emit("not_ready", reason=str(not_ready))
+                call.connection.abort()
             except Exception as error:
                 self._failed(int(call.api.key), error)
                 call.connection.reject(f"{call.api.key.name} failed: {error}")

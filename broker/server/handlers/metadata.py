@@ -22,7 +22,7 @@ from broker.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from broker.protocol.schema import NO_ID
-from broker.server.connection import Rejected
+from broker.server.connection import NotReady
 
 NOBODY = -1
 SETTLING_TIMEOUT = 1.0  # seconds
@@ -49,13 +49,13 @@ class MetadataHandler:
     async def metadata(self, request: MetadataRequest, version: int) -> MetadataResponse:
         """Waits a little while the replicas catch up with the image: who is told of a leader here can write to it.
 
-        Raises `Rejected` while this broker is still reading the metadata log after its start. What it knows by then is
+        Raises `NotReady` while this broker is still reading the metadata log after its start. What it knows by then is
         the cluster of the past, perhaps without some brokers, and a client would believe that those are gone.
         """
         try:
             await asyncio.wait_for(self._caught_up.wait(), SETTLING_TIMEOUT)
         except TimeoutError:
-            raise Rejected("Metadata was asked of a broker that has not caught up yet") from None
+            raise NotReady("Metadata was asked of a broker that has not caught up yet") from None
         with suppress(TimeoutError):
             await asyncio.wait_for(self._settled.wait(), SETTLING_TIMEOUT)
         image = self._image()

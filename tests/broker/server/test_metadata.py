@@ -8,7 +8,7 @@ import pytest
 
 from broker.controller.image import BrokerImage, MetadataImage
 from broker.protocol.messages.metadata import MetadataRequest
-from broker.server.connection import Rejected
+from broker.server.connection import NotReady
 from broker.server.handlers import metadata
 from broker.server.handlers.metadata import MetadataHandler
 
@@ -42,7 +42,7 @@ def test_a_broker_that_still_reads_the_metadata_log_tells_nobody_of_the_past(mon
     monkeypatch.setattr(metadata, "SETTLING_TIMEOUT", 0.01)
 
     async def story() -> None:
-        with pytest.raises(Rejected, match="has not caught up"):
+        with pytest.raises(NotReady, match="has not caught up"):
             await handler(MetadataImage(), caught_up=False).metadata(MetadataRequest(), VERSION)
 
     asyncio.run(story())
