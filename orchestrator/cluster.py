@@ -99,10 +99,21 @@ class Cluster:
         isr = {(self.topic, n): p.isr for n, p in view.partitions.items()}
         return ClusterView(tuple(member.name for member in self.members), leaders, isr, view.controller)
 
-    def await_view(self, condition: Callable[[View], bool], what: str, timeout_s: float) -> View:
-        """Look until the condition holds. Raises `RunError` naming what was awaited and what was last seen."""
+    def await_view(
+        self,
+        condition: Callable[[View], bool],
+        what: str,
+        timeout_s: float,
+        *,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> View:
+        """Look until the condition holds. Raises `RunError` naming what was awaited and what was last seen.
+
+        `meanwhile` is called before each look; it raises when there is nothing left to wait for.
+        """
         give_up = time.monotonic() + timeout_s
         while True:
+            meanwhile()
             view = self.view()
             if condition(view):
                 return view
@@ -110,13 +121,14 @@ class Cluster:
                 raise RunError(f"{what}: not within {timeout_s:g} s; last seen: {view}")
             time.sleep(POLL_S)
 
-    def await_registered(self, timeout_s: float) -> View:
-        """Wait until a controller leads and every broker is unfenced."""
+    def await_registered(self, timeout_s: float, *, meanwhile: Callable[[], None] = lambda: None) -> View:
+        """Wait until a controller leads and every broker is unfenced; otherwise as `await_view`."""
         everyone = frozenset(self._by_id.values())
         return self.await_view(
             lambda view: view.controller is not None and view.unfenced >= everyone,
             "waiting for a controller and all brokers to be registered",
             timeout_s,
+            meanwhile=meanwhile,
         )
 
     def create_topic(self, assignment: Sequence[Sequence[int]], timeout_s: float) -> None:

@@ -28,7 +28,7 @@ from orchestrator.stepper import Stepper
 from orchestrator.store import RunDirectory
 from orchestrator.watch import EventTail
 from orchestrator.worlds.base import Node, World
-from orchestrator.worlds.brokers import in_parallel
+from orchestrator.worlds.brokers import in_parallel, last_words
 from workloads.process import ClientError, ClientProcess
 
 REGISTERED_S = 30.0
@@ -39,6 +39,7 @@ READ_S = 60.0
 CONVERGE_S = 10.0
 FIRST_ACK_S = 10.0
 TICK_S = 0.05
+ROLL_CALL_S = 0.5
 LONGEST_LOAD = 1.5  # times the planned duration, while the asked operations are not completed
 
 
@@ -72,6 +73,7 @@ class Run:
         self._first_ack_seen = False
         self._assignment: tuple[tuple[int, ...], ...] = ()
         self._brokers_started = False
+        self._next_roll_call = 0.0
         self._finished = False
 
     def execute(self) -> None:
@@ -120,16 +122,31 @@ class Run:
         for node in self._world.nodes:
             self._journal.node(node.name, "started")
         self._progress.detail("waiting for the quorum")
-        view = self._cluster.await_registered(REGISTERED_S)
+        view = self._cluster.await_registered(REGISTERED_S, meanwhile=self._require_brokers)
         self._journal.note("registered", seconds=self._since_start(), controller=view.controller)
         controller = next((node.id for node in self._world.nodes if node.name == view.controller), None)
         self._assignment = self._campaign.workload.assign(len(self._world.nodes), controller)
         self._journal.note("assignment", replicas=self._assignment)
         self._cluster.create_topic(self._assignment, TOPIC_S)
-        self._cluster.await_view(self._all_whole, "waiting for every partition's leader", TOPIC_S)
+        self._cluster.await_view(
+            self._all_whole, "waiting for every partition's leader", TOPIC_S, meanwhile=self._require_brokers
+        )
         self._journal.note("topic_ready", seconds=self._since_start())
         self._fleet.wait_ready()
         self._journal.note("clients_ready", seconds=self._since_start())
+
+    def _require_brokers(self) -> None:
+        """Raise `RunError` with a broker's last words when it has ended though nothing was done to it."""
+        if time.monotonic() < self._next_roll_call:
+            return
+        self._next_roll_call = time.monotonic() + ROLL_CALL_S
+        for node in self._world.nodes:
+            with contextlib.suppress(
+                HostError
+            ):  # a node that cannot be reached may be again; waiting for that has an end
+                if self._world.hosts[node.name].broker_pid() is None:
+                    last_line = last_words(node).splitlines()[-1]
+                    raise RunError(f"{node.name}: the broker has ended by itself; its last words: {last_line}")
 
     def _all_whole(self, view: View) -> bool:
         """Every broker is unfenced, every partition led and fully in sync."""
@@ -234,7 +251,10 @@ class Run:
     def _quiesce(self) -> None:
         self._enter("quiesce", "waiting for leaders and full in-sync sets")
         view = self._cluster.await_view(
-            self._all_whole, "waiting for the cluster to recover after everything was healed", QUIESCE_S
+            self._all_whole,
+            "waiting for the cluster to recover after everything was healed",
+            QUIESCE_S,
+            meanwhile=self._require_brokers,
         )
         self._journal.note("recovered", view=str(view))
         self._fleet.probe_writes(PROBE_S)

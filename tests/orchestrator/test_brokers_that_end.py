@@ -1,0 +1,30 @@
+"""A broker that ends by itself ends the run at once, and its own words say why."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from orchestrator.cli import main
+
+ALIEN = """
+name = "alien"
+[topology]
+world = "process"
+[broker.n2]
+"cluster.id" = "another"
+"""
+
+
+def test_a_broker_that_gives_up_is_not_waited_for(tmp_path: Path) -> None:
+    campaign = tmp_path / "alien.toml"
+    campaign.write_text(ALIEN)
+    code = main(["run", str(campaign), "--store", str(tmp_path / "store"), "--engine", "in-process", "--quiet"])
+
+    (verdict_file,) = (tmp_path / "store" / "alien").glob("*/verdict.json")
+    verdict = json.loads(verdict_file.read_text())
+    assert (code, verdict["verdict"]) == (2, "unknown")
+    reason = next(reason for reason in verdict["reasons"] if "was not finished" in reason)
+    assert "n2: the broker" in reason
+    assert "correct cluster.id" in reason
+    assert "not within" not in reason
