@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -63,6 +63,31 @@ def stop_and_wait(host: Host, node: Node) -> None:
                 f"its last words: {last_words(node)}"
             )
         time.sleep(0.02)
+
+
+class BrokersOnHosts:
+    """The brokers of a world, started and stopped through the hosts of their nodes: the same in every world."""
+
+    @property
+    def nodes(self) -> Sequence[Node]:
+        raise NotImplementedError
+
+    @property
+    def hosts(self) -> Mapping[str, Host]:
+        raise NotImplementedError
+
+    def start_broker(self, node: Node) -> None:
+        start_and_wait(self.hosts[node.name], node)
+
+    def start_brokers(self, nodes: Sequence[Node] | None = None) -> None:
+        in_parallel(self.nodes if nodes is None else nodes, self.start_broker)
+
+    def stop_broker(self, node: Node) -> None:
+        stop_and_wait(self.hosts[node.name], node)
+
+    def restart(self, node: Node) -> None:
+        self.stop_broker(node)
+        self.start_broker(node)
 
 
 def accepts(address: str, port: int) -> bool:

@@ -8,13 +8,13 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from nemeses.fault import KINDS, Kind
 from nemeses.ports import Host, HostError, Network, PowerSwitch, Site
 from orchestrator.worlds.base import PROJECT_ROOT, Node, Progress, WorldError, WorldSpec, no_progress
-from orchestrator.worlds.brokers import in_parallel, start_and_wait, stop_and_wait
+from orchestrator.worlds.brokers import BrokersOnHosts, in_parallel
 from orchestrator.worlds.collect import copy_logs, copy_records
 from orchestrator.worlds.namespaces import cgroups, disks
 from orchestrator.worlds.namespaces.access import Access, hosts_file
@@ -30,7 +30,7 @@ _ETC = "/etc/brownout"
 _VAR = "/var/brownout"
 
 
-class NamespaceWorld:
+class NamespaceWorld(BrokersOnHosts):
     """Nodes as namespaces. Lives in a sandbox (`sandbox.enter_sandbox`), one world at a time in each."""
 
     name = "namespaces"
@@ -106,19 +106,6 @@ class NamespaceWorld:
             self._network.remove()
         shutil.rmtree(self._scratch, ignore_errors=True)
         self._lock.release()
-
-    def start_broker(self, node: Node) -> None:
-        start_and_wait(self._hosts[node.name], node)
-
-    def start_brokers(self, nodes: Sequence[Node] | None = None) -> None:
-        in_parallel(self._nodes if nodes is None else nodes, self.start_broker)
-
-    def stop_broker(self, node: Node) -> None:
-        stop_and_wait(self._hosts[node.name], node)
-
-    def restart(self, node: Node) -> None:
-        self.stop_broker(node)
-        self.start_broker(node)
 
     def collect(self, node: Node, destination: Path) -> None:
         """Read directly off the node's disk, through the mount that its first process has; the node must be on."""

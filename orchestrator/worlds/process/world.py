@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 import shutil
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from nemeses.fault import Kind
 from nemeses.ports import Host, Site
 from orchestrator.worlds.base import Node, Progress, WorldError, WorldSpec, no_progress
-from orchestrator.worlds.brokers import in_parallel, start_and_wait, stop_and_wait
+from orchestrator.worlds.brokers import BrokersOnHosts
 from orchestrator.worlds.collect import copy_logs, copy_records
 from orchestrator.worlds.process.host import LocalHost, Supervisor
 from orchestrator.worlds.run_lock import RunLock
@@ -21,7 +21,7 @@ _ADDRESS = "127.0.0.1"
 _PORTS = range(20_000, 30_000)
 
 
-class ProcessWorld:
+class ProcessWorld(BrokersOnHosts):
     """Brokers as plain processes of this user, on loopback, each on its own port."""
 
     name = "process"
@@ -77,19 +77,6 @@ class ProcessWorld:
             self._supervisor = None
         shutil.rmtree(self._scratch, ignore_errors=True)
         self._lock.release()
-
-    def start_broker(self, node: Node) -> None:
-        start_and_wait(self._hosts[node.name], node)
-
-    def start_brokers(self, nodes: Sequence[Node] | None = None) -> None:
-        in_parallel(self._nodes if nodes is None else nodes, self.start_broker)
-
-    def stop_broker(self, node: Node) -> None:
-        stop_and_wait(self._hosts[node.name], node)
-
-    def restart(self, node: Node) -> None:
-        self.stop_broker(node)
-        self.start_broker(node)
 
     def collect(self, node: Node, destination: Path) -> None:
         try:
