@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OLDEST_JAVA = 17
+NICENESS = 5
+NO_JAVA = "no Java runtime found: install one of version 17 or later (Debian: openjdk-17-jre-headless)"
 # C1 only and the serial collector: the driver plans small jobs, the rows stay in the Python workers.
 DRIVER_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto -Dlog4j2.level=ERROR"
 LOCAL_SETTINGS = {
@@ -41,11 +43,17 @@ class SparkUnavailableError(RuntimeError):
     """Spark cannot start here; the message says what is missing and how to get it."""
 
 
-def java_version() -> int | None:
-    """The major version of the Java runtime that Spark would use, or None when there is none."""
+def find_java() -> str | None:
+    """The Java program that Spark would use, or None when there is none."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if java is None or not Path(java).exists():
+    return java if java is not None and Path(java).exists() else None
+
+
+def java_version() -> int | None:
+    """The major version of the Java runtime that Spark would use, or None when there is none."""
+    java = find_java()
+    if java is None:
         return None
     text = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     match = re.search(r'"(\d+)', text)
@@ -56,9 +64,7 @@ def require_java() -> None:
     """Raise `SparkUnavailableError` with the remedy unless a Java runtime of version 17 or later is there."""
     version = java_version()
     if version is None:
-        raise SparkUnavailableError(
-            "no Java runtime found: install one of version 17 or later (Debian: openjdk-17-jre-headless)"
-        )
+        raise SparkUnavailableError(NO_JAVA)
     if version < OLDEST_JAVA:
         raise SparkUnavailableError(
             f"Java {version} is too old for Spark: install version 17 or later and set JAVA_HOME to it"
@@ -87,7 +93,9 @@ class SparkHandle:
         """The warmed session. Raises `SparkUnavailableError` when it could not start, or not within the time."""
         self._thread.join(timeout_s)
         if self._error is not None:
-            raise SparkUnavailableError(f"Spark did not start: {self._error}") from self._error
+            raise SparkUnavailableError(
+                f"Spark did not start: {self._error}; --engine in-process does without it"
+            ) from self._error
         if self._session is None:
             raise SparkUnavailableError(
                 f"Spark did not start within {timeout_s:.0f} s; see {self._scratch / 'driver.log'}"
@@ -117,7 +125,9 @@ class SparkHandle:
         began = time.monotonic()
         try:
             # Niceness is a thread's own on Linux and inherited by its children: the JVM yields to the nodes under test.
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 5)
+            thread = threading.get_native_id()
+            if os.getpriority(os.PRIO_PROCESS, thread) < NICENESS:  # only root may go back from a higher one
+                os.setpriority(os.PRIO_PROCESS, thread, NICENESS)
             require_java()
             self._session = self._build()
             warm(self._session)

@@ -36,6 +36,7 @@ def main(options: argparse.Namespace, argv: list[str]) -> int:
     store = Store((options.store or DEFAULT_STORE).resolve())
     if options.dry_run:
         return _dry_run(campaign, options, seeds)
+    _require_engine(options.engine)
     chosen = _choose_world(options.world or campaign.topology.world, campaign, argv)
     if options.resume:
         if options.cell or seeds:
@@ -105,6 +106,14 @@ def _seed_range(text: str | None) -> range:
     if match is None or int(match[2]) < int(match[1]):
         raise UsageError(f"--seeds {text}: write the first and the last, such as 1-20")
     return range(int(match[1]), int(match[2]) + 1)
+
+
+def _require_engine(engine: str) -> None:
+    """Raise `UsageError` when nothing could be judged: before a run is made, not after it."""
+    from analysis.spark import NO_JAVA, find_java
+
+    if engine == "spark" and find_java() is None:
+        raise UsageError(f"{NO_JAVA}; or judge without Spark: --engine in-process")
 
 
 def _dry_run(campaign: Campaign, options: argparse.Namespace, seeds: list[int]) -> int:

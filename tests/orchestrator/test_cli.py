@@ -57,6 +57,17 @@ def test_wrong_usage_ends_with_64_and_a_remedy(
     assert words in capsys.readouterr().err
 
 
+def test_without_java_nothing_is_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["run", "demo", "--store", str(tmp_path / "store")]) == 64
+    assert "no Java runtime found" in (words := capsys.readouterr().err)
+    assert "--engine in-process" in words
+    assert not (tmp_path / "store").exists()
+
+
 def test_a_campaign_that_is_wrong_ends_with_64(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "c.toml"
     path.write_text('name = "c"\n[workload]\nrat = 5\n')
