@@ -179,6 +179,13 @@ def _analyze(commands: _Commands) -> None:
     command.add_argument("run", nargs="+", metavar="RUN", help="a run's directory, its name, or `latest`")
     _store_option(command)
     _engine_option(command)
+    command.add_argument(
+        "--master",
+        default="local[2]",
+        metavar="URL",
+        help="the Spark master, such as spark://host:7077 for a cluster whose workers see the store and this project "
+        "under the same paths (default: local[2])",
+    )
     _json_option(command)
 
 

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 class Engine:
     """What the analyses of one invocation run on: `spark`, one session started in the background, or `in-process`."""
 
-    def __init__(self, kind: str, scratch: Path) -> None:
+    def __init__(self, kind: str, scratch: Path, master: str = "local[2]") -> None:
         self.kind = kind
+        self._master = master
         self._scratch = scratch
         self._handle: SparkHandle | None = None
 
@@ -29,7 +30,7 @@ class Engine:
         if self.kind == "spark" and self._handle is None:
             from analysis.spark import SparkHandle
 
-            self._handle = SparkHandle.start_in_background(self._scratch)
+            self._handle = SparkHandle.start_in_background(self._scratch, master=self._master)
 
     @property
     def handle(self) -> SparkHandle | None:
