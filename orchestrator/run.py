@@ -300,8 +300,11 @@ class Run:
                 step()
             except (RunError, HostError, ClientError, OSError) as error:
                 self._progress.say(f"{name}: {error}")
+                of_record = step not in (self._world.down, self._cluster.close)
+                if of_record:  # what is missing from the record must not be taken for absent
+                    self._finished = False
                 with contextlib.suppress(OSError):
-                    self._journal.note(f"{name}: {error}")
+                    self._journal.note(f"{name}: {error}", unfinished=of_record)
         if self._finished:  # a run whose last phase is another one is not believed
             self._journal.phase("done")
 

@@ -24,17 +24,19 @@ _OF_BROKER = (
 def copy_logs(log_dir: Path, destination: Path) -> None:
     """Copy a broker's log directory as it is now; what an earlier collection left at the destination is replaced.
 
-    A broker that never started has no directory: then nothing is copied. Raises `OSError`."""
-    target = destination / "data"
-    shutil.rmtree(target, ignore_errors=True)
-    target.mkdir(parents=True)
-    if not log_dir.is_dir():
-        return
-    for entry in sorted(log_dir.iterdir()):
+    A broker that never started has no directory: then nothing is copied. Raises `OSError`.
+
+    The copy gets its name once it is whole: half a replica would be judged as one that lost the other half."""
+    target, draft = destination / "data", destination / "data.partial"
+    for old in (target, draft):
+        shutil.rmtree(old, ignore_errors=True)
+    draft.mkdir(parents=True)
+    for entry in sorted(log_dir.iterdir()) if log_dir.is_dir() else []:
         if entry.is_dir():
-            _copy_partition(entry, target / entry.name)
+            _copy_partition(entry, draft / entry.name)
         elif entry.name in _OF_BROKER:
-            shutil.copyfile(entry, target / entry.name)
+            shutil.copyfile(entry, draft / entry.name)
+    draft.rename(target)
 
 
 def copy_records(record_dir: Path, destination: Path) -> None:

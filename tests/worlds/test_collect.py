@@ -1,0 +1,45 @@
+"""Collecting: what is under `data` is whole, or is not there."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from orchestrator.worlds.collect import copy_logs
+
+
+def broker_directory(root: Path) -> Path:
+    log = root / "log"
+    for partition in ("log-0", "log-1"):
+        (log / partition).mkdir(parents=True)
+        (log / partition / "0.log").write_bytes(b"batches")
+    (log / "meta.properties").write_text("node.id=1\n")
+    return log
+
+
+def test_half_a_copy_does_not_count_as_a_replica(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = broker_directory(tmp_path)
+    (tmp_path / "n1" / "data").mkdir(parents=True)
+    whole = shutil.copyfile
+
+    def full_disk(source: Path, target: Path) -> None:
+        if "log-1" in str(source):
+            raise OSError(28, "No space left on device")
+        whole(source, target)
+
+    monkeypatch.setattr(shutil, "copyfile", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        copy_logs(log, tmp_path / "n1")
+    assert not (tmp_path / "n1" / "data").exists()
+
+    monkeypatch.undo()
+    copy_logs(log, tmp_path / "n1")
+    copied = {str(path.relative_to(tmp_path / "n1")) for path in (tmp_path / "n1").rglob("*") if path.is_file()}
+    assert copied == {"data/log-0/0.log", "data/log-1/0.log", "data/meta.properties"}
+
+
+def test_a_broker_that_never_started_has_no_logs(tmp_path: Path) -> None:
+    copy_logs(tmp_path / "nowhere", tmp_path / "n1")
+    assert list((tmp_path / "n1" / "data").iterdir()) == []
