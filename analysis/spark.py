@@ -155,7 +155,8 @@ class SparkHandle:
         from pyspark.java_gateway import launch_gateway
         from pyspark.sql import SparkSession
 
-        settings = dict(LOCAL_SETTINGS)
+        # Workers of a cluster do not inherit the driver's environment.
+        settings = dict(LOCAL_SETTINGS) | {"spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"]}
         if not self._master.startswith("local"):
             del settings["spark.driver.bindAddress"], settings["spark.driver.host"]
         conf = SparkConf().setMaster(self._master).setAppName("brownout").setAll(list(settings.items()))

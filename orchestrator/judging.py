@@ -62,6 +62,7 @@ def judge(run_dir: Path, engine: Engine) -> Verdict:
 
         verdict = analyze(run_dir, session=engine.handle, engine=engine.kind)
         render_run(run_dir)
+        (run_dir / "analysis-error.txt").unlink(missing_ok=True)  # an earlier attempt's
     except Exception as error:
         with contextlib.suppress(OSError):  # a full disk may be what broke it
             (run_dir / "analysis-error.txt").write_text(traceback.format_exc(), encoding="utf-8")
