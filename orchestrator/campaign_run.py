@@ -118,15 +118,18 @@ class Conductor:
 def plan_invocation(
     store: Store, campaign: Campaign, *, cells: Sequence[str] = (), seeds: Sequence[int] = ()
 ) -> Invocation:
-    """A new invocation, recorded in the store so that it can be resumed."""
+    """A new invocation, recorded in the store so that it can be resumed. Raises `UsageError` where it cannot be."""
     stamp = store.new_stamp()
     planned = expand(campaign, stamp, cells=cells, seeds=seeds)
     invocation = Invocation(campaign, stamp, planned, tuple(run.id for run in planned))
     path = _plan_path(store, campaign, stamp)
-    path.parent.mkdir(parents=True, exist_ok=True)
     content = {"campaign": str(campaign.path), "cells": list(cells), "seeds": list(seeds), "runs": invocation.all_ids}
-    path.write_text(toml_text.dump(content), encoding="utf-8")
-    path.with_suffix(".campaign").write_text(campaign.text, encoding="utf-8")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.with_suffix(".campaign").write_text(campaign.text, encoding="utf-8")
+        path.write_text(toml_text.dump(content), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{store.root} cannot be written: {error.strerror}; give another --store") from error
     return invocation
 
 
