@@ -7,6 +7,7 @@ or a CRC-32C that does not match. What lies behind is counted, never interpreted
 
 from __future__ import annotations
 
+import hashlib
 import re
 import struct
 from collections.abc import Iterator
@@ -30,6 +31,7 @@ CONTROL: Final = 0x20
 # Handled together, so that their columns stay in the processor's cache.
 BATCHES_AT_ONCE: Final = 4096
 RECORDS_AT_ONCE: Final = 16384
+LARGE: Final = 4096  # bytes of a record from which on it is digested on its own
 NO_VALUE: Final = -2
 """The value of a record that carries none: shorter than 8 bytes, a control record, or inside a compressed batch."""
 
@@ -262,6 +264,10 @@ def _digest(buffer: Bytes, start: I64, end: I64, seed: I64) -> U64:
     words = _words(buffer, "<u8")
     digest = _mix(seed.astype(np.uint64) ^ ((end - start).astype(np.uint64) << np.uint64(40)))
     at, left, active = start.copy(), end - start, np.arange(len(start))
+    large = np.flatnonzero(left >= LARGE)  # word by word, few large ranges would take a Python step for each word
+    whole = [hashlib.blake2b(buffer[start[each] : end[each]].data, digest_size=8).digest() for each in large]
+    digest[large] = _mix(digest[large] ^ np.frombuffer(b"".join(whole), "<u8"))
+    left[large] = 0
     while len(active := active[left[active] > 0]):
         where, some, shortest = at[active], digest[active], int(left[active].min())
         if shortest < 8:  # what lies behind a range's end is not part of it

@@ -26,7 +26,8 @@ def main(options: argparse.Namespace) -> int:
 def _analyze(store: Store, options: argparse.Namespace) -> int:
     """Judge each run; the exit code is that of the gravest verdict."""
     runs = [store.find_run(name) for name in options.run]
-    engine = Engine(options.engine, store.root / ".spark" / store.new_stamp(), options.master)
+    # The scratch is beside the verdict: that place can be written.
+    engine = Engine(options.engine, runs[0].path / ".spark", options.master)
     verdicts = []
     try:
         for run in runs:

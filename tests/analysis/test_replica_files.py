@@ -44,6 +44,19 @@ def test_the_digest_covers_key_value_headers_and_time_but_not_the_batching(tmp_p
     assert len(seen) == 1 + len(changed)
 
 
+def test_large_records_are_digested_whole_whatever_stands_around_them(tmp_path: Path) -> None:
+    def digests(name: str, data: bytes) -> list[int]:
+        return list(read_replica("n", name, 0, write_replica(tmp_path, name, 0, {0: data})).digest.tolist())
+
+    large = [record(0, value(1, 5000)), record(1, value(2, 5000))]
+    together = digests("together", batch(0, 1, large))
+    assert together == digests("apart", batch(0, 1, large[:1]) + batch(1, 1, [record(0, value(2, 5000))]))
+    last_byte = digests("last", batch(0, 1, [large[0], record(1, value(2, 5000)[:-1] + b"x")]))
+    stamped = digests("time", batch(0, 1, [large[0], record(1, value(2, 5000), time=1)]))
+    assert len({together[1], last_byte[1], stamped[1]}) == 3
+    assert together[0] == last_byte[0] == stamped[0]
+
+
 WHOLE = log_bytes([1, 1, 2], [10, 11, 12])
 LAST = log_bytes([2], [13], start=3)
 

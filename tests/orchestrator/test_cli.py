@@ -68,6 +68,13 @@ def test_without_java_nothing_is_begun(
     assert not (tmp_path / "store").exists()
 
 
+def test_a_store_that_cannot_be_written_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    arguments = ["run", "demo", "--world", "process", "--engine", "in-process", "--quiet"]
+    assert main([*arguments, "--store", str(tmp_path / "file")]) == 64
+    assert f"{tmp_path / 'file'} cannot be written: Not a directory; give another --store" in capsys.readouterr().err
+
+
 def test_a_campaign_that_is_wrong_ends_with_64(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "c.toml"
     path.write_text('name = "c"\n[workload]\nrat = 5\n')
