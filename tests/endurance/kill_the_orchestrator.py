@@ -32,6 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MARK = "BROWNOUT_ENDURANCE"
 GONE_S = 5.0
 WHOLE_RUN_S = 300.0
+NOBODY = "nobody: the run was over"
 
 CAMPAIGN = """
 name = "killed"
@@ -60,7 +61,7 @@ duration_s = [0.5, 1.0]
 class Round:
     """One killed run."""
 
-    victim: str = "nobody: the run was over"
+    victim: str = NOBODY
     phase: str = "before the record"
     verdict: str = "nothing recorded"
     wrong: list[str] = field(default_factory=list)
@@ -170,7 +171,8 @@ def main() -> int:
     for orphan in orphans:
         print(f"left control group: {orphan}")
     wrong = sum(1 for each in rounds if each.wrong)
-    print(f"{len(rounds)} runs killed, {wrong} of them left something or were judged wrongly; the next run passed")
+    killed = sum(1 for each in rounds if each.victim != NOBODY)
+    print(f"{killed} of {len(rounds)} runs killed, {wrong} left something or were judged wrongly; the next run passed")
     if wrong or orphans:
         print(f"their records are kept in {killer.store}")
         return 1
