@@ -93,5 +93,6 @@ def decide(checks: Sequence[Check], anomalies: Sequence[Anomaly], doubts: Sequen
     reasons += [f"{check.name}: {check.detail}" for check in checks if check.verdict == FAIL and not anomalies]
     if anomalies or any(check.verdict == FAIL for check in checks):
         return FAIL, tuple(reasons)
-    reasons = [f"{check.name}: {check.detail}" for check in checks if check.verdict == UNKNOWN] + list(doubts)
+    # What went wrong with the run comes first: most of what could not be checked follows from it.
+    reasons = [*doubts, *(f"{check.name}: {check.detail}" for check in checks if check.verdict == UNKNOWN)]
     return (UNKNOWN if reasons else PASS), tuple(reasons)
