@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from analysis.core.anomalies import Anomaly
+from analysis.core.explain import name_of
 from analysis.divergence import logs_around
 from analysis.plots import performance, replicas
 from analysis.plots.view import View
@@ -64,14 +65,12 @@ def _bar(view: View, row: Mapping[str, Any]) -> WitnessBar | None:
 
 def _label(row: Mapping[str, Any]) -> str:
     """One line that says what an operation did and showed."""
-    kind = row.get("f", "operation")
-    client = row.get("client") or f"process {row.get('process', '?')}"
+    client, kind, offset = row.get("client", "?"), row.get("op"), row.get("offset", -1)
     if kind == "append":
-        at = f" at offset {row['offset']}" if row.get("offset", -1) >= 0 else ""
-        return f"{client}: append of {row.get('value')}{at}: {row.get('type')}"
+        at = f" at offset {offset}" if offset >= 0 else ""
+        return f"{client}: append of {name_of(row['value'])}{at}: {row.get('type')}"
     if kind == "read":
-        count = len(row.get("values") or ())
-        return f"{client}: {row.get('phase', '')} read from offset {row.get('offset')} showed {count} records".replace(
-            ":  ", ": "
-        )
-    return f"{client}: asked for the end: {row.get('hi', row.get('lo'))}"
+        shown = ", ".join(f"{name_of(value)} at {at}" for at, value in row.get("records", [])[:3])
+        final = "final read" if row.get("phase") == "final" else "read"
+        return f"{client}: {final} from {offset} showed {row.get('record_count')} records: {shown}"
+    return f"{client}: asked for the end, told {row.get('hi', row.get('lo'))}"

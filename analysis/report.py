@@ -14,26 +14,18 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader
 
 from analysis.core.anomalies import Anomaly
+from analysis.core.explain import name_of
 from analysis.verdict import Verdict
+from history import INF
 
 TEMPLATES = Path(__file__).with_name("templates")
 MOST_WITNESS_ROWS = 12
 MOST_PAGE_BYTES = 8 << 20
+# The columns of a witness, in their order; what else it holds is in verdict.json.
 WITNESS_COLUMNS = (
-    "node",
-    "process",
-    "f",
-    "type",
-    "value",
-    "offset",
-    "offsets",
-    "values",
-    "epoch",
-    "lo",
-    "hi",
-    "inv",
-    "ret",
-)
+    "node", "client", "op", "type", "phase", "value", "offset", "records", "epoch", "source", "lo", "hi", "inv", "ret",
+    "high_watermark", "digest", "error",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -65,7 +57,10 @@ def render_run(run_dir: Path) -> Path:
             worth=worth_of_run(verdict),
             figures=_figures(verdict.stats),
             fault_rows=[_fault_row(fault) for fault in verdict.faults],
-            anomaly_cards=[_card(index, anomaly, images) for index, anomaly in enumerate(verdict.anomalies)],
+            anomaly_cards=[
+                _card(index, anomaly, images, verdict.stats.get("origin_ns", 0))
+                for index, anomaly in enumerate(verdict.anomalies)
+            ],
             plots=[{"name": name, "image": image} for name, image in images.items() if not name.startswith("anomaly-")],
         )
     )
@@ -176,13 +171,26 @@ def _brief(evidence: Any, most: int = 320) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def _card(index: int, anomaly: Anomaly, images: Mapping[str, str]) -> AnomalyCard:
+def _card(index: int, anomaly: Anomaly, images: Mapping[str, str], origin: int) -> AnomalyCard:
     rows = anomaly.witness[:MOST_WITNESS_ROWS]
     present = {key for row in rows for key, value in row.items() if value not in (None, -1, [], "")}
-    columns = tuple(key for key in WITNESS_COLUMNS if key in present) + tuple(sorted(present - set(WITNESS_COLUMNS)))
+    columns = tuple(key for key in WITNESS_COLUMNS if key in present)
     return AnomalyCard(
         anomaly=anomaly,
         image=images.get(f"anomaly-{index}", ""),
         columns=columns,
-        rows=tuple(tuple(_brief(row.get(column, ""), 90) for column in columns) for row in rows),
+        rows=tuple(tuple(_cell(column, row.get(column, ""), origin) for column in columns) for row in rows),
     )
+
+
+def _cell(column: str, value: Any, origin: int) -> str:
+    """A field of a witness for people: values by their producer's count, times in seconds since the start."""
+    if value in ("", None, -1):
+        return ""
+    if column == "value":
+        return name_of(value)
+    if column == "records":
+        return ", ".join(f"{at}: {name_of(held)}" for at, held in value)
+    if column in ("inv", "ret"):
+        return "never" if value >= INF else f"{(value - origin) / 1e9:.3f} s"
+    return _brief(value, 90)

@@ -138,6 +138,7 @@ def statistics(history: History, view: View) -> dict[str, Any]:
         "unfinished": history.unfinished,
         "records_read": _records_read(history.operations),
         "duration_s": round(view.end, 3),
+        "origin_ns": view.origin,
         "longest_outage_s": round(_longest_outage(operations), 3),
     }
     for name, quantile in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("max", 1.0)):

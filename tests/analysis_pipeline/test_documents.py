@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -45,6 +46,8 @@ def test_the_page_of_a_failure_shows_the_contradiction_first(campaign: Path) -> 
     assert '<span class="badge fail">fail</span>' in page
     assert page.index("lost-acknowledged-write") < page.index("Faults and the proof")
     assert "Expected <b>fail (lost-acknowledged-write)</b>" in page
+    assert "<td>record 1.0.7</td>" in page, "values are named as their producers count them"
+    assert re.search(r"<td>\d\.\d{3} s</td>", page), "times are seconds since the start"
 
 
 def test_the_page_of_an_unknown_lists_what_was_never_seen(campaign: Path) -> None:
