@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -65,16 +66,16 @@ def stop_and_wait(host: Host, node: Node) -> None:
         time.sleep(0.02)
 
 
-class BrokersOnHosts:
+class BrokersOnHosts(ABC):
     """The brokers of a world, started and stopped through the hosts of their nodes: the same in every world."""
 
     @property
-    def nodes(self) -> Sequence[Node]:
-        raise NotImplementedError
+    @abstractmethod
+    def nodes(self) -> Sequence[Node]: ...
 
     @property
-    def hosts(self) -> Mapping[str, Host]:
-        raise NotImplementedError
+    @abstractmethod
+    def hosts(self) -> Mapping[str, Host]: ...
 
     def start_broker(self, node: Node) -> None:
         start_and_wait(self.hosts[node.name], node)
