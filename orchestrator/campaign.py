@@ -8,7 +8,7 @@ from pathlib import Path
 
 from orchestrator.steps import Step
 
-WORLDS = ("auto", "namespaces", "process")
+WORLDS = ("auto", "namespaces", "process", "vagrant", "inventory")
 FILESYSTEMS = ("ext4", "xfs")
 FAULT_KINDS = ("kill", "pause", "power-loss", "power-loss-all", "partition-one", "partition-halves", "partition-leader")
 PLACEMENTS = ("spread", "off-controller")

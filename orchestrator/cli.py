@@ -11,6 +11,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.campaign import FILESYSTEMS, WORLDS
 from orchestrator.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_USAGE, RunError, UsageError
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = root.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for add in (_run, _analyze, _report, _gate, _doctor, _mutants, _test, _quorum, _log):
+    for add in (_run, _analyze, _report, _gate, _nodes, _image, _doctor, _mutants, _test, _quorum, _log):
         add(commands)
     return root
 
@@ -95,6 +96,14 @@ def _dispatch(options: argparse.Namespace, argv: list[str]) -> int:
         from orchestrator.commands import judge
 
         return judge.main(options)
+    if command == "nodes":
+        from orchestrator.commands import nodes
+
+        return nodes.main(options, argv)
+    if command == "image":
+        from orchestrator.commands import image
+
+        return image.main(options)
     if command in ("quorum", "log"):
         from orchestrator.commands import inspect
 
@@ -159,7 +168,12 @@ def _run(commands: _Commands) -> None:
         "--seed", action="append", type=int, default=[], metavar="N", help="only this seed (repeatable)"
     )
     command.add_argument("--seeds", metavar="FIRST-LAST", help="these seeds instead of the campaign's")
-    command.add_argument("--world", choices=("auto", "namespaces", "process"), help="instead of the campaign's world")
+    _world_option(command)
+    command.add_argument(
+        "--keep",
+        action="store_true",
+        help="keep the world after the last run or a failure, until Ctrl-C",
+    )
     command.add_argument("--resume", action="store_true", help="go on with the last, interrupted invocation")
     command.add_argument("--dry-run", action="store_true", help="print the plan and stop")
     command.add_argument("--quiet", action="store_true", help="no progress, only the result")
@@ -211,6 +225,64 @@ def _gate(commands: _Commands) -> None:
     command.add_argument("path", metavar="CAMPAIGN_DIR|RUN", help="for example store/demo")
     _store_option(command)
     _json_option(command)
+
+
+def _world_option(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--world", choices=WORLDS, help="instead of the campaign's world")
+    command.add_argument(
+        "--inventory",
+        type=Path,
+        metavar="FILE",
+        help="the Ansible inventory whose hosts are the nodes (inventory world)",
+    )
+
+
+def _nodes(commands: _Commands) -> None:
+    nodes = _add(
+        commands,
+        "nodes",
+        "bring nodes up without a campaign, enter them, take them down",
+        "Brings the nodes of a world up and keeps them until they are taken down: to look around, to try things.\n\n"
+        "  brownout nodes up --world vagrant      three virtual machines, provisioned\n"
+        "  brownout nodes status                  which nodes are up, and what runs on them\n"
+        "  brownout nodes ssh n1                  a shell on one (or: nodes ssh n1 -- uptime)\n"
+        "  brownout nodes start | stop            the brokers on them\n"
+        "  brownout nodes down",
+    )
+    inner = nodes.add_subparsers(dest="action", metavar="ACTION", required=True)
+    up = _add(inner, "up", "bring nodes up", "Makes the nodes of a world and returns; they stay until `nodes down`.")
+    up.add_argument("--nodes", type=int, default=3, metavar="N", help="how many (default: 3)")
+    up.add_argument("--filesystem", choices=FILESYSTEMS, default="ext4", help="of the data disks (default: ext4)")
+    _world_option(up)
+    ssh = _add(
+        inner, "ssh", "enter a node, or run a command on it", "Opens a shell on a node, or runs one command there."
+    )
+    ssh.add_argument("node", metavar="NODE", help="such as n1")
+    ssh.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="instead of a shell")
+    status = _add(inner, "status", "which nodes are up", "Lists the nodes that are up, and whether their brokers run.")
+    _json_option(status)
+    for name, summary in (
+        ("start", "start the brokers"),
+        ("stop", "stop the brokers"),
+        ("down", "take the nodes down"),
+    ):
+        _add(inner, name, summary, summary.capitalize() + ".")
+
+
+def _image(commands: _Commands) -> None:
+    image = _add(
+        commands,
+        "image",
+        "build what virtual machines boot",
+        "Builds the nodes' image from Debian packages: a Vagrant box for libvirt, and the same root filesystem for the\n"
+        "namespace world. Everything is kept by its content: what is up to date is not built again.",
+    )
+    inner = image.add_subparsers(dest="action", metavar="ACTION", required=True)
+    build = _add(inner, "build", "build it if it is not up to date", "Builds the image; two minutes, once.")
+    build.add_argument("--force", action="store_true", help="build it anew even when it is up to date")
+    show = _add(inner, "show", "where it is, and whether it is up to date", "Shows the image that campaigns would use.")
+    _json_option(show)
+    _add(inner, "remove", "remove all images", "Removes every image that was built.")
 
 
 def _doctor(commands: _Commands) -> None:

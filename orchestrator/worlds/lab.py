@@ -1,0 +1,65 @@
+"""What outlives a run: the machines of an invocation, made once, given to each of its runs, taken down at the end.
+
+A namespace node boots faster than an old one could be cleaned, so its lab is empty and each run makes its own nodes. A
+virtual machine is booted and provisioned once; each run gets it as it was just after that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from nemeses.fault import Kind
+from nemeses.ports import Host
+from orchestrator.worlds.base import DISK_BYTES, Progress, World, WorldSpec, no_progress
+
+
+@dataclass(frozen=True)
+class LabSpec:
+    """What a lab is made from.
+
+    `directory` is the lab's own (logs of what was booted, disks): made by the lab, and empty or gone after `close`.
+    `inventory` is the Ansible inventory of the inventory world, None in the others.
+    """
+
+    node_count: int
+    filesystem: str
+    directory: Path
+    disk_bytes: int = DISK_BYTES
+    inventory: Path | None = None
+
+
+class Lab(Protocol):
+    """The machines of one invocation. `open`, then `world` for one run after the other, then `close`."""
+
+    name: str
+    capabilities: frozenset[Kind]
+    limits: list[str]
+    needs_sandbox: bool
+    time_scale: float
+    """How much more time everything needs than on this machine itself: what timeouts are multiplied by."""
+
+    def __init__(self, spec: LabSpec) -> None: ...
+
+    def open(self, on_progress: Progress = no_progress) -> None:
+        """Make what outlives a run. Raises `WorldError`; what was made is then gone again."""
+        ...
+
+    def world(self, spec: WorldSpec) -> World:
+        """The surroundings of one run; its `up` brings the machines into the state they had after `open`."""
+        ...
+
+    def close(self) -> None:
+        """Remove everything that `open` made. May be called twice, and after a failed `open`."""
+        ...
+
+    @property
+    def hosts(self) -> Mapping[str, Host]:
+        """The machines by name, while they are there: what people look into."""
+        ...
+
+    def shell(self, name: str, command: Sequence[str] = ()) -> list[str]:
+        """The command that opens a shell on a machine (or runs `command` there), for who is in the same sandbox."""
+        ...
