@@ -274,8 +274,8 @@ def _image(commands: _Commands) -> None:
         commands,
         "image",
         "build what virtual machines boot",
-        "Builds the nodes' image from Debian packages: a Vagrant box for libvirt, and the same root filesystem for the\n"
-        "namespace world. Everything is kept by its content: what is up to date is not built again.",
+        "Builds the nodes' image from Debian packages: a Vagrant box for libvirt, and the same root filesystem for\n"
+        "the namespace world. Everything is kept by its content: what is up to date is not built again.",
     )
     inner = image.add_subparsers(dest="action", metavar="ACTION", required=True)
     build = _add(inner, "build", "build it if it is not up to date", "Builds the image; two minutes, once.")
