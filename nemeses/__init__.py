@@ -3,7 +3,18 @@
 from nemeses.fault import KINDS, Evidence, Fault, Status
 from nemeses.generate import ClusterView, FaultPlan, Schedule, ScheduleError, plan_schedule
 from nemeses.inflict import Nemesis
-from nemeses.ports import Host, HostError, HostUnreachableError, Network, PacketCount, PowerSwitch, Result, Site
+from nemeses.ports import (
+    Host,
+    HostError,
+    HostUnreachableError,
+    MachineState,
+    Network,
+    PacketCount,
+    PowerSwitch,
+    Result,
+    Site,
+    Suspender,
+)
 
 __all__ = [
     "KINDS",
@@ -14,6 +25,7 @@ __all__ = [
     "Host",
     "HostError",
     "HostUnreachableError",
+    "MachineState",
     "Nemesis",
     "Network",
     "PacketCount",
@@ -23,5 +35,6 @@ __all__ = [
     "ScheduleError",
     "Site",
     "Status",
+    "Suspender",
     "plan_schedule",
 ]

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-Kind = Literal["kill", "pause", "power-loss", "power-loss-all", "partition-one", "partition-halves", "partition-leader"]
-Status = Literal["confirmed", "mismatch", "inconclusive"]
-Direction = Literal["both", "out", "in"]
-
-KINDS: tuple[Kind, ...] = (
+Kind = Literal[
     "kill",
     "pause",
     "power-loss",
@@ -18,9 +14,22 @@ KINDS: tuple[Kind, ...] = (
     "partition-one",
     "partition-halves",
     "partition-leader",
-)
+    "stall",
+    "clock-freeze",
+    "clock-jump",
+    "packet-delay",
+    "packet-loss",
+]
+Status = Literal["confirmed", "mismatch", "inconclusive"]
+Direction = Literal["both", "out", "in"]
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
 PARTITIONS: frozenset[Kind] = frozenset({"partition-one", "partition-halves", "partition-leader"})
 POWER_LOSSES: frozenset[Kind] = frozenset({"power-loss", "power-loss-all"})
+SUSPENSIONS: frozenset[Kind] = frozenset({"stall", "clock-freeze"})
+PACKET_FAULTS: frozenset[Kind] = frozenset({"packet-delay", "packet-loss"})
+# What these did is seen only afterwards: by a boot, or by what clocks show once a machine goes on or is set right.
+PROVEN_LATE: frozenset[Kind] = POWER_LOSSES | SUSPENSIONS | {"clock-jump"}
 
 _GRAVITY: dict[Status, int] = {"confirmed": 0, "inconclusive": 1, "mismatch": 2}
 
@@ -31,7 +40,8 @@ class Fault:
 
     `parameters`: `duration_s` (until its heal); for power losses `tear` (a seed for partly written back pages, or None
     for a clean cut); for partitions `direction`: what the targets lose towards the rest: "both", "out" or "in"; or
-    `pairs`: exactly these directed pairs, as lists of two names.
+    `pairs`: exactly these directed pairs, as lists of two names; for clock jumps `jump_s` (seconds, negative: back);
+    for packets `delay_ms` and `jitter_ms`, or `percent`.
     """
 
     kind: Kind

@@ -7,6 +7,7 @@ gives the same schedule, whatever the cluster does in the meantime.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -20,6 +21,10 @@ Role = Literal["any", "leader", "controller", "follower", "last-isr"]
 _ROLES: tuple[Role, ...] = ("leader", "leader", "controller", "follower", "last-isr", "any")
 _DIRECTIONS: tuple[Direction, ...] = ("both", "both", "out", "in")
 _TORN_SHARE = 0.5
+# Smallest and largest; small values are as likely as large ones, for both are where mistakes are found.
+_JUMP_S = (2.0, 3600.0)
+_DELAY_MS = (20.0, 500.0)
+_LOSS_PERCENT = (1.0, 50.0)
 
 
 class ScheduleError(ValueError):
@@ -185,7 +190,25 @@ def _draw(rng: Random, kind: Kind, at: float, duration_s: float) -> FaultPlan:
         role = "leader"
     if kind in ("power-loss-all", "partition-halves"):
         role = "any"
-    return FaultPlan(kind, at, duration_s, role, draw, parameters)
+    return FaultPlan(kind, at, duration_s, role, draw, parameters | _strength(kind, draw))
+
+
+def _strength(kind: Kind, draw: float) -> dict[str, Any]:
+    """How hard a fault hits, of the kinds that have a measure; from the fault's own draw and nothing else."""
+    rng = Random(f"strength {draw!r}")
+    if kind == "clock-jump":
+        return {"jump_s": round(rng.choice((-1, 1)) * _spread(rng, _JUMP_S), 3)}
+    if kind == "packet-delay":
+        delay_ms = round(_spread(rng, _DELAY_MS), 1)
+        return {"delay_ms": delay_ms, "jitter_ms": round(delay_ms * rng.uniform(0, 0.5), 1)}
+    if kind == "packet-loss":
+        return {"percent": round(_spread(rng, _LOSS_PERCENT), 1)}
+    return {}
+
+
+def _spread(rng: Random, between: tuple[float, float]) -> float:
+    """A number whose logarithm is even between these two."""
+    return math.exp(rng.uniform(*map(math.log, between)))
 
 
 def _targets(kind: Kind, role: Role, view: ClusterView, chooser: Random) -> tuple[str, ...]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
+
+MachineState = Literal["running", "stalled", "frozen"]
 
 
 class HostError(Exception):
     """Something done to a host failed in a way that leaves its effect unknown; the message names host and deed.
 
-    Hosts, power switches and networks raise nothing else."""
+    Hosts, power switches, networks and suspenders raise nothing else."""
 
 
 class HostUnreachableError(HostError):
@@ -49,6 +51,11 @@ class Host(Protocol):
     @property
     def probe_port(self) -> int:
         """A TCP port on which something answers whether or not the broker runs: where partitions are probed."""
+        ...
+
+    @property
+    def data_dir(self) -> str:
+        """The directory on the host's own disk under which the broker keeps its data."""
         ...
 
     def run(self, command: str, *, timeout_s: float = 10.0) -> Result:
@@ -108,10 +115,34 @@ class Network(Protocol):
         ...
 
 
+class Suspender(Protocol):
+    """Stops whole machines from outside and lets them go on. Each answers, by name, what it knows of the deed."""
+
+    def stall(self, names: Collection[str]) -> dict[str, dict[str, Any]]:
+        """The machines execute nothing; their clocks go on, so that they have jumped when the machines resume."""
+        ...
+
+    def freeze(self, names: Collection[str]) -> dict[str, dict[str, Any]]:
+        """The machines and all their clocks stop; afterwards their clocks are behind by the time that was frozen."""
+        ...
+
+    def resume(self, names: Collection[str]) -> dict[str, dict[str, Any]]:
+        """Let machines go on. One that runs is left alone."""
+        ...
+
+    def state(self, name: str) -> MachineState:
+        """What the machine does now, as whoever runs it says; not what was last asked for."""
+        ...
+
+
 @dataclass(frozen=True)
 class Site:
-    """Everything that a nemesis can reach in a world. `power`, `network`: None where the world has no such thing."""
+    """Everything that a nemesis can reach in a world. `power`, `network`, `suspender`: None where the world has no such
+    thing. `time_scale`: how much longer everything takes than on an ordinary machine; deadlines are multiplied by it.
+    """
 
     hosts: Mapping[str, Host]
     power: PowerSwitch | None = None
     network: Network | None = None
+    suspender: Suspender | None = None
+    time_scale: float = 1.0

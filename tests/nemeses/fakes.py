@@ -16,6 +16,7 @@ class FakeHost:
     probe_port = 1  # nobody listens there
     address = "127.0.0.1"
     port = 9092
+    data_dir = "/data"
 
     def __init__(self, name: str, answer: Answer = lambda _: "") -> None:
         self.name = name

@@ -55,7 +55,7 @@ def test_faults_are_bounded_and_every_kind_comes(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(50))
 @pytest.mark.parametrize("overlap", [False, True])
 def test_a_tight_schedule_still_has_every_kind(seed: int, overlap: bool) -> None:
-    least = 7 + 2 if overlap else 7 * 3
+    least = len(KINDS) + 2 if overlap else len(KINDS) * 3
     schedule = draw(seed, total_s=least + 0.5, overlap=overlap)
     assert {each.kind for each in schedule} == set(KINDS)
     assert max(each.heals_at for each in schedule) <= least + 0.5
@@ -74,7 +74,7 @@ def test_no_faults_make_an_empty_schedule() -> None:
     ("arguments", "remedy"),
     [
         ({"kinds": ("kil",)}, "use some of: kill, pause"),
-        ({"total_s": 20.9}, "lengthen it"),
+        ({"total_s": 35.9}, "lengthen it"),
         ({"interval_s": (4, 1)}, "smaller number first"),
         ({"duration_s": (-1, 1)}, "none negative"),
         ({"interval_s": (0, 0), "duration_s": (0, 0)}, "give one of them a length"),
@@ -135,7 +135,32 @@ def test_parameters_fit_the_kind() -> None:
     tears = [each.parameters["tear"] for each in plans if each.kind == "power-loss"]
     assert None in tears
     assert any(isinstance(tear, int) for tear in tears)
-    assert all(not each.parameters for each in plans if each.kind in ("kill", "pause"))
+    gentle = ("kill", "pause", "stall", "clock-freeze")
+    assert all(not each.parameters for each in plans if each.kind in gentle)
+    jumps = [each.parameters["jump_s"] for each in plans if each.kind == "clock-jump"]
+    assert {jump > 0 for jump in jumps} == {True, False}
+    assert all(2 <= abs(jump) <= 3600 for jump in jumps)
+    delays = [each.parameters for each in plans if each.kind == "packet-delay"]
+    assert all(20 <= each["delay_ms"] <= 500 and 0 <= each["jitter_ms"] <= each["delay_ms"] / 2 for each in delays)
+    assert all(1 <= each.parameters["percent"] <= 50 for each in plans if each.kind == "packet-loss")
+
+
+def test_seeds_of_old_runs_still_mean_the_same_faults() -> None:
+    old = ("kill", "pause", "power-loss", "power-loss-all", "partition-one", "partition-halves", "partition-leader")
+    plans = draw(7, old).plans
+    assert [each.kind for each in plans[:8]] == [
+        "power-loss",
+        "pause",
+        "power-loss-all",
+        "kill",
+        "partition-one",
+        "partition-leader",
+        "partition-halves",
+        "partition-one",
+    ]
+    assert [round(each.at, 6) for each in plans[:3]] == [2.748364, 10.031275, 14.62958]
+    drawn = [each.parameters for each in plans if each.kind in ("power-loss", "partition-one")]
+    assert drawn[:3] == [{"tear": None}, {"direction": "out"}, {"direction": "in"}]
 
 
 @pytest.mark.parametrize(

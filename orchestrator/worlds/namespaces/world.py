@@ -11,7 +11,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from nemeses.fault import KINDS, Kind
+from nemeses.fault import PARTITIONS, POWER_LOSSES, Kind
 from nemeses.ports import Host, HostError, Network, PowerSwitch, Site
 from orchestrator.worlds.base import PROJECT_ROOT, Node, Progress, WorldError, WorldSpec, no_progress
 from orchestrator.worlds.brokers import BrokersOnHosts, in_parallel
@@ -34,7 +34,7 @@ class NamespaceWorld(BrokersOnHosts):
     """Nodes as namespaces. Lives in a sandbox (`sandbox.enter_sandbox`), one world at a time in each."""
 
     name = "namespaces"
-    capabilities: frozenset[Kind] = frozenset(KINDS)
+    capabilities: frozenset[Kind] = frozenset({"kill", "pause", *POWER_LOSSES, *PARTITIONS})
     needs_sandbox = True
 
     def __init__(self, spec: WorldSpec) -> None:

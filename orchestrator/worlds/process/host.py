@@ -67,6 +67,7 @@ class LocalHost:
         self.address = node.address
         self.port = node.port
         self.probe_port = node.port
+        self.data_dir = node.data_dir
         self._node = node
         self._command = command
         self._supervisor = supervisor
