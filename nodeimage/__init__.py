@@ -1,0 +1,25 @@
+"""What nodes run on: a lean Debian as a virtual machine's disk, a Vagrant box and a root filesystem, with the broker's
+packages in it, so that no node needs a network. Built from Debian's packages, kept by content."""
+
+from nodeimage.app import App, app_archive
+from nodeimage.build import build
+from nodeimage.errors import ImageError, ImageMissingError, ImageStaleError
+from nodeimage.image import Image, built, find, remove_all, wanted_key
+from nodeimage.site import Site, site_archive, site_key
+
+__all__ = [
+    "App",
+    "Image",
+    "ImageError",
+    "ImageMissingError",
+    "ImageStaleError",
+    "Site",
+    "app_archive",
+    "build",
+    "built",
+    "find",
+    "remove_all",
+    "site_archive",
+    "site_key",
+    "wanted_key",
+]

@@ -1,0 +1,69 @@
+"""Archives that depend on nothing but their content: no clock, no user, no order of a directory."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import os
+import tarfile
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+# 2024-01-01: some tools warn of files from 1970.
+_MTIME = 1_704_067_200
+
+
+def content_key(files: Mapping[str, Path], *, salt: str = "") -> str:
+    """A hash of names, contents and whether they can be executed, as 16 hexadecimal digits."""
+    digest = hashlib.sha256(salt.encode())
+    for name in sorted(files):
+        path = files[name]
+        executable = os.access(path, os.X_OK)
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        digest.update(f"\0{name}\0{executable:d}\0{content}".encode())
+    return digest.hexdigest()[:16]
+
+
+def write(files: Mapping[str, Path], destination: Path) -> None:
+    """Write a .tar.gz of regular files, by the names they shall have in it, at once or not at all."""
+    with (
+        whole_file(destination) as path,
+        open(path, "wb") as raw,
+        gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=_MTIME, compresslevel=6) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for name in sorted(_with_parents(files)):
+            entry = tarfile.TarInfo(name)
+            entry.mtime = _MTIME
+            if name not in files:
+                entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+                archive.addfile(entry)
+                continue
+            entry.size = files[name].stat().st_size
+            entry.mode = 0o755 if os.access(files[name], os.X_OK) else 0o644
+            with open(files[name], "rb") as content:
+                archive.addfile(entry, content)
+
+
+@contextlib.contextmanager
+def whole_file(destination: Path) -> Iterator[Path]:
+    """A path to write to, which becomes `destination` when the block ends well, and is gone when it does not."""
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=destination.parent, prefix=".unfinished-")
+    os.close(descriptor)
+    path = Path(name)
+    try:
+        yield path
+        path.chmod(0o644)
+        path.replace(destination)
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _with_parents(names: Iterable[str]) -> set[str]:
+    everything = set(names)
+    for name in names:
+        everything.update(str(parent) for parent in Path(name).parents if str(parent) != ".")
+    return everything

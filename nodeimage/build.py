@@ -1,0 +1,146 @@
+"""Building the image: Debian's packages, our files, a disk, a box. All of it, or nothing that is taken for it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import platform
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from nodeimage import debian, disk, furnish, initrd, modules, recipe
+from nodeimage.errors import ImageError, ImageMissingError, ImageStaleError
+from nodeimage.image import UNFINISHED, Image, built, find, image_in, images_directory, wanted_key
+from nodeimage.site import site_archive, site_key
+
+Progress = Callable[[str], None]
+
+_MACHINES = ("x86_64", "AMD64")
+_NEEDED_BYTES = 2 << 30
+# The newest stale image stays: a campaign that began with it may still be running.
+_KEPT_STALE = 1
+
+
+def build(project: Path, on_progress: Progress, *, force: bool = False) -> Image:
+    """The image that the project's recipe asks for, built unless it is there (or anyhow, with `force`).
+
+    Needs root, a network and about a minute. An interrupted or failed build leaves nothing behind; two at a time wait
+    for each other. Raises `ImageError`.
+    """
+    _check_machine()
+    directory = images_directory(project)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with _one_at_a_time(directory / "lock", on_progress):
+            for leftover in directory.glob(f"{UNFINISHED}*"):
+                shutil.rmtree(leftover, ignore_errors=True)
+            if not force:
+                with contextlib.suppress(ImageMissingError, ImageStaleError):
+                    return find(project)
+            return _build(project, directory, on_progress)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise ImageError("the disk is full: free 2 GB, then run the same command again") from error
+        raise ImageError(f"the image could not be built: {error}") from error
+
+
+def _check_machine() -> None:
+    if platform.machine() not in _MACHINES:
+        raise ImageError(
+            f"images are built for x86_64 only so far, and this machine is {platform.machine()}; "
+            "the namespace and inventory worlds need no image"
+        )
+    if os.geteuid() != 0:
+        raise ImageError("an image has files of many owners, so it is built by root: sudo ./brownout image build")
+
+
+@contextlib.contextmanager
+def _one_at_a_time(lock: Path, on_progress: Progress) -> Iterator[None]:
+    with open(lock, "w", encoding="ascii") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_progress("another build is under way; waiting for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _build(project: Path, directory: Path, on_progress: Progress) -> Image:
+    free = shutil.disk_usage(directory).free
+    if free < _NEEDED_BYTES:
+        raise ImageError(f"{directory} has {free >> 20} MB free and a build needs {_NEEDED_BYTES >> 20} MB; free some")
+    began = time.monotonic()
+    key = wanted_key(project)
+    unfinished = image_in(directory / f"{UNFINISHED}{key}", key, site_key(project, recipe.PYTHON, recipe.MACHINE))
+    unfinished.rootfs.parent.mkdir(parents=True, mode=0o700)
+    unfinished.directory.chmod(0o755)
+    try:
+        _fill(project, unfinished, on_progress)
+        unfinished.write_record(_record(unfinished, time.monotonic() - began))
+        image = image_in(directory / key, key, unfinished.site_key)
+        _replace(unfinished.directory, image.directory)
+    except BaseException:
+        on_progress("removing the unfinished image")
+        shutil.rmtree(unfinished.directory, ignore_errors=True)
+        raise
+    stale = [path for path in built(project) if path != image.directory]
+    for path in stale[: max(0, len(stale) - _KEPT_STALE)]:
+        shutil.rmtree(path, ignore_errors=True)
+    return image
+
+
+def _fill(project: Path, image: Image, on_progress: Progress) -> None:
+    room = project / "nodeimage"
+    log = images_directory(project) / "build.log"
+    log.write_text("")
+    # pip and apt wait for the network by turns.
+    with ThreadPoolExecutor(1) as pool:
+        fetching = pool.submit(site_archive, project, recipe.PYTHON, recipe.MACHINE, on_progress)
+        debian.install(image.rootfs, log, on_progress)
+        site = fetching.result()
+    shutil.copyfile(site.archive, image.site)
+    on_progress("adding the node's own files, removing what no node needs")
+    shutil.copyfile(_kernel(image.rootfs), image.kernel)
+    furnish.furnish(image.rootfs, room / "guest", site)
+    initrd.make(image.rootfs, room / "initrd" / "init", recipe.INITRD_MODULES, image.initrd)
+    on_progress("making the disk")
+    disk.make(image.rootfs, image.disk)
+    on_progress("making the Vagrant box")
+    disk.make_box(image.disk, room / "box" / "Vagrantfile", image.box)
+
+
+def _kernel(rootfs: Path) -> Path:
+    return rootfs / "boot" / f"vmlinuz-{modules.kernel_version(rootfs)}"
+
+
+def _record(image: Image, seconds: float) -> dict[str, object]:
+    query = ["dpkg-query", "--admindir", str(image.rootfs / "var" / "lib" / "dpkg"), "--show"]
+    packages = subprocess.run([*query, "-f", "${Package} ${Version}\n"], capture_output=True, text=True, check=False)
+    return {
+        "key": image.key,
+        "suite": recipe.SUITE,
+        "architecture": recipe.DEBIAN_ARCHITECTURE,
+        "kernel": modules.kernel_version(image.rootfs),
+        "site_key": image.site_key,
+        "built_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "build_seconds": round(seconds, 1),
+        "bytes": {
+            path.name: path.stat().st_blocks * 512 for path in (image.disk, image.kernel, image.initrd, image.box)
+        },
+        "packages": dict(line.split(" ", 1) for line in packages.stdout.splitlines()),
+    }
+
+
+def _replace(new: Path, place: Path) -> None:
+    """Put a finished image in its place; one that was there (forced builds, damaged ones) goes."""
+    old = place.with_name(f"{UNFINISHED}old-{place.name}")
+    if place.exists():
+        place.rename(old)
+    new.rename(place)
+    shutil.rmtree(old, ignore_errors=True)

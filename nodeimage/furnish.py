@@ -1,0 +1,113 @@
+"""What makes a Debian a node: our files, its user, its units, the broker's packages; and what is left out."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+import shutil
+import tarfile
+from pathlib import Path
+
+from nodeimage import modules, recipe
+from nodeimage.programs import run
+from nodeimage.site import Site
+
+SITE = "opt/brownout/site"
+SITE_KEY = "opt/brownout/site.key"
+_UNITS = Path("etc/systemd/system")
+_HOST_NAME = "node"
+
+
+def furnish(rootfs: Path, guest: Path, site: Site) -> None:
+    """Turn what `debian.install` left into a node's root filesystem. Raises `ImageError`."""
+    modules.prune(rootfs, recipe.MODULES)
+    _remove(rootfs)
+    copy_guest(guest, rootfs)
+    _name(rootfs)
+    _let_in(rootfs)
+    _choose_units(rootfs)
+    _add_site(rootfs, site)
+    # Under emulation a module is read ten times as fast as it is compiled.
+    run(["chroot", rootfs, "python3", "-m", "compileall", "-q", "-j", "0", "/usr/lib/python3.11", f"/{SITE}"])
+
+
+def copy_guest(guest: Path, rootfs: Path) -> None:
+    """Copy the tree of our own files. Permissions follow from what a file is: the checkout's umask shall not show."""
+    for path in sorted(guest.rglob("*")):
+        target = rootfs / path.relative_to(guest)
+        if path.is_dir():
+            target.mkdir(mode=0o755, exist_ok=True)
+            continue
+        target.unlink(missing_ok=True)
+        shutil.copyfile(path, target)
+        target.chmod(_mode(path, guest))
+
+
+def _mode(path: Path, guest: Path) -> int:
+    if path.relative_to(guest).parts[:2] == ("etc", "sudoers.d"):
+        return 0o440
+    return 0o755 if os.access(path, os.X_OK) else 0o644
+
+
+def _remove(rootfs: Path) -> None:
+    for pattern in recipe.REMOVED_PATHS:
+        for found in glob.glob(str(rootfs / pattern)):
+            path = Path(found)
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+
+def _name(rootfs: Path) -> None:
+    etc = rootfs / "etc"
+    (etc / "hostname").write_text(f"{_HOST_NAME}\n")
+    (etc / "hosts").write_text(f"127.0.0.1 localhost\n127.0.1.1 {_HOST_NAME}\n")
+    (etc / "fstab").write_text("")
+    (etc / "resolv.conf").unlink(missing_ok=True)
+    (etc / "resolv.conf").write_text("")
+    # With an identity of its own a machine does not take each boot for its first.
+    (etc / "machine-id").write_text(hashlib.sha256(recipe.BOX_NAME.encode()).hexdigest()[:32] + "\n")
+
+
+def _let_in(rootfs: Path) -> None:
+    # `*` is no password; `!`, useradd's default, would lock the account and keep even keys out.
+    run(["chroot", rootfs, "useradd", "--create-home", "--shell", "/bin/bash", "--password", "*", recipe.USER])
+    for home in (f"home/{recipe.USER}", "root"):
+        directory = rootfs / home / ".ssh"
+        directory.mkdir(exist_ok=True)
+        directory.chmod(0o700)
+        (directory / "authorized_keys").write_text(f"{recipe.USER_KEY}\n")
+        (directory / "authorized_keys").chmod(0o600)
+    run(["chroot", rootfs, "chown", "-R", f"{recipe.USER}:{recipe.USER}", f"/home/{recipe.USER}"])
+
+
+def _choose_units(rootfs: Path) -> None:
+    units = rootfs / _UNITS
+    for name in recipe.DISABLED_UNITS:
+        for link in units.rglob(name):
+            link.unlink()
+    for name in recipe.MASKED_UNITS:
+        _link(units / name, "/dev/null")
+        for link in units.glob(f"*.wants/{name}"):
+            link.unlink()
+    for unit, target in recipe.ENABLED_UNITS.items():
+        _link(units / f"{target}.wants" / Path(unit).name, unit)
+    _link(units / "default.target", "/lib/systemd/system/multi-user.target")
+    # It forbids logins until a unit that is masked here allows them.
+    _link(rootfs / "etc" / "tmpfiles.d" / "systemd-nologin.conf", "/dev/null")
+
+
+def _link(link: Path, target: str) -> None:
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to(target)
+
+
+def _add_site(rootfs: Path, site: Site) -> None:
+    directory = rootfs / SITE
+    directory.mkdir(parents=True)
+    with tarfile.open(site.archive) as archive:
+        archive.extractall(directory, filter="tar")
+    (rootfs / SITE_KEY).write_text(f"{site.key}\n")

@@ -1,0 +1,118 @@
+"""The image that a project has: where it is, and whether it is the one that its recipe asks for."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nodeimage import archives, recipe
+from nodeimage.errors import ImageMissingError, ImageStaleError
+from nodeimage.site import site_key
+
+# What of this room decides what is in an image; the rest only finds and reports it.
+_SOURCES = ("recipe.py", "debian.py", "furnish.py", "modules.py", "initrd.py", "disk.py", "guest", "initrd", "box")
+_RECORD = "image.json"
+# A build in the making is in a directory of this name; it is never taken for an image.
+UNFINISHED = ".unfinished-"
+
+
+@dataclass(frozen=True)
+class Image:
+    """One image: the same root filesystem as a directory tree, as a disk and as a Vagrant box.
+
+    `kernel` and `initrd` boot the disk; `site` is the archive of the broker's packages, which the root filesystem
+    already has in /opt/brownout/site, with `site_key` in /opt/brownout/site.key.
+    """
+
+    key: str
+    directory: Path
+    rootfs: Path
+    disk: Path
+    kernel: Path
+    initrd: Path
+    box: Path
+    site: Path
+    site_key: str
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What the build noted: versions, sizes, times."""
+        noted: dict[str, Any] = json.loads((self.directory / _RECORD).read_text(encoding="utf-8"))
+        return noted
+
+    def write_record(self, record: dict[str, Any]) -> None:
+        (self.directory / _RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+
+    def missing_parts(self) -> list[str]:
+        """The names of what should be there and is not."""
+        parts = (self.rootfs / "usr", self.disk, self.kernel, self.initrd, self.box, self.site)
+        return [path.name for path in (*parts, self.directory / _RECORD) if not path.exists()]
+
+
+def images_directory(project: Path) -> Path:
+    return project / ".cache" / "images"
+
+
+def wanted_key(project: Path) -> str:
+    """The key of the image that the project's recipe makes: a hash of its packages, files, pins and building code.
+
+    Raises `ImageError` when the pins cannot be read."""
+    room = project / "nodeimage"
+    files = {
+        str(path.relative_to(room)): path
+        for source in _SOURCES
+        for path in ([room / source] if (room / source).is_file() else sorted((room / source).rglob("*")))
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    return archives.content_key(files, salt=f"image 1 {site_key(project, recipe.PYTHON, recipe.MACHINE)}")
+
+
+def image_in(directory: Path, key: str, site: str) -> Image:
+    """How an image's directory is laid out."""
+    return Image(
+        key=key,
+        directory=directory,
+        # In a directory that only its owner may enter: it has programs with special rights, which nobody updates.
+        rootfs=directory / "private" / "rootfs",
+        disk=directory / "node.qcow2",
+        kernel=directory / "vmlinuz",
+        initrd=directory / "initrd",
+        box=directory / "node.box",
+        site=directory / "site.tar.gz",
+        site_key=site,
+    )
+
+
+def find(project: Path) -> Image:
+    """The image that the recipe asks for. Raises `ImageMissingError` or `ImageStaleError`, which tell how to get it."""
+    key = wanted_key(project)
+    image = image_in(images_directory(project) / key, key, site_key(project, recipe.PYTHON, recipe.MACHINE))
+    if image.directory.is_dir():
+        missing = image.missing_parts()
+        if missing:
+            raise ImageMissingError(
+                f"the nodes' image in {image.directory} is not whole ({', '.join(missing)} missing)"
+            )
+        return image
+    if built(project):
+        raise ImageStaleError("the nodes' image was built from an older recipe than this project's")
+    raise ImageMissingError("the nodes' image has not been built")
+
+
+def built(project: Path) -> list[Path]:
+    """The directories of all images that are there, up to date or not, the newest last."""
+    found = [path.parent for path in images_directory(project).glob(f"*/{_RECORD}")]
+    return sorted(
+        (path for path in found if not path.name.startswith(UNFINISHED)), key=lambda path: path.stat().st_mtime
+    )
+
+
+def remove_all(project: Path) -> int:
+    """Remove every image, finished or not, and the archives beside them; how many images there were."""
+    count = len(built(project))
+    for name in ("images", "sites", "apps"):
+        shutil.rmtree(project / ".cache" / name, ignore_errors=True)
+    return count

@@ -1,0 +1,76 @@
+"""Running other programs so that they end with us, and telling what they said when they fail."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from nodeimage.errors import ImageError
+
+_LAST_LINES = 12
+_ADMINISTRATION = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+# Own mounts and processes: when the first process is killed, so is every other, and no mount is left behind.
+_CONTAINED = ("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child=KILL")
+_CONTAINED_PROC = "--mount-proc"
+
+
+def run(
+    command: Sequence[str | Path],
+    *,
+    contained: bool = False,
+    on_line: Callable[[str], None] | None = None,
+    environment: Mapping[str, str] | None = None,
+    log: Path | None = None,
+) -> None:
+    """Run a program to its end; each line that it says goes to `on_line`, all of them into `log`.
+
+    Contained, it and all that it starts end with this process, however that ends. Raises `ImageError` with the
+    program's last lines.
+    """
+    words = [*map(str, command)]
+    path = search_path()
+    if shutil.which(words[0], path=path) is None:
+        raise ImageError(f"{words[0]} is not installed")
+    if contained:
+        words = [*_CONTAINED, _CONTAINED_PROC, *words]
+    last: deque[str] = deque(maxlen=_LAST_LINES)
+    with (
+        open(log or os.devnull, "a", encoding="utf-8") as kept,
+        subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env={**os.environ, "LC_ALL": "C.UTF-8", "PATH": path, **(environment or {})},
+            # Ctrl-C is ours to hear: the program is ended below, once, and in order.
+            start_new_session=True,
+        ) as process,
+    ):
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                kept.write(line)
+                last.append(line.rstrip())
+                if on_line is not None:
+                    on_line(line.rstrip())
+            process.wait()
+        except BaseException:
+            process.kill()
+            # The pipe ends with the last of its processes.
+            process.stdout.read()
+            raise
+    if process.returncode:
+        said = "\n  ".join(last) or "(it said nothing)"
+        raise ImageError(f"{Path(str(command[0])).name} failed (exit {process.returncode}):\n  {said}")
+
+
+def search_path() -> str:
+    """PATH, with the directories of administrators' programs, which not every user's has."""
+    given = os.environ.get("PATH", "/usr/bin:/bin").split(":")
+    return ":".join(dict.fromkeys([*given, *_ADMINISTRATION]))
