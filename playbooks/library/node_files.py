@@ -1,0 +1,109 @@
+"""Files and links of a node, all in one round trip; commands that are to follow when something changed.
+
+`files`: a list of `path` with `content` (and `mode`, "0644"), with `link` (the target of a symbolic link), or with
+`absent: true`. Directories above them are made. When a command of `on_change` fails, the files that were written are
+removed again: so the next run tries again. `repeat` runs them though no file changed: what they do was undone.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+_FILE = {
+    "path": {"type": "path", "required": True},
+    "content": {"type": "str"},
+    "mode": {"type": "str", "default": "0644"},
+    "link": {"type": "str"},
+    "absent": {"type": "bool", "default": False},
+}
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "files": {"type": "list", "elements": "dict", "required": True, "options": _FILE},
+            "on_change": {"type": "list", "elements": "str", "default": []},
+            "repeat": {"type": "bool", "default": False},
+        },
+        supports_check_mode=True,
+    )
+    changed = [file for file in module.params["files"] if differs(file)]
+    shown = [difference(file) for file in changed]
+    paths = [file["path"] for file in changed]
+    due = bool(changed) or module.params["repeat"]
+    if due and not module.check_mode:
+        try:
+            for file in changed:
+                make(file)
+        except OSError as error:
+            module.fail_json(msg=f"{error.filename}: {error.strerror}")
+        follow(module, paths)
+    module.exit_json(changed=due, written=paths, diff=shown)
+
+
+def differs(file: dict[str, Any]) -> bool:
+    """Whether the node has something else than what is wanted."""
+    path = file["path"]
+    if file["absent"]:
+        return os.path.lexists(path)
+    if file["link"] is not None:
+        return not (os.path.islink(path) and os.readlink(path) == file["link"])
+    return read(path) != file["content"] or os.stat(path).st_mode & 0o7777 != int(file["mode"], 8)
+
+
+def make(file: dict[str, Any]) -> None:
+    """Replace the file in one step: a power cut leaves the old one or the new one."""
+    path = file["path"]
+    if file["absent"]:
+        os.unlink(path)
+        return
+    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+    if file["link"] is not None:
+        if os.path.lexists(path):
+            os.unlink(path)
+        os.symlink(file["link"], path)
+        return
+    descriptor, draft = tempfile.mkstemp(dir=os.path.dirname(path))
+    with os.fdopen(descriptor, "w", encoding="utf-8") as text:
+        text.write(file["content"])
+        os.fchmod(descriptor, int(file["mode"], 8))
+        text.flush()
+        os.fsync(descriptor)
+    os.rename(draft, path)
+
+
+def follow(module: AnsibleModule, paths: list[str]) -> None:
+    """Run what is to follow a change."""
+    for command in module.params["on_change"]:
+        code, said, complained = module.run_command(command)
+        if code:
+            for path in paths:
+                if os.path.lexists(path):
+                    os.unlink(path)
+            module.fail_json(msg=f"`{command}` failed with {code}", stdout=said, stderr=complained)
+
+
+def read(path: str) -> str | None:
+    try:
+        with open(path, encoding="utf-8") as text:
+            return text.read()
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def difference(file: dict[str, Any]) -> dict[str, str]:
+    """For `ansible-playbook --diff`."""
+    return {
+        "before_header": file["path"],
+        "after_header": file["path"],
+        "before": read(file["path"]) or "",
+        "after": file["content"] or file["link"] or "",
+    }
+
+
+if __name__ == "__main__":
+    main()
