@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from history.journal import Journal
-from nemeses.fault import POWER_LOSSES, Evidence, Fault
+from nemeses.fault import PROVEN_LATE, Evidence, Fault
 from nemeses.generate import ClusterView, Schedule
 from nemeses.inflict import Nemesis
 from orchestrator.errors import RunError
@@ -56,8 +56,7 @@ class FaultBook:
     def _heal(self, identifier: str) -> None:
         fault = self._open.pop(identifier)
         evidence = self._nemesis.heal(fault)
-        # Only a power loss is proven late: by the boot id that the node comes back with.
-        late = evidence.status if fault.kind in POWER_LOSSES and not evidence.confirmed else None
+        late = evidence.status if fault.kind in PROVEN_LATE and not evidence.confirmed else None
         self._journal.fault_healed(identifier, late, {"healed": {"status": evidence.status, "detail": evidence.detail}})
         self._progress.say(f"{fault.kind} {', '.join(fault.targets)}: healed, {evidence.status}", dim=True)
 

@@ -20,7 +20,8 @@ class Kill:
         return combine(on_each(self._site, fault.targets, self._kill))
 
     def heal(self, fault: Fault) -> Evidence:
-        return combine(on_each(self._site, fault.targets, start_and_verify))
+        scale = self._site.time_scale
+        return combine(on_each(self._site, fault.targets, lambda host: start_and_verify(host, scale)))
 
     def _kill(self, host: Host) -> Evidence:
         pid = host.broker_pid()
@@ -34,13 +35,14 @@ class Kill:
         return Evidence("confirmed" if gone else "mismatch", detail)
 
 
-def start_and_verify(host: Host) -> Evidence:
+def start_and_verify(host: Host, time_scale: float) -> Evidence:
     """Start the broker if it does not run, and see its port open."""
+    deadline_s = round(START_DEADLINE_S * time_scale)
     host.start_broker()
     pid = host.broker_pid()
     if pid is None:
         return Evidence("mismatch", {"error": "the broker ended at once"})
-    script = await_port_script(pid, host.address, host.port, START_DEADLINE_S)
-    seen = ask(host, script, timeout_s=START_DEADLINE_S + 5)
+    script = await_port_script(pid, host.address, host.port, deadline_s)
+    seen = ask(host, script, timeout_s=deadline_s + 5)
     running = host.broker_pid() == pid and seen["port"] == "open"
     return Evidence("confirmed" if running else "mismatch", {"pid": pid, **seen})

@@ -15,10 +15,11 @@ def on_each(site: Site, names: Iterable[str], action: Callable[[Host], Evidence]
     if not wanted:
         return {}
     with ThreadPoolExecutor(len(wanted), thread_name_prefix="nemesis") as pool:
-        return dict(zip(wanted, pool.map(lambda name: _guarded(action, site.hosts[name]), wanted), strict=True))
+        return dict(zip(wanted, pool.map(lambda name: guarded(action, site.hosts[name]), wanted), strict=True))
 
 
-def _guarded(action: Callable[[Host], Evidence], host: Host) -> Evidence:
+def guarded(action: Callable[[Host], Evidence], host: Host) -> Evidence:
+    """The evidence of `action`; inconclusive when the host cannot be reached or seen."""
     try:
         return action(host)
     except HostError as error:

@@ -53,7 +53,7 @@ class Partition:
         if not pairs:
             return Evidence("mismatch", {"error": "the partition separates nobody"})
         one_way = {(b, a) for a, b in pairs} - network.cut_pairs()
-        deadline = time.monotonic() + _INJECT_DEADLINE_S
+        deadline = time.monotonic() + _INJECT_DEADLINE_S * self._site.time_scale
         while True:
             unreached = self._send_probes(pairs | one_way)
             now = network.counters()
@@ -95,7 +95,7 @@ class Partition:
 
         def connect(host: Host) -> Evidence:
             # TCP sends a lost SYN again after a second; a fresh connection does not wait for that.
-            deadline = time.monotonic() + _HEAL_DEADLINE_S
+            deadline = time.monotonic() + _HEAL_DEADLINE_S * self._site.time_scale
             while True:
                 seen = ask(host, reach_script(targets[host.name]))
                 closed[host.name] = sorted(name for name, state in seen.items() if state != "open")

@@ -6,9 +6,10 @@ import socket
 from collections.abc import Collection
 from typing import Any
 
-from nemeses.fault import Evidence, Fault, combine
+from nemeses.fault import Evidence, Fault, Status, combine, worst
 from nemeses.inflict.kill import start_and_verify
-from nemeses.inflict.parallel import on_each
+from nemeses.inflict.marks import Marks
+from nemeses.inflict.parallel import guarded, on_each
 from nemeses.ports import Host, HostError, PowerSwitch, Site
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -16,17 +17,23 @@ _SILENCE_S = 0.1
 
 
 class PowerLoss:
-    """Evidence: the switch is off and nothing answers; healed: the boot id is another than before, the broker runs."""
+    """Evidence: the switch is off and nothing answers; healed: the boot id is another than before, the mark that was
+    synced is there, the broker runs."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
+        self._marks = Marks(site.time_scale)
         self._boot_before: dict[str, str] = {}
+
+    def arm(self) -> Evidence:
+        """Leave a synced mark on every host, which no cut may take."""
+        return combine(on_each(self._site, self._site.hosts, self._marks.renew))
 
     def inject(self, fault: Fault) -> Evidence:
         power = self._site.power
         if power is None:
             return Evidence("inconclusive", {"error": "this world has no power switch"})
-        self._boot_before.update(self._boot_ids(fault.targets))
+        self._prepare(fault.targets)
         try:
             lost = power.cut(fault.targets, fault.parameters.get("tear"))
         except HostError as error:
@@ -43,24 +50,24 @@ class PowerLoss:
             return Evidence("inconclusive", {"error": str(error)})
         return combine(on_each(self._site, fault.targets, lambda host: self._back(host, booted.get(host.name, {}))))
 
-    def _boot_ids(self, targets: Collection[str]) -> dict[str, str]:
-        """The boot ids of those that answer; a host that is off already keeps the one noted before."""
-        found: dict[str, str] = {}
+    def _prepare(self, targets: Collection[str]) -> None:
+        """Note the boot ids of those that answer and leave them an unsynced mark; a host that is off already keeps what
+        was noted before."""
 
         def note(host: Host) -> Evidence:
-            found[host.name] = read_boot_id(host)
+            self._boot_before[host.name] = read_boot_id(host)
+            self._marks.leave_unsynced(host)
             return Evidence("confirmed", {})
 
         on_each(self._site, targets, note)
-        return found
 
     def _back(self, host: Host, booted: dict[str, Any]) -> Evidence:
         boot_id, before = read_boot_id(host), self._boot_before.get(host.name)
-        broker = start_and_verify(host)
-        detail = {"boot_id_before": before, "boot_id": boot_id, **booted, "broker": broker.detail}
-        if boot_id == before:
-            return Evidence("mismatch", detail)
-        return Evidence("inconclusive" if before is None else broker.status, detail)
+        marks = guarded(self._marks.look_after_cut, host)
+        broker = start_and_verify(host, self._site.time_scale)
+        boot: Status = "inconclusive" if before is None else "mismatch" if boot_id == before else "confirmed"
+        detail = {"boot_id_before": before, "boot_id": boot_id, **booted, **marks.detail, "broker": broker.detail}
+        return Evidence(worst([boot, marks.status, broker.status]), detail)
 
 
 def switch_on(site: Site, power: PowerSwitch) -> Evidence:

@@ -6,8 +6,11 @@ The scripts need a POSIX shell, sed and kill; the network probes need bash, for 
 from __future__ import annotations
 
 import shlex
+import time
 
 from nemeses.ports import Host, HostError
+
+_AGAIN_S = 0.2
 
 # Prints a process's state and its start time (clock ticks since boot), which together with the pid names one process
 # for good: pids are used again, starts are not. Prints nothing when there is no such process.
@@ -20,9 +23,19 @@ threads() { t=$(sed 's/.*) \\(.\\).*/\\1/' /proc/$1/task/*/stat 2>/dev/null | so
 """
 
 
-def ask(host: Host, script: str, *, timeout_s: float = 10.0) -> dict[str, str]:
-    """Run a script and read its `key=value` lines. Raises `HostError` when it fails or prints nothing of the kind."""
-    result = host.run(script, timeout_s=timeout_s)
+def ask(host: Host, script: str, *, timeout_s: float = 10.0, patience_s: float = 0.0) -> dict[str, str]:
+    """Run a script and read its `key=value` lines. Raises `HostError` when it fails or prints nothing of the kind.
+
+    With `patience_s` a host that cannot be asked is asked again for so long: only for scripts that may run twice."""
+    give_up_s = time.monotonic() + patience_s
+    while True:
+        try:
+            result = host.run(script, timeout_s=timeout_s)
+            break
+        except HostError:
+            if time.monotonic() >= give_up_s:
+                raise
+            time.sleep(_AGAIN_S)
     answers = dict(line.split("=", 1) for line in result.stdout.splitlines() if "=" in line)
     if not result.ok or not answers:
         said = (result.stderr or result.stdout).strip()
@@ -93,6 +106,24 @@ def reach_script(targets: list[tuple[str, str, int]]) -> str:
         for name, address, port in targets
     ]
     return "\n".join([*lines, "wait"])
+
+
+def connect_times_script(address: str, port: int, times: int, seconds: int) -> str:
+    """Connect so many times, one after the other, for at most `seconds` in all; `connect<n>` is the microseconds of
+    each that succeeded."""
+    loop = f"""for i in {" ".join(map(str, range(times)))}; do
+  a=$EPOCHREALTIME
+  exec 3<>/dev/tcp/{address}/{port} || continue
+  b=$EPOCHREALTIME; exec 3>&-
+  echo "connect$i=$(( ${{b/./}} - ${{a/./}} ))"
+done"""
+    return f"LC_ALL=C timeout {seconds} bash -c {shlex.quote(loop)} 2>/dev/null; echo done=yes"
+
+
+def burst_script(address: str, count: int) -> str:
+    """So many datagrams to the discard port of an address, as fast as a shell can, with no answer awaited."""
+    loop = f"exec 3>/dev/udp/{address}/9; for ((i = 0; i < {count}; i++)); do echo probe >&3; done"
+    return f"bash -c {shlex.quote(loop)} 2>/dev/null; echo sent={count}"
 
 
 def _connects(address: str, port: int) -> str:

@@ -1,0 +1,195 @@
+"""Clocks of hosts: read against this machine's, made to jump, set right again."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from nemeses.fault import Evidence, Fault, combine
+from nemeses.inflict.parallel import on_each
+from nemeses.inflict.shell import ask
+from nemeses.ports import Host, HostError, Site
+
+# There as long as a clock is wrong because of us; lost with a boot, as is what `date` did to the clock.
+_MOVED = "/run/brownout/clock-moved"
+# Every value is read within one round trip. The shell's own `read` needs no process; `date` needs one.
+_READ = """\
+while read -r key value rest; do [ "$key" = ctxt ] && echo "switches=$value"; done < /proc/stat
+read -r up rest < /proc/uptime; echo "up=$up"
+echo "real=$(LC_ALL=C date +%s.%N)"
+"""
+_READS = 5
+_SHARP_S = 0.005  # a reading as good as this is not repeated
+_UPTIME_STEP_S = 0.01
+_MOST_DRIFT = 1e-3  # seconds a second, twice what a kernel may be told to slew by
+_PATIENCE_S = 20.0
+_AGAIN_S = 0.2
+_SHARED = "this host has this machine's own clock, which is never set"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A host's clocks at one moment: how far they are ahead of this machine's.
+
+    `real_s`: the real-time clock. `steady_s`: the time since boot against the monotonic clock; only its changes mean
+    something. The host read both at some time between the command's sending and its answer, so each true value is
+    within `uncertainty_s`, half of the round trip. `shared`: the host runs on this machine's kernel, and so on its
+    real-time clock.
+    """
+
+    real_s: float
+    steady_s: float
+    uncertainty_s: float
+    at_s: float
+    shared: bool
+
+
+@dataclass(frozen=True)
+class Change:
+    """What the clocks did between two readings, beside going on; true within `tolerance_s`."""
+
+    real_s: float
+    steady_s: float
+    tolerance_s: float
+
+    def to_json(self) -> dict[str, float]:
+        return {
+            "real_s": round(self.real_s, 4),
+            "steady_s": round(self.steady_s, 4),
+            "tolerance_s": round(self.tolerance_s, 4),
+        }
+
+
+def read_clocks(host: Host, *, patience_s: float = 0.0) -> Reading:
+    """The best of a few readings. Raises `HostError` when the host does not answer within `patience_s`."""
+    best: Reading | None = None
+    for _ in range(_READS):
+        reading = _read_once(host, patience_s)
+        if best is None or reading.uncertainty_s < best.uncertainty_s:
+            best = reading
+        if best.uncertainty_s < _SHARP_S:
+            break
+    assert best is not None, "at least one reading is made"
+    return best
+
+
+def change(before: Reading, after: Reading) -> Change:
+    """What happened to a host's clocks from one reading to the next."""
+    tolerance_s = before.uncertainty_s + after.uncertainty_s + _UPTIME_STEP_S
+    tolerance_s += _MOST_DRIFT * (after.at_s - before.at_s)
+    return Change(after.real_s - before.real_s, after.steady_s - before.steady_s, tolerance_s)
+
+
+def set_right(host: Host, found: Reading) -> Evidence:
+    """Set a host's real-time clock, `found` a moment ago, to this machine's and read it back."""
+    if found.shared:
+        return Evidence("confirmed", {"shared": _SHARED})
+    said, late_s = _set(host, found.uncertainty_s)
+    now = read_clocks(host)
+    tolerance_s = now.uncertainty_s + max(late_s, found.uncertainty_s)
+    detail = {"found_s": _short(found.real_s), "offset_s": _short(now.real_s), "tolerance_s": _short(tolerance_s)}
+    if abs(now.real_s) > tolerance_s:
+        return Evidence("mismatch", {**detail, "date": said})
+    host.run(f"rm -f {_MOVED}")
+    return Evidence("confirmed", detail)
+
+
+class ClockJump:
+    """Evidence: the real-time clock is off by the jump, the time since boot did not jump; healed: nobody else had set
+    it meanwhile, and it shows this machine's time again."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._patience_s = _PATIENCE_S * site.time_scale
+        self._jumped: dict[str, tuple[Reading, float]] = {}
+
+    def inject(self, fault: Fault) -> Evidence:
+        jump_s = float(fault.parameters["jump_s"])
+        return combine(on_each(self._site, fault.targets, lambda host: self._jump(host, jump_s)))
+
+    def heal(self, fault: Fault) -> Evidence:
+        return combine(on_each(self._site, fault.targets, self._back))
+
+    def heal_leftovers(self) -> Evidence:
+        """Set every clock right that was moved, by this run or by one that was killed."""
+
+        def heal(host: Host) -> Evidence:
+            patience_s = self._patience_s if host.name in self._jumped else 0.0
+            seen = ask(host, f"[ -e {_MOVED} ] && echo moved=yes || echo moved=no", patience_s=patience_s)
+            return self._back(host) if seen.get("moved") == "yes" else Evidence("confirmed", {})
+
+        return combine(on_each(self._site, self._site.hosts, heal))
+
+    def _jump(self, host: Host, jump_s: float) -> Evidence:
+        before = read_clocks(host)
+        if before.shared:
+            return Evidence("inconclusive", {"error": _SHARED})
+        self._jumped[host.name] = before, jump_s
+        said, late_s = _set(host, before.real_s + jump_s + before.uncertainty_s)
+        seen = change(before, read_clocks(host))
+        detail = {"jump_s": jump_s, "offset_before_s": _short(before.real_s), "moved": seen.to_json(), "date": said}
+        jumped = abs(seen.real_s - jump_s) <= seen.tolerance_s + late_s
+        steady = abs(seen.steady_s) <= seen.tolerance_s
+        return Evidence("confirmed" if jumped and steady else "mismatch", detail)
+
+    def _back(self, host: Host) -> Evidence:
+        found = read_clocks(host, patience_s=self._patience_s)
+        healed = set_right(host, found)
+        if not healed.confirmed:
+            return healed
+        before, jump_s = self._jumped.pop(host.name, (found, 0.0))
+        if abs(found.real_s - before.real_s) < abs(jump_s) / 2:
+            # Half of the jump: who holds a clock takes it back at once, or by and by.
+            return Evidence("mismatch", {**healed.detail, "error": "something else has set the clock meanwhile"})
+        return healed
+
+
+def _read_once(host: Host, patience_s: float) -> Reading:
+    give_up_s = time.monotonic() + patience_s
+    while True:
+        switches = _context_switches()
+        real_s, sent_s = time.time(), time.monotonic()
+        try:
+            seen = ask(host, _READ)
+            break
+        except HostError:
+            if time.monotonic() >= give_up_s:
+                raise
+            time.sleep(_AGAIN_S)
+    middle_s = (time.monotonic() - sent_s) / 2
+    try:
+        return Reading(
+            real_s=float(seen["real"]) - (real_s + middle_s),
+            steady_s=float(seen["up"]) - (sent_s + middle_s),
+            uncertainty_s=middle_s,
+            at_s=sent_s + middle_s,
+            shared=switches is not None and switches <= int(seen["switches"]) <= (_context_switches() or 0),
+        )
+    except (KeyError, ValueError) as error:
+        raise HostError(f"{host.name}: its clocks cannot be read: {seen}") from error
+
+
+def _set(host: Host, ahead_s: float) -> tuple[str, float]:
+    """Set a clock to so much ahead of this machine's; what `date` said, and by how much it can have come late.
+
+    It comes late by about half a round trip, which callers add."""
+    sent_s = time.monotonic()
+    target = f"@{time.time() + ahead_s:.6f}"
+    done = host.run(f"mkdir -p /run/brownout; echo moved > {_MOVED}; LC_ALL=C date -s {target} 2>&1")
+    return done.stdout.strip(), time.monotonic() - sent_s
+
+
+def _context_switches() -> int | None:
+    """How often this kernel has switched tasks since its boot; None where kernels do not tell. No namespace hides the
+    number and no two kernels have the same at the same moment, so it tells a container from a machine."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/stat").read_text(encoding="ascii").splitlines():
+            if line.startswith("ctxt "):
+                return int(line.split()[1])
+    return None
+
+
+def _short(seconds: float) -> float:
+    return round(seconds, 4)

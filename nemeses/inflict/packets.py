@@ -1,0 +1,221 @@
+"""Packets that come late or not at all: netem on the hosts themselves, on the device that leads to the other hosts."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shlex
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from nemeses.fault import Evidence, Fault, Kind, combine
+from nemeses.inflict.parallel import on_each
+from nemeses.inflict.shell import ask, burst_script, connect_times_script
+from nemeses.ports import Host, HostError, Site
+
+# By this name of its own a queue is known as ours, and is found again after a run that was killed.
+_HANDLE = "b0b:"
+_QUEUE = 20_000  # packets; netem's own 1000 would turn a delay into a loss under load
+_PATH = "PATH=$PATH:/usr/sbin:/sbin"  # where ip and tc are, and who enters as a plain user does not look
+_LIST = f"""{_PATH}
+command -v tc >/dev/null || {{ echo 'queues=[]'; exit 0; }}
+echo "queues=$(tc -s -j qdisc show | tr -d '\\n')\""""
+_CONNECTS = 5
+_HEAL_DEADLINE_S = 5.0
+_PATIENCE_S = 30.0  # the control connection may go through the same device
+_UNSEEN = 1e-9  # how likely the probes may miss a loss that is in force
+_LEAST_PERCENT, _MOST_PERCENT = 1.0, 50.0
+
+
+@dataclass(frozen=True)
+class _Way:
+    """How a host reaches another one: through which device, and the fastest of a few connects."""
+
+    device: str
+    peer: Host
+    connect_s: float
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """What netem is told, and by how much at least a packet is late then."""
+
+    netem: str
+    least_s: float = 0.0
+
+
+class Packets:
+    """Evidence: netem is read back; delays: connects to another host take longer; losses: of a burst of probes some
+    were dropped and counted. Healed: netem is gone, and connects are as fast as they were."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._patience_s = _PATIENCE_S * site.time_scale
+        self._rules: dict[str, dict[Kind, _Rule]] = {}
+        self._ways: dict[str, _Way] = {}
+
+    def inject(self, fault: Fault) -> Evidence:
+        """Raises `ValueError` for a loss outside 1 to 50 percent and for a delay of nothing."""
+        rule = _rule(fault)
+        return combine(on_each(self._site, fault.targets, lambda host: self._disturb(host, fault, rule)))
+
+    def heal(self, fault: Fault) -> Evidence:
+        return combine(on_each(self._site, fault.targets, lambda host: self._soothe(host, fault.kind)))
+
+    def heal_leftovers(self) -> Evidence:
+        """Remove every queue that is ours, of this run or of one that was killed."""
+        self._rules.clear()
+        touched, self._ways = self._ways, {}
+
+        def remove(host: Host) -> Evidence:
+            return self._remove(host, self._patience_s if host.name in touched else 0.0)
+
+        return combine(on_each(self._site, self._site.hosts, remove))
+
+    def _disturb(self, host: Host, fault: Fault, rule: _Rule) -> Evidence:
+        way = self._ways.get(host.name) or self._find_way(host)
+        if way is None:
+            return Evidence("inconclusive", {"error": "no other host answers to measure by"})
+        if way.device == "lo":
+            return Evidence("inconclusive", {"error": "this host reaches the others by its loopback device"})
+        self._ways[host.name] = way
+        rules = self._rules.setdefault(host.name, {})
+        rules[fault.kind] = rule
+        _apply(host, way.device, rules)
+        if fault.kind == "packet-delay":
+            return self._prove_delay(host, way, rule)
+        return self._prove_loss(host, way, float(fault.parameters["percent"]) / 100)
+
+    def _prove_delay(self, host: Host, way: _Way, rule: _Rule) -> Evidence:
+        queue = _queues(host, self._patience_s).get(way.device)
+        times = self._connect_times(host, way.peer)
+        detail = {
+            "device": way.device,
+            "to": way.peer.name,
+            "queue": queue,
+            "connect_before_ms": _ms(way.connect_s),
+            "connect_ms": _ms(median(times)) if times else None,
+        }
+        if queue is None:
+            return Evidence("mismatch", detail)
+        if not times:
+            return Evidence("inconclusive", {**detail, "error": f"no connection to {way.peer.name} succeeded"})
+        # The fastest of each, for what disturbs a measurement only ever makes it longer. Half: the rest is noise.
+        raised = min(times) - way.connect_s >= rule.least_s / 2
+        return Evidence("confirmed" if raised else "mismatch", detail)
+
+    def _prove_loss(self, host: Host, way: _Way, share: float) -> Evidence:
+        needed = math.ceil(math.log(_UNSEEN) / math.log(1 - share))
+        before = _queues(host, self._patience_s).get(way.device)
+        probes = 2 * needed
+        ask(host, burst_script(way.peer.address, probes), timeout_s=self._patience_s)
+        after = _queues(host, self._patience_s).get(way.device)
+        detail: dict[str, Any] = {"device": way.device, "to": way.peer.name, "queue": after}
+        if before is None or after is None:
+            return Evidence("mismatch", detail)
+        dropped = after["drops"] - before["drops"]
+        seen = dropped + after["packets"] - before["packets"]
+        detail |= {
+            "probes": probes,
+            "seen": seen,
+            "dropped": dropped,
+            "percent": round(100 * dropped / max(seen, 1), 1),
+        }
+        if seen < needed:
+            return Evidence("inconclusive", {**detail, "error": "the probes did not come to the device"})
+        tries = max(seen, probes)
+        most = share * tries + 6 * math.sqrt(share * (1 - share) * tries) + 6
+        return Evidence("confirmed" if 0 < dropped <= most else "mismatch", detail)
+
+    def _soothe(self, host: Host, kind: Kind) -> Evidence:
+        rules = self._rules.get(host.name, {})
+        rule, way = rules.pop(kind, None), self._ways.get(host.name)
+        if rules and way is not None:
+            _apply(host, way.device, rules, patience_s=self._patience_s)
+            return Evidence("confirmed", {"remaining": sorted(rules)})
+        removed = self._remove(host, self._patience_s)
+        if not removed.confirmed or way is None or rule is None:
+            return removed
+        del self._ways[host.name]
+        deadline_s = time.monotonic() + _HEAL_DEADLINE_S * self._site.time_scale
+        while True:
+            times = self._connect_times(host, way.peer)
+            fast = bool(times) and (not rule.least_s or min(times) <= way.connect_s + rule.least_s / 2)
+            if fast or time.monotonic() > deadline_s:
+                break
+        detail = {**removed.detail, "connect_ms": _ms(min(times)) if times else None}
+        return Evidence("confirmed" if fast else "mismatch" if times else "inconclusive", detail)
+
+    def _remove(self, host: Host, patience_s: float) -> Evidence:
+        """Take our queues away; what they had dropped until then."""
+        found = _queues(host, patience_s)
+        for device in found:
+            # Gone already, after an answer that was lost, is as good: what is left is looked at below.
+            host.run(f"{_PATH} tc qdisc del dev {shlex.quote(device)} root handle {_HANDLE}")
+        detail: dict[str, Any] = {"dropped": {device: queue["drops"] for device, queue in found.items()}}
+        left = sorted(_queues(host, patience_s)) if found else []
+        return Evidence("mismatch", {**detail, "left": left}) if left else Evidence("confirmed", detail)
+
+    def _connect_times(self, host: Host, peer: Host) -> list[float]:
+        """Seconds that connects to a host's probe port take; those that fail are left out. Raises `HostError`."""
+        seconds = round(5 * self._site.time_scale)
+        script = connect_times_script(peer.address, peer.probe_port, _CONNECTS, seconds)
+        seen = ask(host, script, timeout_s=seconds + self._patience_s, patience_s=self._patience_s)
+        return [int(value) / 1e6 for key, value in seen.items() if key.startswith("connect")]
+
+    def _find_way(self, host: Host) -> _Way | None:
+        """The way to the first of the other hosts that can be connected to."""
+        for peer in self._site.hosts.values():
+            if peer.name == host.name:
+                continue
+            said = host.run(f"{_PATH} ip -o route get {shlex.quote(peer.address)}")
+            device = re.search(r"\bdev (\S+)", said.stdout)
+            if device is None:
+                raise HostError(f"{host.name}: no way to {peer.name} ({peer.address}) is known: {said.stderr.strip()}")
+            times = self._connect_times(host, peer)
+            if times:
+                return _Way(device[1], peer, min(times))
+        return None
+
+
+def _rule(fault: Fault) -> _Rule:
+    if fault.kind == "packet-delay":
+        delay_ms, jitter_ms = float(fault.parameters["delay_ms"]), float(fault.parameters.get("jitter_ms", 0))
+        if not 0 <= jitter_ms < delay_ms:
+            raise ValueError(
+                f"a delay of {delay_ms:g} ms with a jitter of {jitter_ms:g} ms: the jitter must be smaller"
+            )
+        return _Rule(f"delay {delay_ms:g}ms {jitter_ms:g}ms", (delay_ms - jitter_ms) / 1e3)
+    percent = float(fault.parameters["percent"])
+    if not _LEAST_PERCENT <= percent <= _MOST_PERCENT:
+        raise ValueError(f"a loss of {percent:g} percent is not between {_LEAST_PERCENT:g} and {_MOST_PERCENT:g}")
+    return _Rule(f"loss {percent:g}%")
+
+
+def _apply(host: Host, device: str, rules: Mapping[Kind, _Rule], *, patience_s: float = 0.0) -> None:
+    """Have these rules, and no others, in force on a device. Raises `HostError`."""
+    netem = " ".join(rules[kind].netem for kind in sorted(rules))
+    command = f"qdisc replace dev {shlex.quote(device)} root handle {_HANDLE} netem limit {_QUEUE} {netem}"
+    ask(host, f"{_PATH} tc {command} && echo applied=yes", patience_s=patience_s)
+
+
+def _queues(host: Host, patience_s: float) -> dict[str, dict[str, Any]]:
+    """Our queues on a host by device; none where there is no tc. Raises `HostError`."""
+    said = ask(host, _LIST, patience_s=patience_s).get("queues", "")
+    try:
+        queues = json.loads(said or "[]")
+    except ValueError as error:
+        raise HostError(f"{host.name}: tc cannot be understood: {said[:200]!r}") from error
+    return {
+        queue["dev"]: {key: queue.get(key) for key in ("options", "packets", "drops")}
+        for queue in queues
+        if queue.get("handle") == _HANDLE and queue.get("kind") == "netem"
+    }
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1e3, 2)

@@ -1,0 +1,156 @@
+"""Machines that stop and go on: stalled ones, whose clocks went on meanwhile, and frozen ones, whose clocks did not."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from nemeses.fault import Evidence, Fault, Kind, combine, worst
+from nemeses.inflict.clocks import Change, Reading, change, read_clocks, set_right
+from nemeses.inflict.parallel import on_each
+from nemeses.ports import Host, HostError, MachineState, Site, Suspender
+
+_PATIENCE_S = 30.0
+_WORD_S = 5.0
+_STATES: dict[Kind, MachineState] = {"stall": "stalled", "clock-freeze": "frozen"}
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A host as it was before it was stopped, and the bounds of when that happened (monotonic seconds)."""
+
+    reading: Reading
+    begun_s: float
+    done_s: float
+
+
+class Suspension:
+    """Evidence: the suspender says so, and nothing answers for longer than it took to answer before; healed: it runs
+    and answers, and since before its clocks have gone on (stalled) or lost the time in between (frozen).
+
+    After a freeze the real-time clock is set right, so that its heal leaves nothing behind."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._held: dict[str, _Held] = {}
+
+    def inject(self, fault: Fault) -> Evidence:
+        suspender = self._site.suspender
+        if suspender is None:
+            return Evidence("inconclusive", {"error": "this world has nothing that stops machines"})
+        readings, words = self._look(fault.targets)
+        begun_s = time.monotonic()
+        try:
+            said = (suspender.stall if fault.kind == "stall" else suspender.freeze)(fault.targets)
+        except HostError as error:
+            return Evidence("inconclusive", {"error": str(error)})
+        done_s = time.monotonic()
+        self._held |= {name: _Held(reading, begun_s, done_s) for name, reading in readings.items()}
+
+        def prove(host: Host) -> Evidence:
+            state = suspender.state(host.name)
+            detail: dict[str, Any] = {**said.get(host.name, {}), "state": state}
+            if state != _STATES[fault.kind]:
+                return Evidence("mismatch", detail)
+            if host.name not in words:
+                return Evidence("inconclusive", {**detail, "error": "it did not answer before either"})
+            patience_s = 3 * words[host.name] + 0.2
+            word_s = _first_word_s(host, patience_s)
+            detail |= {"answered_before_s": round(words[host.name], 3), "silent_s": round(patience_s, 3)}
+            if word_s is not None:
+                return Evidence("mismatch", {**detail, "answers_after_s": round(word_s, 3)})
+            return Evidence("confirmed", detail)
+
+        return combine(on_each(self._site, fault.targets, prove))
+
+    def heal(self, fault: Fault) -> Evidence:
+        suspender = self._site.suspender
+        if suspender is None:
+            return Evidence("inconclusive", {"error": "this world has nothing that stops machines"})
+        begun_s = time.monotonic()
+        try:
+            said = suspender.resume(fault.targets)
+        except HostError as error:
+            return Evidence("inconclusive", {"error": str(error)})
+        done_s = time.monotonic()
+
+        def prove(host: Host) -> Evidence:
+            state = suspender.state(host.name)
+            if state != "running":
+                return Evidence("mismatch", {**said.get(host.name, {}), "state": state})
+            back = self._back(host, fault.kind, begun_s, done_s)
+            return Evidence(back.status, {**said.get(host.name, {}), "state": state, **back.detail})
+
+        return combine(on_each(self._site, fault.targets, prove))
+
+    def heal_leftovers(self, suspender: Suspender) -> Evidence:
+        """Let every machine go on that does not run, whoever stopped it."""
+        try:
+            states = {name: suspender.state(name) for name in self._site.hosts}
+        except HostError as error:
+            return Evidence("inconclusive", {"error": str(error)})
+        healed = {name: Evidence("confirmed", {"state": state}) for name, state in states.items()}
+        for kind, stopped in _STATES.items():
+            for name in [name for name, state in states.items() if state == stopped]:
+                healed[name] = self.heal(Fault(kind, (name,)))
+        return combine(healed)
+
+    def _look(self, targets: Collection[str]) -> tuple[dict[str, Reading], dict[str, float]]:
+        """The clocks of those that answer, and how long their first word takes."""
+        readings: dict[str, Reading] = {}
+        words: dict[str, float] = {}
+
+        def note(host: Host) -> Evidence:
+            word_s = _first_word_s(host, _WORD_S * self._site.time_scale)
+            if word_s is not None:
+                words[host.name] = word_s
+            readings[host.name] = read_clocks(host)
+            return Evidence("confirmed", {})
+
+        on_each(self._site, targets, note)
+        return readings, words
+
+    def _back(self, host: Host, kind: Kind, begun_s: float, done_s: float) -> Evidence:
+        now = read_clocks(host, patience_s=_PATIENCE_S * self._site.time_scale)
+        held = self._held.pop(host.name, None)
+        # Who was healed before, or by whom it was not stopped, has nothing to show; it runs, and answers.
+        judged = Evidence("confirmed", {})
+        if held is not None:
+            shortest_s, longest_s = begun_s - held.done_s, done_s - held.begun_s
+            judged = _judge(kind, change(held.reading, now), shortest_s, longest_s)
+        if kind == "stall":
+            return judged
+        righted = set_right(host, now)
+        return Evidence(worst([judged.status, righted.status]), {**judged.detail, "set_right": righted.detail})
+
+
+def _judge(kind: Kind, seen: Change, shortest_s: float, longest_s: float) -> Evidence:
+    """Whether the clocks show what they must after a stop of a length between these two."""
+    detail = {"stopped_s": [round(shortest_s, 3), round(longest_s, 3)], "moved": seen.to_json()}
+    if shortest_s <= 2 * seen.tolerance_s:
+        return Evidence("inconclusive", {**detail, "error": "too short to be told from the round trip"})
+    if kind == "stall":
+        went_on = abs(seen.steady_s) <= seen.tolerance_s and abs(seen.real_s) <= seen.tolerance_s
+        return Evidence("confirmed" if went_on else "mismatch", detail)
+    # The time since boot is the proof: the real-time clock may already have been set by whoever keeps time there.
+    stood = shortest_s - seen.tolerance_s <= -seen.steady_s <= longest_s + seen.tolerance_s
+    return Evidence("confirmed" if stood else "mismatch", detail)
+
+
+def _first_word_s(host: Host, patience_s: float) -> float | None:
+    """After how many seconds the host's probe port said something; None: nothing in time.
+
+    A refusal is a word too, for somebody must be awake to refuse."""
+    begun_s = time.monotonic()
+    try:
+        with socket.create_connection((host.address, host.probe_port), timeout=patience_s) as connection:
+            connection.settimeout(max(0.01, begun_s + patience_s - time.monotonic()))
+            connection.recv(1)
+    except ConnectionError:
+        pass
+    except OSError:  # no answer in time, or no way to it
+        return None
+    return time.monotonic() - begun_s
