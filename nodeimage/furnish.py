@@ -85,13 +85,13 @@ def _let_in(rootfs: Path) -> None:
 
 def _choose_units(rootfs: Path) -> None:
     units = rootfs / _UNITS
-    for name in recipe.DISABLED_UNITS:
-        for link in units.rglob(name):
-            link.unlink()
+    for wants in units.glob("*.wants"):
+        for name in (*recipe.DISABLED_UNITS, *recipe.MASKED_UNITS):
+            (wants / name).unlink(missing_ok=True)
     for name in recipe.MASKED_UNITS:
         _link(units / name, "/dev/null")
-        for link in units.glob(f"*.wants/{name}"):
-            link.unlink()
+    for name in recipe.MASKED_GENERATORS:
+        _link(rootfs / "etc" / "systemd" / "system-generators" / name, "/dev/null")
     for unit, target in recipe.ENABLED_UNITS.items():
         _link(units / f"{target}.wants" / Path(unit).name, unit)
     _link(units / "default.target", "/lib/systemd/system/multi-user.target")

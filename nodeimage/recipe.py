@@ -32,6 +32,11 @@ EXCLUDED_PATHS = (
     "/usr/share/man/*",
     "/usr/share/lintian/*",
     "/usr/share/bug/*",
+    # Names of devices, for udev, which does not run.
+    "/lib/udev/hwdb.d/*",
+    "/usr/lib/udev/hwdb.d/*",
+    # Only xfs_scrub uses it, and it is a tenth of everything.
+    "/usr/lib/x86_64-linux-gnu/libicudata.so.*",
 )
 # What is there after the installation and that no node needs.
 REMOVED_PATHS = (
@@ -43,6 +48,11 @@ REMOVED_PATHS = (
     "etc/apt/apt.conf.d/99mmdebstrap",
     "etc/dpkg/dpkg.cfg.d/99mmdebstrap",
     "etc/motd",
+    "usr/lib/udev/hwdb.bin",
+    # All but perl-base, which Debian's own scripts keep to; the rest came with what makes Debian's initrds.
+    "usr/lib/x86_64-linux-gnu/libperl.so.*",
+    "usr/lib/x86_64-linux-gnu/perl",
+    "usr/share/perl",
     "var/cache/apt/*.bin",
     "var/cache/debconf/*-old",
     "var/lib/apt/lists/*",
@@ -66,6 +76,7 @@ MODULES = (
     "drivers/net/virtio_net",
     "drivers/virtio/",
     "drivers/watchdog/softdog",
+    "fs/autofs/",
     "fs/overlayfs/",
     "fs/xfs/",
     "lib/",
@@ -117,6 +128,7 @@ MASKED_UNITS = (
     "systemd-boot-system-token.service",
     "systemd-firstboot.service",
     "systemd-journal-catalog-update.service",
+    "systemd-hwdb-update.service",
     "systemd-journal-flush.service",
     "systemd-logind.service",
     "systemd-machine-id-commit.service",
@@ -128,15 +140,37 @@ MASKED_UNITS = (
     "systemd-pcrphase.service",
     "systemd-pstore.service",
     "systemd-random-seed.service",
+    "systemd-remount-fs.service",
     "systemd-repart.service",
     "systemd-rfkill.socket",
     "systemd-sysusers.service",
     "systemd-timesyncd.service",
     "systemd-tmpfiles-clean.timer",
+    "systemd-tmpfiles-setup-dev.service",
+    "systemd-udev-settle.service",
+    "systemd-udev-trigger.service",
+    "systemd-udevd-control.socket",
+    "systemd-udevd-kernel.socket",
+    "systemd-udevd.service",
     "systemd-update-done.service",
     "systemd-update-utmp-runlevel.service",
     "systemd-update-utmp.service",
     "systemd-user-sessions.service",
+)
+# What systemd runs at each start to find more units; a node keeps only the one that reads fstab.
+MASKED_GENERATORS = (
+    "systemd-bless-boot-generator",
+    "systemd-cryptsetup-generator",
+    "systemd-debug-generator",
+    "systemd-getty-generator",
+    "systemd-gpt-auto-generator",
+    "systemd-hibernate-resume-generator",
+    "systemd-integritysetup-generator",
+    "systemd-rc-local-generator",
+    "systemd-run-generator",
+    "systemd-system-update-generator",
+    "systemd-sysv-generator",
+    "systemd-veritysetup-generator",
 )
 # Started at boot: unit -> what wants it.
 ENABLED_UNITS = {
