@@ -10,7 +10,6 @@ from orchestrator.steps import Step
 
 WORLDS = ("auto", "namespaces", "process", "vagrant", "inventory")
 FILESYSTEMS = ("ext4", "xfs")
-FAULT_KINDS = ("kill", "pause", "power-loss", "power-loss-all", "partition-one", "partition-halves", "partition-leader")
 PLACEMENTS = ("spread", "off-controller")
 UPPER_BOUNDS = ("strict", "session", "lower-bound-only")
 VERDICTS = ("pass", "fail", "unknown")
@@ -24,9 +23,12 @@ MAX_RECORD_BYTES = 1_000_000
 
 @dataclass(frozen=True)
 class Topology:
+    """`inventory`: of the inventory world, relative to the campaign's file; it may be given on the command line."""
+
     nodes: int = 3
     world: str = "auto"
     filesystem: str = "ext4"
+    inventory: str | None = None
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -13,8 +13,8 @@ from analysis.core.anomalies import CLASSES as ANOMALIES
 from broker.config import BrokerConfig
 from broker.errors import StartupError
 from broker.mutants import MUTANTS
+from nemeses.fault import KINDS
 from orchestrator.campaign import (
-    FAULT_KINDS,
     FILESYSTEMS,
     MAX_CLIENTS,
     MAX_NODES,
@@ -101,8 +101,11 @@ def _topology(table: Table) -> Topology:
         table.refuse(f"nodes: {nodes} is more than {MAX_NODES}, the most that a world holds", "nodes")
     world = table.text("world", Topology.world, choices=WORLDS)
     filesystem = table.text("filesystem", Topology.filesystem, choices=FILESYSTEMS)
+    inventory = table.text("inventory", "") or None
+    if inventory is not None and world != "inventory":
+        table.refuse(f'inventory: only world = "inventory" has one, and it is {world!r}', "inventory")
     table.done()
-    return Topology(nodes, world, filesystem)
+    return Topology(nodes, world, filesystem, inventory)
 
 
 def _broker(table: Table, topology: Topology) -> BrokerSettings:
@@ -222,7 +225,7 @@ def _nemesis(table: Table, topology: Topology, workload: Workload) -> Nemesis:
     default = Nemesis()
     nemesis = Nemesis(
         kind,
-        faults=table.texts("faults", choices=FAULT_KINDS),
+        faults=table.texts("faults", choices=KINDS),
         interval_s=table.range("interval_s", default.interval_s),
         duration_s=table.range("duration_s", default.duration_s),
     )
@@ -237,7 +240,7 @@ def _checks(table: Table, nemesis: Nemesis) -> Checks:
     checks = Checks(
         upper_bound=table.text("upper_bound", default.upper_bound, choices=UPPER_BOUNDS),
         min_ok=table.integer("min_ok", default.min_ok, minimum=0),
-        required_faults=table.texts("required_faults", (), choices=FAULT_KINDS),
+        required_faults=table.texts("required_faults", (), choices=KINDS),
     )
     table.done()
     never = [kind for kind in checks.required_faults if kind not in nemesis.inflicts]
@@ -246,6 +249,12 @@ def _checks(table: Table, nemesis: Nemesis) -> Checks:
             f"required_faults: {never[0]!r} can never happen: [nemesis] does not inflict it; add it there, or "
             "leave it out here",
             "required_faults",
+        )
+    if checks.upper_bound == "strict" and "clock-freeze" in nemesis.inflicts:
+        table.refuse(
+            'upper_bound: "strict" cannot be claimed with clock-freeze: a leader whose clock stands still does not see '
+            'its lease end, and goes on serving reads; set upper_bound = "session"',
+            "upper_bound" if "upper_bound" in table else None,
         )
     return checks
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shlex
 import time
 import tomllib
 from collections.abc import Sequence
@@ -10,10 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from history.journal import Journal
+from nemeses.ports import HostError
 from orchestrator import toml_text
 from orchestrator.campaign import Campaign
 from orchestrator.description import describe
-from orchestrator.errors import RunError, UsageError
+from orchestrator.errors import Interrupted, RunError, UsageError
 from orchestrator.interrupts import Interrupts
 from orchestrator.judging import Engine, JudgingError, judge
 from orchestrator.plan import PlannedRun, expand
@@ -22,16 +25,11 @@ from orchestrator.properties import server_properties
 from orchestrator.run import Equipment, Run
 from orchestrator.store import RunDirectory, Store
 from orchestrator.worlds.base import World, WorldSpec
+from orchestrator.worlds.lab import Lab, LabSpec
+from orchestrator.worlds.selection import Selection
 
 STARTED_VARIABLE = "BROWNOUT_STARTED_NS"
-
-
-@dataclass(frozen=True)
-class ChosenWorld:
-    """A kind of world, and why it was chosen."""
-
-    kind: type[World]
-    reason: str
+_HOLD_S = 1.0
 
 
 @dataclass
@@ -45,60 +43,112 @@ class Invocation:
     broken: list[str] = field(default_factory=list)
 
 
-class Conductor:
-    """Makes runs and has each judged."""
+@dataclass(frozen=True)
+class Terms:
+    """How the runs are made. `entrance`: what people put before a lab's shell command where they are outside of the
+    sandbox that it lives in. `keep`: see `Conductor`."""
 
-    def __init__(
-        self, store: Store, world: ChosenWorld, progress: Progress, interrupts: Interrupts, engine: Engine
-    ) -> None:
+    selection: Selection
+    engine: Engine
+    inventory: Path | None = None
+    keep: bool = False
+    entrance: str = ""
+
+
+class Conductor:
+    """Makes runs in one lab and has each judged.
+
+    With `keep`, what was made for the last run, or for one that did not come to what was expected, stays as it is until
+    the user has seen enough (Ctrl-C).
+    """
+
+    def __init__(self, store: Store, terms: Terms, progress: Progress, interrupts: Interrupts) -> None:
         self._store = store
-        self._world = world
+        self._terms = terms
         self._progress = progress
         self._interrupts = interrupts
-        self._engine = engine
+        self._kept: World | None = None
         # Only the first run of an invocation starts with the command itself.
         self._started_ns = int(os.environ.get(STARTED_VARIABLE) or time.monotonic_ns())
 
     def conduct(self, invocation: Invocation) -> None:
-        """Make all runs that are still to be made. Raises `Interrupted`."""
+        """Make all runs that are still to be made. Raises `Interrupted`; `RunError` when the lab cannot be made."""
+        selection = self._terms.selection
+        lab = selection.lab(lab_spec(invocation.campaign, self._store, self._terms.inventory, keep=self._terms.keep))
+        require_faults(invocation.campaign, lab, selection.reason)
+        try:
+            self._open(lab)
+            self._make_all(invocation, lab)
+        finally:
+            with self._interrupts.shielded():
+                self._take_down()
+                try:
+                    lab.close()
+                except (RunError, HostError, OSError) as error:
+                    self._progress.say(f"taking the {lab.name} lab down: {error}")
+
+    def _open(self, lab: Lab) -> None:
+        try:
+            lab.open(lambda text: self._progress.say(text, dim=True))
+        except RunError as error:
+            if self._terms.keep:
+                self._progress.announce(str(error))
+                self._hold(lab)
+            raise
+
+    def _make_all(self, invocation: Invocation, lab: Lab) -> None:
         for number, planned in enumerate(invocation.todo, 1):
             self._progress.run(f"{planned.cell.name} seed {planned.seed} ({number}/{len(invocation.todo)})")
             self._progress.say(f"run {planned.id}")
+            as_expected = False
             try:
-                self._one(planned)
+                as_expected = self._one(planned, lab)
             except JudgingError as error:
                 invocation.broken.append(str(error))
                 self._progress.say(str(error))
+            is_last = number == len(invocation.todo)
+            if self._terms.keep and (is_last or not as_expected):
+                self._hold(lab)
+                if not is_last:
+                    raise Interrupted
+            with self._interrupts.shielded():
+                self._take_down()
             self._started_ns = time.monotonic_ns()
 
-    def _one(self, planned: PlannedRun) -> None:
+    def _one(self, planned: PlannedRun, lab: Lab) -> bool:
+        """Make a run and have it judged; whether it came to what was expected of it."""
         directory = self._store.create(planned)
         with directory.held():
             try:
-                self._make(planned, directory)
+                self._make(planned, directory, lab)
             except RunError as error:
                 self._progress.say(f"the run was not finished: {error}")
-            self._progress.phase("analysis", self._engine.kind)
-            verdict = judge(directory.path, self._engine)
+            self._progress.phase("analysis", self._terms.engine.kind)
+            verdict = judge(directory.path, self._terms.engine)
         self._progress.say(
             f"{verdict.verdict}, expected {verdict.expected}{'' if verdict.met else ' - NOT MET'}: {planned.id}"
         )
         for reason in verdict.reasons[:5]:
             self._progress.say(f"  {reason}")
+        return verdict.met
 
-    def _make(self, planned: PlannedRun, directory: RunDirectory) -> None:
+    def _make(self, planned: PlannedRun, directory: RunDirectory, lab: Lab) -> None:
         campaign, settings = planned.campaign, planned.campaign.broker.merged(planned.cell.broker)
-        world = self._world.kind(
+        world = lab.world(
             WorldSpec(
                 run_id=planned.id,
                 run_dir=directory.path,
                 node_count=campaign.topology.nodes,
-                properties=lambda node: server_properties(node, world.nodes, settings, f"brownout-{planned.id}"),
+                properties=lambda node: server_properties(
+                    node, world.nodes, settings, f"brownout-{planned.id}", world.time_scale
+                ),
                 mutants=planned.cell.mutants,
                 filesystem=campaign.topology.filesystem,
             )
         )
-        directory.write_description(describe(planned, world, self._world.reason))
+        if self._terms.keep:
+            self._kept = world
+        directory.write_description(describe(planned, world, self._terms.selection.reason))
         with Journal(directory.path) as journal:
             journal.run_started(run=planned.id, cell=planned.cell.name, seed=planned.seed, world=world.name)
             Run(
@@ -110,9 +160,50 @@ class Conductor:
                     progress=self._progress,
                     interrupts=self._interrupts,
                     started_ns=self._started_ns,
-                    on_first_ack=self._engine.start,
+                    on_first_ack=self._terms.engine.start,
+                    keep=self._terms.keep,
                 )
             ).execute()
+
+    def _hold(self, lab: Lab) -> None:
+        """Say how to look in, and wait until the user has seen enough."""
+        for name, host in lab.hosts.items():
+            enter = f"{self._terms.entrance} {shlex.join(lab.shell(name))}".strip()
+            self._progress.announce(f"{name} at {host.address}: {enter}")
+        self._progress.announce(f"the {lab.name} lab is kept as it is until Ctrl-C")
+        with contextlib.suppress(Interrupted):
+            while True:
+                time.sleep(_HOLD_S)
+
+    def _take_down(self) -> None:
+        """Remove what was kept of the last run's world."""
+        world, self._kept = self._kept, None
+        if world is None:
+            return
+        try:
+            world.down()
+        except (RunError, HostError, OSError) as error:
+            self._progress.say(f"taking the world down: {error}")
+
+
+def lab_spec(campaign: Campaign, store: Store, inventory: Path | None, *, keep: bool = False) -> LabSpec:
+    """What a campaign's lab is made from; each call names another directory, and makes none."""
+    return LabSpec(
+        node_count=campaign.topology.nodes,
+        filesystem=campaign.topology.filesystem,
+        directory=store.root / ".labs" / store.new_stamp(),
+        inventory=inventory,
+        keep=keep,
+    )
+
+
+def require_faults(campaign: Campaign, lab: Lab | type[Lab], reason: str) -> None:
+    """Raise `UsageError` when the campaign's script needs a fault that the lab's world cannot inflict."""
+    needs = sorted({step.needs for step in campaign.nemesis.steps if step.needs} - lab.capabilities)
+    if needs:
+        raise UsageError(
+            f"{campaign.path}: its script needs {', '.join(needs)}, which the {lab.name} world cannot do: {reason}"
+        )
 
 
 def plan_invocation(

@@ -69,9 +69,10 @@ class View:
 class Cluster:
     """Asks the brokers of one run. Safe to use from one thread at a time."""
 
-    def __init__(self, members: Sequence[Member], topic: str) -> None:
+    def __init__(self, members: Sequence[Member], topic: str, time_scale: float = 1.0) -> None:
         self.members = tuple(members)
         self.topic = topic
+        self._time_scale = time_scale
         self._by_id = {member.id: member.name for member in members}
         self._pool = ThreadPoolExecutor(len(self.members), thread_name_prefix="cluster")
 
@@ -156,7 +157,11 @@ class Cluster:
             return "no controller is known"
         try:
             answer = wire.ask(
-                (member.address, member.port), request, create_topics.CreateTopicsResponse, 5, timeout_s=5.0
+                (member.address, member.port),
+                request,
+                create_topics.CreateTopicsResponse,
+                5,
+                timeout_s=5.0 * self._time_scale,
             )
         except wire.WireError as error:
             return str(error)
@@ -188,7 +193,9 @@ class Cluster:
             topics=[describe_quorum.TopicData(METADATA_TOPIC, [describe_quorum.PartitionData(0)])]
         )
         address = (member.address, member.port)
-        answer = wire.ask(address, request, describe_quorum.DescribeQuorumResponse, 1, timeout_s=ASK_S)
+        answer = wire.ask(
+            address, request, describe_quorum.DescribeQuorumResponse, 1, timeout_s=ASK_S * self._time_scale
+        )
         if answer.error_code != ErrorCode.NONE or not answer.topics or not answer.topics[0].partitions:
             return None
         result = answer.topics[0].partitions[0]
@@ -198,13 +205,17 @@ class Cluster:
         request = metadata.MetadataRequest(
             topics=[metadata.MetadataRequestTopic(name=self.topic)], allow_auto_topic_creation=False
         )
-        return wire.ask((member.address, member.port), request, metadata.MetadataResponse, 9, timeout_s=ASK_S)
+        return wire.ask(
+            (member.address, member.port), request, metadata.MetadataResponse, 9, timeout_s=ASK_S * self._time_scale
+        )
 
     def _unfenced(self, member: Member) -> frozenset[str]:
         """Who may lead and be in sync, as this node knows it; Metadata lists fenced brokers too."""
         request = describe_cluster.DescribeClusterRequest()
         address = (member.address, member.port)
-        answer = wire.ask(address, request, describe_cluster.DescribeClusterResponse, 0, timeout_s=ASK_S)
+        answer = wire.ask(
+            address, request, describe_cluster.DescribeClusterResponse, 0, timeout_s=ASK_S * self._time_scale
+        )
         return frozenset(self._by_id[broker.broker_id] for broker in answer.brokers if broker.broker_id in self._by_id)
 
     def _partition(self, state: metadata.MetadataResponsePartition) -> PartitionState:

@@ -23,11 +23,14 @@ CONSUMER_SHARE = 0.3  # of the load's operations
 class Fleet:
     """Call everything from the main thread: the kernel ends a client with the thread that started it."""
 
-    def __init__(self, planned: PlannedRun, run_dir: Path, bootstrap: str, journal: Journal) -> None:
+    def __init__(
+        self, planned: PlannedRun, run_dir: Path, bootstrap: str, journal: Journal, time_scale: float = 1.0
+    ) -> None:
         self._planned = planned
         self._run_dir = run_dir
         self._bootstrap = bootstrap
         self._journal = journal
+        self._time_scale = time_scale
         self._number = 0
         self._clients: list[ClientProcess] = []
         self._load: list[ClientProcess] = []
@@ -76,7 +79,7 @@ class Fleet:
 
     def wait_ready(self) -> None:
         for client in self._clients:
-            client.wait_ready(READY_S)
+            client.wait_ready(READY_S * self._time_scale)
 
     def begin_load(self) -> None:
         """Put the producers under load."""
@@ -92,7 +95,7 @@ class Fleet:
         for client in self._load:
             client.stop()
         for client in self._load:
-            self._unresolved += client.wait_stopped(STOP_S)
+            self._unresolved += client.wait_stopped(STOP_S * self._time_scale)
         if self._unresolved:
             self._journal.note(f"{self._unresolved} appends were left without an outcome; they count as info")
 
@@ -119,7 +122,7 @@ class Fleet:
         for partition in range(self._planned.campaign.workload.partitions):
             give_up = time.monotonic() + timeout_s
             while True:
-                result = self.probe.append(partition, acks=-1, count=1, timeout_s=3.0)
+                result = self.probe.append(partition, acks=-1, count=1, timeout_s=3.0 * self._time_scale)
                 if result and result[-1]["outcome"] == "ok":
                     break
                 if time.monotonic() > give_up:
@@ -130,7 +133,7 @@ class Fleet:
 
     def read_everything(self, reader: ClientProcess, timeout_s: float) -> list[Mapping[str, Any]]:
         """Read every partition to its end. Raises `RunError` for one that cannot be read whole."""
-        reader.wait_ready(READY_S)
+        reader.wait_ready(READY_S * self._time_scale)
         reader.phase("final")
         answers = []
         for partition in range(self._planned.campaign.workload.partitions):
@@ -170,6 +173,7 @@ class Fleet:
             directory=str(self._run_dir / "history" / "operations"),
             rate=rate,
             record_bytes=workload.record_bytes,
+            time_scale=self._time_scale,
         )
         client = ClientProcess(role, settings, self._run_dir / "clients" / f"{name}.log")
         self._clients.append(client)

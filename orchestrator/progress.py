@@ -97,6 +97,13 @@ class Progress:
         self._state.faults += 1
         self.say(text, dim=True)
 
+    def announce(self, text: str) -> None:
+        """A line that stays, and that is shown also where nothing else is: the user has to act on it."""
+        if self._quiet:
+            print(text, file=self._stream, flush=True)
+        else:
+            self.say(text)
+
     def say(self, text: str, *, dim: bool = False) -> None:
         """A line that stays."""
         if self._quiet:

@@ -28,7 +28,7 @@ from orchestrator.stepper import Stepper
 from orchestrator.store import RunDirectory
 from orchestrator.watch import EventTail
 from orchestrator.worlds.base import Node, World
-from orchestrator.worlds.brokers import in_parallel, last_words
+from orchestrator.worlds.brokers import in_parallel
 from workloads.process import ClientError, ClientProcess
 
 REGISTERED_S = 30.0
@@ -45,7 +45,10 @@ LONGEST_LOAD = 1.5  # times the planned duration, while the asked operations are
 
 @dataclass(frozen=True)
 class Equipment:
-    """What a run is given. `on_first_ack` is called once, from the main thread, after the first acknowledged append."""
+    """What a run is given. `on_first_ack` is called once, from the main thread, after the first acknowledged append.
+
+    With `keep`, the world is still there after the run; taking it down is then somebody else's.
+    """
 
     planned: PlannedRun
     directory: RunDirectory
@@ -55,6 +58,7 @@ class Equipment:
     interrupts: Interrupts
     started_ns: int
     on_first_ack: Callable[[], None]
+    keep: bool = False
 
 
 class Run:
@@ -67,8 +71,14 @@ class Run:
         self._journal = equipment.journal
         self._progress = equipment.progress
         members = [Member(node.name, node.id, node.address, node.port) for node in self._world.nodes]
-        self._cluster = Cluster(members, self._campaign.workload.topic)
-        self._fleet = Fleet(equipment.planned, equipment.directory.path, self._cluster.bootstrap, self._journal)
+        self._cluster = Cluster(members, self._campaign.workload.topic, self._world.time_scale)
+        self._fleet = Fleet(
+            equipment.planned,
+            equipment.directory.path,
+            self._cluster.bootstrap,
+            self._journal,
+            self._world.time_scale,
+        )
         self._book: FaultBook | None = None
         self._first_ack_seen = False
         self._assignment: tuple[tuple[int, ...], ...] = ()
@@ -78,7 +88,7 @@ class Run:
 
     def execute(self) -> None:
         """Make the run. Raises `RunError` when it could not be finished and `Interrupted` when the user asked to stop;
-        what was recorded and collected until then is in the store, and nothing of the world is left."""
+        what was recorded until then is in the store, and (without `keep`) nothing of the world is left."""
         try:
             try:
                 self._phases()
@@ -122,14 +132,17 @@ class Run:
         for node in self._world.nodes:
             self._journal.node(node.name, "started")
         self._progress.detail("waiting for the quorum")
-        view = self._cluster.await_registered(REGISTERED_S, meanwhile=self._require_brokers)
+        view = self._cluster.await_registered(self._scaled(REGISTERED_S), meanwhile=self._require_brokers)
         self._journal.note("registered", seconds=self._since_start(), controller=view.controller)
         controller = next((node.id for node in self._world.nodes if node.name == view.controller), None)
         self._assignment = self._campaign.workload.assign(len(self._world.nodes), controller)
         self._journal.note("assignment", replicas=self._assignment)
-        self._cluster.create_topic(self._assignment, TOPIC_S)
+        self._cluster.create_topic(self._assignment, self._scaled(TOPIC_S))
         self._cluster.await_view(
-            self._all_whole, "waiting for every partition's leader", TOPIC_S, meanwhile=self._require_brokers
+            self._all_whole,
+            "waiting for every partition's leader",
+            self._scaled(TOPIC_S),
+            meanwhile=self._require_brokers,
         )
         self._journal.note("topic_ready", seconds=self._since_start())
         self._fleet.wait_ready()
@@ -139,13 +152,13 @@ class Run:
         """Raise `RunError` with a broker's last words when it has ended though nothing was done to it."""
         if time.monotonic() < self._next_roll_call:
             return
-        self._next_roll_call = time.monotonic() + ROLL_CALL_S
+        self._next_roll_call = time.monotonic() + self._scaled(ROLL_CALL_S)
         for node in self._world.nodes:
             with contextlib.suppress(
                 HostError
             ):  # a node that cannot be reached may be again; waiting for that has an end
                 if self._world.hosts[node.name].broker_pid() is None:
-                    last_line = last_words(node).splitlines()[-1]
+                    last_line = self._world.last_words(node).splitlines()[-1]
                     raise RunError(f"{node.name}: the broker has ended by itself; its last words: {last_line}")
 
     def _all_whole(self, view: View) -> bool:
@@ -196,6 +209,7 @@ class Run:
             journal=self._journal,
             progress=self._progress,
             tick=self._tick,
+            time_scale=self._world.time_scale,
         )
 
     def _wait_until(self, moment_s: float) -> None:
@@ -205,7 +219,7 @@ class Run:
 
     def _wait_for_first_ack(self) -> None:
         """The nemesis begins on a log that is being written, and the rest of the clients do not slow its beginning."""
-        give_up = time.monotonic() + FIRST_ACK_S
+        give_up = time.monotonic() + self._scaled(FIRST_ACK_S)
         while self._campaign.workload.producers and not self._first_ack_seen and time.monotonic() < give_up:
             self._tick()
             time.sleep(TICK_S)
@@ -253,16 +267,16 @@ class Run:
         view = self._cluster.await_view(
             self._all_whole,
             "waiting for the cluster to recover after everything was healed",
-            QUIESCE_S,
+            self._scaled(QUIESCE_S),
             meanwhile=self._require_brokers,
         )
         self._journal.note("recovered", view=str(view))
-        self._fleet.probe_writes(PROBE_S)
+        self._fleet.probe_writes(self._scaled(PROBE_S))
         self._acknowledged(time.monotonic_ns())
 
     def _final(self, reader: ClientProcess) -> None:
         self._enter("final", "reading every partition from its start to its end")
-        answers = self._fleet.read_everything(reader, READ_S)
+        answers = self._fleet.read_everything(reader, self._scaled(READ_S))
         self._await_convergence([answer["end"] for answer in answers])
         self._progress.counts(self._fleet.counts)
 
@@ -271,7 +285,7 @@ class Run:
         is only given the time that it needs."""
         topic = self._campaign.workload.topic
         tails = [EventTail(node.record_dir / "events.jsonl") for node in self._world.nodes]
-        give_up = time.monotonic() + CONVERGE_S
+        give_up = time.monotonic() + self._scaled(CONVERGE_S)
         while time.monotonic() < give_up:
             behind = [
                 (node.name, partition)
@@ -293,8 +307,10 @@ class Run:
         steps: list[tuple[str, Callable[[], None]]] = [("clients", self._fleet.close)]
         if self._brokers_started:
             steps.append(("stopping brokers", self._stop_brokers if self._finished else self._end_brokers))
-            steps.append(("collecting", self._collect))
-        steps += [("taking the world down", self._world.down), ("cluster client", self._cluster.close)]
+            steps.append(("collecting", self._world.collect_all))
+        if not self._e.keep:
+            steps.append(("taking the world down", self._world.down))
+        steps.append(("cluster client", self._cluster.close))
         for name, step in steps:
             try:
                 step()
@@ -315,6 +331,9 @@ class Run:
 
     def _end_brokers(self) -> None:
         """Make every node reachable and kill its broker: whatever state the run was left in, it is not waited for."""
+        suspender = self._world.site.suspender
+        if suspender is not None:
+            suspender.resume([node.name for node in self._world.nodes])
         if self._world.network is not None:
             self._world.network.heal()
         power = self._world.power
@@ -328,10 +347,9 @@ class Run:
         if pid is not None:
             host.run(f"kill -9 {pid}")
 
-    def _collect(self) -> None:
-        for node in self._world.nodes:
-            with contextlib.suppress(FileNotFoundError):
-                self._world.collect(node, node.record_dir)
+    def _scaled(self, seconds: float) -> float:
+        """A time to wait, at the pace of this world."""
+        return seconds * self._world.time_scale
 
     def _since_start(self) -> float:
         return round((time.monotonic_ns() - self._e.started_ns) / 1e9, 3)

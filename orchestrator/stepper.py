@@ -42,7 +42,9 @@ class Clients(Protocol):
 
 
 class Stepper:
-    """The steps of one run. `tick` is called while a step waits; it may raise to end the run."""
+    """The steps of one run. `tick` is called while a step waits; it may raise to end the run.
+
+    `time_scale` multiplies the times that the steps give themselves."""
 
     def __init__(
         self,
@@ -55,6 +57,7 @@ class Stepper:
         journal: Journal,
         progress: Progress,
         tick: Callable[[], None],
+        time_scale: float = 1.0,
     ) -> None:
         self._cluster = cluster
         self._clients = clients
@@ -64,6 +67,7 @@ class Stepper:
         self._journal = journal
         self._progress = progress
         self._tick = tick
+        self._time_scale = time_scale
         self._names: dict[str, str] = {}
         self._tails = {node.name: EventTail(node.record_dir / "events.jsonl") for node in nodes}
 
@@ -94,7 +98,7 @@ class Stepper:
             case ProduceStep():
                 self._produce(step)
             case ConsumeStep():
-                answer = self._clients.read_all(step.partition, step.deadline_s)
+                answer = self._clients.read_all(step.partition, step.deadline_s * self._time_scale)
                 if not answer["complete"]:
                     raise RunError(f"{step.title}: read to offset {answer['read']} of {answer['end']}")
             case WaitStep():
@@ -151,7 +155,8 @@ class Stepper:
             raise RunError(f"{step.title}: nothing to end: {node} is not under such a fault")
 
     def _produce(self, step: ProduceStep) -> None:
-        results = self._clients.append(step.partition, acks=step.acks, count=step.count, timeout_s=step.timeout_s)
+        timeout_s = step.timeout_s * self._time_scale
+        results = self._clients.append(step.partition, acks=step.acks, count=step.count, timeout_s=timeout_s)
         outcomes = [result["outcome"] for result in results]
         if step.expect != "any" and outcomes != [step.expect] * step.count:
             last = results[-1]["error"] if results else "no answer"
@@ -178,13 +183,14 @@ class Stepper:
 
     def _until(self, step: Step, look: Callable[[], tuple[object, str]]) -> object:
         """Look until something is found; `look` gives (what was found or a false value, what was seen instead)."""
-        give_up = time.monotonic() + step.deadline_s
+        deadline_s = step.deadline_s * self._time_scale
+        give_up = time.monotonic() + deadline_s
         while True:
             found, seen = look()
             if found:
                 return found
             if time.monotonic() > give_up:
-                raise RunError(f"{step.title}: not within {step.deadline_s:g} s; last seen: {seen}")
+                raise RunError(f"{step.title}: not within {deadline_s:g} s; last seen: {seen}")
             self._tick()
             time.sleep(POLL_S)
 

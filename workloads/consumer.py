@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from history import OperationWriter, value_of_record
 from workloads.control import Command, Control, Counts
 from workloads.pacing import Pacer
-from workloads.settings import QUERY_TIMEOUT_S, ClientSettings, consumer_config
+from workloads.settings import ClientSettings, consumer_config
 
 POLL_S = 0.1
 POLL_RECORDS = 500
@@ -60,13 +60,13 @@ class Reader:
                 reads += 1
         return reads, failed
 
-    def end(self, partition: int, timeout_s: float = QUERY_TIMEOUT_S) -> int | None:
+    def end(self, partition: int) -> int | None:
         """Ask the leader for the log's end and record the answer; None when there was none."""
         topic = self.settings.topic
         inv = time.monotonic_ns()
         try:
             answer = self._consumer.get_watermark_offsets(
-                TopicPartition(topic, partition), timeout=timeout_s, cached=False
+                TopicPartition(topic, partition), timeout=self.settings.query_timeout_s, cached=False
             )
         except KafkaException as error:
             self._query_failed(partition, inv, error.args[0].name())

@@ -111,7 +111,7 @@ class ProducerClient:
                 self._pacer = Pacer(self._settings.rate, self._rng, start_s=time.monotonic())
             case "stop":
                 self._pacer = None
-                self._load.drain(self._settings.message_timeout_s + 2.0)
+                self._load.drain(self._settings.append_timeout_s + 2.0)
                 self._writer.flush()
                 self._counts.report(time.monotonic(), force=True)
                 self._control.tell("stopped", unresolved=self._load.in_flight)

@@ -16,7 +16,8 @@ QUERY_TIMEOUT_S = 2.0
 class ClientSettings:
     """One client process. `process` is unique in the run, `producer` too (-1 for a client that never appends).
 
-    `rate`: operations a second. `directory` takes the recorded operations. Travels as JSON on the command line.
+    `rate`: operations a second. `directory` takes the recorded operations. `time_scale` multiplies the times that are
+    waited for an answer. Travels as JSON on the command line.
     """
 
     client: str
@@ -31,6 +32,17 @@ class ClientSettings:
     rate: float = 1.0
     record_bytes: int = 128
     message_timeout_s: float = MESSAGE_TIMEOUT_S
+    time_scale: float = 1.0
+
+    @property
+    def append_timeout_s(self) -> float:
+        """After so long an append under load has its outcome."""
+        return self.message_timeout_s * self.time_scale
+
+    @property
+    def query_timeout_s(self) -> float:
+        """How long an answer to a query is waited for."""
+        return QUERY_TIMEOUT_S * self.time_scale
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -49,8 +61,8 @@ def _common(settings: ClientSettings) -> dict[str, Any]:
         "bootstrap.servers": settings.bootstrap,
         "client.id": settings.client,
         "broker.address.family": "v4",
-        "socket.timeout.ms": 4_000,
-        "socket.connection.setup.timeout.ms": 2_000,
+        "socket.timeout.ms": int(4_000 * settings.time_scale),
+        "socket.connection.setup.timeout.ms": int(2_000 * settings.time_scale),
         "socket.nagle.disable": True,
         "reconnect.backoff.ms": 50,
         "reconnect.backoff.max.ms": 400,
@@ -66,14 +78,14 @@ def _common(settings: ClientSettings) -> dict[str, Any]:
 
 def producer_config(settings: ClientSettings, acks: int, *, timeout_s: float | None = None) -> dict[str, Any]:
     """One attempt per record: a retry of what may have been stored would write it twice."""
-    timeout_s = settings.message_timeout_s if timeout_s is None else timeout_s
+    timeout_s = settings.append_timeout_s if timeout_s is None else timeout_s
     return {
         **_common(settings),
         "acks": acks,
         "retries": 0,
         "enable.idempotence": False,
         "message.timeout.ms": int(timeout_s * 1000),
-        "request.timeout.ms": int(min(REQUEST_TIMEOUT_S, timeout_s) * 1000),
+        "request.timeout.ms": int(min(REQUEST_TIMEOUT_S * settings.time_scale, timeout_s) * 1000),
         "linger.ms": 1,
         "message.max.bytes": max(1_000_000, 2 * settings.record_bytes),
         "compression.type": "none",

@@ -13,7 +13,15 @@ from typing import Any
 
 from orchestrator.campaign import Campaign
 from orchestrator.campaign_file import load
-from orchestrator.campaign_run import ChosenWorld, Conductor, Invocation, plan_invocation, resume_invocation
+from orchestrator.campaign_run import (
+    Conductor,
+    Invocation,
+    Terms,
+    lab_spec,
+    plan_invocation,
+    require_faults,
+    resume_invocation,
+)
 from orchestrator.errors import EXIT_INTERRUPTED, EXIT_UNKNOWN, Interrupted, UsageError
 from orchestrator.gate import Decision
 from orchestrator.interrupts import Interrupts
@@ -21,10 +29,15 @@ from orchestrator.judging import Engine, conclude, decide_over
 from orchestrator.plan import expand
 from orchestrator.progress import Progress
 from orchestrator.store import DEFAULT_STORE, PROJECT_ROOT, Store
+from orchestrator.worlds.lab import LabSpec
+from orchestrator.worlds.selection import Selection, lab_named, select_lab
 
 DEMO = "campaigns/demo.toml"
 
-_WORLD_VARIABLE = "BROWNOUT_WORLD_REASON"
+# Told to the same command in its sandbox: the lab, why it was chosen, and where outside the sandbox begins.
+_LAB_VARIABLE = "BROWNOUT_LAB"
+_REASON_VARIABLE = "BROWNOUT_LAB_REASON"
+_OUTSIDE_VARIABLE = "BROWNOUT_OUTSIDE"
 
 
 def main(options: argparse.Namespace, argv: list[str]) -> int:
@@ -37,27 +50,30 @@ def main(options: argparse.Namespace, argv: list[str]) -> int:
     if options.dry_run:
         return _dry_run(campaign, options, seeds)
     _require_engine(options.engine)
-    chosen = _choose_world(options.world or campaign.topology.world, campaign, argv)
+    inventory = _inventory(options, campaign)
+    selection = _choose_lab(_wanted_world(options, campaign), campaign, lab_spec(campaign, store, inventory), argv)
     if options.resume:
         if options.cell or seeds:
             raise UsageError("--resume goes on with what was planned then; leave out --cell, --seed and --seeds")
         invocation = resume_invocation(store, campaign)
     else:
         invocation = plan_invocation(store, campaign, cells=options.cell, seeds=seeds)
-    return _conduct(invocation, store, chosen, options)
-
-
-def _conduct(invocation: Invocation, store: Store, chosen: ChosenWorld, options: argparse.Namespace) -> int:
     engine = Engine(options.engine, store.root / ".spark" / invocation.stamp)
+    terms = Terms(selection, engine, inventory, options.keep, _entrance())
+    return _conduct(invocation, store, terms, options)
+
+
+def _conduct(invocation: Invocation, store: Store, terms: Terms, options: argparse.Namespace) -> int:
+    engine, selection = terms.engine, terms.selection
     with Progress(quiet=options.quiet) as progress:
         interrupts = Interrupts(
             on_first=lambda: progress.say("stopping in order; once more Ctrl-C stops at once"),
             on_second=lambda: progress.say("stopping at once"),
         )
         count = len(invocation.todo)
-        progress.say(f"{invocation.campaign.name}: {count} run{'' if count == 1 else 's'}, {chosen.kind.name} world")
-        progress.say(f"world: {chosen.reason}", dim=True)
-        conductor = Conductor(store, chosen, progress, interrupts, engine)
+        progress.say(f"{invocation.campaign.name}: {count} run{'' if count == 1 else 's'}, {selection.lab.name} world")
+        progress.say(f"world: {selection.reason}", dim=True)
+        conductor = Conductor(store, terms, progress, interrupts)
         try:
             with interrupts.installed():
                 conductor.conduct(invocation)
@@ -144,30 +160,55 @@ def _dry_run(campaign: Campaign, options: argparse.Namespace, seeds: list[int]) 
     return 0
 
 
-def _choose_world(name: str, campaign: Campaign, argv: list[str]) -> ChosenWorld:
-    """The world for this machine; enters its sandbox by starting this very command again in there.
+def _inventory(options: argparse.Namespace, campaign: Campaign) -> Path | None:
+    """The inventory that was asked for, on the command line or by the campaign. Raises `UsageError`."""
+    world = _wanted_world(options, campaign)
+    if world != "inventory":
+        if options.inventory is not None:
+            raise UsageError(f"--inventory {options.inventory}: the {world} world has none; leave out one of the two")
+        return None
+    given = options.inventory
+    if given is None and campaign.topology.inventory is not None:
+        given = campaign.path.parent / campaign.topology.inventory
+    if given is None:
+        raise UsageError(
+            "the inventory world needs the hosts' names: give --inventory FILE, or inventory = in [topology]"
+        )
+    if not given.exists():
+        raise UsageError(f"{given}: there is no such inventory; give the file that names the hosts")
+    return Path(given).resolve()
 
-    Raises `UsageError` when the campaign's script needs a fault that the world cannot inflict.
+
+def _wanted_world(options: argparse.Namespace, campaign: Campaign) -> str:
+    implied = "inventory" if options.inventory is not None else campaign.topology.world
+    return options.world or implied
+
+
+def _choose_lab(name: str, campaign: Campaign, spec: LabSpec, argv: list[str]) -> Selection:
+    """The lab for this machine; enters the sandbox that it needs by starting this very command again in there.
+
+    Raises `UsageError` when the campaign's script needs a fault that the lab's world cannot inflict, and when what the
+    lab needs is neither there nor to be had.
     """
     from orchestrator.worlds.namespaces import sandbox
 
-    if sandbox.current_sandbox() is not None and _WORLD_VARIABLE in os.environ:
-        from orchestrator.worlds.namespaces.world import NamespaceWorld
-
-        return ChosenWorld(NamespaceWorld, os.environ[_WORLD_VARIABLE])
-    from orchestrator.worlds.selection import select_world
-
-    selection = select_world(name, campaign.topology.filesystem)
-    needs = sorted({step.needs for step in campaign.nemesis.steps if step.needs} - selection.world.capabilities)
-    if needs:
-        raise UsageError(
-            f"{campaign.path}: its script needs {', '.join(needs)}, which the {selection.world.name} world cannot do: "
-            f"{selection.reason}"
-        )
-    if selection.world.needs_sandbox:
-        os.environ[_WORLD_VARIABLE] = selection.reason
+    if sandbox.current_sandbox() is not None and _LAB_VARIABLE in os.environ:
+        return Selection(lab_named(os.environ.pop(_LAB_VARIABLE)), os.environ.pop(_REASON_VARIABLE))
+    selection = select_lab(name, campaign.topology.filesystem)
+    require_faults(campaign, selection.lab, selection.reason)
+    selection.lab.prepare(spec)
+    if selection.lab.needs_sandbox:
+        os.environ[_LAB_VARIABLE], os.environ[_REASON_VARIABLE] = selection.lab.name, selection.reason
+        os.environ[_OUTSIDE_VARIABLE] = str(os.getpid())  # exec keeps it
         sandbox.enter_sandbox([sys.executable, "-m", "orchestrator", *argv])
-    return ChosenWorld(selection.world, selection.reason)
+    return selection
+
+
+def _entrance() -> str:
+    """What a person outside of our sandbox puts before a command that is to run in it."""
+    outside = os.environ.get(_OUTSIDE_VARIABLE)
+    # The sandbox's first process is the last one that its outer parent has started.
+    return f"nsenter --all --target $(pgrep --newest --parent {outside})" if outside else ""
 
 
 def _say_how_to_go_on(invocation: Invocation, store: Store) -> None:

@@ -79,6 +79,8 @@ class World(Protocol):
     capabilities: frozenset[Kind]
     limits: list[str]
     needs_sandbox: bool
+    time_scale: float
+    """How much longer everything takes than on this machine itself: what deadlines and timeouts are multiplied by."""
 
     def __init__(self, spec: WorldSpec) -> None: ...
 
@@ -125,8 +127,16 @@ class World(Protocol):
         """`stop_broker`, then `start_broker`."""
         ...
 
+    def last_words(self, node: Node) -> str:
+        """The end of a broker's log, or where it would be."""
+        ...
+
     def collect(self, node: Node, destination: Path) -> None:
         """Copy the replica logs and the node's records to `destination`; see `orchestrator.worlds.collect`."""
+        ...
+
+    def collect_all(self) -> None:
+        """Collect every node to its `record_dir`. Raises `WorldError`."""
         ...
 
 

@@ -8,6 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TypeVar
 
 from nemeses.ports import Host
@@ -15,6 +16,7 @@ from orchestrator.worlds.base import Node, WorldError
 
 START_DEADLINE_S = 30.0
 STOP_DEADLINE_S = 30.0
+LOOK_S = 0.2
 _LAST_WORDS_BYTES = 2_000
 
 T = TypeVar("T")
@@ -31,43 +33,10 @@ def in_parallel(items: Iterable[T], action: Callable[[T], object]) -> None:
         future.result()
 
 
-def start_and_wait(host: Host, node: Node) -> None:
-    """Start a broker and wait for its port. Raises `WorldError` with its last words when it ends or stays silent."""
-    host.start_broker()
-    deadline = time.monotonic() + START_DEADLINE_S
-    next_look = time.monotonic() + 0.2
-    while not accepts(node.address, node.port):
-        now = time.monotonic()
-        if now >= next_look:
-            next_look = now + 0.2
-            if host.broker_pid() is None:
-                raise WorldError(f"{node.name}: the broker ended at its start; its last words: {last_words(node)}")
-            if now > deadline:
-                raise WorldError(
-                    f"{node.name}: the broker's port {node.port} did not open within {START_DEADLINE_S:g} s; "
-                    f"its last words: {last_words(node)}"
-                )
-        time.sleep(0.01)
-
-
-def stop_and_wait(host: Host, node: Node) -> None:
-    """SIGTERM a broker and wait until it has ended. Raises `WorldError` when it does not."""
-    pid = host.broker_pid()
-    if pid is None:
-        return
-    host.run(f"kill -TERM {pid}")
-    deadline = time.monotonic() + STOP_DEADLINE_S
-    while host.broker_pid() == pid:
-        if time.monotonic() > deadline:
-            raise WorldError(
-                f"{node.name}: the broker did not end within {STOP_DEADLINE_S:g} s of SIGTERM; "
-                f"its last words: {last_words(node)}"
-            )
-        time.sleep(0.02)
-
-
 class BrokersOnHosts(ABC):
     """The brokers of a world, started and stopped through the hosts of their nodes: the same in every world."""
+
+    time_scale: float = 1.0
 
     @property
     @abstractmethod
@@ -77,18 +46,59 @@ class BrokersOnHosts(ABC):
     @abstractmethod
     def hosts(self) -> Mapping[str, Host]: ...
 
+    @abstractmethod
+    def collect(self, node: Node, destination: Path) -> None: ...
+
     def start_broker(self, node: Node) -> None:
-        start_and_wait(self.hosts[node.name], node)
+        host, patience_s = self.hosts[node.name], START_DEADLINE_S * self.time_scale
+        host.start_broker()
+        deadline = time.monotonic() + patience_s
+        next_look = time.monotonic() + LOOK_S
+        while not accepts(node.address, node.port):
+            now = time.monotonic()
+            if now >= next_look:
+                next_look = now + LOOK_S * self.time_scale
+                if host.broker_pid() is None:
+                    raise WorldError(
+                        f"{node.name}: the broker ended at its start; its last words: {self.last_words(node)}"
+                    )
+                if now > deadline:
+                    raise WorldError(
+                        f"{node.name}: the broker's port {node.port} did not open within {patience_s:g} s; "
+                        f"its last words: {self.last_words(node)}"
+                    )
+            time.sleep(0.01)
 
     def start_brokers(self, nodes: Sequence[Node] | None = None) -> None:
         in_parallel(self.nodes if nodes is None else nodes, self.start_broker)
 
     def stop_broker(self, node: Node) -> None:
-        stop_and_wait(self.hosts[node.name], node)
+        host, patience_s = self.hosts[node.name], STOP_DEADLINE_S * self.time_scale
+        pid = host.broker_pid()
+        if pid is None:
+            return
+        host.run(f"kill -TERM {pid}")
+        deadline = time.monotonic() + patience_s
+        while host.broker_pid() == pid:
+            if time.monotonic() > deadline:
+                raise WorldError(
+                    f"{node.name}: the broker did not end within {patience_s:g} s of SIGTERM; "
+                    f"its last words: {self.last_words(node)}"
+                )
+            time.sleep(0.02)
 
     def restart(self, node: Node) -> None:
         self.stop_broker(node)
         self.start_broker(node)
+
+    def last_words(self, node: Node) -> str:
+        """The end of a broker's log, or where it would be."""
+        return end_of_log(node.record_dir / "broker.log")
+
+    def collect_all(self) -> None:
+        for node in self.nodes:
+            with contextlib.suppress(FileNotFoundError):
+                self.collect(node, node.record_dir)
 
 
 def accepts(address: str, port: int) -> bool:
@@ -98,9 +108,8 @@ def accepts(address: str, port: int) -> bool:
     return False
 
 
-def last_words(node: Node) -> str:
-    """The end of a broker's log, or where it would be."""
-    path = node.record_dir / "broker.log"
+def end_of_log(path: Path) -> str:
+    """The last words in a file, or where they would be."""
     try:
         with path.open("rb") as log:
             log.seek(0, 2)

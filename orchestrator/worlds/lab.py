@@ -21,7 +21,8 @@ class LabSpec:
     """What a lab is made from.
 
     `directory` is the lab's own (logs of what was booted, disks): made by the lab, and empty or gone after `close`.
-    `inventory` is the Ansible inventory of the inventory world, None in the others.
+    `inventory` is the Ansible inventory of the inventory world, None in the others. With `keep`, an `open` that fails
+    leaves what it has made, for people to look into, until `close`.
     """
 
     node_count: int
@@ -29,6 +30,7 @@ class LabSpec:
     directory: Path
     disk_bytes: int = DISK_BYTES
     inventory: Path | None = None
+    keep: bool = False
 
 
 class Lab(Protocol):
@@ -43,8 +45,14 @@ class Lab(Protocol):
 
     def __init__(self, spec: LabSpec) -> None: ...
 
+    @classmethod
+    def prepare(cls, spec: LabSpec) -> None:
+        """See that what the lab needs is there, and install what can be installed. Called before a sandbox is entered,
+        for in there is no network; the lab itself may be given another directory. Raises `UsageError`."""
+        ...
+
     def open(self, on_progress: Progress = no_progress) -> None:
-        """Make what outlives a run. Raises `WorldError`; what was made is then gone again."""
+        """Make what outlives a run. Raises `WorldError`; what was made is then gone again (unless `keep` is asked)."""
         ...
 
     def world(self, spec: WorldSpec) -> World:
@@ -61,5 +69,7 @@ class Lab(Protocol):
         ...
 
     def shell(self, name: str, command: Sequence[str] = ()) -> list[str]:
-        """The command that opens a shell on a machine (or runs `command` there), for who is in the same sandbox."""
+        """The command that opens a shell on a machine (or runs `command` there), for who is in the same sandbox.
+
+        The words of `command` are joined and handed to the machine's shell, as ssh does it."""
         ...

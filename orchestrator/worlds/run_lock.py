@@ -32,6 +32,10 @@ class RunLock:
             ) from None
         self._descriptor = descriptor
 
+    @property
+    def held(self) -> bool:
+        return self._descriptor >= 0
+
     def release(self) -> None:
         """Let go; no error when it is not held."""
         if self._descriptor >= 0:

@@ -2,41 +2,54 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from orchestrator.errors import UsageError
-from orchestrator.worlds.base import World
+from orchestrator.worlds.lab import Lab
 from orchestrator.worlds.namespaces import requirements
-from orchestrator.worlds.namespaces.world import NamespaceWorld
-from orchestrator.worlds.process.world import ProcessWorld
 
-WorldName = Literal["auto", "namespaces", "process"]
-WORLD_NAMES: tuple[WorldName, ...] = ("auto", "namespaces", "process")
+WorldName = Literal["auto", "namespaces", "process", "vagrant", "inventory"]
+WORLD_NAMES: tuple[WorldName, ...] = ("auto", "namespaces", "process", "vagrant", "inventory")
+
+# Loaded by name, for each brings libraries with it that only its own runs need.
+_LABS = {
+    "namespaces": ("orchestrator.worlds.per_run", "NamespaceLab"),
+    "process": ("orchestrator.worlds.per_run", "ProcessLab"),
+    "vagrant": ("orchestrator.worlds.vagrant.lab", "VagrantLab"),
+    "inventory": ("orchestrator.worlds.inventory.lab", "InventoryLab"),
+}
 
 
 @dataclass(frozen=True)
 class Selection:
-    """A world, and why it was chosen."""
+    """A lab, and why it was chosen."""
 
-    world: type[World]
+    lab: type[Lab]
     reason: str
 
 
-def select_world(name: str = "auto", filesystem: str = "ext4") -> Selection:
-    """The world of this name; with "auto" the namespace world where this machine can, else the process world.
+def lab_named(name: str) -> type[Lab]:
+    """The lab of this world. Raises `UsageError` for an unknown name."""
+    if name not in _LABS:
+        raise UsageError(f"unknown world {name!r}; use one of: {', '.join(WORLD_NAMES)}")
+    module, kind = _LABS[name]
+    return cast(type[Lab], getattr(importlib.import_module(module), kind))
+
+
+def select_lab(name: str = "auto", filesystem: str = "ext4") -> Selection:
+    """The lab of this world; with "auto" namespaces where this machine can, else processes.
 
     Raises `UsageError` for an unknown name, and with what is missing and the remedy when the namespace world was asked
-    for and cannot be.
+    for and cannot be. What the other worlds need, their `prepare` sees to.
     """
-    if name == "process":
-        return Selection(ProcessWorld, "the process world was asked for")
-    if name not in WORLD_NAMES:
-        raise UsageError(f"unknown world {name!r}; use one of: {', '.join(WORLD_NAMES)}")
+    if name not in ("auto", "namespaces"):
+        return Selection(lab_named(name), f"the {name} world was asked for")
     missing = requirements.missing(filesystem)
     if not missing:
-        return Selection(NamespaceWorld, "this machine has all that the namespace world needs")
+        return Selection(lab_named("namespaces"), "this machine has all that the namespace world needs")
     lacks = " / ".join(str(requirement) for requirement in missing)
     if name == "namespaces":
         raise UsageError(f"the namespace world cannot run here: {lacks}; or use --world process")
-    return Selection(ProcessWorld, f"the namespace world cannot run here: {lacks}")
+    return Selection(lab_named("process"), f"the namespace world cannot run here: {lacks}")

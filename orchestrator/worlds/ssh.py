@@ -6,24 +6,44 @@ Without TCP_NODELAY each command costs 48 ms of delayed acknowledgement; with it
 from __future__ import annotations
 
 import logging
+import posixpath
 import shlex
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from nemeses.ports import HostError, HostUnreachableError, Result
 
 _CONNECT_TIMEOUT_S = 5.0
 # How long bytes may go unacknowledged before the kernel gives a connection up: a host without power says no word.
 _USER_TIMEOUT_MS = 5_000
+# A second connection is tried again and again, also while its host is known to be off.
+_FOLLOW_CONNECT_TIMEOUT_S = 1.0
+_KEEPALIVE_S = 2
+_CHUNK = 1 << 16
+
+Sink = Callable[[bytes], None]
+"""Takes one line, without its end."""
+
+
+class Unit(Protocol):
+    """How a host starts its broker and finds it again."""
+
+    def start_script(self) -> str:
+        """Start it unless it runs, without waiting until it serves."""
+        ...
+
+    def pid_script(self) -> str:
+        """Print the broker's pid if it runs."""
+        ...
 
 
 @dataclass(frozen=True)
-class BrokerUnit:
-    """How a host starts its broker. `pid_file` must not survive a boot."""
+class ScriptUnit:
+    """A broker in a session of its own, found by its pid. `pid_file` must not survive a boot."""
 
     command: tuple[str, ...]
     directory: str
@@ -32,18 +52,21 @@ class BrokerUnit:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def start_script(self) -> str:
-        """Start it unless it runs. The pid is written with the process's start time, which makes it unmistakable."""
+        """The pid is written with the process's start time, which makes it unmistakable."""
         variables = " ".join(f"{key}={shlex.quote(value)}" for key, value in self.environment.items())
+        places = {posixpath.dirname(self.log), posixpath.dirname(self.pid_file)}
+        made = "".join(f"[ -d {place} ] || mkdir -p {place}\n" for place in map(shlex.quote, sorted(places)))
+        # Where a terminal stands between us and the host (sudo makes one), its end sends SIGHUP.
         return f"""{self._running()}
 [ -n "$pid" ] && exit 0
 cd {shlex.quote(self.directory)} || exit 1
+{made}trap '' HUP
 env {variables} setsid {shlex.join(self.command)} </dev/null >>{shlex.quote(self.log)} 2>&1 &
 look $!
 echo "$! $start" > {shlex.quote(self.pid_file)}
 """
 
     def pid_script(self) -> str:
-        """Print the broker's pid if it runs."""
         return f"{self._running()}\necho $pid"
 
     def _running(self) -> str:
@@ -57,43 +80,82 @@ if [ -n "$pid" ]; then
 fi"""
 
 
+@dataclass(frozen=True)
+class SystemdUnit:
+    """A broker that systemd starts. `name` is a service whose first process becomes the broker."""
+
+    name: str = "brownout-broker.service"
+
+    def start_script(self) -> str:
+        return f"systemctl start {shlex.quote(self.name)}"
+
+    def pid_script(self) -> str:
+        """From the service's control group: asking systemd costs ten times as much. It has one process, the broker."""
+        group = shlex.quote(f"system.slice/{self.name}/cgroup.procs")
+        return f"""\
+pid=
+for root in /sys/fs/cgroup /sys/fs/cgroup/unified /sys/fs/cgroup/systemd; do
+  [ -r "$root"/{group} ] && read pid < "$root"/{group} && break
+done
+echo $pid"""
+
+
 class SshHost:
-    """One host of a world. Commands run one at a time; each may come from another thread."""
+    """One host of a world. Commands run one at a time; each may come from another thread.
+
+    `address` and `port`: where the other hosts reach its broker; `ssh_address`: where we reach it, if that is another.
+    `key_file`, `known_hosts`: None for the user's own keys, agent and known hosts. With `accept_new`, the key of a host
+    that `known_hosts` does not name is written there: for machines that lie in a network of our own. `become`: commands
+    run as root through sudo. `time_scale` multiplies every timeout.
+    """
 
     def __init__(
         self,
         name: str,
         address: str,
         port: int,
-        unit: BrokerUnit,
+        unit: Unit,
         *,
-        key_file: Path,
-        known_hosts: Path,
+        key_file: Path | None,
+        known_hosts: Path | None,
         user: str = "root",
+        ssh_address: str | None = None,
         ssh_port: int = 22,
+        become: bool = False,
+        accept_new: bool = False,
+        data_dir: str = "/data",
+        time_scale: float = 1.0,
     ) -> None:
         self.name = name
         self.address = address
         self.port = port
         self.probe_port = ssh_port
+        self.data_dir = data_dir
         self._unit = unit
         self._key_file = key_file
         self._known_hosts = known_hosts
         self._user = user
+        self._ssh_address = ssh_address or address
+        self._become = become
+        self._accept_new = accept_new
+        self._time_scale = time_scale
         self._connection: Any = None
         self._opening: Any = None
         self._stale = False
         self._lock = threading.Lock()
+        self._side: Any = None
+        self._side_lock = threading.Lock()
 
     def run(self, command: str, *, timeout_s: float = 10.0) -> Result:
         from invoke.exceptions import CommandTimedOut
 
+        patience_s = timeout_s * self._time_scale
         with self._lock:
             connection = self._connected()
             try:
-                done = connection.run(command, hide=True, warn=True, in_stream=False, timeout=timeout_s)
+                done = connection.run(self._as_root(command), hide=True, warn=True, in_stream=False, timeout=patience_s)
             except CommandTimedOut as error:
-                raise HostError(f"{self.name}: {_brief(command)!r} did not end within {timeout_s:g} s") from error
+                raise HostError(f"{self.name}: {_brief(command)!r} did not end within {patience_s:g} s") from error
             except Exception as error:
                 # fabric, paramiko and sockets each have exceptions of their own; all mean that the end was not seen.
                 self._drop()
@@ -109,19 +171,57 @@ class SshHost:
         if not done.ok:
             raise HostError(f"{self.name}: the broker could not be started: {(done.stderr or done.stdout).strip()}")
 
+    def put(self, path: str, text: str) -> None:
+        """Write a small file; whoever reads it sees the old text or the new one. Raises `HostError`."""
+        directory, draft = posixpath.dirname(path), f"{path}.new"
+        done = self.run(
+            f"mkdir -p {shlex.quote(directory)} && printf %s {shlex.quote(text)} > {shlex.quote(draft)} "
+            f"&& mv {shlex.quote(draft)} {shlex.quote(path)}"
+        )
+        if not done.ok:
+            raise HostError(f"{self.name}: {path} cannot be written: {done.stderr.strip()}")
+
+    def follow(self, command: str, sink: Sink) -> Following:
+        """Start a command that runs for long, on a second connection; its output goes to `sink` in `Following.wait`.
+
+        The command ends with the connection. Raises `HostUnreachableError` when it could not be started."""
+        with self._side_lock:
+            try:
+                if self._side is None or not self._side.is_connected:
+                    self._side = None
+                    self._side = self._open(_FOLLOW_CONNECT_TIMEOUT_S)
+                    self._side.transport.set_keepalive(_KEEPALIVE_S)
+                channel = self._side.transport.open_session(timeout=_CONNECT_TIMEOUT_S * self._time_scale)
+                # Its input ends with the connection, and `tail --pid` and the like with the shell that waits for that.
+                channel.exec_command(self._as_root(f"{{ {command}\n}} </dev/null & exec cat > /dev/null"))
+            except HostUnreachableError:
+                raise
+            except Exception as error:  # as in `run`
+                raise HostUnreachableError(f"{self.name}: {_brief(command)!r} cannot be started: {error!r}") from error
+        return Following(self.name, channel, sink)
+
+    def unfollow(self) -> None:
+        """End everything that is followed."""
+        side = self._side
+        if side is not None:
+            side.client.close()
+
     def connect(self) -> None:
         """Connect now rather than at the first command. Raises `HostUnreachableError`."""
         with self._lock:
             self._connected()
 
     def disconnect(self) -> None:
-        """Give the connection up: the next command makes a new one. For hosts that are known to have gone.
+        """Give the connections up: the next command makes a new one. For hosts that are known to have gone.
 
         Returns at once, even while another thread waits for the host: that thread's wait ends now."""
         self._stale = True
-        for connection in (self._opening, self._connection):
+        for connection in (self._opening, self._connection, self._side):
             if connection is not None:
                 connection.client.close()
+
+    def _as_root(self, command: str) -> str:
+        return f"sudo -n sh -c {shlex.quote(command)}" if self._become else command
 
     def _connected(self) -> Any:
         """The kept connection, or a new one where that is closed: before a command is sent, trying again is safe."""
@@ -129,23 +229,36 @@ class SshHost:
             return self._connection
         self._drop()
         self._stale = False
-        connection = self._opening = self._new_connection()
+        self._connection = self._open(_CONNECT_TIMEOUT_S)
+        return self._connection
+
+    def _open(self, timeout_s: float) -> Any:
+        connection = self._new_connection(timeout_s * self._time_scale)
+        self._opening = connection
         try:
-            connection.client.load_host_keys(str(self._known_hosts))
+            if self._known_hosts is None:
+                connection.client.load_system_host_keys()
+            else:
+                if self._accept_new:
+                    self._known_hosts.touch()
+                connection.client.load_host_keys(str(self._known_hosts))
             connection.open()
             channel = connection.transport.sock
             channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if hasattr(socket, "TCP_USER_TIMEOUT"):
-                channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _USER_TIMEOUT_MS)
+                patience_ms = int(_USER_TIMEOUT_MS * self._time_scale)
+                channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience_ms)
         except Exception as error:
             connection.close()
-            raise HostUnreachableError(f"{self.name} ({self.address}) cannot be reached by SSH: {error!r}") from error
+            raise HostUnreachableError(
+                f"{self.name} ({self._ssh_address}) cannot be reached by SSH: {error!r}"
+            ) from error
         finally:
-            self._opening = None
-        self._connection = connection
+            if self._opening is connection:
+                self._opening = None
         return connection
 
-    def _new_connection(self) -> Any:
+    def _new_connection(self, connect_timeout_s: float) -> Any:
         # fabric and paramiko take a good part of a second to import: only those who connect pay for it.
         from fabric import Config, Connection
         from fabric.runners import Remote
@@ -159,27 +272,72 @@ class SshHost:
 
             input_sleep = 0.001
 
+        answer_timeout_s = _CONNECT_TIMEOUT_S * self._time_scale
+        own_keys = self._key_file is None
         connection = Connection(
-            self.address,
+            self._ssh_address,
             user=self._user,
             port=self.probe_port,
             config=Config(overrides={"load_ssh_configs": False, "runners": {"remote": Attentive}}),
-            connect_timeout=_CONNECT_TIMEOUT_S,
+            connect_timeout=connect_timeout_s,
             connect_kwargs={
-                "key_filename": str(self._key_file),
-                "allow_agent": False,
-                "look_for_keys": False,
-                "banner_timeout": _CONNECT_TIMEOUT_S,
-                "auth_timeout": _CONNECT_TIMEOUT_S,
+                **({} if own_keys else {"key_filename": str(self._key_file)}),
+                "allow_agent": own_keys,
+                "look_for_keys": own_keys,
+                "banner_timeout": answer_timeout_s,
+                "auth_timeout": answer_timeout_s,
             },
         )
-        connection.client.set_missing_host_key_policy(RejectPolicy())
+        known = self._known_hosts if self._accept_new else None
+        connection.client.set_missing_host_key_policy(RejectPolicy() if known is None else _Accept(known))
         return connection
 
     def _drop(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+class Following:
+    """A command that runs for long, and what it prints."""
+
+    def __init__(self, name: str, channel: Any, sink: Sink) -> None:
+        self._name = name
+        self._channel = channel
+        self._sink = sink
+        self.unfinished = b""
+        """The beginning of a line whose end has not come yet."""
+
+    def wait(self) -> None:
+        """Hand line after line to the sink until the command ends, the connection is lost, or `close` is called."""
+        while True:
+            try:
+                data = self._channel.recv(_CHUNK)
+            except OSError:
+                return
+            if not data:
+                return
+            *lines, rest = (self.unfinished + data).split(b"\n")
+            for line in lines:
+                self._sink(line)
+            self.unfinished = rest
+
+    def close(self) -> None:
+        """End the command; its `wait` returns."""
+        self._channel.close()
+
+
+class _Accept:
+    """paramiko's policy for hosts that are new: remember them, one line each."""
+
+    _lock = threading.Lock()
+
+    def __init__(self, known_hosts: Path) -> None:
+        self._known_hosts = known_hosts
+
+    def missing_host_key(self, _client: Any, hostname: str, key: Any) -> None:
+        with self._lock, self._known_hosts.open("a", encoding="ascii") as known:
+            known.write(f"{hostname} {key.get_name()} {key.get_base64()}\n")
 
 
 def _brief(command: str) -> str:

@@ -103,7 +103,7 @@ WRONG = {
     '[topology]\nnodes = "three"': "c.toml:3: [topology] nodes: 'three' is not a whole number",
     "[topology]\nnodes = true": "c.toml:3: [topology] nodes: True is not a whole number",
     "[topology]\nnodes = 12": "c.toml:3: [topology] nodes: 12 is more than 9, the most that a world holds",
-    '[topology]\nworld = "moon"': ("c.toml:3: [topology] world: 'moon' is not known; known: auto, namespaces, process"),
+    '[topology]\nworld = "moon"': "c.toml:3: [topology] world: 'moon' is not known; known: auto, inventory, namespaces, process",
     "[workload]\nreplication_factor = 4": (
         "c.toml:3: [workload] replication_factor: 4 replicas need as many nodes, and [topology] has 3"
     ),

@@ -7,10 +7,9 @@ import pytest
 from orchestrator.errors import UsageError
 from orchestrator.worlds import selection
 from orchestrator.worlds.namespaces import requirements
-from orchestrator.worlds.namespaces.requirements import Requirement
-from orchestrator.worlds.namespaces.world import NamespaceWorld
-from orchestrator.worlds.process.world import ProcessWorld
-from orchestrator.worlds.selection import select_world
+from orchestrator.worlds.per_run import NamespaceLab, ProcessLab
+from orchestrator.worlds.requirement import Requirement
+from orchestrator.worlds.selection import select_lab
 
 NFT = Requirement("nft", False, "not installed", "apt-get install nftables")
 
@@ -27,23 +26,23 @@ def lacking_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("lacking_nothing")
 def test_namespaces_are_preferred() -> None:
-    assert select_world("auto").world is NamespaceWorld
-    assert select_world("namespaces").world is NamespaceWorld
-    assert select_world("process").world is ProcessWorld
+    assert select_lab("auto").lab is NamespaceLab
+    assert select_lab("namespaces").lab is NamespaceLab
+    assert select_lab("process").lab is ProcessLab
 
 
 @pytest.mark.usefixtures("lacking_nft")
 def test_what_is_missing_is_said_with_its_remedy() -> None:
-    chosen = select_world("auto")
-    assert chosen.world is ProcessWorld
+    chosen = select_lab("auto")
+    assert chosen.lab is ProcessLab
     assert "nft: not installed; apt-get install nftables" in chosen.reason
     with pytest.raises(UsageError, match="apt-get install nftables"):
-        select_world("namespaces")
+        select_lab("namespaces")
 
 
 def test_an_unknown_world_is_refused() -> None:
-    with pytest.raises(UsageError, match="auto, namespaces, process"):
-        select_world("moon")
+    with pytest.raises(UsageError, match="auto, namespaces, process, vagrant, inventory"):
+        select_lab("moon")
 
 
 def test_a_user_without_privileges_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:

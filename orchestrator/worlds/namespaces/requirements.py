@@ -7,10 +7,10 @@ import os
 import pwd
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.worlds.namespaces.boot import find_program, program, search_path
+from orchestrator.worlds.requirement import Requirement
 
 _PACKAGES = {
     "ip": "iproute2",
@@ -30,19 +30,6 @@ _TRIALS = {
     "network": "load the modules: modprobe bridge veth",
     "packet filter": "install nftables and load the module: modprobe nf_tables_bridge",
 }
-
-
-@dataclass(frozen=True)
-class Requirement:
-    """One need; `remedy` is what to do where it is not `met`."""
-
-    name: str
-    met: bool
-    detail: str
-    remedy: str
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.detail}" + ("" if self.met else f"; {self.remedy}")
 
 
 def check(filesystem: str = "ext4") -> list[Requirement]:

@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nemeses.fault import PARTITIONS, POWER_LOSSES, Kind
@@ -23,7 +23,7 @@ from orchestrator.worlds.namespaces.network import MAX_NODES, BridgeNetwork, nod
 from orchestrator.worlds.namespaces.power import NamespacePower
 from orchestrator.worlds.namespaces.sandbox import PRIVATE_ROOT, current_sandbox
 from orchestrator.worlds.run_lock import RunLock
-from orchestrator.worlds.ssh import BrokerUnit, SshHost
+from orchestrator.worlds.ssh import ScriptUnit, SshHost
 
 BROKER_PORT = 9092
 _ETC = "/etc/brownout"
@@ -36,6 +36,7 @@ class NamespaceWorld(BrokersOnHosts):
     name = "namespaces"
     capabilities: frozenset[Kind] = frozenset({"kill", "pause", *POWER_LOSSES, *PARTITIONS})
     needs_sandbox = True
+    time_scale = 1.0
 
     def __init__(self, spec: WorldSpec) -> None:
         if spec.filesystem not in disks.FILESYSTEMS:
@@ -115,6 +116,10 @@ class NamespaceWorld(BrokersOnHosts):
         except OSError as error:
             raise WorldError(f"{node.name}: its logs cannot be collected: {error}") from error
 
+    def shell(self, name: str, command: Sequence[str] = ()) -> list[str]:
+        """The command that opens a shell on a node, or runs a command there, for who is in the same sandbox."""
+        return ["ssh", "-F", str(self._access.directory / "config"), name, *command]
+
     def _node(self, number: int) -> Node:
         name = f"n{number}"
         return Node(
@@ -130,7 +135,7 @@ class NamespaceWorld(BrokersOnHosts):
         )
 
     def _host(self, node: Node) -> SshHost:
-        unit = BrokerUnit(
+        unit = ScriptUnit(
             command=tuple(self._spec.broker_command(node)),
             directory=str(PROJECT_ROOT),
             log=node.broker_log,
@@ -142,6 +147,7 @@ class NamespaceWorld(BrokersOnHosts):
             node.address,
             node.port,
             unit,
+            data_dir=node.data_dir,
             key_file=self._access.key_file,
             known_hosts=self._access.known_hosts,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from nemeses.fault import Kind
@@ -27,6 +27,7 @@ class ProcessWorld(BrokersOnHosts):
     name = "process"
     capabilities: frozenset[Kind] = frozenset({"kill", "pause"})
     needs_sandbox = False
+    time_scale = 1.0
     power = None
     network = None
 
@@ -84,6 +85,12 @@ class ProcessWorld(BrokersOnHosts):
             copy_records(node.record_dir, destination)
         except OSError as error:
             raise WorldError(f"{node.name}: its logs cannot be collected: {error}") from error
+
+    def shell(self, name: str, command: Sequence[str] = ()) -> list[str]:
+        """A shell, or a command, in the node's directory: that is all that there is of it."""
+        directory = next(node.data_dir for node in self._nodes if node.name == name)
+        script = [" ".join(command)] if command else []  # as ssh does it
+        return ["/bin/sh", "-c", 'cd "$0" && exec "${SHELL:-/bin/sh}" ${1+-c "$1"}', directory, *script]
 
     @property
     def _scratch(self) -> Path:

@@ -1,0 +1,73 @@
+"""Labs of worlds in which nothing outlives a run: it makes its own nodes, faster than old ones could be cleaned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Protocol
+
+from nemeses.fault import Kind
+from nemeses.ports import Host
+from orchestrator.worlds.base import Progress, World, WorldError, WorldSpec, no_progress
+from orchestrator.worlds.lab import LabSpec
+from orchestrator.worlds.namespaces.world import NamespaceWorld
+from orchestrator.worlds.process.world import ProcessWorld
+
+
+class Enterable(World, Protocol):
+    """A world that knows how its nodes are entered."""
+
+    def shell(self, name: str, command: Sequence[str] = ()) -> list[str]: ...
+
+
+class PerRunLab:
+    """A lab with nothing in it but the world of the present run."""
+
+    kind: ClassVar[type[Enterable]]
+    name: str
+    capabilities: frozenset[Kind]
+    needs_sandbox: bool
+    time_scale: float
+
+    def __init__(self, _: LabSpec) -> None:
+        self.limits: list[str] = []  # each run's world has its own
+        self._world: Enterable | None = None
+
+    def __init_subclass__(cls) -> None:
+        cls.name, cls.needs_sandbox = cls.kind.name, cls.kind.needs_sandbox
+        cls.capabilities, cls.time_scale = cls.kind.capabilities, cls.kind.time_scale
+
+    @classmethod
+    def prepare(cls, _: LabSpec) -> None:
+        """Nothing: what these worlds need is looked at when one of them is chosen."""
+
+    def open(self, on_progress: Progress = no_progress) -> None:
+        """Nothing outlives a run."""
+
+    def world(self, spec: WorldSpec) -> World:
+        self._world = self.kind(spec)
+        return self._world
+
+    def close(self) -> None:
+        if self._world is not None:
+            self._world.down()
+
+    @property
+    def hosts(self) -> Mapping[str, Host]:
+        return {} if self._world is None else self._world.hosts
+
+    def shell(self, name: str, command: Sequence[str] = ()) -> list[str]:
+        if self._world is None:
+            raise WorldError(f"{name} is not there: no run has made it yet")
+        return self._world.shell(name, command)
+
+
+class NamespaceLab(PerRunLab):
+    """Runs in the namespace world."""
+
+    kind = NamespaceWorld
+
+
+class ProcessLab(PerRunLab):
+    """Runs in the process world."""
+
+    kind = ProcessWorld

@@ -1,0 +1,200 @@
+"""One run's world over machines that are there already: configures them, mirrors their brokers' words, collects."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from nemeses.fault import Kind
+from nemeses.ports import Host, HostError, Network, PowerSwitch, Site, Suspender
+from orchestrator.worlds.base import Node, Progress, WorldError, WorldSpec, no_progress
+from orchestrator.worlds.brokers import BrokersOnHosts, in_parallel
+from orchestrator.worlds.collect import copy_records
+from orchestrator.worlds.remote import paths
+from orchestrator.worlds.remote.mirror import Mirror
+from orchestrator.worlds.run_lock import RunLock
+from orchestrator.worlds.ssh import SshHost
+
+SETTLE_S = 10.0
+LAST_WORDS_S = 2.0
+LIMIT = (
+    "brokers write their trace into their node's memory, from where it is copied: its last moments before a power cut "
+    "may be missing"
+)
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a machine's broker listens, and where its data lies on the machine."""
+
+    id: int
+    address: str
+    port: int = paths.PORT
+    data_dir: str = paths.DATA
+
+
+class Machines(Protocol):
+    """What a lab gives to the world of one run. The lab owns them."""
+
+    @property
+    def hosts(self) -> Mapping[str, SshHost]:
+        """By the node's name, in the nodes' order; connected or connectable."""
+        ...
+
+    @property
+    def power(self) -> PowerSwitch | None: ...
+
+    @property
+    def network(self) -> Network | None: ...
+
+    @property
+    def suspender(self) -> Suspender | None: ...
+
+    def endpoint(self, name: str) -> Endpoint: ...
+
+    def reset(self, on_progress: Progress) -> None:
+        """Bring every machine into the state after its provisioning, reachable, its data empty, its broker not running,
+        no fault left. Raises `WorldError`."""
+        ...
+
+    def collect(self, destinations: Mapping[str, Path]) -> None:
+        """Bring each machine's broker directory (`<destination>/data`, as `orchestrator.worlds.collect` has it) and its
+        `kernel.log` and `journal.log` home. Raises `WorldError`."""
+        ...
+
+
+class RemoteWorld(BrokersOnHosts):
+    """Brokers on a lab's machines, for one run."""
+
+    needs_sandbox = False  # what the machines need, their lab has entered already
+
+    def __init__(
+        self,
+        spec: WorldSpec,
+        name: str,
+        machines: Machines,
+        capabilities: frozenset[Kind],
+        limits: Sequence[str],
+        time_scale: float,
+    ) -> None:
+        self.name = name
+        self.capabilities = capabilities
+        self.limits = [*limits, LIMIT]
+        self.time_scale = time_scale
+        self._spec = spec
+        self._machines = machines
+        self._nodes = [self._node(host) for host in machines.hosts]
+        self._mirror: Mirror | None = None
+        self._lock = RunLock(spec.run_dir)
+
+    @property
+    def nodes(self) -> list[Node]:
+        return self._nodes
+
+    @property
+    def hosts(self) -> Mapping[str, Host]:
+        return self._machines.hosts
+
+    @property
+    def power(self) -> PowerSwitch | None:
+        return self._machines.power
+
+    @property
+    def network(self) -> Network | None:
+        return self._machines.network
+
+    @property
+    def site(self) -> Site:
+        machines = self._machines
+        return Site(self.hosts, machines.power, machines.network, machines.suspender, self.time_scale)
+
+    def up(self, on_progress: Progress = no_progress) -> None:
+        self._lock.take()
+        try:
+            self._machines.reset(on_progress)
+            for node in self._nodes:
+                node.record_dir.mkdir(parents=True, exist_ok=True)
+            in_parallel(self._nodes, self._configure)
+            self._mirror = Mirror(self._nodes, self._machines.hosts)
+            self._mirror.begin()
+        except (HostError, OSError) as error:
+            self.down()
+            raise WorldError(f"the {self.name} world cannot be made ready: {error}") from error
+        except BaseException:
+            self.down()
+            raise
+
+    def down(self) -> None:
+        if self._mirror is None and not self._lock.held:
+            return
+        in_parallel(self._nodes, self._silence)
+        if self._mirror is not None:
+            self._mirror.end()
+            self._mirror = None
+        self._lock.release()
+
+    def last_words(self, node: Node) -> str:
+        if self._mirror is not None:
+            with contextlib.suppress(HostError):
+                self._mirror.settle(node.name, LAST_WORDS_S * self.time_scale)
+        return super().last_words(node)
+
+    def collect(self, node: Node, destination: Path) -> None:
+        self._collect({node: destination})
+
+    def collect_all(self) -> None:
+        self._collect({node: node.record_dir for node in self._nodes})
+
+    def _collect(self, destinations: Mapping[Node, Path]) -> None:
+        complaints = [self._settled(node) for node in destinations]
+        self._machines.collect({node.name: destination for node, destination in destinations.items()})
+        for node, destination in destinations.items():
+            copy_records(node.record_dir, destination)
+        if any(complaints):
+            raise WorldError("; ".join(filter(None, complaints)))
+
+    def _settled(self, node: Node) -> str:
+        """Have everything that the node wrote come home; what has not."""
+        if self._mirror is None:
+            return ""
+        try:
+            return "; ".join(self._mirror.settle(node.name, SETTLE_S * self.time_scale))
+        except HostError as error:
+            return f"{node.name}: the end of its records may be missing: {error}"
+
+    def _node(self, name: str) -> Node:
+        endpoint = self._machines.endpoint(name)
+        return Node(
+            name=name,
+            id=endpoint.id,
+            address=endpoint.address,
+            port=endpoint.port,
+            data_dir=endpoint.data_dir,
+            properties_path=paths.PROPERTIES,
+            trace_path=paths.TRACE,
+            broker_log=paths.BROKER_LOG,
+            record_dir=self._spec.run_dir / "nodes" / name,
+        )
+
+    def _configure(self, node: Node) -> None:
+        properties = self._spec.properties(node)
+        arguments = " ".join(f"--mutant {name}" for name in self._spec.mutants)
+        host = self._machines.hosts[node.name]
+        host.put(paths.PROPERTIES, properties)
+        host.put(paths.ARGUMENTS, f"{arguments}\n")
+        # An earlier run in the same boot may have left its own.
+        cleared = host.run(f"rm -f {paths.TRACE} {paths.BROKER_LOG}")
+        if not cleared.ok:
+            raise WorldError(f"{node.name}: {cleared.stderr.strip()}")
+        (node.record_dir / "server.properties").write_text(properties, encoding="utf-8")
+
+    def _silence(self, node: Node) -> None:
+        """Kill a broker that still runs on a machine that can be reached."""
+        with contextlib.suppress(HostError):
+            host = self._machines.hosts[node.name]
+            pid = host.broker_pid()
+            if pid is not None:
+                host.run(f"kill -9 {pid}")
