@@ -1,0 +1,193 @@
+"""What commands do about kept nodes: start their holder, ask it, enter its sandbox, end it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from orchestrator.errors import RunError, UsageError
+from orchestrator.nodes import channel
+from orchestrator.nodes.channel import Channel
+from orchestrator.nodes.registry import Kept, Plan, Registry
+from orchestrator.worlds.base import PROJECT_ROOT
+from orchestrator.worlds.namespaces.boot import find_program
+
+# The longest silence of a holder that is at work; each word of progress begins it anew.
+_PATIENCE_S = 300.0
+_LOOK_S = 30.0
+_POLL_S = 0.02
+_ENTERED = ("--mount", "--net", "--uts", "--ipc", "--pid")
+
+Say = Callable[[str], None]
+
+
+def bring_up(registry: Registry, plan: Plan, say: Say) -> dict[str, Any]:
+    """Start a holder and wait until its nodes are up; what it has to say about them.
+
+    Raises `UsageError` when nodes are up already, and `RunError` when these do not come up: then nothing is left of
+    them, and neither is when the caller is interrupted meanwhile.
+    """
+    with registry.claimed() as lock:
+        try:
+            kept = registry.create(plan)
+        except OSError as error:
+            raise RunError(f"the nodes cannot be recorded: {error}") from error
+        process, starter = _start_holder(kept, lock)
+        try:
+            result = starter.result(say)
+            if result is None:
+                raise RunError(f"the process that holds the nodes ended; its last words:\n{kept.last_words()}")
+            return result
+        except KeyboardInterrupt:
+            say("taking down what was made; once more Ctrl-C ends it at once")
+            _abandon(kept, process, starter, say)
+            raise
+        except (RunError, UsageError):
+            _abandon(kept, process, starter, say)
+            raise
+        finally:
+            starter.close()
+
+
+def _start_holder(kept: Kept, lock: int) -> tuple[subprocess.Popen[bytes], Channel]:
+    ours, theirs = socket.socketpair()
+    arguments = [str(kept.directory), str(lock), str(theirs.fileno())]
+    try:
+        with kept.log.open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "orchestrator.nodes.holder", *arguments],
+                pass_fds=(lock, theirs.fileno()),
+                start_new_session=True,  # Ctrl-C is for the command; the terminal may close
+                cwd=PROJECT_ROOT,
+                env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        (kept.directory / "pid").write_text(str(process.pid), encoding="ascii")
+    finally:
+        theirs.close()
+    return process, Channel(ours)
+
+
+def _abandon(kept: Kept, process: subprocess.Popen[bytes], starter: Channel, say: Say) -> None:
+    """Wait until the holder has taken everything down; interrupted in this, kill it, which ends everything too."""
+    try:
+        starter.hang_up()
+        with contextlib.suppress(RunError, UsageError):
+            if starter.result(say) is not None:  # they were up just before we said that we do not want them
+                process.terminate()
+        process.wait()
+    except KeyboardInterrupt:
+        process.kill()
+        process.wait()
+    kept.remove()
+
+
+def ask(kept: Kept, order: dict[str, Any], say: Say, patience_s: float = _PATIENCE_S) -> dict[str, Any]:
+    """Give the holder an order; its result. Raises `UsageError` and `RunError`."""
+    with contextlib.closing(_reach(kept, patience_s)) as asked:
+        return _ask(kept, asked, order, say)
+
+
+def look(kept: Kept) -> dict[str, Any]:
+    """The state of all nodes. Raises `RunError` when the holder does not answer."""
+    if not channel.is_open(kept.directory):
+        return {"state": "coming up"}
+    return ask(kept, {"order": "status"}, lambda _: None, _LOOK_S)
+
+
+def shell(kept: Kept, node: str, command: Sequence[str]) -> list[str]:
+    """The command line that opens a shell on a node, or runs a command there, from where the caller is."""
+    with contextlib.closing(_reach(kept, _LOOK_S)) as asked:
+        holder = asked.peer()
+        order = {"order": "shell", "node": node, "command": list(command)}
+        entering: list[str] = _ask(kept, asked, order, lambda _: None)["command"]
+    if not kept.plan.sandboxed:
+        return entering
+    program = find_program("nsenter")
+    if program is None:
+        raise UsageError("nsenter is needed to enter the nodes' sandbox: apt-get install util-linux")
+    return [program, f"--target={holder}", *_ENTERED, "--", *entering]
+
+
+def take_down(registry: Registry, kept: Kept, say: Say) -> None:
+    """Have everything taken down and wait until it is; a holder that does not answer is killed.
+
+    Raises `RunError` when something may be left on machines that are not ours."""
+    failure: RunError | None = None
+    try:
+        with contextlib.closing(_connect(kept, _PATIENCE_S)) as asked:
+            asked.send({"order": "down"})
+            asked.result(say)
+    except RunError as error:
+        failure = error
+    except OSError:  # it is coming up and takes no orders yet, or is beyond taking any
+        say("the process that holds the nodes does not answer; it is killed")
+        _kill(kept)
+    _wait_until_free(registry, kept, say)
+    if failure is not None:
+        raise failure
+
+
+def _wait_until_free(registry: Registry, kept: Kept, say: Say) -> None:
+    """The holder's last word is not the end of its sandbox: that comes a moment later. Raises `RunError`."""
+    give_up = [time.monotonic() + _LOOK_S, time.monotonic() + 2 * _LOOK_S]
+    while registry.holds(kept):
+        if time.monotonic() > give_up[-1]:
+            raise RunError(f"process {kept.pid}, which held the nodes, cannot be killed; see what it waits for")
+        if time.monotonic() > give_up[0]:
+            say("what held the nodes does not end; it is killed")
+            _kill(kept)
+            give_up.pop(0)
+        time.sleep(_POLL_S)
+
+
+def _kill(kept: Kept) -> None:
+    """End the holder and its sandbox. Its lock is held, so its number is still its own."""
+    with contextlib.suppress(OSError, ValueError):
+        os.kill(kept.pid, signal.SIGKILL)
+
+
+def _connect(kept: Kept, patience_s: float) -> Channel:
+    """Raises `UsageError` when the nodes are another user's, and `OSError` when nobody listens."""
+    try:
+        return channel.connect(kept.directory, patience_s)
+    except PermissionError as error:
+        raise UsageError("the nodes belong to another user; run this as that user (perhaps with sudo)") from error
+
+
+def _reach(kept: Kept, patience_s: float) -> Channel:
+    try:
+        return _connect(kept, patience_s)
+    except OSError as error:
+        raise RunError(
+            f"the process that holds the nodes takes no orders ({error.strerror or error}): it is coming up, or going "
+            "down; ./brownout nodes status says which, ./brownout nodes down ends it"
+        ) from error
+
+
+def _ask(kept: Kept, asked: Channel, order: dict[str, Any], say: Say) -> dict[str, Any]:
+    try:
+        asked.send(order)
+        result = asked.result(say)
+    except TimeoutError:
+        raise RunError(
+            f"the process that holds the nodes does not answer (its log: {_shown(kept.log)}); "
+            "end it with ./brownout nodes down"
+        ) from None
+    if result is None:
+        raise RunError("the process that holds the nodes has ended; see ./brownout nodes status")
+    return result
+
+
+def _shown(path: Path) -> Path:
+    return path.relative_to(PROJECT_ROOT) if path.is_relative_to(PROJECT_ROOT) else path

@@ -1,0 +1,135 @@
+"""The nodes themselves: one lab with one world in it, with the brokers' default configuration."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from nemeses.ports import HostError
+from orchestrator.campaign import BrokerSettings
+from orchestrator.cluster import Cluster, Member
+from orchestrator.errors import UsageError
+from orchestrator.nodes.registry import Kept, Plan
+from orchestrator.properties import server_properties
+from orchestrator.worlds.base import Node, Progress, World, WorldSpec
+from orchestrator.worlds.brokers import in_parallel
+from orchestrator.worlds.lab import Lab, LabSpec
+from orchestrator.worlds.selection import lab_named
+
+_REGISTERED_S = 30.0
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+
+
+class HeldNodes:
+    """The nodes of one plan, between `up` and `down`."""
+
+    def __init__(self, kept: Kept, plan: Plan) -> None:
+        self._plan = plan
+        run_id = f"nodes-{kept.id}"
+        self._lab: Lab = lab_named(plan.world)(lab_spec(plan, kept.directory / "lab"))
+        self._spec = WorldSpec(
+            run_id=run_id,
+            run_dir=kept.directory / "run",
+            node_count=plan.node_count,
+            properties=lambda node: server_properties(node, self._there.nodes, BrokerSettings(), f"brownout-{run_id}"),
+            filesystem=plan.filesystem,
+        )
+        self._world: World | None = None
+
+    @property
+    def _there(self) -> World:
+        assert self._world is not None, "asked between up and down"
+        return self._world
+
+    def up(self, on_progress: Progress) -> None:
+        """Raises `WorldError`; `down` is to be called then, too."""
+        self._lab.open(on_progress)
+        self._world = self._lab.world(self._spec)
+        self._world.up(on_progress)
+
+    def down(self, on_progress: Progress) -> None:
+        """May be called after a failed or interrupted `up`."""
+        try:
+            if self._world is not None:
+                self._world.down()
+        finally:
+            self._lab.close()
+        on_progress("the nodes are down")
+
+    def summary(self) -> dict[str, Any]:
+        """Names, and where clients find the brokers once these run."""
+        nodes = self._there.nodes
+        return {
+            "nodes": [node.name for node in nodes],
+            "bootstrap": ",".join(f"{node.address}:{node.port}" for node in nodes),
+        }
+
+    def status(self) -> dict[str, Any]:
+        """Each node as it is now, looked at all at the same time."""
+        nodes = self._there.nodes
+        with ThreadPoolExecutor(len(nodes)) as pool:
+            return {**self.summary(), "nodes": list(pool.map(self._look, nodes))}
+
+    def shell(self, name: str, command: Sequence[str]) -> list[str]:
+        """The command that enters a node, for who is in the same sandbox. Raises `UsageError` for an unknown one."""
+        known = [node.name for node in self._there.nodes]
+        if name not in known:
+            raise UsageError(f"there is no node {name!r}; the nodes are: {', '.join(known)}")
+        # One word is a script; several are one command, whose words arrive as they were given.
+        script = command[0] if len(command) == 1 else shlex.join(command)
+        return self._lab.shell(name, [script] if command else [])
+
+    def start_brokers(self, on_progress: Progress) -> None:
+        """Start those that do not run, all at once, and wait until clients can use them. Raises `RunError`."""
+
+        def start(node: Node) -> None:
+            self._there.start_broker(node)
+            on_progress(f"{node.name}: the broker runs")
+
+        nodes = self._there.nodes
+        in_parallel(nodes, start)
+        on_progress("waiting for a controller with whom all brokers are registered")
+        cluster = Cluster([Member(node.name, node.id, node.address, node.port) for node in nodes], topic="")
+        with contextlib.closing(cluster):
+            view = cluster.await_registered(_REGISTERED_S * self._lab.time_scale)
+        on_progress(f"the controller is {view.controller}")
+
+    def stop_brokers(self, on_progress: Progress) -> None:
+        """Shut down those that run, in order. Raises `WorldError`."""
+
+        def stop(node: Node) -> None:
+            self._there.stop_broker(node)
+            on_progress(f"{node.name}: the broker has stopped")
+
+        in_parallel(self._there.nodes, stop)
+
+    def _look(self, node: Node) -> dict[str, Any]:
+        world = self._there
+        seen = {"name": node.name, "address": node.address, "port": node.port}
+        seen |= {"state": "up", "boot_id": None, "broker_pid": None}
+        if world.power is not None and not world.power.is_on(node.name):
+            return {**seen, "state": "off"}
+        host = world.hosts[node.name]
+        try:
+            boot_id = host.run(f"cat {_BOOT_ID}").stdout.strip()
+            broker = host.broker_pid()
+        except HostError as error:
+            return {**seen, "state": "unreachable", "reason": str(error)}
+        # Where nodes are processes of this machine its boot id says nothing of them.
+        return {**seen, "boot_id": boot_id if boot_id != _own_boot_id() else None, "broker_pid": broker}
+
+
+def lab_spec(plan: Plan, directory: Path) -> LabSpec:
+    """What the lab of a plan is made from."""
+    inventory = None if plan.inventory is None else Path(plan.inventory)
+    return LabSpec(plan.node_count, plan.filesystem, directory, inventory=inventory)
+
+
+def _own_boot_id() -> str | None:
+    with contextlib.suppress(OSError):
+        return Path(_BOOT_ID).read_text(encoding="ascii").strip()
+    return None

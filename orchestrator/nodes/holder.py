@@ -1,0 +1,197 @@
+"""The process that holds nodes: brings them up, follows orders until it is asked to take them down, and does.
+
+A program, started by `client.bring_up` in a session of its own: `holder DIRECTORY LOCK STARTER`, the last two being
+inherited descriptors: the registry's lock, and the channel to the command that waits for the nodes to be up. Should
+that command end before they are, they are taken down again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from orchestrator.errors import Interrupted, RunError, UsageError
+from orchestrator.interrupts import Interrupts
+from orchestrator.nodes import channel
+from orchestrator.nodes.channel import Channel
+from orchestrator.nodes.held import HeldNodes
+from orchestrator.nodes.registry import Kept, Plan
+from orchestrator.worlds.namespaces import sandbox
+
+Answer = dict[str, Any]
+
+
+class Holder:
+    """Holds one set of nodes. `hold` once, from the main thread."""
+
+    def __init__(self, kept: Kept, plan: Plan, starter: Channel, listener: socket.socket) -> None:
+        self._kept = kept
+        self._plan = plan
+        self._starter = starter
+        self._listener = listener
+        self._nodes: HeldNodes | None = None
+        self._up = threading.Event()
+        self._ending = threading.Event()
+        self._began_s = time.monotonic()
+        self._busy = threading.Lock()
+        self._main_thread = threading.get_ident()
+        self._listeners: list[Channel] = [starter]
+        self._orders: dict[str, Callable[[Channel, Answer], Answer]] = {
+            "status": self._status,
+            "shell": self._shell,
+            "start": self._start,
+            "stop": self._stop,
+        }
+
+    def hold(self) -> None:
+        """Bring up, follow orders, take down. What goes wrong on the way up or down is told to who asked for it."""
+        interrupts = Interrupts(
+            on_first=lambda: self._say("taking the nodes down"), on_second=lambda: self._say("ending at once")
+        )
+        with contextlib.suppress(Interrupted), interrupts.installed():
+            try:
+                for task in (self._attend_starter, self._attend_all):
+                    threading.Thread(target=task, daemon=True).start()
+                self._bring_up()
+                threading.Event().wait()
+            finally:
+                with interrupts.shielded():
+                    self._take_down()
+
+    # ---- up and down, in the main thread
+
+    def _bring_up(self) -> None:
+        try:
+            nodes = self._nodes = HeldNodes(self._kept, self._plan)
+            nodes.up(self._say)
+        except Exception as error:
+            _log_unexpected(error)
+            self._starter.tell(_failure(error))
+            raise Interrupted from error
+        self._up.set()
+        self._listeners.remove(self._starter)
+        self._starter.tell({"result": nodes.summary()})
+
+    def _take_down(self) -> None:
+        self._ending.set()
+        try:
+            if self._nodes is not None:
+                self._nodes.down(self._say)
+        except Exception as error:
+            _log_unexpected(error)
+            for each in self._listeners:
+                each.tell(_failure(error))
+        self._kept.remove()
+
+    def _say(self, text: str) -> None:
+        """To the log, and to everybody who waits for the nodes to be up, or down."""
+        print(f"[{time.monotonic() - self._began_s:6.1f} s] {text}", flush=True)
+        for each in list(self._listeners):
+            each.tell({"progress": text})
+
+    def _end(self) -> None:
+        """Have the main thread take the nodes down, wherever it is; asked again, it is not disturbed."""
+        if not self._ending.is_set():
+            self._ending.set()
+            signal.pthread_kill(self._main_thread, signal.SIGTERM)
+
+    # ---- orders, each in a thread of its own
+
+    def _attend_starter(self) -> None:
+        """The command that started this one has gone, or wants to go: without nodes there is nothing to hold."""
+        while self._starter.receive() is not None:
+            pass
+        if not self._up.is_set():
+            self._end()
+
+    def _attend_all(self) -> None:
+        while True:
+            connection, _ = self._listener.accept()
+            threading.Thread(target=self._attend, args=(Channel(connection),), daemon=True).start()
+
+    def _attend(self, asker: Channel) -> None:
+        try:
+            message = asker.receive() or {}
+            if message.get("order") == "down":
+                self._listeners.append(asker)
+                self._end()
+                return  # the end of this process is what the asker waits for
+            asker.tell(self._answer(asker, message))
+        except Exception as error:
+            _log_unexpected(error)
+            asker.tell(_failure(error))
+        asker.close()
+
+    def _answer(self, asker: Channel, message: Answer) -> Answer:
+        follow = self._orders.get(message.get("order", ""))
+        if follow is None:
+            return {"usage": f"unknown order {message.get('order')!r}: the nodes were made by another version"}
+        if follow != self._status and (self._ending.is_set() or not self._up.is_set()):
+            state = "taken down" if self._ending.is_set() else "brought up"
+            return {"usage": f"the nodes are just being {state}; wait until they are, then try again"}
+        return {"result": follow(asker, message)}
+
+    def _status(self, _asker: Channel, _message: Answer) -> Answer:
+        if self._nodes is None or self._ending.is_set() or not self._up.is_set():
+            return {"state": "going down" if self._ending.is_set() else "coming up"}
+        return {"state": "up", **self._nodes.status()}
+
+    def _shell(self, _asker: Channel, message: Answer) -> Answer:
+        assert self._nodes is not None, "orders but status wait until nodes are up"
+        return {"command": self._nodes.shell(message["node"], message["command"])}
+
+    def _start(self, asker: Channel, _message: Answer) -> Answer:
+        assert self._nodes is not None, "orders but status wait until nodes are up"
+        with self._busy:
+            self._nodes.start_brokers(lambda text: asker.tell({"progress": text}))
+        return self._nodes.summary()
+
+    def _stop(self, asker: Channel, _message: Answer) -> Answer:
+        assert self._nodes is not None, "orders but status wait until nodes are up"
+        with self._busy:
+            self._nodes.stop_brokers(lambda text: asker.tell({"progress": text}))
+        return self._nodes.summary()
+
+
+def _failure(error: Exception) -> Answer:
+    if isinstance(error, UsageError):
+        return {"usage": str(error)}
+    if isinstance(error, RunError):
+        return {"error": str(error)}
+    text = "".join(traceback.format_exception(error))
+    return {"error": f"{text}this is a bug of Brownout itself; the text above says where"}
+
+
+def _log_unexpected(error: Exception) -> None:
+    if not isinstance(error, UsageError | RunError):
+        traceback.print_exception(error)
+
+
+def main(arguments: Sequence[str]) -> NoReturn:
+    kept, lock, starter = Kept(Path(arguments[0])), int(arguments[1]), int(arguments[2])
+    plan = kept.plan
+    if plan.sandboxed and sandbox.current_sandbox() is None:
+        sandbox.enter_sandbox([sys.executable, "-m", "orchestrator.nodes.holder", *arguments])
+    for descriptor in (lock, starter):
+        os.set_inheritable(descriptor, False)
+    connection = Channel(socket.socket(fileno=starter))
+    try:
+        listener = channel.listen(kept.directory)
+    except OSError as error:
+        connection.tell({"error": f"no socket can be made in {kept.directory}: {error.strerror}; move the project"})
+        sys.exit(1)
+    Holder(kept, plan, connection, listener).hold()
+    os._exit(0)  # threads that still attend to somebody are not waited for
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

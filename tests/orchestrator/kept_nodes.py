@@ -1,0 +1,92 @@
+"""Asking `brownout nodes` as a user does, with a registry of the test's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from orchestrator.worlds.base import PROJECT_ROOT
+
+_PROGRAM = """\
+import sys
+from pathlib import Path
+from orchestrator.nodes import registry
+registry.DEFAULT_ROOT = Path(sys.argv[1])
+from orchestrator.cli import main
+sys.exit(main(["nodes", *sys.argv[2:]]))
+"""
+DEADLINE_S = 60.0
+
+
+class Nodes:
+    """The `nodes` command, and what it leaves in its registry."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM, str(self.root), *arguments],
+            cwd=PROJECT_ROOT,
+            env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def ask(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run it to its end."""
+        process = self.start(*arguments)
+        stdout, stderr = process.communicate(timeout=DEADLINE_S)
+        return subprocess.CompletedProcess(arguments, process.returncode, stdout, stderr)
+
+    def must(self, *arguments: str) -> str:
+        """Run it, and expect that it can; what it printed."""
+        done = self.ask(*arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def status(self) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads(self.must("status", "--json"))
+        return content
+
+    def sets(self) -> list[Path]:
+        """The directories of nodes that are recorded."""
+        return [path for path in self.root.iterdir() if path.is_dir()] if self.root.exists() else []
+
+    def holder(self) -> int:
+        """The process whose end is the end of everything."""
+        (directory,) = self.sets()
+        return int((directory / "pid").read_text())
+
+    def processes(self) -> list[str]:
+        """Command lines of processes that name this registry."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+            if str(self.root) in line:
+                found.append(line)
+        return found
+
+    def wait_until_gone(self) -> list[str]:
+        """What is left of it after at most ten seconds."""
+        deadline = time.monotonic() + 10
+        while (left := self.processes()) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return left
+
+    def end(self) -> None:
+        """Whatever a test came to, nothing is left of it."""
+        self.ask("down")
+        for directory in self.sets():
+            os.kill(int((directory / "pid").read_text()), signal.SIGKILL)

@@ -1,0 +1,205 @@
+"""Nodes that are kept without a campaign, as plain processes: up, looked at, used, down, and killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli import main
+from orchestrator.errors import UsageError
+from orchestrator.nodes import client, registry
+from orchestrator.nodes.registry import Plan, Registry
+from orchestrator.worlds.namespaces import requirements
+from orchestrator.worlds.requirement import Requirement
+from tests.orchestrator.kept_nodes import Nodes
+
+PLAN = Plan(
+    world="process",
+    reason="a test asked for it",
+    node_count=3,
+    filesystem="ext4",
+    inventory=None,
+    sandboxed=False,
+    since="2026-01-01T00:00:00Z",
+)
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[Nodes]:
+    kept = Nodes(tmp_path / "kept")
+    yield kept
+    kept.end()
+
+
+def produce(bootstrap: str) -> list[int]:
+    """Create a topic and write three records to it; the offsets at which all in-sync replicas have them."""
+    from confluent_kafka import Producer
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic("t", 1, 3)], operation_timeout=30)["t"].result(30)
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    offsets: list[int] = []
+    for number in range(3):
+        producer.produce("t", f"record {number}", on_delivery=lambda _, message: offsets.append(message.offset()))
+    assert producer.flush(30) == 0
+    return offsets
+
+
+def test_nodes_are_brought_up_used_and_taken_down(nodes: Nodes) -> None:
+    said = nodes.must("up", "--world", "process")
+    assert "3 nodes up in the process world: n1, n2, n3" in said
+    assert "./brownout nodes start" in said
+
+    status = nodes.status()
+    assert (status["state"], status["world"]) == ("up", "process")
+    assert [(node["name"], node["state"], node["broker_pid"]) for node in status["nodes"]] == [
+        (name, "up", None) for name in ("n1", "n2", "n3")
+    ]
+    assert {node["boot_id"] for node in status["nodes"]} == {None}, "they have no boot of their own"
+
+    said = nodes.must("start")
+    assert f"bootstrap servers: {status['bootstrap']}" in said
+    assert "ssh" not in said, "the addresses are the machine's own"
+    assert produce(status["bootstrap"]) == [0, 1, 2]
+    pids = [node["broker_pid"] for node in nodes.status()["nodes"]]
+    assert all(os.path.exists(f"/proc/{pid}") for pid in pids)
+    assert "n2" in nodes.must("status")
+    nodes.must("start")
+    assert [node["broker_pid"] for node in nodes.status()["nodes"]] == pids, "those that run are left alone"
+
+    nodes.must("stop")
+    assert [node["broker_pid"] for node in nodes.status()["nodes"]] == [None] * 3
+    assert "nothing is left" in nodes.must("down")
+    assert nodes.sets() == []
+    assert nodes.wait_until_gone() == []
+    assert nodes.status() == {"state": "none", "nodes": []}
+    assert nodes.must("down") == "no nodes are up\n"
+
+
+def test_a_command_runs_in_a_nodes_directory_and_its_exit_code_is_ours(nodes: Nodes) -> None:
+    nodes.must("up", "--world", "process", "--nodes", "1")
+    done = nodes.ask("ssh", "n1", "--", "pwd; exit 7")
+    assert (done.returncode, Path(done.stdout.strip()).name) == (7, "n1")
+    assert nodes.must("ssh", "n1", "--", "echo", "two  words") == "two  words\n"
+    done = nodes.ask("ssh", "n2")
+    assert done.returncode == 64
+    assert "there is no node 'n2'; the nodes are: n1" in done.stderr
+
+
+def test_a_second_set_of_nodes_is_refused(nodes: Nodes) -> None:
+    nodes.must("up", "--world", "process", "--nodes", "1")
+    refused = nodes.ask("up", "--world", "process")
+    assert refused.returncode == 64
+    assert "nodes are up already (1 in the process world, since" in refused.stderr
+    assert "./brownout nodes down" in refused.stderr
+    assert len(nodes.status()["nodes"]) == 1
+
+
+@pytest.mark.parametrize("action", [["ssh", "n1"], ["start"], ["stop"]])
+def test_without_nodes_the_user_is_told_how_to_get_some(nodes: Nodes, action: list[str]) -> None:
+    refused = nodes.ask(*action)
+    assert refused.returncode == 64
+    assert "no nodes are up; bring some up: ./brownout nodes up" in refused.stderr
+
+
+def test_a_killed_holder_takes_everything_with_it_and_is_cleared_away(nodes: Nodes) -> None:
+    nodes.must("up", "--world", "process", "--nodes", "2")
+    nodes.must("start")
+    assert len(nodes.processes()) >= 3, "else the test would prove nothing"
+    os.kill(nodes.holder(), signal.SIGKILL)
+    assert nodes.wait_until_gone() == []
+    assert len(nodes.sets()) == 1
+    told = nodes.ask("status")
+    assert told.returncode == 0
+    assert "no nodes are up" in told.stdout
+    assert "was killed" in told.stderr
+    assert nodes.sets() == []
+    nodes.must("up", "--world", "process", "--nodes", "1")
+
+
+def test_a_holder_that_does_not_answer_is_killed_by_down(nodes: Nodes) -> None:
+    nodes.must("up", "--world", "process", "--nodes", "1")
+    (directory,) = nodes.sets()
+    (directory / "orders").unlink()
+    assert "killed" in nodes.ask("down").stderr
+    assert nodes.sets() == []
+    assert nodes.wait_until_gone() == []
+
+
+def test_an_asked_end_is_an_end_in_order(nodes: Nodes) -> None:
+    nodes.must("up", "--world", "process", "--nodes", "1")
+    os.kill(nodes.holder(), signal.SIGTERM)
+    assert nodes.wait_until_gone() == []
+    assert nodes.sets() == [], "it has cleared away after itself"
+
+
+def test_an_interrupted_up_leaves_nothing(tmp_path: Path) -> None:
+    kept = Nodes(tmp_path / "kept")
+
+    def interrupt(text: str) -> None:
+        if text.startswith("n1 is ready"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        client.bring_up(Registry(kept.root), PLAN, interrupt)
+    assert kept.sets() == []
+    assert kept.wait_until_gone() == []
+
+
+def test_an_up_that_fails_says_why_and_leaves_nothing(tmp_path: Path) -> None:
+    kept = Nodes(tmp_path / "kept")
+    with pytest.raises(UsageError, match="unknown world 'moon'"):
+        client.bring_up(Registry(kept.root), Plan(**{**vars(PLAN), "world": "moon"}), lambda _: None)
+    assert kept.sets() == []
+    assert kept.wait_until_gone() == []
+
+
+def test_a_world_that_cannot_be_here_is_refused_as_run_refuses_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(registry, "DEFAULT_ROOT", tmp_path / "kept")
+    lacks = Requirement("root", False, "this is user 7", "run with sudo")
+    monkeypatch.setattr(requirements, "missing", lambda _: [lacks])
+    assert main(["nodes", "up", "--world", "namespaces"]) == 64
+    refused = capsys.readouterr().err
+    assert "the namespace world cannot run here: root: this is user 7; run with sudo" in refused
+    assert main(["run", "demo", "--world", "namespaces", "--engine", "in-process", "--store", str(tmp_path)]) == 64
+    assert capsys.readouterr().err == refused
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--nodes", "0"], "--nodes 0: give a number from 1 to 9"),
+        (["--nodes", "10"], "--nodes 10: give a number from 1 to 9"),
+        (["--world", "inventory"], "--inventory FILE"),
+        (["--world", "process", "--inventory", "x"], "--inventory"),
+        (["--inventory", "/nowhere"], "/nowhere"),
+    ],
+)
+def test_wrong_usage_is_told_before_anything_is_started(
+    arguments: list[str],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(registry, "DEFAULT_ROOT", tmp_path / "kept")
+    assert main(["nodes", "up", *arguments]) == 64
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "kept").exists()
+
+
+def test_nodes_in_a_project_that_lies_deep_are_reached(tmp_path: Path) -> None:
+    deep = Nodes(tmp_path.joinpath(*["a directory with a long name"] * 5) / "kept")
+    try:
+        deep.must("up", "--world", "process", "--nodes", "1")
+        assert deep.status()["state"] == "up"
+    finally:
+        deep.end()
+    assert deep.sets() == []

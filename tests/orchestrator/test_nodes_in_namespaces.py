@@ -1,0 +1,69 @@
+"""Nodes that are kept without a campaign, as namespaces: entered from outside, and gone with their holder."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.worlds.base import PROJECT_ROOT
+from orchestrator.worlds.namespaces import requirements
+from tests.orchestrator.kept_nodes import Nodes
+from tests.worlds.footprint import Footprint, machine_wide
+
+pytestmark = pytest.mark.root
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[Nodes]:
+    if lacks := requirements.missing():
+        pytest.skip(" / ".join(map(str, lacks)))
+    kept = Nodes(tmp_path / "kept")
+    yield kept
+    kept.end()
+
+
+def footprint(nodes: Nodes) -> Footprint:
+    (directory,) = nodes.sets()
+    return Footprint(nodes.holder(), f"nodes-{directory.name}")
+
+
+def test_nodes_are_entered_and_their_brokers_reached_from_inside(nodes: Nodes) -> None:
+    before = machine_wide()
+    nodes.must("up", "--world", "namespaces")
+    status = nodes.status()
+    assert status["bootstrap"] == "10.77.0.11:9092,10.77.0.12:9092,10.77.0.13:9092"
+    assert len({node["boot_id"] for node in status["nodes"]}) == 3
+    assert nodes.must("ssh", "n2", "--", "hostname; stat -f -c %T /data") == "n2\next2/ext3\n"
+    assert nodes.must("ssh", "n1", "--", "echo", "two  words") == "two  words\n"
+    assert nodes.ask("ssh", "n3", "--", "exit 7").returncode == 7
+
+    said = nodes.must("start")
+    assert "./brownout nodes ssh n1 -- " in said
+    asked = f"cd {PROJECT_ROOT} && {sys.executable} -m orchestrator quorum describe --bootstrap-server 10.77.0.12:9092"
+    assert "LeaderId" in nodes.must("ssh", "n1", "--", asked)
+    assert all(node["broker_pid"] for node in nodes.status()["nodes"])
+    nodes.must("stop")
+    assert not any(node["broker_pid"] for node in nodes.status()["nodes"])
+    assert machine_wide() == before, "nothing of the nodes is in the machine's own namespaces"
+    left = footprint(nodes)
+    nodes.must("down")
+    assert left.wait_gone(0.5) == {}, "all is gone when the command ends"
+    assert machine_wide() == before
+
+
+def test_nothing_outlives_a_killed_holder(nodes: Nodes) -> None:
+    before = machine_wide()
+    nodes.must("up", "--world", "namespaces", "--nodes", "2")
+    nodes.must("start")
+    left = footprint(nodes)
+    assert set(left.present()) == {"processes", "loop devices", "control group"}, "else the test would prove nothing"
+    os.kill(nodes.holder(), signal.SIGKILL)
+    assert left.wait_gone() == {}
+    assert machine_wide() == before
+    assert "no nodes are up" in nodes.must("status")
+    assert nodes.sets() == []
