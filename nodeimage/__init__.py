@@ -2,7 +2,7 @@
 packages in it, so that no node needs a network. Built from Debian's packages, kept by content."""
 
 from nodeimage.app import App, app_archive
-from nodeimage.build import build
+from nodeimage.build import build, check_machine
 from nodeimage.errors import ImageError, ImageMissingError, ImageStaleError
 from nodeimage.image import Image, built, find, remove_all, wanted_key
 from nodeimage.site import Site, site_archive, site_key
@@ -17,6 +17,7 @@ __all__ = [
     "app_archive",
     "build",
     "built",
+    "check_machine",
     "find",
     "remove_all",
     "site_archive",

@@ -33,7 +33,7 @@ def build(project: Path, on_progress: Progress, *, force: bool = False) -> Image
     Needs root, a network and about a minute. An interrupted or failed build leaves nothing behind; two at a time wait
     for each other. Raises `ImageError`.
     """
-    _check_machine()
+    check_machine()
     directory = images_directory(project)
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -50,7 +50,8 @@ def build(project: Path, on_progress: Progress, *, force: bool = False) -> Image
         raise ImageError(f"the image could not be built: {error}") from error
 
 
-def _check_machine() -> None:
+def check_machine() -> None:
+    """Whether images can be built here at all. Raises `ImageError` when not."""
     if platform.machine() not in _MACHINES:
         raise ImageError(
             f"images are built for x86_64 only so far, and this machine is {platform.machine()}; "
@@ -128,6 +129,7 @@ def _record(image: Image, seconds: float) -> dict[str, object]:
         "architecture": recipe.DEBIAN_ARCHITECTURE,
         "kernel": modules.kernel_version(image.rootfs),
         "site_key": image.site_key,
+        "built_at_ns": time.time_ns(),
         "built_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "build_seconds": round(seconds, 1),
         "bytes": {

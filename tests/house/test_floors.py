@@ -18,7 +18,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "workloads": {"history"},
     "nemeses": {"history"},
     "analysis": {"history"},
-    "orchestrator": {"history", "broker", "simulator", "workloads", "nemeses", "analysis"},
+    "nodeimage": set(),
+    "orchestrator": {"history", "broker", "simulator", "workloads", "nemeses", "analysis", "nodeimage"},
 }
 MAX_LINES = 600
 
