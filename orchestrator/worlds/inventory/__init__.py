@@ -1,0 +1,1 @@
+"""The inventory world: nodes are hosts that already exist, named by an Ansible inventory, reached by SSH."""

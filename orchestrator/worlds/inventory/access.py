@@ -1,0 +1,190 @@
+"""How a host is entered: what ssh itself would do for it, and the host keys that are trusted.
+
+`ssh -G` says what the inventory's arguments and the user's ~/.ssh/config come to, so that a host which `ssh` and
+Ansible can reach is reached here too.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from nemeses.ports import HostUnreachableError
+from orchestrator.worlds.inventory.hosts import InventoryHost
+
+_CONNECT_TIMEOUT_S = 5.0
+_CHECK_BY_HAND = "check the address, that it is on, and the firewalls between here and there"
+
+
+class AccessError(Exception):
+    """A host cannot be entered; the message says why, and what to check, without the host's name."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """Everything needed to log in. `host_keys` are lines for a known_hosts file."""
+
+    address: str
+    port: int
+    user: str
+    key_file: Path | None
+    host_keys: tuple[str, ...]
+    noted: tuple[str, ...] = ()
+    """What people should know of it, such as a host key that nobody vouched for."""
+
+    def command_line(self) -> str:
+        """What to try by hand."""
+        key = f" -i {self.key_file}" if self.key_file else ""
+        port = f" -p {self.port}" if self.port != 22 else ""
+        return f"ssh{key}{port} {self.user}@{self.address}"
+
+
+def find_access(host: InventoryHost) -> Access:
+    """How to log in to a host whose SSH port answers. Raises `AccessError`."""
+    settings = _effective(host)
+    address, port = settings["hostname"][0], int(settings["port"][0])
+    for key in ("proxyjump", "proxycommand"):
+        if settings.get(key, ["none"])[0] != "none":
+            raise AccessError(
+                f"it is reached through a proxy ({key} {settings[key][0]}), and clients must reach the brokers "
+                "directly; run brownout on a machine that does"
+            )
+    _require_port(address, port)
+    name = address if port == 22 else f"[{address}]:{port}"
+    keys, noted = _host_keys(host, settings, address, port, name)
+    return Access(address, port, settings["user"][0], _key_file(host, settings), tuple(keys), noted)
+
+
+def data_address(host: InventoryHost) -> str:
+    """The IPv4 address at which the other hosts reach it. Raises `AccessError`."""
+    try:
+        found = socket.getaddrinfo(host.data_address, None, socket.AF_INET, socket.SOCK_STREAM)
+    except OSError as error:
+        raise AccessError(
+            f"its data address {host.data_address!r} is no IPv4 address, and none is known for it: {error}; "
+            "set brownout_address"
+        ) from None
+    return str(found[0][4][0])
+
+
+def why_unreachable(error: HostUnreachableError, access: Access) -> str:
+    """What a failed login means, and what to check."""
+    from paramiko import AuthenticationException, BadHostKeyException, SSHException
+
+    cause = error.__cause__
+    by_hand = f"try: {access.command_line()}"
+    if isinstance(cause, BadHostKeyException):
+        return f"its host key is not the one in known_hosts; should it have been installed anew, forget that: {by_hand}"
+    if isinstance(cause, AuthenticationException):
+        key = f"the key {access.key_file}" if access.key_file else "any key of the agent or of ~/.ssh"
+        return (
+            f"it does not let {access.user} in by {key}; check ansible_user and ansible_ssh_private_key_file; {by_hand}"
+        )
+    if isinstance(cause, SSHException | OSError | ValueError):
+        return f"logging in failed: {cause}; {by_hand}"
+    return f"{error}; {by_hand}"
+
+
+def _effective(host: InventoryHost) -> dict[str, list[str]]:
+    """What ssh would do: each option (small letters) with its values. Raises `AccessError`."""
+    command = ["ssh", "-G", *host.ssh_arguments]
+    if host.ssh_port is not None:
+        command += ["-p", str(host.ssh_port)]
+    if host.user is not None:
+        command += ["-l", host.user]
+    try:
+        done = subprocess.run(
+            [*command, host.ssh_address], capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+        )
+    except OSError as error:
+        raise AccessError(f"ssh cannot be run: {error.strerror}; install openssh-client") from error
+    if done.returncode:
+        raise AccessError(f"ssh does not understand its settings: {done.stderr.strip()}")
+    settings: dict[str, list[str]] = {}
+    for line in done.stdout.splitlines():
+        key, _, value = line.partition(" ")
+        settings.setdefault(key, []).append(value)
+    return settings
+
+
+def _require_port(address: str, port: int) -> None:
+    try:
+        socket.create_connection((address, port), timeout=_CONNECT_TIMEOUT_S).close()
+    except socket.gaierror as error:
+        raise AccessError(f"the name {address} is not known: {error.strerror}; set ansible_host") from None
+    except ConnectionRefusedError:
+        raise AccessError(
+            f"nothing listens at {address} port {port}; check that sshd runs there, and ansible_port"
+        ) from None
+    except TimeoutError:
+        raise AccessError(
+            f"{address} port {port} does not answer within {_CONNECT_TIMEOUT_S:g} s; {_CHECK_BY_HAND}"
+        ) from None
+    except OSError as error:
+        raise AccessError(f"{address} port {port} cannot be reached: {error.strerror}; {_CHECK_BY_HAND}") from None
+
+
+def hears(access: Access, timeout_s: float = 0.5) -> bool:
+    """Whether the host's SSH port takes connections now."""
+    try:
+        socket.create_connection((access.address, access.port), timeout=timeout_s).close()
+    except OSError:
+        return False
+    return True
+
+
+def _key_file(host: InventoryHost, settings: dict[str, list[str]]) -> Path | None:
+    """The inventory's key, or one that ~/.ssh/config names; the usual ones are found without a name. One that has a
+    passphrase is left to the agent, which knows it."""
+    named = (Path(value).expanduser() for value in settings.get("identityfile", []) if "/.ssh/id_" not in value)
+    key = host.key_file or next((path for path in named if path.is_file()), None)
+    return None if key is None or _has_passphrase(key) else key
+
+
+def _has_passphrase(key: Path) -> bool:
+    tried = subprocess.run(["ssh-keygen", "-y", "-P", "", "-f", str(key)], capture_output=True, text=True, check=False)
+    return tried.returncode != 0 and "passphrase" in tried.stderr
+
+
+def _host_keys(
+    host: InventoryHost, settings: dict[str, list[str]], address: str, port: int, name: str
+) -> tuple[list[str], tuple[str, ...]]:
+    strictness = settings.get("stricthostkeychecking", ["ask"])[0]
+    if host.check_host_key is False or os.environ.get("ANSIBLE_HOST_KEY_CHECKING", "").lower() in ("false", "0", "no"):
+        strictness = "false"
+    known = [] if strictness == "false" else list(_known(settings, name))
+    if known:
+        return known, ()
+    if strictness in ("false", "accept-new"):
+        scanned = _scan(address, port)
+        return scanned, (f"the host key of {host.title} was not known, and is trusted as it was found",)
+    by_hand = f"ssh -p {port} {settings['user'][0]}@{address}"
+    raise AccessError(
+        f"its host key is not in known_hosts; log in once by hand and compare it ({by_hand}), or trust it as it is: "
+        "ansible_ssh_common_args='-o StrictHostKeyChecking=accept-new'"
+    )
+
+
+def _known(settings: dict[str, list[str]], name: str) -> Iterator[str]:
+    """The lines that the user's and the machine's known_hosts files have for a host."""
+    for key in ("userknownhostsfile", "globalknownhostsfile"):
+        for file in settings.get(key, [""])[0].split():
+            path = Path(file).expanduser()
+            if path.is_file():
+                found = subprocess.run(
+                    ["ssh-keygen", "-F", name, "-f", str(path)], capture_output=True, text=True, check=False
+                )
+                yield from (line for line in found.stdout.splitlines() if line and not line.startswith("#"))
+
+
+def _scan(address: str, port: int) -> list[str]:
+    command = ["ssh-keyscan", "-T", f"{_CONNECT_TIMEOUT_S:.0f}", "-p", str(port), address]
+    scanned = subprocess.run(command, capture_output=True, text=True, check=False)
+    lines = [line for line in scanned.stdout.splitlines() if line and not line.startswith("#")]
+    if not lines:
+        raise AccessError(f"it shows no host key at {address} port {port}: {scanned.stderr.strip()[-200:]}")
+    return lines

@@ -1,0 +1,198 @@
+"""Looks at every host before anything is done to it, at all of them at once, and says all that is wrong with them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shlex
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nemeses.ports import HostError, HostUnreachableError
+from nodeimage.site import MACHINES, PYTHONS
+from orchestrator.worlds.base import WorldError
+from orchestrator.worlds.inventory.access import Access, AccessError, data_address, find_access, why_unreachable
+from orchestrator.worlds.inventory.hosts import InventoryHost
+from orchestrator.worlds.inventory.power import is_on
+from orchestrator.worlds.remote import paths
+from orchestrator.worlds.ssh import SshHost
+
+_PROBE = Path(__file__).with_name("probe.py")
+_PROBE_DEADLINE_S = 60.0
+_NEEDED_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A host that can be a node. `facts` is what `probe` printed; `address` the IPv4 address of the data network."""
+
+    host: InventoryHost
+    access: Access
+    address: str
+    facts: dict[str, Any]
+
+    @property
+    def python(self) -> str:
+        major, minor, _ = self.facts["python"]
+        return f"{major}.{minor}"
+
+    @property
+    def machine(self) -> str:
+        return str(self.facts["machine"])
+
+    def connection(self, known_hosts: Path) -> SshHost:
+        """A new, unconnected `SshHost`, with the unit by which this host starts brokers."""
+        unit = paths.broker_unit(systemd=bool(self.facts.get("systemd")))
+        return SshHost(
+            self.host.node,
+            self.address,
+            self.host.port,
+            unit,
+            key_file=self.access.key_file,
+            known_hosts=known_hosts,
+            user=self.access.user,
+            ssh_address=self.access.address,
+            ssh_port=self.access.port,
+            become=self.host.become,
+            data_dir=self.host.data_dir,
+            time_scale=self.host.time_scale,
+        )
+
+
+class _UnfitError(Exception):
+    """What is wrong with a host, one reason an argument."""
+
+
+def check_all(inventory: Path, hosts: Sequence[InventoryHost], directory: Path) -> list[Checked]:
+    """All hosts, looked at in parallel; their keys are put into `directory`/known_hosts.
+
+    Raises `WorldError` that names every host which cannot be used, and why.
+    """
+    known_hosts = directory / "known_hosts"
+    with ThreadPoolExecutor(len(hosts), thread_name_prefix="check") as pool:
+        entered = list(pool.map(_enter, hosts))
+        known_hosts.write_text(
+            "".join(f"{line}\n" for each in entered if isinstance(each, Checked) for line in each.access.host_keys)
+        )
+        looked = list(pool.map(lambda each: _look(each, known_hosts), entered))
+    wrong = [
+        f"  {host.title}: {reason}"
+        for host, each in zip(hosts, looked, strict=True)
+        if isinstance(each, _UnfitError)
+        for reason in each.args
+    ]
+    if wrong:
+        unfit = sum(isinstance(each, _UnfitError) for each in looked)
+        raise WorldError(
+            f"{unfit} of the {len(hosts)} hosts of {inventory} cannot be used; nothing was changed:\n"
+            + "\n".join(wrong)
+        )
+    return [each for each in looked if isinstance(each, Checked)]
+
+
+def _enter(host: InventoryHost) -> Checked | _UnfitError:
+    try:
+        return Checked(host, find_access(host), data_address(host), {})
+    except AccessError as error:
+        return _UnfitError(str(error) + _power_hint(host))
+
+
+def _power_hint(host: InventoryHost) -> str:
+    """A host that a killed run left without power can be switched on again."""
+    if host.power_status is None or host.power_on is None:
+        return ""
+    try:
+        off = not is_on(host, host.power_status)
+    except WorldError:
+        return ""
+    return f"; brownout_power_status says that it is off, switch it on: {host.power_on}" if off else ""
+
+
+def _look(each: Checked | _UnfitError, known_hosts: Path) -> Checked | _UnfitError:
+    if isinstance(each, _UnfitError):
+        return each
+    connection = each.connection(known_hosts)
+    try:
+        facts = examine(connection, each)
+        reasons = list(_reasons(each, facts))
+        return _UnfitError(*reasons) if reasons else Checked(each.host, each.access, each.address, facts)
+    except HostUnreachableError as error:
+        return _UnfitError(why_unreachable(error, each.access))
+    except HostError as error:
+        return _UnfitError(str(error))
+    except _UnfitError as error:
+        return error
+    finally:
+        connection.disconnect()
+
+
+def examine(connection: SshHost, each: Checked) -> dict[str, Any]:
+    """Run the probe on the host. Raises `HostError`, or `_UnfitError` when it cannot run there."""
+    host = each.host
+    arguments = shlex.join([each.address, str(host.port), host.data_dir])
+    # Encoded: a program travels unharmed through two shells and sudo.
+    sent = base64.b64encode(_PROBE.read_bytes()).decode()
+    decode = "import base64,sys; exec(base64.b64decode(sys.argv.pop(1)).decode())"
+    done = connection.run(
+        "command -v python3 >/dev/null || { echo absent; exit 0; }\n"
+        f"python3 -c {shlex.quote(decode)} {sent} {arguments}",
+        timeout_s=_PROBE_DEADLINE_S,
+    )
+    said = (done.stderr or done.stdout).strip()
+    if done.stdout.strip() == "absent":
+        raise _UnfitError("it has no python3; install it")
+    if not done.ok and "sudo" in said:
+        raise _UnfitError(
+            f"{each.access.user} cannot become root without a password ({said.splitlines()[-1]}); allow it in sudoers "
+            "(NOPASSWD: ALL), or set ansible_user=root"
+        )
+    try:
+        facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    except (json.JSONDecodeError, IndexError):
+        raise _UnfitError(f"it cannot be examined (exit code {done.exit_code}): {said[-300:]}") from None
+    return facts
+
+
+def _reasons(each: Checked, facts: dict[str, Any]) -> list[str]:
+    """Why this host cannot be a node; empty when it can."""
+    host, data, listener = each.host, facts["data"], facts["listener"]
+    python = ".".join(map(str, facts["python"]))
+    wrong = []
+    if not facts["root"]:
+        wrong.append(f"{each.access.user} is not root; set ansible_become=true, or ansible_user=root")
+    if f"{facts['python'][0]}.{facts['python'][1]}" not in PYTHONS or facts["implementation"] != "CPython":
+        wrong.append(
+            f"its python3 is {facts['implementation']} {python}, and the broker's packages need CPython "
+            f"{', '.join(PYTHONS)}; install one of these"
+        )
+    if facts["machine"] not in MACHINES or facts["libc"] != "glibc":
+        wrong.append(
+            f"it is a {facts['machine']} with {facts['libc'] or 'another C library than glibc'}; the broker's "
+            f"packages are for {' and '.join(MACHINES)} with glibc"
+        )
+    absent = [name for name in ("bash", "tar", "flock") if name not in facts["programs"]]
+    if absent:
+        wrong.append(f"it lacks {', '.join(absent)}; install bash, tar and util-linux")
+    if not facts["has_address"]:
+        wrong.append(
+            f"{each.address} is not an address of this host, so no broker can listen there; set brownout_address to "
+            "the one by which the other hosts reach it"
+        )
+    if listener is not None and paths.PROPERTIES not in listener["command"]:
+        who = f"process {listener['pid']} ({listener['command'][:80]})" if listener["pid"] else "somebody"
+        wrong.append(f"{who} listens on port {host.port} already; stop it, or set brownout_port")
+    if data["error"]:
+        wrong.append(f"{host.data_dir} (brownout_data_dir) cannot be read: {data['error']}")
+    if data["names"] and not data["ours"]:
+        wrong.append(
+            f"{host.data_dir} (brownout_data_dir) holds what is not Brownout's: {', '.join(data['names'])}; each run "
+            "empties that directory, so name one of its own, or empty it by hand"
+        )
+    if facts["free_bytes"] < _NEEDED_BYTES and not (host.data_device or host.data_serial):
+        wrong.append(
+            f"{host.data_dir} has {facts['free_bytes'] >> 20} MiB free; a run needs {_NEEDED_BYTES >> 20} MiB or more"
+        )
+    return wrong

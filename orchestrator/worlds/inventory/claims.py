@@ -1,0 +1,74 @@
+"""One campaign a host: a lock on the host itself, held through a connection of its own, gone when that is."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shlex
+import socket
+import threading
+from collections.abc import Collection, Mapping
+
+from nemeses.ports import HostError
+from orchestrator.worlds.base import WorldError
+from orchestrator.worlds.brokers import in_parallel
+from orchestrator.worlds.ssh import Following, SshHost
+
+_LOCK = "/run/brownout.lock"
+_PATIENCE_S = 5
+_ANSWER_DEADLINE_S = 30.0
+
+
+class Claims:
+    """Locks on hosts. `connections` are used for nothing else; `titles` are what messages call the hosts."""
+
+    def __init__(self, connections: Mapping[str, SshHost], titles: Mapping[str, str]) -> None:
+        self._connections = connections
+        self._titles = titles
+        self._held: dict[str, Following] = {}
+
+    def take(self, names: Collection[str]) -> None:
+        """Lock hosts, also those whose lock a boot has undone. Raises `HostError` when one is somebody else's."""
+        in_parallel(names, self._take)
+
+    def release(self) -> None:
+        for following in self._held.values():
+            following.close()
+        self._held.clear()
+        for connection in self._connections.values():
+            connection.disconnect()
+
+    def _take(self, name: str) -> None:
+        answers: list[str] = []
+        answered = threading.Event()
+
+        def hear(line: bytes) -> None:
+            answers.append(line.decode(errors="replace"))
+            answered.set()
+
+        connection = self._connections[name]
+        connection.disconnect()
+        following = connection.follow(
+            _script(f"{getpass.getuser()}@{socket.gethostname()}, process {os.getpid()}"), hear
+        )
+        threading.Thread(target=following.wait, name=f"claim-{name}", daemon=True).start()
+        if not answered.wait(_ANSWER_DEADLINE_S):
+            raise HostError(f"{name}: it does not say whether it is in use by another campaign")
+        if answers[0] != "locked":
+            following.close()
+            raise WorldError(
+                f"{self._titles[name]} is in use by another campaign ({answers[0]}); wait for its end, or use others"
+            )
+        self._held[name] = following
+
+
+def _script(owner: str) -> str:
+    """Lock, and stay as long as the shell that was logged in by. The wait is for one that is just ending."""
+    return f"""exec 9>>{_LOCK}
+if flock -w {_PATIENCE_S} 9; then
+  echo {shlex.quote(owner)} > {_LOCK}
+  echo locked
+  while kill -0 $$ 2>/dev/null; do sleep 1 9>&-; done
+else
+  cat {_LOCK}
+fi"""

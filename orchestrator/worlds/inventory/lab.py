@@ -1,0 +1,251 @@
+"""The lab of an inventory: hosts checked and provisioned once, wiped for each run, left as they are at the end."""
+
+from __future__ import annotations
+
+import functools
+import shlex
+import shutil
+import socket
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nemeses.fault import KINDS, PACKET_FAULTS, PARTITIONS, POWER_LOSSES, Kind
+from nemeses.ports import Host, HostError
+from nodeimage import App, ImageError, Site, app_archive, site_archive
+from orchestrator.errors import UsageError
+from orchestrator.playbooks import PlaybookError, Target
+from orchestrator.worlds.base import PROJECT_ROOT, Progress, World, WorldError, WorldSpec, no_progress
+from orchestrator.worlds.brokers import in_parallel
+from orchestrator.worlds.inventory import hosts, reading
+from orchestrator.worlds.inventory.checks import Checked, check_all, examine
+from orchestrator.worlds.inventory.hosts import InventoryHost
+from orchestrator.worlds.inventory.machines import HostMachines
+from orchestrator.worlds.lab import LabSpec
+from orchestrator.worlds.remote.world import RemoteWorld
+
+_ALWAYS: frozenset[Kind] = frozenset({"kill", "pause"})
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class InventoryLab:
+    """The first hosts of an inventory, as nodes n1, n2, ...
+
+    `capabilities` is what the inventory promises; after `open`, what the hosts keep of it.
+    """
+
+    name = "inventory"
+    capabilities: frozenset[Kind] = frozenset(KINDS)
+    needs_sandbox = False
+
+    def __init__(self, spec: LabSpec) -> None:
+        """Raises `UsageError` when the inventory cannot be read, or has too few hosts."""
+        self._spec = spec
+        self._path, self._chosen = _hosts_of(spec.inventory, spec.node_count)
+        self.capabilities, self.limits = _promised(self._chosen)
+        self.time_scale = max(host.time_scale for host in self._chosen)
+        self._checked: list[Checked] = []
+        self._machines: HostMachines | None = None
+        self._keep_directory = False
+
+    @classmethod
+    def prepare(cls, spec: LabSpec) -> None:
+        _hosts_of(spec.inventory, spec.node_count)
+
+    def open(self, on_progress: Progress = no_progress) -> None:
+        self._spec.directory.mkdir(parents=True, exist_ok=True)
+        try:
+            on_progress(f"looking at {_named(self._chosen)}")
+            self._checked = check_all(self._path, self._chosen, self._spec.directory)
+            for each in self._checked:
+                for note in each.access.noted:
+                    on_progress(note)
+            self._machines = self._assemble(self._checked, on_progress)
+            self._machines.claim()
+            self._machines.play("provision", on_progress)
+            self._keep_promises(self._machines)
+        except HostError as error:
+            # The message of a playbook that failed says where to read the rest.
+            self._keep_directory = isinstance(error, PlaybookError)
+            self.close()
+            raise error if isinstance(error, WorldError) else WorldError(str(error)) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def world(self, spec: WorldSpec) -> World:
+        if self._machines is None:
+            raise WorldError("the hosts of the inventory are not ready: the lab was not opened")
+        return RemoteWorld(spec, self.name, self._machines, self.capabilities, self.limits, self.time_scale)
+
+    def close(self) -> None:
+        machines, self._machines = self._machines, None
+        try:
+            if machines is not None:
+                machines.release()
+        finally:
+            if not self._keep_directory:
+                shutil.rmtree(self._spec.directory, ignore_errors=True)
+
+    @property
+    def hosts(self) -> Mapping[str, Host]:
+        return {} if self._machines is None else self._machines.hosts
+
+    def shell(self, name: str, command: Sequence[str] = ()) -> list[str]:
+        each = next((each for each in self._checked if each.host.node == name), None)
+        if each is None:
+            raise WorldError(f"there is no node {name}; the nodes are {_named(self._chosen)}")
+        script = " ".join(command)
+        if each.host.become:
+            script = f"sudo -n sh -c {shlex.quote(script)}" if command else "sudo -n -i"
+        return [
+            *("ssh", "-p", str(each.access.port), "-l", each.access.user),
+            *(("-i", str(each.access.key_file)) if each.access.key_file else ()),
+            *("-o", f"UserKnownHostsFile={self._known_hosts}", "-o", "StrictHostKeyChecking=yes"),
+            *(() if command else ("-t",)),
+            each.access.address,
+            *((script,) if script else ()),
+        ]
+
+    @property
+    def _known_hosts(self) -> Path:
+        return self._spec.directory / "known_hosts"
+
+    def _assemble(self, checked: Sequence[Checked], on_progress: Progress) -> HostMachines:
+        app = app_archive(PROJECT_ROOT)
+        sites: dict[tuple[str, str], Site] = {}
+        for each in checked:
+            kind = (each.python, each.machine)
+            if kind not in sites:
+                sites[kind] = _site(*kind, on_progress)
+        targets = {each.host.node: self._target(each, app, sites[each.python, each.machine]) for each in checked}
+        return HostMachines(checked, self.capabilities, targets, self._spec.directory / "ansible", self._known_hosts)
+
+    def _target(self, each: Checked, app: App, site: Site) -> Target:
+        """A host as the playbooks take it, by the inventory's name of it."""
+        host = each.host
+        # Whoever may not have its clock set keeps the services that set it right.
+        time_services: dict[str, Any] = {} if host.own_clock else {"brownout_time_services": []}
+        return Target(
+            host.name,
+            each.access.address,
+            user=each.access.user,
+            ssh_port=each.access.port,
+            key_file=each.access.key_file,
+            known_hosts=self._known_hosts,
+            become=host.become,
+            variables={
+                "brownout_app_archive": str(app.archive),
+                "brownout_app_key": app.key,
+                "brownout_site_archive": str(site.archive),
+                "brownout_site_key": site.key,
+                "brownout_filesystem": self._spec.filesystem,
+                **time_services,
+                **host.passed_on,
+                "brownout_address": each.address,
+                "brownout_port": host.port,
+                "brownout_data_dir": host.data_dir,
+                "brownout_data_device": host.data_device,
+                "brownout_data_serial": host.data_serial,
+            },
+        )
+
+    def _keep_promises(self, machines: HostMachines) -> None:
+        """Look at the hosts once more, now that everything is installed, and give up what they cannot do."""
+        found: dict[str, Checked] = {}
+
+        def look(each: Checked) -> None:
+            facts = examine(machines.hosts[each.host.node], each)
+            found[each.host.node] = Checked(each.host, each.access, each.address, facts)
+
+        in_parallel(self._checked, look)
+        self._checked = [found[each.host.node] for each in self._checked]
+        for kinds, reasons in _broken_promises(self._checked):
+            if self.capabilities & kinds and reasons:
+                self.capabilities -= kinds
+                self.limits.append(f"no {', '.join(sorted(kinds))}: {'; '.join(reasons)}")
+        machines.restrict(self.capabilities)
+
+
+@functools.cache
+def _hosts_of(path: Path | None, count: int) -> tuple[Path, tuple[InventoryHost, ...]]:
+    if path is None:
+        raise UsageError("the inventory world needs an Ansible inventory: give --inventory FILE")
+    inventory = reading.read(path, hosts.ANSIBLE_VARIABLES)
+    return path, tuple(hosts.chosen(inventory, count))
+
+
+def _promised(chosen: Sequence[InventoryHost]) -> tuple[frozenset[Kind], list[str]]:
+    """What the inventory's variables allow, and what people should know of it."""
+    kinds = set(_ALWAYS | PARTITIONS | PACKET_FAULTS)
+    limits = ["partitions are made by the hosts themselves: each drops what comes from the peers that it is cut from"]
+    optional: tuple[tuple[frozenset[Kind], list[InventoryHost], str], ...] = (
+        (POWER_LOSSES, [h for h in chosen if not h.has_power], "brownout_power_off and brownout_power_on"),
+        (frozenset({"stall"}), [h for h in chosen if h.stall is None], "brownout_suspend_stall"),
+        (frozenset({"clock-freeze"}), [h for h in chosen if h.freeze is None], "brownout_suspend_freeze"),
+        (frozenset({"clock-jump"}), [h for h in chosen if not h.own_clock], "brownout_own_clock"),
+    )
+    for wanted, without, lack in optional:
+        if without:
+            limits.append(f"no {', '.join(sorted(wanted))}: the inventory has no {lack} for {_named(without)}")
+        else:
+            kinds |= wanted
+    resets = [host for host in chosen if host.sysrq]
+    if kinds & POWER_LOSSES and resets:
+        limits.append(
+            f"the power of {_named(resets)} is cut by a reset from inside (sysrq): the kernel cooperates, and what "
+            "the disk's own cache holds survives"
+        )
+    elif kinds & POWER_LOSSES:
+        limits.append("what a power cut takes from the disks' own caches is up to the disks")
+    return frozenset(kinds), limits
+
+
+def _broken_promises(checked: Sequence[Checked]) -> Iterable[tuple[frozenset[Kind], list[str]]]:
+    """Kinds of fault, and why these hosts cannot suffer them."""
+    ours = _BOOT_ID.read_text(encoding="ascii").strip()
+
+    def told(reasons: Mapping[str, str]) -> list[str]:
+        return [f"{title}: {reason}" for title, reason in reasons.items() if reason]
+
+    by_title = {each.host.title: each for each in checked}
+    here = {
+        title: "it is the machine that brownout runs on" if each.facts["boot_id"] == ours else ""
+        for title, each in by_title.items()
+    }
+    self_addressed = {
+        title: here[title] or ("it has the address that brownout comes from" if _is_own(each.address) else "")
+        for title, each in by_title.items()
+    }
+    yield PARTITIONS, told({t: self_addressed[t] or each.facts["nft"] for t, each in by_title.items()})
+    yield PACKET_FAULTS, told({t: each.facts["netem"] for t, each in by_title.items()})
+    shared = {
+        title: here[title] or ("" if each.facts["own_kernel"] else "it is a container, whose kernel is shared")
+        for title, each in by_title.items()
+    }
+    yield POWER_LOSSES, told({t: shared[t] if each.host.sysrq else here[t] for t, each in by_title.items()})
+    yield (
+        frozenset({"clock-jump"}),
+        told({t: shared[t] or ("" if each.facts["may_set_clock"] else "not allowed") for t, each in by_title.items()}),
+    )
+
+
+def _is_own(address: str) -> bool:
+    """Whether packets to this address leave from this address: then it is ours."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((address, 9))
+        except OSError:
+            return False
+        return bool(probe.getsockname()[0] == address)
+
+
+def _site(python: str, machine: str, on_progress: Progress) -> Site:
+    try:
+        return site_archive(PROJECT_ROOT, python, machine, on_progress)
+    except ImageError as error:
+        raise WorldError(str(error)) from error
+
+
+def _named(chosen: Iterable[InventoryHost]) -> str:
+    return ", ".join(host.title for host in chosen)

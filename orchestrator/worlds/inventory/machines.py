@@ -1,0 +1,163 @@
+"""The hosts of an inventory as the machines of a run: reset by wiping, collected by playbook."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from nemeses.fault import PARTITIONS, POWER_LOSSES, SUSPENSIONS, Kind
+from orchestrator import playbooks
+from orchestrator.worlds.base import Progress, WorldError
+from orchestrator.worlds.brokers import in_parallel
+from orchestrator.worlds.inventory.checks import Checked
+from orchestrator.worlds.inventory.claims import Claims
+from orchestrator.worlds.inventory.network import HostsNetwork
+from orchestrator.worlds.inventory.power import HostsPower
+from orchestrator.worlds.inventory.suspension import HostsSuspender
+from orchestrator.worlds.remote import paths
+from orchestrator.worlds.remote.world import Endpoint
+
+_COLLECTED = ("data", "kernel.log", "journal.log")
+
+
+class HostMachines:
+    """Hosts that were checked: connections, switches and playbooks. `directory` is for what Ansible leaves behind.
+
+    Which switches there are depends on `capabilities`. `targets` are the hosts as playbooks take them, by node.
+    """
+
+    def __init__(
+        self,
+        checked: Sequence[Checked],
+        capabilities: frozenset[Kind],
+        targets: Mapping[str, playbooks.Target],
+        directory: Path,
+        known_hosts: Path,
+    ) -> None:
+        self._checked = {each.host.node: each for each in checked}
+        self._targets = targets
+        self._directory = directory
+        self.hosts = {name: each.connection(known_hosts) for name, each in self._checked.items()}
+        inventory = {name: each.host for name, each in self._checked.items()}
+        accesses = {name: each.access for name, each in self._checked.items()}
+        scale = max(each.host.time_scale for each in checked)
+        self._claims = Claims(
+            {name: each.connection(known_hosts) for name, each in self._checked.items()},
+            {name: each.host.title for name, each in self._checked.items()},
+        )
+        self.power: HostsPower | None = HostsPower(inventory, self.hosts, accesses, self._after_boot, scale)
+        self.suspender: HostsSuspender | None = HostsSuspender(inventory, accesses, self._after_resume)
+        self.network: HostsNetwork | None = HostsNetwork(self.hosts, self._answers)
+        self.restrict(capabilities)
+
+    def restrict(self, capabilities: frozenset[Kind]) -> None:
+        """Give up the switches that no fault of these kinds needs."""
+        if not capabilities & POWER_LOSSES:
+            self.power = None
+        if not capabilities & SUSPENSIONS:
+            self.suspender = None
+        if not capabilities & PARTITIONS:
+            self.network = None
+
+    def claim(self) -> None:
+        """Keep other campaigns away from the hosts, and end what a killed one left. Raises `HostError` when one is in
+        use."""
+        self._claims.take(list(self.hosts))
+        in_parallel(self.hosts, self._kill_lost_broker)
+
+    def endpoint(self, name: str) -> Endpoint:
+        each = self._checked[name]
+        return Endpoint(int(name[1:]), each.address, each.host.port, each.host.data_dir)
+
+    def reset(self, on_progress: Progress) -> None:
+        self.revive()
+        in_parallel(self.hosts, self._kill_broker)
+        self.play("wipe", on_progress)
+        if self.network is not None:
+            self.network.build()
+        in_parallel(self.hosts.values(), lambda host: host.connect())
+
+    def collect(self, destinations: Mapping[str, Path]) -> None:
+        chosen = {name: self._targets[name] for name in destinations}
+        self._directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self._directory, prefix="collect-") as scratch:
+            try:
+                playbooks.play(
+                    "collect",
+                    list(chosen.values()),
+                    self._directory,
+                    variables={"brownout_collect_to": scratch},
+                    on_progress=lambda _: None,
+                )
+            finally:
+                # What some hosts gave is not lost because another one gave nothing.
+                for name, target in chosen.items():
+                    _move(Path(scratch, target.name), destinations[name])
+
+    def revive(self) -> None:
+        """Let every machine go on that a fault stopped. Raises `HostError`."""
+        if self.suspender is not None:
+            self.suspender.resume(list(self.hosts))
+        if self.power is not None:
+            self.power.restore(list(self.hosts))
+
+    def release(self) -> None:
+        """Take away what is only for campaigns, and let the hosts go; what was installed stays."""
+        try:
+            self.revive()
+        finally:
+            if self.network is not None:
+                self.network.remove()
+            self._claims.release()
+            for host in self.hosts.values():
+                host.disconnect()
+
+    def play(self, playbook: str, on_progress: Progress) -> playbooks.Played:
+        """Run a playbook on all hosts. Raises `PlaybookError`."""
+        return playbooks.play(playbook, list(self._targets.values()), self._directory, on_progress=on_progress)
+
+    def _answers(self, name: str) -> bool:
+        has_power = self.power is None or self.power.is_on(name)
+        return has_power and (self.suspender is None or self.suspender.asked(name) == "running")
+
+    def _after_boot(self, names: Collection[str]) -> None:
+        self._claims.take(names)
+        if self.network is not None:
+            self.network.refresh(names)
+
+    def _after_resume(self, names: Collection[str]) -> None:
+        for name in names:
+            self.hosts[name].disconnect()
+        self._after_boot(names)
+
+    def _kill_broker(self, name: str) -> None:
+        """One that a killed run left stopped would not hear that it is to end."""
+        pid = self.hosts[name].broker_pid()
+        if pid is not None:
+            self.hosts[name].run(f"kill -9 {pid}")
+
+    def _kill_lost_broker(self, name: str) -> None:
+        """One of ours that serves the port, and that no pid file knows."""
+        listener = self._checked[name].facts["listener"]
+        if listener is not None and listener["pid"]:
+            pid = int(listener["pid"])
+            self.hosts[name].run(f"grep -qa {paths.PROPERTIES} /proc/{pid}/cmdline && kill -9 {pid}")
+
+
+def _move(source: Path, destination: Path) -> None:
+    try:
+        destination.mkdir(parents=True, exist_ok=True)
+        for name in _COLLECTED:
+            if not (source / name).exists():
+                continue
+            target = destination / name
+            if target.is_dir():
+                shutil.rmtree(target)
+            # Not at once where it is another filesystem: half a replica must not be taken for a whole one.
+            draft = destination / f"{name}.partial"
+            shutil.move(source / name, draft)
+            draft.replace(target)
+    except OSError as error:
+        raise WorldError(f"what was collected cannot be kept in {destination}: {error}") from error

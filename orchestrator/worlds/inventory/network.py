@@ -1,0 +1,155 @@
+"""Partitions without a network of our own: each host drops what comes from the peers that it is cut from.
+
+One nftables table a host, in its input hook: a set with a counter for each peer, and the set of those that are cut.
+Nothing that was there before is touched, and whoever is no node - the orchestrator, its clients - always passes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shlex
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from nemeses.ports import Host, HostError, PacketCount
+from orchestrator.worlds.base import WorldError
+from orchestrator.worlds.brokers import in_parallel
+
+TABLE = "inet brownout"
+_DEADLINE_S = 20.0
+# Before the address translation and filters that the host may have.
+_PRIORITY = -150
+_PATH = "PATH=$PATH:/usr/sbin:/sbin"
+
+Pair = tuple[str, str]
+Counts = dict[str, int]
+
+
+class HostsNetwork:
+    """The packet filters of all hosts, seen as one network.
+
+    `answers(name)` is whether a host can be asked at present. For one that has no power, or is suspended, what it is to
+    do is kept in mind (`refresh` tells it when it is back), and its counters are those last seen.
+    """
+
+    def __init__(self, hosts: Mapping[str, Host], answers: Callable[[str], bool]) -> None:
+        self._hosts = hosts
+        self._answers = answers
+        self._names = {host.address: name for name, host in hosts.items()}
+        self._wanted: set[Pair] = set()
+        self._last: dict[Pair, PacketCount] = {(a, b): PacketCount(0, 0) for a in hosts for b in hosts if a != b}
+        self._lock = threading.Lock()
+
+    def build(self) -> None:
+        """Make the table on every host, in the place of one that a killed run left there. Raises `HostError`."""
+        with self._lock:
+            self._wanted.clear()
+            in_parallel(self._hosts, self._install)
+
+    def refresh(self, names: Iterable[str]) -> None:
+        """Give hosts that have come back the table that they should have. Raises `HostError`."""
+        with self._lock:
+            in_parallel(names, self._install)
+
+    def remove(self) -> None:
+        """Take the table away again; hosts that do not answer are left alone, theirs ends with their next boot."""
+
+        def remove(name: str) -> None:
+            with contextlib.suppress(HostError):
+                self._hosts[name].run(f"{_PATH}; nft delete table {TABLE}", timeout_s=_DEADLINE_S)
+
+        with self._lock:
+            in_parallel(self._present(), remove)
+
+    def cut(self, pairs: Collection[Pair]) -> None:
+        with self._lock:
+            self._wanted |= set(pairs)
+            self._change("add", pairs)
+
+    def heal(self, pairs: Collection[Pair] | None = None) -> None:
+        with self._lock:
+            present = {pair for pair, count in self._read().items() if count is not None}
+            healed = present if pairs is None else set(pairs)
+            self._wanted -= healed if pairs is not None else set(self._wanted)
+            self._change("delete", healed & present)
+
+    def counters(self) -> dict[Pair, PacketCount]:
+        with self._lock:
+            self._read()
+            return dict(self._last)
+
+    def cut_pairs(self) -> set[Pair]:
+        with self._lock:
+            absent = {pair for pair in self._wanted if not self._answers(pair[1])}
+            return absent | {pair for pair, dropped in self._read().items() if dropped is not None}
+
+    def _present(self) -> list[str]:
+        return [name for name in self._hosts if self._answers(name)]
+
+    def _change(self, verb: str, pairs: Collection[Pair]) -> None:
+        """One transaction a host, all hosts at the same time."""
+        sources: dict[str, list[str]] = defaultdict(list)
+        for source, destination in sorted(pairs):
+            if self._answers(destination):
+                sources[destination].append(self._hosts[source].address)
+        in_parallel(
+            sources, lambda name: self._nft(name, f"{verb} element {TABLE} cut {{ {', '.join(sources[name])} }}")
+        )
+
+    def _install(self, name: str) -> None:
+        peers = [host.address for other, host in self._hosts.items() if other != name]
+        cut = [self._hosts[a].address for a, b in sorted(self._wanted) if b == name]
+        # Named before it is deleted: deleting what is not there would be an error.
+        self._nft(
+            name,
+            f"""table {TABLE}
+            delete table {TABLE}
+            table {TABLE} {{
+              set peers {{ type ipv4_addr; counter; {_elements(peers)} }}
+              set cut {{ type ipv4_addr; counter; {_elements(cut)} }}
+              chain input {{
+                type filter hook input priority {_PRIORITY}; policy accept;
+                ip saddr @peers
+                ip saddr @cut drop
+              }}
+            }}""",
+        )
+
+    def _read(self) -> dict[Pair, int | None]:
+        """For each pair the packets dropped, None where it is not cut; of the hosts that answer. Notes all counters."""
+        found: dict[Pair, int | None] = {}
+
+        def read(name: str) -> None:
+            listed = json.loads(self._run(name, f"nft -j list table {TABLE}"))
+            counts = {entry["set"]["name"]: _counts(entry["set"]) for entry in listed["nftables"] if "set" in entry}
+            for address, seen in counts["peers"].items():
+                pair = (self._names[address], name)
+                found[pair] = counts["cut"].get(address)
+                self._last[pair] = PacketCount(seen, found[pair] or 0)
+
+        in_parallel(self._present(), read)
+        return found
+
+    def _nft(self, name: str, script: str) -> None:
+        """All of it or nothing."""
+        self._run(name, f"printf %s {shlex.quote(script)} | nft -f -")
+
+    def _run(self, name: str, command: str) -> str:
+        done = self._hosts[name].run(f"{_PATH}; {command}", timeout_s=_DEADLINE_S)
+        if not done.ok:
+            said = done.stderr.strip().splitlines()
+            raise WorldError(f"{name}: its packet filter (nftables, table {TABLE}) refuses: {' '.join(said[:2])}")
+        return done.stdout
+
+
+def _elements(addresses: Collection[str]) -> str:
+    return f"elements = {{ {', '.join(addresses)} }}" if addresses else ""
+
+
+def _counts(listed: Mapping[str, Any]) -> Counts:
+    """The packets of each address of a set, as nft prints it."""
+    elements = (element["elem"] for element in listed.get("elem", []))
+    return {element["val"]: int(element["counter"]["packets"]) for element in elements}

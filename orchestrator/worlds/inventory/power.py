@@ -1,0 +1,166 @@
+"""Power switches of hosts that already exist: commands of the inventory, or a reset from inside (sysrq)."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from nemeses.ports import HostError
+from orchestrator.worlds.base import WorldError
+from orchestrator.worlds.inventory.access import Access, hears
+from orchestrator.worlds.inventory.hosts import InventoryHost
+from orchestrator.worlds.ssh import SshHost
+
+COMMAND_DEADLINE_S = 120.0
+_SILENCE_DEADLINE_S = 120.0
+_BOOT_DEADLINE_S = 600.0
+_ON, _OFF = ("on", "running", "started", "up"), ("off", "stopped", "shut", "down", "crashed", "poweroff")
+# Answered first, done a moment later: the host would otherwise be gone before its answer.
+_SYSRQ = "(sleep 0.2; echo b > /proc/sysrq-trigger) </dev/null >/dev/null 2>&1 &"
+
+
+class HostsPower:
+    """The plugs of hosts, each worked by its own commands.
+
+    `on_back` hears the names of hosts that have booted, before `restore` returns. After a reset (sysrq) a host comes
+    back by itself; it counts as off until it is restored, for no broker runs on it until then.
+    """
+
+    def __init__(
+        self,
+        inventory: Mapping[str, InventoryHost],
+        hosts: Mapping[str, SshHost],
+        accesses: Mapping[str, Access],
+        on_back: Callable[[Collection[str]], None],
+        time_scale: float = 1.0,
+    ) -> None:
+        self._inventory = inventory
+        self._hosts = hosts
+        self._accesses = accesses
+        self._on_back = on_back
+        self._scale = time_scale
+        self._off: set[str] = set()
+
+    def is_on(self, name: str) -> bool:
+        return name not in self._off
+
+    def cut(self, names: Collection[str], tear: int | None = None) -> dict[str, dict[str, Any]]:
+        """`tear` is the hardware's affair: what its disks do with unsynced writes cannot be chosen here."""
+        del tear
+        targets = [name for name in names if self.is_on(name)]
+        return self._on_each(targets, self._cut_one)
+
+    def restore(self, names: Collection[str]) -> dict[str, dict[str, Any]]:
+        dark = [name for name in names if not self.is_on(name)]
+        booted = self._on_each(dark, self._restore_one)
+        self._off.difference_update(dark)
+        if dark:
+            self._on_back(dark)
+        return booted
+
+    def _on_each(
+        self, names: Collection[str], action: Callable[[str, threading.Barrier], dict[str, Any]]
+    ) -> dict[str, dict[str, Any]]:
+        if not names:
+            return {}
+        start = threading.Barrier(len(names))
+        with ThreadPoolExecutor(len(names), thread_name_prefix="power") as pool:
+            return dict(zip(names, pool.map(lambda name: action(name, start), names), strict=True))
+
+    def _cut_one(self, name: str, start: threading.Barrier) -> dict[str, Any]:
+        host = self._inventory[name]
+        start.wait()
+        began = time.monotonic()
+        self._off.add(name)
+        if host.power_off is not None:
+            said = run_command(host, "brownout_power_off", host.power_off)
+        else:
+            said = self._reset(name)
+        self._hosts[name].disconnect()
+        self._await_silence(host, began)
+        return {**said, "silent_after_ms": round((time.monotonic() - began) * 1e3)}
+
+    def _reset(self, name: str) -> dict[str, Any]:
+        """A reset from inside. Raises `WorldError` when the host refuses."""
+        done = self._hosts[name].run(f"[ -w /proc/sysrq-trigger ] && {_SYSRQ}")
+        if not done.ok:
+            raise WorldError(f"{name}: /proc/sysrq-trigger cannot be written: {done.stderr.strip()}")
+        return {"command": "echo b > /proc/sysrq-trigger"}
+
+    def _await_silence(self, host: InventoryHost, began: float) -> None:
+        """Wait until the host is heard no more, and is off by its own switch's word, where that can be asked."""
+        deadline = began + _SILENCE_DEADLINE_S * self._scale
+        while True:
+            silent = not hears(self._accesses[host.node])
+            if silent and (host.power_status is None or not is_on(host, host.power_status)):
+                return
+            if time.monotonic() > deadline:
+                how = "it still answers" if not silent else "brownout_power_status still says on"
+                raise WorldError(f"{host.title}: its power was cut, and {how} after {deadline - began:g} s")
+            time.sleep(0.05)
+
+    def _restore_one(self, name: str, start: threading.Barrier) -> dict[str, Any]:
+        host, reach = self._inventory[name], self._hosts[name]
+        start.wait()
+        began = time.monotonic()
+        said = {} if host.power_on is None else run_command(host, "brownout_power_on", host.power_on)
+        deadline = began + _BOOT_DEADLINE_S * self._scale
+        while True:
+            if hears(self._accesses[name]):
+                with contextlib.suppress(HostError):
+                    reach.connect()
+                    break
+            if time.monotonic() > deadline:
+                raise WorldError(
+                    f"{host.title}: it has power again, and cannot be reached by SSH after {deadline - began:g} s; "
+                    "see its console"
+                )
+            time.sleep(0.2)
+        return {**said, "reachable_after_ms": round((time.monotonic() - began) * 1e3)}
+
+
+def run_command(host: InventoryHost, variable: str, command: str) -> dict[str, Any]:
+    """Run a command of the inventory here; what is worth keeping of it. Raises `WorldError` when it fails."""
+    done = _shell(host, variable, command)
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip()[-300:]
+        raise WorldError(f"{host.title}: {variable} ended with exit code {done.returncode}: {command}: {said}")
+    return {"command": command}
+
+
+def is_on(host: InventoryHost, command: str) -> bool:
+    """What `brownout_power_status` says: by the last of its words that means on or off, else by its exit code when it
+    prints nothing. Raises `WorldError` when that says neither."""
+    done = _shell(host, "brownout_power_status", command)
+    words = re.findall(r"[a-z]+", done.stdout.lower())
+    for word in reversed(words):
+        if word in _ON or word in _OFF:
+            return word in _ON
+    if not words and done.returncode in (0, 1):
+        return done.returncode == 0
+    raise WorldError(
+        f"{host.title}: brownout_power_status says neither on nor off (exit code {done.returncode}): "
+        f"{(done.stdout + done.stderr).strip()[-300:]!r}"
+    )
+
+
+def _shell(host: InventoryHost, variable: str, command: str) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            ["sh", "-c", command],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_DEADLINE_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise WorldError(f"{host.title}: {variable} did not end within {COMMAND_DEADLINE_S:g} s: {command}") from None
+    except OSError as error:
+        raise WorldError(f"{host.title}: {variable}: sh cannot be run: {error.strerror}") from error

@@ -1,0 +1,160 @@
+"""An Ansible inventory as Ansible itself understands it: hosts in order, with their variables.
+
+Ansible is asked, so that INI, YAML, directories, group variables and dynamic inventories work alike.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrator.errors import UsageError
+
+GROUP = "brownout"
+_DEADLINE_S = 120.0
+_TEMPLATE_MARKS = ("{{", "{%")
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One host: the inventory's name of it, and its variables (as far as asked for, templates filled in)."""
+
+    name: str
+    variables: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """The hosts that may become nodes, in the inventory's order; `group` is the one that they were taken from."""
+
+    path: Path
+    group: str
+    hosts: tuple[Listed, ...]
+
+    def take(self, count: int) -> tuple[Listed, ...]:
+        """The first hosts, one for each node. Raises `UsageError` when there are fewer."""
+        if count > len(self.hosts):
+            names = ", ".join(host.name for host in self.hosts)
+            raise UsageError(
+                f"{self.path}: {count} nodes are wanted, and the group {self.group} has {_counted(len(self.hosts))} "
+                f"({names}); add hosts to it, or set a smaller `nodes` in [topology]"
+            )
+        return self.hosts[:count]
+
+
+def read(path: Path, wanted: Sequence[str]) -> Inventory:
+    """The hosts of the group `brownout`, or of the whole inventory when there is no such group.
+
+    Variables other than `wanted` are left out, apart from those that start with `brownout_` (to find misspelt ones).
+    Raises `UsageError` when the inventory cannot be read or has no host.
+    """
+    if not path.exists():
+        raise UsageError(f"{path}: there is no such inventory; give an Ansible inventory with --inventory")
+    listed = _list(path)
+    group = GROUP if GROUP in listed else "all"
+    names = list(dict.fromkeys(_members(listed, group)))
+    if not names:
+        raise UsageError(f"{path}: the group {group} has no hosts; name at least one there")
+    known = listed.get("_meta", {}).get("hostvars", {})
+    variables = {
+        name: {k: v for k, v in known.get(name, {}).items() if k in wanted or k.startswith("brownout_")}
+        for name in names
+    }
+    _fill_in(path, variables)
+    return Inventory(path, group, tuple(Listed(name, variables[name]) for name in names))
+
+
+def _list(path: Path) -> dict[str, Any]:
+    said = _ansible("ansible-inventory", path, "--list")
+    try:
+        listed: dict[str, Any] = json.loads(said)
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{path}: ansible-inventory does not answer with JSON: {said[:200]!r}") from error
+    return listed
+
+
+def _members(listed: Mapping[str, Any], group: str, seen: frozenset[str] = frozenset()) -> Iterator[str]:
+    """The hosts of a group, then those of its children."""
+    entry = listed.get(group, {})
+    yield from entry.get("hosts", [])
+    for child in entry.get("children", []):
+        if child not in seen:
+            yield from _members(listed, child, seen | {group})
+
+
+def _fill_in(path: Path, variables: dict[str, dict[str, Any]]) -> None:
+    """Replace templates by their values: `ansible-inventory` shows them as they are written."""
+    templated = {
+        name: [key for key, value in found.items() if isinstance(value, str) and _is_template(value)]
+        for name, found in variables.items()
+    }
+    keys = sorted({key for found in templated.values() for key in found})
+    if not keys:
+        return
+    asked = ", ".join(f"'{key}': {key} | default(none)" for key in keys)
+    message = json.dumps({"msg": f"{{{{ {{ {asked} }} }}}}"})
+    hosts = [name for name, found in templated.items() if found]
+    said = _ansible("ansible", path, ",".join(hosts), "-m", "ansible.builtin.debug", "-a", message)
+    decoder = json.JSONDecoder()
+    for name in hosts:
+        start = said.find(f"{name} | SUCCESS => ")
+        if start < 0:
+            raise UsageError(f"{path}: the templates of {name} cannot be filled in: {said.strip()[:500]}")
+        answer, _ = decoder.raw_decode(said, said.index("{", start))
+        variables[name] |= {key: answer["msg"][key] for key in templated[name]}
+
+
+def _is_template(value: str) -> bool:
+    return any(mark in value for mark in _TEMPLATE_MARKS)
+
+
+def _ansible(program: str, path: Path, *arguments: str) -> str:
+    """What one of Ansible's programs prints. Raises `UsageError` with its complaint."""
+    with tempfile.TemporaryDirectory(prefix="brownout-ansible-") as scratch:
+        environment = {
+            **os.environ,
+            "ANSIBLE_LOCAL_TEMP": scratch,  # not ~/.ansible/tmp
+            "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "1",
+            "ANSIBLE_STDOUT_CALLBACK": "minimal",
+            "ANSIBLE_NOCOLOR": "1",
+            "ANSIBLE_DEPRECATION_WARNINGS": "0",
+        }
+        # The program of this very environment, whatever PATH says.
+        command = [str(Path(sys.executable).with_name(program)), "-i", str(path), *arguments]
+        try:
+            done = subprocess.run(
+                command,
+                env=environment,
+                capture_output=True,
+                text=True,
+                stdin=subprocess.DEVNULL,
+                timeout=_DEADLINE_S,
+                check=False,
+            )
+        except OSError as error:
+            raise UsageError(
+                f"{program} cannot be run: {error.strerror}; start through ./brownout once more"
+            ) from error
+        except subprocess.TimeoutExpired as error:
+            raise UsageError(f"{path}: {program} did not answer within {_DEADLINE_S:g} s; try it by hand") from error
+    if done.returncode and program == "ansible-inventory":
+        raise UsageError(f"{path} is not understood by Ansible: {_complaint(done.stderr)}")
+    return done.stdout + (done.stderr if done.returncode else "")
+
+
+def _complaint(stderr: str) -> str:
+    """The lines that say what is wrong, without Ansible's repetitions."""
+    lines = [line.strip() for line in stderr.splitlines()]
+    told = [line for line in lines if line and not line.startswith(("(source", "<<<", "Origin: <", "Pseudo-"))]
+    return "\n  ".join(dict.fromkeys(told[-8:])) or "it gives no reason"
+
+
+def _counted(count: int) -> str:
+    return "1 host" if count == 1 else f"{count} hosts"
