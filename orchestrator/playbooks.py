@@ -31,7 +31,6 @@ PLAYBOOKS = PROJECT_ROOT / "playbooks"
 STRATEGY_VARIABLE = "BROWNOUT_ANSIBLE_STRATEGY"
 _MITOGEN, _LINEAR = "mitogen_linear", "linear"
 _CONNECT_TIMEOUT_S = 20
-_KEYSCAN_TIMEOUT_S = 5
 # How often ansible-runner looks whether it is to stop.
 _LOOK_S = 0.2
 _LAST_LINES = 15
@@ -177,11 +176,11 @@ def _known_hosts(targets: Sequence[Target], directory: Path, scratch: Path) -> P
     """One file with the keys of all hosts. Those that nobody vouches for are asked once, and written down for later."""
     ours = directory / "known_hosts"
     lines = ours.read_text(encoding="utf-8") if ours.exists() else ""
-    known = {name for line in lines.splitlines() if line for name in line.split()[0].split(",")}
+    known = {line.split()[0] for line in lines.splitlines() if line}
     strangers = [target for target in targets if target.known_hosts is None and _host_pattern(target) not in known]
     if strangers:
-        with ThreadPoolExecutor(len(strangers), thread_name_prefix="keyscan") as pool:
-            lines += "".join(pool.map(_scan_key, strangers))
+        with ThreadPoolExecutor(len(strangers), thread_name_prefix="host-key") as pool:
+            lines += "".join(pool.map(lambda target: _first_key(target, scratch), strangers))
         ours.write_text(lines, encoding="utf-8")
     given = {target.known_hosts for target in targets if target.known_hosts is not None}
     merged = scratch / "known_hosts"
@@ -196,14 +195,20 @@ def _host_pattern(target: Target) -> str:
     return target.address if target.ssh_port == 22 else f"[{target.address}]:{target.ssh_port}"
 
 
-def _scan_key(target: Target) -> str:
-    """A host's keys as lines of known_hosts; empty when it does not answer, which Ansible then finds and tells."""
-    command = ["ssh-keyscan", "-T", str(_KEYSCAN_TIMEOUT_S), "-p", str(target.ssh_port), target.address]
+def _first_key(target: Target, scratch: Path) -> str:
+    """A host's key as a line of known_hosts; empty when it does not answer, which Ansible then finds and tells.
+
+    Not by ssh-keyscan, which connects once for each kind of key: under emulation that takes seconds."""
+    written = scratch / f"key-of-{target.name}"
+    options = ("StrictHostKeyChecking=accept-new", "HashKnownHosts=no", "BatchMode=yes", "PubkeyAuthentication=no")
+    command = ["ssh", "-F", "/dev/null", "-p", str(target.ssh_port), "-l", target.user]
+    command += [f"-o{option}" for option in (*options, f"ConnectTimeout={_CONNECT_TIMEOUT_S}")]
+    command += [f"-oUserKnownHostsFile={written}", "-oGlobalKnownHostsFile=/dev/null", target.address, "true"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+        subprocess.run(command, capture_output=True, check=False, stdin=subprocess.DEVNULL)
     except OSError as error:
-        raise PlaybookError(f"ssh-keyscan cannot be run: {error.strerror}; install openssh-client") from error
-    return "".join(f"{line}\n" for line in done.stdout.splitlines() if line and not line.startswith("#"))
+        raise PlaybookError(f"ssh cannot be run: {error.strerror}; install openssh-client") from error
+    return written.read_text(encoding="utf-8") if written.exists() else ""
 
 
 def _command(

@@ -34,7 +34,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     directory, note = os.path.normpath(module.params["directory"]), module.params["note"]
-    if directory.count("/") < 1 or directory in ("/", "/etc", "/home", "/opt", "/root", "/run", "/tmp", "/usr", "/var"):
+    if directory in ("/", "/etc", "/home", "/opt", "/root", "/run", "/tmp", "/usr", "/var"):
         module.fail_json(msg=f"brownout_data_dir is {directory}, which is not Brownout's alone; name a directory of it")
     device = find(module)
     made = False
@@ -92,7 +92,8 @@ def prepare(module: AnsibleModule, device: str, directory: str) -> bool:
         if any(raw.read(_LOOKED_AT)):
             refuse(module, device, "is not empty, though it has no filesystem that is known")
     if not module.check_mode:
-        module.run_command([*MKFS[wanted], device], check_rc=True)
+        program, *options = MKFS[wanted]
+        module.run_command([module.get_bin_path(program, required=True), *options, device], check_rc=True)
     return True
 
 
@@ -117,7 +118,9 @@ def refuse_foreign(module: AnsibleModule, directory: str, note: str) -> None:
 
 def probe(module: AnsibleModule, device: str) -> dict[str, str]:
     """What the device holds, read from the device itself: TYPE, LABEL, UUID, PTTYPE; empty for nothing known."""
-    code, said, complained = module.run_command(["blkid", "--probe", "--output", "export", device])
+    code, said, complained = module.run_command(
+        [module.get_bin_path("blkid", required=True), "--probe", "--output", "export", device]
+    )
     if code not in (0, 2):
         module.fail_json(msg=f"blkid cannot tell what {device} holds ({code})", stdout=said, stderr=complained)
     values = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)

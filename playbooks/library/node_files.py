@@ -1,14 +1,15 @@
 """Files and links of a node, all in one round trip; commands that are to follow when something changed.
 
-`files`: a list of `path` with `content` (and `mode`, "0644"), with `link` (the target of a symbolic link), or with
-`absent: true`. Directories above them are made. When a command of `on_change` fails, the files that were written are
-removed again: so the next run tries again. `repeat` runs them though no file changed: what they do was undone.
+`files`: a list of `path` with `content` (and `mode`, "0644") or with `link` (the target of a symbolic link).
+Directories above them are made. When a command of `on_change` fails, the files that were written are
+removed again: so the next run tries again. `repeat` runs them though no file changed: what they do was undone. Commands
+of `on_replace` go before them when there was another file at one of the paths: systemd must be told to forget a unit,
+not of a new one, and telling it takes a second under emulation.
 """
 
 from __future__ import annotations
 
 import os
-import tempfile
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -18,7 +19,6 @@ _FILE = {
     "content": {"type": "str"},
     "mode": {"type": "str", "default": "0644"},
     "link": {"type": "str"},
-    "absent": {"type": "bool", "default": False},
 }
 
 
@@ -27,6 +27,7 @@ def main() -> None:
         argument_spec={
             "files": {"type": "list", "elements": "dict", "required": True, "options": _FILE},
             "on_change": {"type": "list", "elements": "str", "default": []},
+            "on_replace": {"type": "list", "elements": "str", "default": []},
             "repeat": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
@@ -34,6 +35,7 @@ def main() -> None:
     changed = [file for file in module.params["files"] if differs(file)]
     shown = [difference(file) for file in changed]
     paths = [file["path"] for file in changed]
+    replaced = any(map(os.path.lexists, paths))
     due = bool(changed) or module.params["repeat"]
     if due and not module.check_mode:
         try:
@@ -41,15 +43,13 @@ def main() -> None:
                 make(file)
         except OSError as error:
             module.fail_json(msg=f"{error.filename}: {error.strerror}")
-        follow(module, paths)
+        follow(module, [*(module.params["on_replace"] if replaced else []), *module.params["on_change"]], paths)
     module.exit_json(changed=due, written=paths, diff=shown)
 
 
 def differs(file: dict[str, Any]) -> bool:
     """Whether the node has something else than what is wanted."""
     path = file["path"]
-    if file["absent"]:
-        return os.path.lexists(path)
     if file["link"] is not None:
         return not (os.path.islink(path) and os.readlink(path) == file["link"])
     return read(path) != file["content"] or os.stat(path).st_mode & 0o7777 != int(file["mode"], 8)
@@ -58,32 +58,33 @@ def differs(file: dict[str, Any]) -> bool:
 def make(file: dict[str, Any]) -> None:
     """Replace the file in one step: a power cut leaves the old one or the new one."""
     path = file["path"]
-    if file["absent"]:
-        os.unlink(path)
-        return
-    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+    directory = os.path.dirname(path)
+    os.makedirs(directory, mode=0o755, exist_ok=True)
+    draft = f"{path}.new"
+    if os.path.lexists(draft):
+        os.unlink(draft)
     if file["link"] is not None:
-        if os.path.lexists(path):
-            os.unlink(path)
-        os.symlink(file["link"], path)
-        return
-    descriptor, draft = tempfile.mkstemp(dir=os.path.dirname(path))
-    with os.fdopen(descriptor, "w", encoding="utf-8") as text:
-        text.write(file["content"])
-        os.fchmod(descriptor, int(file["mode"], 8))
-        text.flush()
-        os.fsync(descriptor)
+        os.symlink(file["link"], draft)
+    else:
+        with open(draft, "w", encoding="utf-8") as text:
+            text.write(file["content"])
+            os.fchmod(text.fileno(), int(file["mode"], 8))
+            text.flush()
+            os.fsync(text.fileno())
     os.rename(draft, path)
+    named = os.open(directory, os.O_RDONLY)
+    os.fsync(named)
+    os.close(named)
 
 
-def follow(module: AnsibleModule, paths: list[str]) -> None:
+def follow(module: AnsibleModule, commands: list[str], paths: list[str]) -> None:
     """Run what is to follow a change."""
-    for command in module.params["on_change"]:
-        code, said, complained = module.run_command(command)
+    path = f"{os.environ.get('PATH', '/usr/bin:/bin')}:/usr/sbin:/sbin"
+    for command in commands:
+        code, said, complained = module.run_command(command, environ_update={"PATH": path})
         if code:
-            for path in paths:
-                if os.path.lexists(path):
-                    os.unlink(path)
+            for written in filter(os.path.lexists, paths):
+                os.unlink(written)
             module.fail_json(msg=f"`{command}` failed with {code}", stdout=said, stderr=complained)
 
 
