@@ -1,0 +1,46 @@
+"""Bringing home what machines have: their brokers' logs, their kernels' words, their journals."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from orchestrator import playbooks
+from orchestrator.worlds.base import WorldError, no_progress
+
+_COLLECTED = ("data", "kernel.log", "journal.log")
+
+
+def collect(targets: Mapping[str, playbooks.Target], destinations: Mapping[str, Path], directory: Path) -> None:
+    """Collect from the nodes named in `destinations`, each into its own directory, by playbook.
+
+    `targets` are the nodes as playbooks take them; `directory` is for what Ansible leaves behind. Raises `WorldError`;
+    what some nodes gave is then there all the same."""
+    chosen = {name: targets[name] for name in destinations}
+    directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=directory, prefix="collect-") as scratch:
+        variables = {"brownout_collect_to": scratch}
+        try:
+            playbooks.play("collect", list(chosen.values()), directory, variables=variables, on_progress=no_progress)
+        finally:
+            for name, target in chosen.items():
+                _move(Path(scratch, target.name), destinations[name])
+
+
+def _move(source: Path, destination: Path) -> None:
+    try:
+        destination.mkdir(parents=True, exist_ok=True)
+        for name in _COLLECTED:
+            if not (source / name).exists():
+                continue
+            target = destination / name
+            if target.is_dir():
+                shutil.rmtree(target)
+            # Not at once where it is another filesystem: half a replica must not be taken for a whole one.
+            draft = destination / f"{name}.partial"
+            shutil.move(source / name, draft)
+            draft.replace(target)
+    except OSError as error:
+        raise WorldError(f"what was collected cannot be kept in {destination}: {error}") from error

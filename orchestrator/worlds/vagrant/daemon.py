@@ -1,0 +1,53 @@
+"""libvirt's daemon with a configuration and state of its own: the machine's libvirt, if it has one, is another.
+
+Started by `hypervisor` as a program: `[control group, directory, command...]`. What the daemon and all that it starts
+see at libvirt's usual places lies in the directory. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from orchestrator.worlds.namespaces import cgroups, syscalls
+
+PLACES = {
+    "etc": "/etc/libvirt",
+    "state": "/var/lib/libvirt",
+    "log": "/var/log/libvirt",
+    "cache": "/var/cache/libvirt",
+}
+"""Directories within the lab's, and where libvirt looks for them."""
+
+_CONTROL_GROUPS = "/sys/fs/cgroup"
+
+
+def main(arguments: list[str]) -> NoReturn:
+    group, directory, command = Path(arguments[0]), arguments[1], arguments[2:]
+    try:
+        cgroups.Cgroup(group).adopt(0)
+        os.setsid()  # Ctrl-C at the terminal is for the orchestrator, which decides what becomes of the machines
+        syscalls.unshare(syscalls.CLONE_NEWNS)
+        syscalls.mount("none", "/", flags=syscalls.MS_REC | syscalls.MS_PRIVATE)
+        for name, place in PLACES.items():
+            os.makedirs(place, exist_ok=True)
+            syscalls.bind(f"{directory}/{name}", place)
+        # Without control groups in sight, libvirt makes none: they would outlive the sandbox, and bear the same names
+        # in each. And the devices it looks into are to be those of this network namespace.
+        _hide_control_groups()
+        syscalls.mount("sysfs", "/sys", "sysfs", syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC)
+        os.execvp(command[0], command)
+    except OSError as error:
+        sys.exit(f"{command[0]} cannot be started: {error}")
+
+
+def _hide_control_groups() -> None:
+    with open("/proc/self/mounts", encoding="utf-8") as mounts:
+        places = [line.split()[1] for line in mounts]
+    for place in reversed(places):
+        if place == _CONTROL_GROUPS or place.startswith(f"{_CONTROL_GROUPS}/"):
+            with contextlib.suppress(OSError):
+                syscalls.unmount(place, syscalls.MNT_DETACH)

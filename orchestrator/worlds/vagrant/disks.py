@@ -1,0 +1,66 @@
+"""The disks of one virtual machine, and what becomes of them when power is cut or a saved state restored."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from random import Random
+
+from orchestrator.worlds.base import WorldError
+from orchestrator.worlds.vagrant import write_log
+
+
+class Disks:
+    """A data disk with a write log, and a root disk without. Only for machines that do not run.
+
+    The Vagrantfile tells QEMU of `data.raw` and `writes.log` in the machine's directory; `base.raw` is the data disk as
+    it was when the machine was started; `saved` holds memory and disks after provisioning.
+    """
+
+    def __init__(self, directory: Path, root: Path) -> None:
+        self._data = directory / "data.raw"
+        self._log = directory / "writes.log"
+        self._base = directory / "base.raw"
+        self._root = root
+        self._saved = directory / "saved"
+        self.memory = self._saved / "memory"
+
+    def create(self, data_bytes: int) -> None:
+        """An empty data disk."""
+        self._saved.mkdir(parents=True)
+        for path in (self._data, self._base):
+            with path.open("wb") as disk:
+                disk.truncate(data_bytes)
+        self._log.write_bytes(b"")
+
+    def lose_power(self, tear: Random | None) -> write_log.Replayed:
+        """Make the data disk what it is after a power cut. Raises `WorldError`."""
+        try:
+            replayed = write_log.replay(self._log, self._base, tear)
+        except (write_log.LogError, OSError) as error:
+            raise WorldError(f"the write log {self._log} cannot be replayed: {error}") from error
+        self._begin()
+        return replayed
+
+    def save(self) -> None:
+        """Keep the disks as they are, beside the memory. Raises `WorldError`."""
+        _copy(self._data, self._saved / "data.raw")
+        _copy(self._root, self._saved / "root.qcow2")
+
+    def restore(self) -> None:
+        """Make the disks what they were when they were kept. Raises `WorldError`."""
+        _copy(self._saved / "root.qcow2", self._root)
+        _copy(self._saved / "data.raw", self._base)
+        self._begin()
+
+    def _begin(self) -> None:
+        _copy(self._base, self._data)
+        self._log.write_bytes(b"")
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Without the holes, which are most of it; shared with the source where the filesystem can."""
+    command = ["cp", "--sparse=always", "--reflink=auto", str(source), str(target)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise WorldError(f"{source.name} cannot be copied: {done.stderr.strip()}")

@@ -1,0 +1,127 @@
+"""libvirt in the sandbox: started with a state of its own in the lab's directory, asked through `virsh`."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from orchestrator.worlds.base import WorldError
+from orchestrator.worlds.namespaces import cgroups, links
+from orchestrator.worlds.namespaces.boot import program
+from orchestrator.worlds.vagrant import daemon, network
+
+URI = "qemu:///system"
+POOL = "default"
+_VIRSH = ("virsh", "-q", "-c", URI)
+_START_DEADLINE_S = 30.0
+_VIRSH_DEADLINE_S = 120.0
+# Everything runs as root and stays in the sandbox, which is what protects the machine from it and it from others.
+_QEMU_SETTINGS = """\
+user = "root"
+group = "root"
+dynamic_ownership = 0
+remember_owner = 0
+security_driver = "none"
+namespaces = []
+cgroup_controllers = []
+stdio_handler = "file"
+"""
+_DAEMON_SETTINGS = """\
+auth_unix_ro = "none"
+auth_unix_rw = "none"
+log_outputs = "3:stderr"
+"""
+
+
+class Hypervisor:
+    """The sandbox's libvirt. `group` holds every process of it, virtual machines included."""
+
+    def __init__(self, directory: Path, group: cgroups.Cgroup) -> None:
+        self._directory = directory
+        self._group = group
+        self.pool = directory / "pool"
+        self.log = directory / "libvirtd.log"
+        self._daemon: subprocess.Popen[bytes] | None = None
+
+    def start(self, numbers: Iterable[int]) -> None:
+        """Start it, with the networks for the nodes of these numbers and an empty storage pool. Raises `WorldError`."""
+        for name in (*daemon.PLACES, "pool"):
+            (self._directory / name).mkdir(exist_ok=True)
+        (self._directory / "etc" / "qemu.conf").write_text(_QEMU_SETTINGS)
+        (self._directory / "etc" / "libvirtd.conf").write_text(_DAEMON_SETTINGS)
+        self._group.create()
+        links.disable_ipv6()
+        with self.log.open("ab") as log:
+            self._daemon = subprocess.Popen(
+                program(daemon.__name__, str(self._group.path), str(self._directory), "libvirtd"),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        self._wait_for(self._daemon)
+        for number, definition in enumerate(network.definitions(numbers)):
+            file = self._directory / f"network-{number}.xml"
+            file.write_text(definition)
+            self.virsh("net-define", str(file))
+        for name in network.BRIDGES:
+            self.virsh("net-start", name)
+        # Asking for the address of a machine that is just booting is given up after seconds: do not ask.
+        links.ip_batch([f"neigh replace {neighbour} nud permanent" for neighbour in network.neighbours(numbers)])
+        self.virsh("pool-define-as", POOL, "dir", "--target", str(self.pool))
+        self.virsh("pool-start", POOL)
+
+    def stop(self) -> None:
+        """End it and every virtual machine at once, and remove what the kernel keeps of them. May be called twice."""
+        self._group.remove()
+        if self._daemon is not None:
+            self._daemon.wait()
+            self._daemon = None
+        # Files of its previous life in /run would tell the next daemon of machines that are gone.
+        shutil.rmtree("/run/libvirt", ignore_errors=True)
+        for bridge in network.BRIDGES.values():
+            links.delete(bridge)
+
+    def virsh(self, *arguments: str) -> str:
+        """Run a command of virsh's; what it prints. Raises `WorldError` with its complaint."""
+        command = [*_VIRSH, *arguments]
+        try:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=_VIRSH_DEADLINE_S,
+                check=False,
+            )
+        except OSError as error:
+            raise WorldError(
+                f"virsh cannot be run: {error.strerror}; `brownout doctor` says what is missing"
+            ) from error
+        except subprocess.TimeoutExpired as error:
+            raise WorldError(
+                f"virsh {' '.join(arguments)} did not end within {_VIRSH_DEADLINE_S:g} s; see {self.log}"
+            ) from error
+        if done.returncode:
+            said = " ".join(done.stderr.split()).removeprefix("error: ")
+            raise WorldError(f"virsh {' '.join(arguments)}: {said or f'code {done.returncode}'}; see {self.log}")
+        return done.stdout
+
+    def _wait_for(self, started: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + _START_DEADLINE_S
+        while True:
+            try:
+                self.virsh("uri")
+                return
+            except WorldError as error:
+                if started.poll() is not None:
+                    raise WorldError(f"libvirt does not start: {self._last_words()}; see {self.log}") from error
+                if time.monotonic() > deadline:
+                    raise WorldError(f"libvirt does not answer within {_START_DEADLINE_S:g} s: {error}") from error
+            time.sleep(0.02)
+
+    def _last_words(self) -> str:
+        lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        return lines[-1] if lines else "it said nothing"

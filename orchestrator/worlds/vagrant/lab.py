@@ -1,0 +1,265 @@
+"""The lab of virtual machines: booted by Vagrant and provisioned by Ansible once, restored for each run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import tarfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from nemeses.fault import KINDS, Kind
+from nemeses.ports import Host, HostError
+from nodeimage import App, Image, ImageError, app_archive, find
+from orchestrator import playbooks, system_packages
+from orchestrator.errors import UsageError
+from orchestrator.worlds.base import PROJECT_ROOT, Progress, World, WorldError, WorldSpec, no_progress
+from orchestrator.worlds.brokers import in_parallel
+from orchestrator.worlds.lab import LabSpec
+from orchestrator.worlds.namespaces import cgroups
+from orchestrator.worlds.namespaces.sandbox import PRIVATE_ROOT, current_sandbox
+from orchestrator.worlds.remote import paths
+from orchestrator.worlds.remote.world import RemoteWorld
+from orchestrator.worlds.ssh import SshHost
+from orchestrator.worlds.vagrant import kvm, network, requirements
+from orchestrator.worlds.vagrant.hypervisor import POOL, Hypervisor
+from orchestrator.worlds.vagrant.machine import BOOT_DEADLINE_S, VirtualMachine
+from orchestrator.worlds.vagrant.machines import VirtualMachines
+from orchestrator.worlds.vagrant.vagrant_up import VagrantUp
+
+EMULATED_TIME_SCALE = 4.0
+DATA_SERIAL = "data"
+
+# Where the lab is, for all that runs in the sandbox: sockets must have short paths, and QEMU's options plain ones.
+_PLACE = PRIVATE_ROOT / "lab"
+_BOX = "brownout-VAGRANTSLASH-node"
+# What a node takes of memory when its disks and its saved state are kept there, besides what it runs in.
+_SAVED_BYTES = 512 << 20
+_MEMORY_MB = 512
+_LOGS = ("vagrant.log", "libvirtd.log", "log", "ansible")
+
+
+class VagrantLab:
+    """Virtual machines n1, n2, ... in this sandbox."""
+
+    name = "vagrant"
+    capabilities: frozenset[Kind] = frozenset(KINDS)
+    needs_sandbox = True
+
+    def __init__(self, spec: LabSpec) -> None:
+        if not 1 <= spec.node_count <= network.MAX_NODES:
+            raise WorldError(f"{spec.node_count} nodes: the vagrant world takes 1 to {network.MAX_NODES}")
+        self._spec = spec
+        self._accelerated, reason = kvm.works()
+        self.time_scale = 1.0 if self._accelerated else EMULATED_TIME_SCALE
+        self.limits: list[str] = []
+        if not self._accelerated:
+            self.limits.append(
+                f"machines are emulated (KVM: {reason}): every timeout is {EMULATED_TIME_SCALE:g} times as long"
+            )
+        self._numbers = range(1, spec.node_count + 1)
+        self._hypervisor: Hypervisor | None = None
+        self._machines: dict[str, VirtualMachine] = {}
+        self._ready: VirtualMachines | None = None
+
+    @classmethod
+    def prepare(cls, _: LabSpec) -> None:
+        system_packages.ensure(requirements.PACKAGES, "virtual machines")
+        if not requirements.plugin().met:
+            system_packages.ensure({requirements.PLUGIN_MARK: requirements.PLUGIN_PACKAGE}, "virtual machines")
+        missing = requirements.missing()
+        if missing:
+            lacks = " / ".join(str(requirement) for requirement in missing)
+            raise UsageError(f"the vagrant world cannot run here: {lacks}")
+        try:
+            find(PROJECT_ROOT)
+        except ImageError as error:
+            raise UsageError(str(error)) from error
+
+    def open(self, on_progress: Progress = no_progress) -> None:
+        sandbox = current_sandbox()
+        if sandbox is None:
+            raise WorldError("virtual machines live in a sandbox; start the command through `enter_sandbox`")
+        try:
+            image, app = find(PROJECT_ROOT), app_archive(PROJECT_ROOT)
+        except ImageError as error:
+            raise WorldError(str(error)) from error
+        try:
+            self._make_place()
+            self._hypervisor = Hypervisor(_PLACE, cgroups.sandbox_group(sandbox).child("hypervisor"))
+            self._build(self._hypervisor, image, app, on_progress)
+        except BaseException as error:
+            if not self._spec.keep:
+                self._keep_logs(error)
+                self.close()
+            if isinstance(error, OSError | HostError) and not isinstance(error, WorldError):
+                raise WorldError(f"the virtual machines cannot be made: {error}") from error
+            raise
+
+    def world(self, spec: WorldSpec) -> World:
+        if self._ready is None:
+            raise WorldError("the virtual machines are not there: the lab was not opened")
+        return RemoteWorld(spec, self.name, self._ready, self.capabilities, self.limits, self.time_scale)
+
+    def close(self) -> None:
+        for machine in self._machines.values():
+            machine.lose_connection()
+        ready, self._ready = self._ready, None
+        if ready is not None:
+            ready.network.uninstall()
+        if self._hypervisor is not None:
+            self._hypervisor.stop()
+            self._hypervisor = None
+        self._machines.clear()
+        shutil.rmtree(_PLACE.resolve(), ignore_errors=True)
+        if _PLACE.is_symlink():
+            _PLACE.unlink()
+
+    @property
+    def hosts(self) -> Mapping[str, Host]:
+        return {name: machine.host for name, machine in self._machines.items()}
+
+    def shell(self, name: str, command: Sequence[str] = ()) -> list[str]:
+        if name not in self._machines:
+            raise WorldError(f"there is no node {name}; the nodes are {', '.join(self._machines) or 'not there yet'}")
+        return [
+            *("ssh", "-i", str(self._key_file), "-l", "root"),
+            *("-o", f"UserKnownHostsFile={_PLACE}/known_hosts", "-o", "StrictHostKeyChecking=accept-new"),
+            *(() if command else ("-t",)),
+            network.control_address(int(name[1:])),
+            *((shlex.join(command),) if command else ()),
+        ]
+
+    @property
+    def _key_file(self) -> Path:
+        """The key that every machine of Vagrant's has: their network is in this sandbox alone."""
+        return _PLACE / "home" / "insecure_private_key"
+
+    def _make_place(self) -> None:
+        """In memory if there is enough, where it goes with the sandbox and is fastest; else in the lab's directory."""
+        if _memory_suffices(self._spec.node_count):
+            _PLACE.mkdir()
+        else:
+            self._spec.directory.mkdir(parents=True)
+            _PLACE.symlink_to(self._spec.directory)
+
+    def _build(self, hypervisor: Hypervisor, image: Image, app: App, on_progress: Progress) -> None:
+        on_progress(f"starting libvirt; machines are {'virtual (KVM)' if self._accelerated else 'emulated'}")
+        hypervisor.start(self._numbers)
+        _link_box(image, _PLACE / "home", hypervisor)
+        for number in self._numbers:
+            self._machines[f"n{number}"] = machine = self._machine(number, hypervisor)
+            machine.disks.create(self._spec.disk_bytes)
+        VagrantUp(
+            list(self._machines),
+            self._environment(image),
+            _PLACE / "vagrant.log",
+            alive=lambda name: self._machines[name].pid() is not None,
+            last_words=lambda name: self._machines[name].last_words(),
+        ).run(self.time_scale, on_progress)
+        in_parallel(self._machines.values(), self._greet)
+        targets = {name: self._target(name, image, app) for name in self._machines}
+        directory = _PLACE / "ansible"
+        playbooks.play("provision", list(targets.values()), directory, on_progress=on_progress)
+        ready = VirtualMachines(self._machines, hypervisor, targets, directory, self.time_scale)
+        ready.network.install()
+        on_progress("saving the state of all nodes")
+        ready.save()
+        self._ready = ready
+
+    def _machine(self, number: int, hypervisor: Hypervisor) -> VirtualMachine:
+        name, address = f"n{number}", network.control_address(number)
+        host = SshHost(
+            name,
+            network.data_address(number),
+            paths.PORT,
+            paths.broker_unit(systemd=True),
+            key_file=self._key_file,
+            known_hosts=_PLACE / "known_hosts",
+            ssh_address=address,
+            accept_new=True,
+            data_dir=paths.DATA,
+            time_scale=self.time_scale,
+        )
+        return VirtualMachine(host, address, hypervisor, _PLACE / name)
+
+    def _greet(self, machine: VirtualMachine) -> None:
+        machine.wait_until_reachable(BOOT_DEADLINE_S * self.time_scale)
+        machine.set_clock()
+
+    def _environment(self, image: Image) -> dict[str, str]:
+        """What Vagrant and our Vagrantfile are told. Vagrant looks at nothing of the user's, and asks nobody."""
+        return {
+            "VAGRANT_HOME": str(_PLACE / "home"),
+            "VAGRANT_CWD": str(PROJECT_ROOT),
+            "VAGRANT_DOTFILE_PATH": str(_PLACE / "dotfile"),
+            "VAGRANT_CHECKPOINT_DISABLE": "1",
+            "BROWNOUT_LAB": str(_PLACE),
+            "BROWNOUT_IMAGE": str(image.directory),
+            "BROWNOUT_BOX": "brownout/node",
+            "BROWNOUT_NODES": str(self._spec.node_count),
+            "BROWNOUT_MEMORY": str(_MEMORY_MB),
+            "BROWNOUT_DRIVER": "kvm" if self._accelerated else "qemu",
+        }
+
+    def _target(self, name: str, image: Image, app: App) -> playbooks.Target:
+        return playbooks.Target(
+            name,
+            network.control_address(int(name[1:])),
+            key_file=self._key_file,
+            known_hosts=_PLACE / "known_hosts",
+            variables={
+                "brownout_address": self._machines[name].host.address,
+                "brownout_port": paths.PORT,
+                "brownout_data_dir": paths.DATA,
+                "brownout_data_serial": DATA_SERIAL,
+                "brownout_filesystem": self._spec.filesystem,
+                "brownout_app_archive": str(app.archive),
+                "brownout_app_key": app.key,
+                "brownout_site_archive": str(image.site),
+                "brownout_site_key": image.site_key,
+            },
+        )
+
+    def _keep_logs(self, error: BaseException) -> None:
+        """What a lab that could not be made has said, for people: its directory goes with it."""
+        if isinstance(error, KeyboardInterrupt):
+            return
+        kept = PROJECT_ROOT / ".cache" / "vagrant-failed"
+        with contextlib.suppress(OSError):
+            shutil.rmtree(kept, ignore_errors=True)
+            kept.mkdir(parents=True)
+            for log in (*_LOGS, *(f"{name}/console.log" for name in self._machines)):
+                source, target = _PLACE / log, kept / log
+                target.parent.mkdir(exist_ok=True)
+                if source.is_dir():
+                    shutil.copytree(source, target)
+                elif source.exists():
+                    shutil.copyfile(source, target)
+
+
+def _memory_suffices(nodes: int) -> bool:
+    """Whether the machines, their disks and their saved state find room in memory, with as much left for others."""
+    with open("/proc/meminfo", encoding="ascii") as lines:
+        available = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
+    kept = nodes * _SAVED_BYTES
+    room = os.statvfs(PRIVATE_ROOT)
+    return available > 2 * kept + nodes * (_MEMORY_MB << 20) and room.f_bavail * room.f_frsize > 2 * kept
+
+
+def _link_box(image: Image, home: Path, hypervisor: Hypervisor) -> None:
+    """Give Vagrant and libvirt the image as if they had it already, so that neither makes a copy: it is never written.
+
+    Vagrant keeps boxes in this layout; its libvirt provider uploads the disk unless the pool has it by this name."""
+    box = home / "boxes" / _BOX / "0" / "libvirt"
+    box.mkdir(parents=True)
+    with tarfile.open(image.box) as archive:
+        for name in ("metadata.json", "Vagrantfile"):
+            archive.extract(name, box, filter="data")
+    disk = box / "box.img"
+    disk.symlink_to(image.disk)
+    changed = int(disk.stat().st_mtime)
+    (hypervisor.pool / f"{_BOX}_vagrant_box_image_0_{changed}_box.img").symlink_to(image.disk)
+    hypervisor.virsh("pool-refresh", POOL)

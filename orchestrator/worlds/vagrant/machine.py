@@ -1,0 +1,192 @@
+"""One virtual machine: its process, its disks, its clock, and the SSH connection into it."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import socket
+import time
+from pathlib import Path
+
+from nemeses.ports import HostError
+from orchestrator.worlds.base import WorldError
+from orchestrator.worlds.brokers import end_of_log
+from orchestrator.worlds.ssh import SshHost
+from orchestrator.worlds.vagrant.disks import Disks
+from orchestrator.worlds.vagrant.hypervisor import Hypervisor
+
+BOOT_DEADLINE_S = 45.0
+RESTORE_DEADLINE_S = 20.0
+"""Both are multiplied by the lab's time scale."""
+
+CLOCK_TOLERANCE_S = 0.1
+_CLOCK_TRIES = 3
+_LOOKS = 4
+_LOOK_S = 0.1
+_CONNECT_S = 0.5
+_DEATH_DEADLINE_S = 10.0
+_PID_FILES = Path("/run/libvirt/qemu")
+
+
+class VirtualMachine:
+    """A machine that `vagrant up` has made. `directory` holds its disks and what its console says."""
+
+    def __init__(self, host: SshHost, control_address: str, hypervisor: Hypervisor, directory: Path) -> None:
+        self.host = host
+        self.name = host.name
+        self.domain = f"brownout_{host.name}"
+        self.disks = Disks(directory, hypervisor.pool / f"{self.domain}.img")
+        self.console = directory / "console.log"
+        self._all_consoles = directory / "consoles.log"
+        self._control_address = control_address
+        self._hypervisor = hypervisor
+
+    def pid(self) -> int | None:
+        """Its QEMU process; None while the machine is off."""
+        try:
+            pid = int((_PID_FILES / f"{self.domain}.pid").read_text())
+            # libvirt removes the file some time after the process has ended.
+            named = f"guest={self.domain},".encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+        except (OSError, ValueError):
+            return None
+        return pid if named else None
+
+    def kill(self) -> None:
+        """Its end, at once: nothing of it is asked, not even whether its disks are written."""
+        kill_all([self])
+
+    def lose_connection(self) -> None:
+        self.host.disconnect()
+
+    def save(self) -> None:
+        """Keep memory and disks for `restore`. The machine is off afterwards. Raises `WorldError`."""
+        self._hypervisor.virsh("save", self.domain, str(self.disks.memory), "--running")
+        self.disks.save()
+
+    def restore(self) -> None:
+        """Be as when it was saved, whatever it is now, running and reachable. Raises `WorldError`."""
+        self.kill()
+        self._wait_until_off()
+        self.disks.restore()
+        self._hypervisor.virsh("restore", str(self.disks.memory), "--running")
+
+    def start(self) -> None:
+        """Power on: boots from its disks. Raises `WorldError`."""
+        self._wait_until_off()
+        self._keep_console()
+        self._hypervisor.virsh("start", self.domain)
+
+    def wait_until_reachable(self, deadline_s: float) -> None:
+        """Wait for its SSH server and connect. Raises `WorldError` with the last lines of its console."""
+        give_up = time.monotonic() + deadline_s
+        while True:
+            if self._greets():
+                try:
+                    self.host.connect()
+                    return
+                except HostError as error:
+                    reason = str(error)
+            else:
+                reason = "its SSH server does not answer"
+            if self.pid() is None:
+                raise WorldError(f"{self.name}: the virtual machine ended while it booted; {self.last_words()}")
+            if time.monotonic() > give_up:
+                raise WorldError(
+                    f"{self.name}: not reachable {deadline_s:g} s after its start: {reason}; {self.last_words()}"
+                )
+            time.sleep(_LOOK_S)
+
+    def set_clock(self) -> float:
+        """Set its clock by ours, unless it is right; how many seconds it was ahead of ours. Raises `WorldError`.
+
+        A booted machine is about a second behind, a restored one as far as its saving lies back."""
+        first = ahead = self._clock_ahead()
+        for _ in range(_CLOCK_TRIES):
+            if abs(ahead) <= CLOCK_TOLERANCE_S:
+                return first
+            # Set by how far it is off, not to a time: a command takes a good while to begin in an emulated machine.
+            now = f"time.clock_gettime(time.CLOCK_REALTIME) - {ahead!r}"
+            done = self.host.run(f"python3 -I -S -c 'import time; time.clock_settime(time.CLOCK_REALTIME, {now})'")
+            if not done.ok:
+                raise WorldError(f"{self.name}: its clock cannot be set: {done.stderr.strip()}")
+            ahead = self._clock_ahead()
+        raise WorldError(f"{self.name}: its clock is {ahead:+.3f} s from ours and does not stay where it is set")
+
+    def last_words(self) -> str:
+        """The end of what its console said, for people."""
+        words = " | ".join(end_of_log(self.console).splitlines()[-8:])
+        return f"the end of its console: {words}"
+
+    def write_console(self, destination: Path) -> None:
+        """What its console said since the lab was opened, all boots. Raises `OSError`."""
+        with destination.open("wb") as target:
+            for part in (self._all_consoles, self.console):
+                if part.exists():
+                    with part.open("rb") as source:
+                        shutil.copyfileobj(source, target)
+
+    def _keep_console(self) -> None:
+        """QEMU begins the console's file anew at each start."""
+        if self.console.exists():
+            with self._all_consoles.open("ab") as kept, self.console.open("rb") as source:
+                shutil.copyfileobj(source, kept)
+            self.console.write_bytes(b"")
+
+    def _wait_until_off(self) -> None:
+        """Until libvirt has noticed that the process has ended."""
+        give_up = time.monotonic() + _DEATH_DEADLINE_S
+        while (state := self._hypervisor.virsh("domstate", self.domain).strip()) != "shut off":
+            if time.monotonic() > give_up:
+                raise WorldError(f"{self.name}: still {state!r} {_DEATH_DEADLINE_S:g} s after it was killed")
+            time.sleep(0.02)
+
+    def _greets(self) -> bool:
+        try:
+            with socket.create_connection((self._control_address, self.host.probe_port), _CONNECT_S) as channel:
+                channel.settimeout(_CONNECT_S * 4)
+                return channel.recv(4) == b"SSH-"
+        except OSError:
+            return False
+
+    def _clock_ahead(self) -> float:
+        """As its shell tells it, line by line: each is late by its way to us, so the one that came quickest is taken."""
+        looks: list[float] = []
+
+        def heard(line: bytes) -> None:
+            looks.append(float(line) - time.time())
+            if len(looks) == _LOOKS:
+                following.close()
+
+        following = self.host.follow(f"for i in {'. ' * _LOOKS}; do bash -c 'echo $EPOCHREALTIME'; done", heard)
+        try:
+            following.wait()
+        finally:
+            following.close()
+        if not looks:
+            raise WorldError(f"{self.name}: its clock cannot be read: the connection was lost")
+        return max(looks)
+
+
+def kill_all(machines: list[VirtualMachine]) -> None:
+    """End all at the same moment, within microseconds; waits until they have ended. Those that are off stay so."""
+    descriptors = []
+    for machine in machines:
+        pid = machine.pid()
+        if pid is not None:
+            try:
+                descriptors.append(os.pidfd_open(pid))
+            except ProcessLookupError:
+                continue
+    try:
+        for descriptor in descriptors:
+            try:
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        for descriptor in descriptors:
+            select.select([descriptor], [], [], _DEATH_DEADLINE_S)
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)

@@ -1,0 +1,71 @@
+"""The virtual machines of a lab, as a run takes them: reset by restoring their saved state, collected by playbook."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from orchestrator.playbooks import Target
+from orchestrator.worlds.base import Progress, WorldError
+from orchestrator.worlds.brokers import in_parallel
+from orchestrator.worlds.pair_filter import PairFilter
+from orchestrator.worlds.remote import collecting
+from orchestrator.worlds.remote.world import Endpoint
+from orchestrator.worlds.ssh import SshHost
+from orchestrator.worlds.vagrant.hypervisor import Hypervisor
+from orchestrator.worlds.vagrant.machine import RESTORE_DEADLINE_S, VirtualMachine
+from orchestrator.worlds.vagrant.network import data_address
+from orchestrator.worlds.vagrant.power import VirtualPower
+from orchestrator.worlds.vagrant.suspender import VirtualSuspender
+
+
+class VirtualMachines:
+    """Machines that were booted and provisioned. `directory` is for what Ansible leaves behind."""
+
+    def __init__(
+        self,
+        machines: Mapping[str, VirtualMachine],
+        hypervisor: Hypervisor,
+        targets: Mapping[str, Target],
+        directory: Path,
+        time_scale: float,
+    ) -> None:
+        self._machines = machines
+        self._targets = targets
+        self._directory = directory
+        self._restore_deadline_s = RESTORE_DEADLINE_S * time_scale
+        self.hosts: Mapping[str, SshHost] = {name: machine.host for name, machine in machines.items()}
+        self.power = VirtualPower(machines, time_scale)
+        self.suspender = VirtualSuspender(machines, hypervisor)
+        self.network = PairFilter({name: host.address for name, host in self.hosts.items()})
+
+    def endpoint(self, name: str) -> Endpoint:
+        number = int(name[1:])
+        return Endpoint(number, data_address(number))
+
+    def save(self) -> None:
+        """Keep every machine as it is now, for `reset`; the machines are off afterwards. Raises `WorldError`."""
+        for host in self.hosts.values():
+            host.disconnect()
+        in_parallel(self._machines.values(), VirtualMachine.save)
+
+    def reset(self, on_progress: Progress) -> None:
+        self.network.heal()
+        self.suspender.forget()
+        in_parallel(self._machines.values(), self._restore)
+        on_progress(f"{', '.join(self._machines)} are as they were after provisioning")
+
+    def collect(self, destinations: Mapping[str, Path]) -> None:
+        try:
+            for name, destination in destinations.items():
+                destination.mkdir(parents=True, exist_ok=True)
+                self._machines[name].write_console(destination / "console.log")
+        except OSError as error:
+            raise WorldError(f"what the consoles said cannot be kept: {error}") from error
+        collecting.collect(self._targets, destinations, self._directory)
+
+    def _restore(self, machine: VirtualMachine) -> None:
+        machine.lose_connection()
+        machine.restore()
+        machine.wait_until_reachable(self._restore_deadline_s)
+        machine.set_clock()

@@ -1,0 +1,75 @@
+"""What a machine needs for the vagrant world, each with the remedy."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+
+from orchestrator.worlds.namespaces.boot import find_program
+from orchestrator.worlds.requirement import Requirement
+from orchestrator.worlds.vagrant import kvm
+
+PACKAGES: Mapping[str, str] = {
+    "vagrant": "vagrant",
+    "libvirtd": "libvirt-daemon-system",
+    "virsh": "libvirt-clients",
+    "dnsmasq": "dnsmasq-base",
+    kvm.EMULATOR: "qemu-system-x86",
+    "qemu-img": "qemu-utils",
+    "nft": "nftables",
+    "ip": "iproute2",
+}
+"""Programs, and the Debian packages that they are in."""
+
+PLUGIN_PACKAGE = "vagrant-libvirt"
+PLUGIN_MARK = f"/var/lib/dpkg/info/{PLUGIN_PACKAGE}.list"
+"""There where Debian's package is installed."""
+
+
+def check() -> list[Requirement]:
+    """All needs, met or not, in the order in which to remedy them."""
+    if sys.platform != "linux":
+        remedy = "use a Linux machine; or `vagrant up` with VirtualBox, and its machines as an inventory"
+        return [Requirement("Linux", False, f"this is {sys.platform}", remedy)]
+    root = os.geteuid() == 0
+    found = [Requirement("root", root, "yes" if root else f"this is user {os.geteuid()}", "run with sudo, or as root")]
+    found += [_program(name, package) for name, package in PACKAGES.items()]
+    found.append(plugin())
+    found.append(_device("/dev/net/tun", "load the module (modprobe tun), or give the container this device"))
+    return found
+
+
+def missing() -> list[Requirement]:
+    """The needs that are not met; empty where the vagrant world can run. KVM is not among them: without it, machines
+    are emulated, which is slower."""
+    return [requirement for requirement in check() if not requirement.met]
+
+
+def acceleration() -> Requirement:
+    """Whether virtual machines run on the processor itself. Never a need: `met` says which it is."""
+    met, detail = kvm.works()
+    return Requirement("KVM", met, detail if met else f"{detail}: machines are emulated", "nothing to do: only slower")
+
+
+def plugin() -> Requirement:
+    """Vagrant's provider for libvirt; Debian's Ruby knows where its packages are."""
+    ask = "Gem::Specification.find_by_name('vagrant-libvirt')"
+    remedy = f"apt-get install {PLUGIN_PACKAGE}"
+    try:
+        done = subprocess.run(["ruby", "-e", ask], capture_output=True, stdin=subprocess.DEVNULL, check=False)
+    except OSError:
+        return Requirement(PLUGIN_PACKAGE, False, "not installed", remedy)
+    met = done.returncode == 0
+    return Requirement(PLUGIN_PACKAGE, met, "installed" if met else "not installed", remedy)
+
+
+def _program(name: str, package: str) -> Requirement:
+    path = find_program(name)
+    return Requirement(name, path is not None, path or "not installed", f"apt-get install {package}")
+
+
+def _device(path: str, remedy: str) -> Requirement:
+    met = os.path.exists(path)
+    return Requirement(path, met, "is there" if met else "is not there", remedy)

@@ -1,0 +1,96 @@
+"""Stopping virtual machines from outside: with their clocks (QEMU's stop) or without (the process is stopped)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from nemeses.ports import MachineState
+from orchestrator.worlds.base import WorldError
+from orchestrator.worlds.brokers import in_parallel
+from orchestrator.worlds.vagrant.hypervisor import Hypervisor
+from orchestrator.worlds.vagrant.machine import VirtualMachine
+
+_DEADLINE_S = 5.0
+
+
+class VirtualSuspender:
+    """Stalls, freezes and resumes virtual machines.
+
+    A stalled QEMU answers nobody, libvirt included: whoever asks libvirt about that machine waits until it goes on.
+    Freezing flushes the machine's disks, because QEMU does whenever it stops: what a guest had written is then durable.
+    """
+
+    def __init__(self, machines: Mapping[str, VirtualMachine], hypervisor: Hypervisor) -> None:
+        self._machines = machines
+        self._hypervisor = hypervisor
+        self._frozen: set[str] = set()
+
+    def stall(self, names: Collection[str]) -> dict[str, dict[str, Any]]:
+        return {name: self._signal(name, signal.SIGSTOP, "stalled") for name in names}
+
+    def freeze(self, names: Collection[str]) -> dict[str, dict[str, Any]]:
+        # Noted first: should one fail halfway, it is to be resumed all the same.
+        self._frozen |= set(names)
+        return self._ask(names, "suspend")
+
+    def resume(self, names: Collection[str]) -> dict[str, dict[str, Any]]:
+        stalled = [name for name in names if self.state(name) == "stalled"]
+        said = {name: self._signal(name, signal.SIGCONT, "running") for name in stalled}
+        frozen = [name for name in names if name in self._frozen]
+        said |= self._ask(frozen, "resume")
+        self._frozen -= set(frozen)
+        return said
+
+    def state(self, name: str) -> MachineState:
+        """By what the kernel says of the process, and libvirt of the machine."""
+        pid = self._machines[name].pid()
+        if pid is not None and _process_state(pid) in "Tt":
+            return "stalled"
+        if name in self._frozen and self._hypervisor.virsh("domstate", self._machines[name].domain).strip() == "paused":
+            return "frozen"
+        return "running"
+
+    def forget(self) -> None:
+        """All machines are new ones, which run."""
+        self._frozen.clear()
+
+    def _signal(self, name: str, number: signal.Signals, wanted: MachineState) -> dict[str, Any]:
+        pid = self._machines[name].pid()
+        if pid is None:
+            raise WorldError(f"{name}: it has no power and cannot be {wanted}")
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+        self._wait(name, lambda: (_process_state(pid) in "Tt") == (wanted == "stalled"), wanted)
+        return {"qemu_pid": pid}
+
+    def _ask(self, names: Collection[str], command: str) -> dict[str, dict[str, Any]]:
+        took: dict[str, dict[str, Any]] = {}
+
+        def one(name: str) -> None:
+            started = time.monotonic()
+            self._hypervisor.virsh(command, self._machines[name].domain)
+            took[name] = {"took_ms": round((time.monotonic() - started) * 1e3, 1)}
+
+        in_parallel(names, one)
+        return took
+
+    def _wait(self, name: str, done: Callable[[], bool], wanted: MachineState) -> None:
+        give_up = time.monotonic() + _DEADLINE_S
+        while not done():
+            if time.monotonic() > give_up:
+                raise WorldError(f"{name}: not {wanted} {_DEADLINE_S:g} s after it was asked to be")
+            time.sleep(0.001)
+
+
+def _process_state(pid: int) -> str:
+    """The kernel's letter for what a process does: T when it is stopped; X when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
+    except OSError:
+        return "X"

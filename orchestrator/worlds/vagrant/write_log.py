@@ -1,0 +1,157 @@
+"""What a power cut leaves on a disk that has a volatile write cache.
+
+QEMU's `blklogwrites` filter writes down every write and flush that the guest sends to the disk, in the format of
+Linux's dm-log-writes: a superblock, then entries, each a sector of header and, for writes, the data. After a cut the
+log is replayed onto the disk as it was when the machine was started: what was written before the last flush is there,
+and so is what was written through the cache (FUA); of the rest, nothing, or a random part.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+FLUSH, FUA, DISCARD, MARK = 1, 2, 4, 8
+
+_MAGIC = 0x6A736677736872
+_SUPERBLOCK = struct.Struct("<QQQI")  # magic, version, number of entries, sector size
+_HEADER = struct.Struct("<QQQQ")  # sector, number of sectors, flags, bytes of data that follow for marks
+_KNOWN_FLAGS = FLUSH | FUA | DISCARD | MARK
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One request of the guest: `offset` and `length` on the disk; `data` is where its bytes are in the log, or -1."""
+
+    offset: int
+    length: int
+    flags: int
+    data: int
+
+    @property
+    def writes(self) -> bool:
+        """Whether it changes the disk."""
+        return self.length > 0 and not self.flags & MARK
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What a replay found: `lost` writes of those logged. `gaps`: places in the log that a killed QEMU left empty,
+    which held requests that it had not answered yet."""
+
+    writes: int
+    lost: int
+    flushes: int
+    gaps: int
+
+
+class LogError(Exception):
+    """The log is not one."""
+
+
+def replay(log: Path, disk: Path, tear: Random | None = None) -> Replayed:
+    """Apply a log to the disk image that it began on. Without `tear`, everything after the last flush is lost; with it,
+    each of those writes survives or not by the toss of a coin. Raises `LogError`, `OSError`."""
+    size = disk.stat().st_size
+    with log.open("rb") as source, disk.open("r+b") as target:
+        entries, gaps = _read(source.fileno(), size)
+        last_flush = max((number for number, entry in enumerate(entries) if entry.flags & FLUSH), default=-1)
+        writes = lost = 0
+        for number, entry in enumerate(entries):
+            if not entry.writes:
+                continue
+            writes += 1
+            # A flush that carries data flushes what came before it, not its own data.
+            durable = number < last_flush or entry.flags & FUA
+            if not durable and (tear is None or tear.random() < 0.5):
+                lost += 1
+            else:
+                _apply(entry, source.fileno(), target.fileno())
+    return Replayed(writes, lost, sum(1 for entry in entries if entry.flags & FLUSH), gaps)
+
+
+def _read(log: int, disk_size: int) -> tuple[list[Entry], int]:
+    """All whole entries in order, and the number of gaps between them."""
+    first = os.pread(log, _SUPERBLOCK.size, 0)
+    if len(first) < _SUPERBLOCK.size:
+        return [], 0  # the machine never came as far as opening its disk
+    magic, version, _, sector = _SUPERBLOCK.unpack(first)
+    if magic != _MAGIC or version != 1 or not 512 <= sector <= 65536:
+        raise LogError(f"not a write log: magic {magic:#x}, version {version}, sector size {sector}")
+    scan = _Scan(log, os.fstat(log).st_size, sector, disk_size)
+    return list(scan.entries()), scan.gaps
+
+
+class _Scan:
+    """Walks a log. Requests are logged concurrently, so a kill can leave a hole where one had its place but had not
+    been written, with whole (and flushed!) entries behind it: the walk goes on where the next one can begin."""
+
+    def __init__(self, log: int, log_size: int, sector: int, disk_size: int) -> None:
+        self._log = log
+        self._log_size = log_size
+        self._sector = sector
+        self._disk_size = disk_size
+        self.gaps = 0
+
+    def entries(self) -> Iterator[Entry]:
+        position = self._sector
+        while position + self._sector <= self._log_size:
+            entry = self._entry_at(position)
+            if entry is None:
+                self.gaps += 1
+                resumed = self._next_after(position)
+                if resumed is None:
+                    return
+                position = resumed
+                continue
+            end = self._end(position, entry)
+            if end > self._log_size:
+                return  # its data is not all there: it was not answered
+            yield entry
+            position = end
+
+    def _entry_at(self, position: int) -> Entry | None:
+        """The entry whose header is here; None when there is none."""
+        raw = os.pread(self._log, self._sector, position)
+        if len(raw) < self._sector or raw.count(0, _HEADER.size) != self._sector - _HEADER.size:
+            return None
+        sector, count, flags, extra = _HEADER.unpack_from(raw)
+        offset, length = sector * self._sector, count * self._sector
+        if not (flags or count) or flags & ~_KNOWN_FLAGS or extra or offset + length > self._disk_size:
+            return None
+        has_data = count and not flags & (DISCARD | MARK)
+        return Entry(offset, length, flags, position + self._sector if has_data else -1)
+
+    def _end(self, position: int, entry: Entry) -> int:
+        return position + self._sector + (entry.length if entry.data >= 0 else 0)
+
+    def _next_after(self, position: int) -> int | None:
+        """The next place from which entries follow each other to the log's end or the next gap."""
+        for candidate in range(position + self._sector, self._log_size - self._sector + 1, self._sector):
+            entry = self._entry_at(candidate)
+            if entry is None:
+                continue
+            end = self._end(candidate, entry)
+            # Data may look like a header; it then leads nowhere.
+            if end >= self._log_size or self._entry_at(end) is not None or not any(self._peek(end)):
+                return candidate
+        return None
+
+    def _peek(self, position: int) -> bytes:
+        return os.pread(self._log, _HEADER.size, position)
+
+
+def _apply(entry: Entry, log: int, disk: int) -> None:
+    done = 0
+    while done < entry.length:
+        size = min(_CHUNK, entry.length - done)
+        data = bytes(size) if entry.data < 0 else os.pread(log, size, entry.data + done)
+        if len(data) < size:
+            raise LogError(f"the log ends within an entry at {entry.data}")
+        os.pwrite(disk, data, entry.offset + done)
+        done += size
