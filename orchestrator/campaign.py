@@ -9,6 +9,7 @@ from pathlib import Path
 from orchestrator.steps import Step
 
 WORLDS = ("auto", "namespaces", "process", "vagrant", "inventory")
+NODE_ROOTS = ("machine", "image")
 FILESYSTEMS = ("ext4", "xfs")
 PLACEMENTS = ("spread", "off-controller")
 UPPER_BOUNDS = ("strict", "session", "lower-bound-only")
@@ -23,12 +24,15 @@ MAX_RECORD_BYTES = 1_000_000
 
 @dataclass(frozen=True)
 class Topology:
-    """`inventory`: of the inventory world, relative to the campaign's file; it may be given on the command line."""
+    """`inventory`: of the inventory world, relative to the campaign's file; it may be given on the command line.
+
+    `node_root`: of the namespace world, whether nodes run on the machine's root filesystem or on the nodes' image."""
 
     nodes: int = 3
     world: str = "auto"
     filesystem: str = "ext4"
     inventory: str | None = None
+    node_root: str = "machine"
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from orchestrator.campaign import (
     MAX_NODES,
     MAX_PARTITIONS,
     MAX_RECORD_BYTES,
+    NODE_ROOTS,
     PLACEMENTS,
     UPPER_BOUNDS,
     VERDICTS,
@@ -104,8 +105,11 @@ def _topology(table: Table) -> Topology:
     inventory = table.text("inventory", "") or None
     if inventory is not None and world != "inventory":
         table.refuse(f'inventory: only world = "inventory" has one, and it is {world!r}', "inventory")
+    node_root = table.text("node_root", Topology.node_root, choices=NODE_ROOTS)
+    if node_root != Topology.node_root and world != "namespaces":
+        table.refuse(f'node_root: only world = "namespaces" has a choice, and it is {world!r}', "node_root")
     table.done()
-    return Topology(nodes, world, filesystem, inventory)
+    return Topology(nodes, world, filesystem, inventory, node_root)
 
 
 def _broker(table: Table, topology: Topology) -> BrokerSettings:

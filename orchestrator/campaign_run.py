@@ -24,7 +24,7 @@ from orchestrator.progress import Progress
 from orchestrator.properties import server_properties
 from orchestrator.run import Equipment, Run
 from orchestrator.store import RunDirectory, Store
-from orchestrator.worlds.base import World, WorldSpec
+from orchestrator.worlds.base import PROJECT_ROOT, World, WorldSpec
 from orchestrator.worlds.lab import Lab, LabSpec
 from orchestrator.worlds.selection import Selection
 
@@ -144,6 +144,7 @@ class Conductor:
                 ),
                 mutants=planned.cell.mutants,
                 filesystem=campaign.topology.filesystem,
+                rootfs=find_rootfs(campaign, lab.name),
             )
         )
         if self._terms.keep:
@@ -204,6 +205,22 @@ def require_faults(campaign: Campaign, lab: Lab | type[Lab], reason: str) -> Non
         raise UsageError(
             f"{campaign.path}: its script needs {', '.join(needs)}, which the {lab.name} world cannot do: {reason}"
         )
+
+
+def find_rootfs(campaign: Campaign, world: str) -> Path | None:
+    """The directory tree that the campaign's nodes run on; None: the world's own. Raises `UsageError`."""
+    if campaign.topology.node_root == "machine":
+        return None
+    if world != "namespaces":
+        raise UsageError(
+            f'{campaign.path}: node_root = "image" is for the namespace world, and this is the {world} world'
+        )
+    import nodeimage  # most campaigns have no use for it
+
+    try:
+        return nodeimage.find(PROJECT_ROOT).rootfs
+    except nodeimage.ImageError as error:
+        raise UsageError(f'{campaign.path}: node_root = "image", but {error}') from error
 
 
 def plan_invocation(

@@ -17,6 +17,7 @@ from orchestrator.campaign_run import (
     Conductor,
     Invocation,
     Terms,
+    find_rootfs,
     lab_spec,
     plan_invocation,
     require_faults,
@@ -196,6 +197,7 @@ def _choose_lab(name: str, campaign: Campaign, spec: LabSpec, argv: list[str]) -
         return Selection(lab_named(os.environ.pop(_LAB_VARIABLE)), os.environ.pop(_REASON_VARIABLE))
     selection = select_lab(name, campaign.topology.filesystem)
     require_faults(campaign, selection.lab, selection.reason)
+    find_rootfs(campaign, selection.lab.name)
     selection.lab.prepare(spec)
     if selection.lab.needs_sandbox:
         os.environ[_LAB_VARIABLE], os.environ[_REASON_VARIABLE] = selection.lab.name, selection.reason

@@ -55,7 +55,8 @@ class WorldSpec:
     """What a world is built from.
 
     `properties` gives each node's server.properties, once all nodes and addresses are known. `broker` is the command
-    that starts a broker, without `--config` and `--mutant`, which the world adds.
+    that starts a broker, without `--config` and `--mutant`, which the world adds. `rootfs` is the directory tree that
+    nodes run on (see `nodeimage`); None: this machine's own. Only the namespace world has use for it.
     """
 
     run_id: str
@@ -66,6 +67,7 @@ class WorldSpec:
     filesystem: str = "ext4"
     broker: tuple[str, ...] = (sys.executable, "-m", "broker")
     disk_bytes: int = DISK_BYTES
+    rootfs: Path | None = None
 
     def broker_command(self, node: Node) -> list[str]:
         mutants = [argument for name in self.mutants for argument in ("--mutant", name)]

@@ -15,23 +15,15 @@ from typing import Any
 
 from orchestrator.worlds.base import Node, WorldError
 from orchestrator.worlds.namespaces import links, syscalls
-from orchestrator.worlds.namespaces.boot import find_program, program
+from orchestrator.worlds.namespaces.boot import program
 from orchestrator.worlds.namespaces.cgroups import Cgroup
 from orchestrator.worlds.namespaces.disks import Attached, Disk, DiskError
 from orchestrator.worlds.namespaces.network import BRIDGE, PREFIX_LENGTH, node_mac
+from orchestrator.worlds.namespaces.roots import Bind, Root
 from orchestrator.worlds.namespaces.tearing import Torn, tear
 
 _BOOT_DEADLINE_S = 30.0
 SSH_PORT = 22
-
-
-@dataclass(frozen=True)
-class Bind:
-    """A directory of the machine, shown in the node at `target`."""
-
-    source: str
-    target: str
-    read_only: bool = True
 
 
 @dataclass(frozen=True)
@@ -44,9 +36,10 @@ class Boot:
 
 
 class Machine:
-    """A node's cables, disk and processes. `scratch` is where its root filesystem's changes are kept between boots."""
+    """A node's cables, disk and processes. `scratch` is where its root filesystem's changes are kept between boots;
+    `binds` is shown in it beside what every node on `root` has."""
 
-    def __init__(self, node: Node, group: Cgroup, disk: Disk, scratch: Path, binds: tuple[Bind, ...]) -> None:
+    def __init__(self, node: Node, group: Cgroup, disk: Disk, scratch: Path, root: Root, *binds: Bind) -> None:
         self.node = node
         self.link = f"veth-{node.name}"
         self.boot: Boot | None = None
@@ -54,7 +47,8 @@ class Machine:
         self._disk = disk
         self._attached: Attached | None = None
         self._scratch = scratch
-        self._binds = binds
+        self._root = root
+        self._binds = (*root.binds, *binds)
 
     @property
     def etc(self) -> Path:
@@ -162,6 +156,7 @@ class Machine:
             "address": self.node.address,
             "prefix_length": PREFIX_LENGTH,
             "bridge": BRIDGE,
+            "lower": str(self._root.lower),
             "root": str(self._scratch / "root"),
             "upper": str(self._scratch / "upper"),
             "work": str(self._scratch / "work"),
@@ -170,7 +165,7 @@ class Machine:
             "data_dir": self.node.data_dir,
             "binds": [[bind.source, bind.target, bind.read_only] for bind in self._binds],
             "console": f"{Path(self.node.broker_log).parent}/console.log",
-            "start": [find_program("sshd") or "/usr/sbin/sshd", "-D", "-e", "-f", "/etc/brownout/sshd_config"],
+            "start": [self._root.sshd, "-D", "-e", "-f", "/etc/brownout/sshd_config"],
         }
 
 

@@ -114,7 +114,8 @@ def _be_first(boot: dict[str, Any], reporter: int) -> NoReturn:
 
 def _make_root(boot: dict[str, Any]) -> None:
     root = boot["root"]
-    overlay = f"lowerdir=/,upperdir={boot['upper']},workdir={boot['work']}"
+    lower = "".join(f"\\{character}" if character in "\\:," else character for character in boot["lower"])
+    overlay = f"lowerdir={lower},upperdir={boot['upper']},workdir={boot['work']}"
     syscalls.mount("overlay", root, "overlay", 0, overlay)
     for directory, mode in (("/run", "755"), ("/tmp", "1777"), ("/root", "700"), ("/home", "755")):
         os.makedirs(root + directory, exist_ok=True)

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import os
 import shutil
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nemeses.fault import PARTITIONS, POWER_LOSSES, Kind
 from nemeses.ports import Host, HostError, Network, PowerSwitch, Site
-from orchestrator.worlds.base import PROJECT_ROOT, Node, Progress, WorldError, WorldSpec, no_progress
+from orchestrator.worlds.base import Node, Progress, WorldError, WorldSpec, no_progress
 from orchestrator.worlds.brokers import BrokersOnHosts, in_parallel
 from orchestrator.worlds.collect import copy_logs, copy_records
 from orchestrator.worlds.namespaces import cgroups, disks
 from orchestrator.worlds.namespaces.access import Access, hosts_file
-from orchestrator.worlds.namespaces.machine import Bind, Machine
+from orchestrator.worlds.namespaces.machine import Machine
 from orchestrator.worlds.namespaces.network import MAX_NODES, BridgeNetwork, node_address
 from orchestrator.worlds.namespaces.power import NamespacePower
+from orchestrator.worlds.namespaces.roots import Bind, choose_root
 from orchestrator.worlds.namespaces.sandbox import PRIVATE_ROOT, current_sandbox
 from orchestrator.worlds.run_lock import RunLock
 from orchestrator.worlds.ssh import ScriptUnit, SshHost
@@ -48,6 +47,7 @@ class NamespaceWorld(BrokersOnHosts):
             "a power cut loses what the kernel holds in memory; the disk itself has no volatile cache to lose",
         ]
         self._spec = spec
+        self._root = choose_root(spec.rootfs)
         self._nodes = [self._node(number) for number in range(1, spec.node_count + 1)]
         self._by_name = {node.name: node for node in self._nodes}
         self._scratch = PRIVATE_ROOT / spec.run_id
@@ -136,11 +136,11 @@ class NamespaceWorld(BrokersOnHosts):
 
     def _host(self, node: Node) -> SshHost:
         unit = ScriptUnit(
-            command=tuple(self._spec.broker_command(node)),
-            directory=str(PROJECT_ROOT),
+            command=self._root.command(self._spec.broker_command(node)),
+            directory=self._root.directory,
             log=node.broker_log,
             pid_file="/run/brownout/broker.pid",
-            environment={"PYTHONPATH": str(PROJECT_ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+            environment=self._root.environment,
         )
         return SshHost(
             node.name,
@@ -161,8 +161,9 @@ class NamespaceWorld(BrokersOnHosts):
         for node in self._nodes:
             node.record_dir.mkdir(parents=True, exist_ok=True)
             disk = disks.Disk(f"{self._spec.run_id} {node.name}", backing, self._spec.disk_bytes, self._spec.filesystem)
-            binds = (*_visible(), Bind(str(node.record_dir), _VAR, read_only=False))
-            self._machines[node.name] = Machine(node, group.child(node.name), disk, self._scratch / node.name, binds)
+            records = Bind(str(node.record_dir), _VAR, read_only=False)
+            scratch = self._scratch / node.name
+            self._machines[node.name] = Machine(node, group.child(node.name), disk, scratch, self._root, records)
         in_parallel(self._nodes, lambda node: self._prepare(node))
         self._access.trust((node, self._machines[node.name].etc) for node in self._nodes)
         in_parallel(self._nodes, lambda node: self._boot(node, on_progress))
@@ -193,21 +194,6 @@ class NamespaceWorld(BrokersOnHosts):
     def _greet(self, name: str) -> None:
         """Connect in the background: the first command after a boot should not wait for the handshake."""
         threading.Thread(target=_try_connect, args=(self._hosts[name],), name=f"connect-{name}", daemon=True).start()
-
-
-def _visible() -> tuple[Bind, ...]:
-    """What a broker needs to run and may not find on the root filesystem: Python, its environment and this project."""
-    wanted = dict.fromkeys(
-        path
-        for given in (sys.base_prefix, sys.prefix, str(PROJECT_ROOT))
-        for path in (given, os.path.realpath(given))
-        if path != "/usr"
-    )
-    # Other filesystems than the root's are not in an overlay over `/`.
-    root = os.stat("/").st_dev
-    elsewhere = [path for path in ("/usr", "/opt") if os.path.isdir(path) and os.stat(path).st_dev != root]
-    # A parent goes before its children, or it would hide them.
-    return tuple(Bind(path, path) for path in sorted([*wanted, *elsewhere], key=len))
 
 
 def _available_memory() -> int:
