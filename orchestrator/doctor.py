@@ -7,11 +7,12 @@ import os
 import platform
 import shutil
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 
 from orchestrator.errors import EXIT_PASS, EXIT_UNKNOWN
-from orchestrator.store import DEFAULT_STORE
+from orchestrator.store import DEFAULT_STORE, PROJECT_ROOT
 
 _LIBRARIES = (
     "confluent-kafka",
@@ -25,7 +26,13 @@ _LIBRARIES = (
     "fabric",
     "rich",
 )
+_ANSIBLE = ("ansible-core", "ansible-runner", "mitogen")
 _FREE_BYTES = 2 << 30
+
+EVERY_WORLD = "every world"
+NAMESPACES = "namespace world"
+VIRTUAL_MACHINES = "virtual machines"
+INVENTORY = "inventory"
 
 
 @dataclass(frozen=True)
@@ -41,7 +48,7 @@ class Finding:
 
 def examine() -> list[Finding]:
     """Everything, in the order in which to remedy it."""
-    return [*_python(), _java(), _disk(), *_namespaces()]
+    return [*_python(), _java(), _disk(), *_namespaces(), *_virtual_machines(), *_inventory()]
 
 
 def main(*, clean: bool, as_json: bool) -> int:
@@ -49,17 +56,24 @@ def main(*, clean: bool, as_json: bool) -> int:
     if clean:
         _clean()
     findings = examine()
-    can_run = all(finding.met for finding in findings if finding.part == "every world")
-    namespaces = can_run and all(finding.met for finding in findings if finding.part == "namespace world")
+    worlds = able(findings)
     if as_json:
-        content = {"can_run": can_run, "namespaces": namespaces, "findings": [asdict(each) for each in findings]}
+        content = {"can_run": worlds["process"], **worlds, "findings": [asdict(each) for each in findings]}
         print(json.dumps(content, indent=1))
     else:
-        _print(findings, can_run, namespaces)
-    return EXIT_PASS if can_run else EXIT_UNKNOWN
+        _print(findings, worlds)
+    return EXIT_PASS if worlds["process"] else EXIT_UNKNOWN
 
 
-def _print(findings: list[Finding], can_run: bool, namespaces: bool) -> None:
+def able(findings: Sequence[Finding]) -> dict[str, bool]:
+    """Which worlds can run campaigns here."""
+    lacking = {each.part for each in findings if not each.met}
+    parts = {"namespaces": NAMESPACES, "vagrant": VIRTUAL_MACHINES, "inventory": INVENTORY}
+    can_run = EVERY_WORLD not in lacking
+    return {"process": can_run, **{world: can_run and part not in lacking for world, part in parts.items()}}
+
+
+def _print(findings: Sequence[Finding], worlds: Mapping[str, bool]) -> None:
     from orchestrator.commands.tables import show, verdict_line
 
     rows = [
@@ -73,24 +87,44 @@ def _print(findings: list[Finding], can_run: bool, namespaces: bool) -> None:
         for each in findings
     ]
     show("doctor", rows, ("", "for", "what", "found", "remedy"))
-    if namespaces:
-        verdict_line("pass", "campaigns run in the namespace world: kill, pause, power loss and partitions")
-    elif can_run:
-        verdict_line("unknown", "campaigns run in the process world only: kill and pause, no power loss, no partitions")
-    else:
+    if not worlds["process"]:
         verdict_line("fail", "campaigns cannot run here until the remedies for every world are applied")
+        return
+    if worlds["namespaces"]:
+        verdict_line("pass", "campaigns run in the namespace world: kill, pause, power loss and partitions")
+    else:
+        verdict_line("unknown", "campaigns run in the process world only: kill and pause, no power loss, no partitions")
+    _print_machines(findings, worlds)
+
+
+def _print_machines(findings: Sequence[Finding], worlds: Mapping[str, bool]) -> None:
+    """Worlds that nobody needs who does not ask for them."""
+    from orchestrator.commands.tables import verdict_line
+
+    absent = {
+        part: ", ".join(each.name for each in findings if each.part == part and not each.met)
+        for part in (VIRTUAL_MACHINES, INVENTORY)
+    }
+    if worlds["vagrant"]:
+        verdict_line("pass", "campaigns run on virtual machines (--world vagrant): own kernels, disks and clocks, too")
+    else:
+        verdict_line("unknown", f"not yet on virtual machines (--world vagrant): {absent[VIRTUAL_MACHINES]} missing")
+    if worlds["inventory"]:
+        verdict_line("pass", "campaigns run on hosts that this machine reaches by SSH (--inventory FILE)")
+    else:
+        verdict_line("unknown", f"not yet on other hosts (--inventory FILE): {absent[INVENTORY]} missing")
 
 
 def _python() -> list[Finding]:
     version = platform.python_version()
     met = sys.version_info >= (3, 11)
-    findings = [Finding("every world", "python", met, version, "" if met else "install Python 3.11 or later")]
+    findings = [Finding(EVERY_WORLD, "python", met, version, "" if met else "install Python 3.11 or later")]
     absent = [name for name in _LIBRARIES if not _installed(name)]
     detail = f"{len(_LIBRARIES) - len(absent)} of {len(_LIBRARIES)}" + (
         f", without {', '.join(absent)}" if absent else ""
     )
     remedy = "remove .venv and run ./brownout again" if absent else ""
-    return [*findings, Finding("every world", "libraries", not absent, detail, remedy)]
+    return [*findings, Finding(EVERY_WORLD, "libraries", not absent, detail, remedy)]
 
 
 def _installed(name: str) -> bool:
@@ -107,7 +141,7 @@ def _java() -> Finding:
     version = java_version()
     met = version is not None and version >= OLDEST_JAVA
     remedy = "" if met else f"apt-get install openjdk-{OLDEST_JAVA}-jre-headless (or any later one)"
-    return Finding("every world", "java", met, "none" if version is None else str(version), remedy)
+    return Finding(EVERY_WORLD, "java", met, "none" if version is None else str(version), remedy)
 
 
 def _disk() -> Finding:
@@ -115,23 +149,54 @@ def _disk() -> Finding:
     free = shutil.disk_usage(where).free
     met = free >= _FREE_BYTES and os.access(where, os.W_OK)
     remedy = "" if met else f"free some space, or give another place: --store DIR (at least {_FREE_BYTES >> 30} GiB)"
-    return Finding("every world", "store", met, f"{free / (1 << 30):.1f} GiB free at {where}", remedy)
+    return Finding(EVERY_WORLD, "store", met, f"{free / (1 << 30):.1f} GiB free at {where}", remedy)
 
 
 def _namespaces() -> list[Finding]:
     from orchestrator.worlds.namespaces import requirements
 
     return [
-        Finding("namespace world", need.name, need.met, need.detail, "" if need.met else need.remedy)
+        Finding(NAMESPACES, need.name, need.met, need.detail, "" if need.met else need.remedy)
         for need in requirements.check()
     ]
 
 
-def _clean() -> None:
-    """Remove what killed runs may have left: everything but empty control groups ends with the sandbox by itself."""
-    from orchestrator.worlds.namespaces import cgroups
+def _virtual_machines() -> list[Finding]:
+    import nodeimage
+    from orchestrator.worlds.vagrant import requirements
 
-    cgroups.reap_leftovers()
-    sparks = DEFAULT_STORE / ".spark"
-    if sparks.is_dir():
-        shutil.rmtree(sparks, ignore_errors=True)
+    findings = [
+        Finding(VIRTUAL_MACHINES, need.name, need.met, need.detail, "" if need.met else need.remedy)
+        for need in requirements.check()
+    ]
+    # Not a need: without it, machines are emulated.
+    findings.append(Finding(VIRTUAL_MACHINES, "KVM", True, requirements.acceleration().detail))
+    try:
+        image = nodeimage.find(PROJECT_ROOT)
+        findings.append(Finding(VIRTUAL_MACHINES, "image", True, f"up to date: {image.key}"))
+    except nodeimage.ImageError as error:
+        findings.append(Finding(VIRTUAL_MACHINES, "image", False, str(error).splitlines()[0], "./brownout image build"))
+    return findings
+
+
+def _inventory() -> list[Finding]:
+    from orchestrator.worlds.namespaces.boot import find_program
+
+    absent = [name for name in _ANSIBLE if not _installed(name)]
+    detail = f"without {', '.join(absent)}" if absent else f"ansible-core {metadata.version('ansible-core')}"
+    remedy = "remove .venv and run ./brownout again" if absent else ""
+    ssh = find_program("ssh")
+    return [
+        Finding(INVENTORY, "ansible", not absent, detail, remedy),
+        Finding(INVENTORY, "ssh", ssh is not None, ssh or "not installed", "" if ssh else "install openssh-client"),
+    ]
+
+
+def _clean() -> None:
+    from orchestrator.leftovers import remove_leftovers
+
+    removed = remove_leftovers()
+    for each in removed:
+        print(f"removed: {each}", file=sys.stderr)
+    if not removed:
+        print("killed commands have left nothing behind", file=sys.stderr)

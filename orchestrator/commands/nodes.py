@@ -62,11 +62,13 @@ def _plan(registry: Registry, options: argparse.Namespace) -> Plan:
     from orchestrator.nodes.held import lab_spec
     from orchestrator.worlds.selection import select_lab
 
-    if options.inventory is not None and options.world not in (None, "inventory"):
-        raise UsageError(f"--inventory is for the inventory world, not for {options.world}; leave one of the two out")
     name = options.world or ("inventory" if options.inventory is not None else "auto")
+    if name != "inventory" and options.inventory is not None:
+        raise UsageError(f"--inventory {options.inventory}: the {name} world has none; leave out one of the two")
     if name == "inventory" and options.inventory is None:
-        raise UsageError("the inventory world needs an Ansible inventory: --inventory FILE")
+        raise UsageError("the inventory world needs the hosts' names: give --inventory FILE")
+    if options.inventory is not None and not options.inventory.exists():
+        raise UsageError(f"{options.inventory}: there is no such inventory; give the file that names the hosts")
     selection = select_lab(name, options.filesystem)
     plan = Plan(
         world=selection.lab.name,

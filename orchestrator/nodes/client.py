@@ -85,11 +85,12 @@ def _abandon(kept: Kept, process: subprocess.Popen[bytes], starter: Channel, say
         with contextlib.suppress(RunError, UsageError):
             if starter.result(say) is not None:  # they were up just before we said that we do not want them
                 process.terminate()
-        process.wait()
+        killed = process.wait() < 0
     except KeyboardInterrupt:
         process.kill()
         process.wait()
-    kept.remove()
+        killed = True
+    kept.remove(with_lab=killed)
 
 
 def ask(kept: Kept, order: dict[str, Any], say: Say, patience_s: float = _PATIENCE_S) -> dict[str, Any]:

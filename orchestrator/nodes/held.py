@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from nemeses.ports import HostError
 from orchestrator.campaign import BrokerSettings
@@ -24,21 +24,33 @@ _REGISTERED_S = 30.0
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
+@runtime_checkable
+class Provisioned(Protocol):
+    """A lab whose machines are set up by playbooks: these know how to start and stop what they have installed."""
+
+    def play(self, playbook: str, on_progress: Progress) -> object:
+        """Run a playbook on all machines. Raises `WorldError`."""
+        ...
+
+
 class HeldNodes:
     """The nodes of one plan, between `up` and `down`."""
 
     def __init__(self, kept: Kept, plan: Plan) -> None:
-        self._plan = plan
-        run_id = f"nodes-{kept.id}"
-        self._lab: Lab = lab_named(plan.world)(lab_spec(plan, kept.directory / "lab"))
+        self._lab: Lab = lab_named(plan.world)(lab_spec(plan, kept.lab))
         self._spec = WorldSpec(
-            run_id=run_id,
+            run_id=f"nodes-{kept.id}",
             run_dir=kept.directory / "run",
             node_count=plan.node_count,
-            properties=lambda node: server_properties(node, self._there.nodes, BrokerSettings(), f"brownout-{run_id}"),
+            properties=self._properties,
             filesystem=plan.filesystem,
         )
         self._world: World | None = None
+
+    def _properties(self, node: Node) -> str:
+        world = self._there
+        cluster = f"brownout-{self._spec.run_id}"
+        return server_properties(node, world.nodes, BrokerSettings(), cluster, world.time_scale)
 
     @property
     def _there(self) -> World:
@@ -85,13 +97,11 @@ class HeldNodes:
 
     def start_brokers(self, on_progress: Progress) -> None:
         """Start those that do not run, all at once, and wait until clients can use them. Raises `RunError`."""
-
-        def start(node: Node) -> None:
-            self._there.start_broker(node)
-            on_progress(f"{node.name}: the broker runs")
-
+        if isinstance(self._lab, Provisioned):
+            self._lab.play("start", on_progress)
+        else:
+            self._there.start_brokers()
         nodes = self._there.nodes
-        in_parallel(nodes, start)
         on_progress("waiting for a controller with whom all brokers are registered")
         cluster = Cluster([Member(node.name, node.id, node.address, node.port) for node in nodes], topic="")
         with contextlib.closing(cluster):
@@ -100,12 +110,10 @@ class HeldNodes:
 
     def stop_brokers(self, on_progress: Progress) -> None:
         """Shut down those that run, in order. Raises `WorldError`."""
-
-        def stop(node: Node) -> None:
-            self._there.stop_broker(node)
-            on_progress(f"{node.name}: the broker has stopped")
-
-        in_parallel(self._there.nodes, stop)
+        if isinstance(self._lab, Provisioned):
+            self._lab.play("stop", on_progress)
+        else:
+            in_parallel(self._there.nodes, self._there.stop_broker)
 
     def _look(self, node: Node) -> dict[str, Any]:
         world = self._there

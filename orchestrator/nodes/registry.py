@@ -4,7 +4,8 @@
 <id>/pid         the process whose end is the end of all of it
 <id>/orders      the socket at which the holder takes orders
 <id>/log         what the holder said
-<id>/run, lab    the directories of the world and of the lab
+<id>/run         the world's directory
+labs/<id>        the lab's; what it leaves there when nodes do not come up stays until others do
 
 The kernel lets go of the lock when the last process of the holder's sandbox has ended, however it ended. So a directory
 under a free lock is a leftover, and nothing in it runs any more.
@@ -26,6 +27,8 @@ from orchestrator.errors import UsageError
 from orchestrator.worlds.base import PROJECT_ROOT
 
 DEFAULT_ROOT = PROJECT_ROOT / ".cache" / "nodes"
+
+_LABS = "labs"
 
 # How long another command may have the lock: those that only look hold it for a moment, and `up` writes its plan.
 _MOMENT_S = 2.0
@@ -64,6 +67,10 @@ class Kept:
         return int((self.directory / "pid").read_text(encoding="ascii"))
 
     @property
+    def lab(self) -> Path:
+        return self.directory.parent / _LABS / self.id
+
+    @property
     def log(self) -> Path:
         return self.directory / "log"
 
@@ -75,7 +82,10 @@ class Kept:
             said = []
         return "\n".join(said[-lines:]) or "it said nothing"
 
-    def remove(self) -> None:
+    def remove(self, *, with_lab: bool = False) -> None:
+        """A lab clears away after itself; one that was killed has not."""
+        if with_lab:
+            shutil.rmtree(self.lab, ignore_errors=True)
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
@@ -101,6 +111,7 @@ class Registry:
         try:
             self._take(descriptor)
             self._remove_leftovers()
+            shutil.rmtree(self.root / _LABS, ignore_errors=True)
             yield descriptor
         finally:
             os.close(descriptor)
@@ -130,6 +141,11 @@ class Registry:
             if time.monotonic() > deadline:
                 raise UsageError("another `nodes` command is under way; wait for its end, then try again")
             time.sleep(_POLL_S)
+
+    def clean(self) -> None:
+        """Remove everything of nodes that are not there any more, also what people might have looked into."""
+        if not self.held():
+            shutil.rmtree(self.root / _LABS, ignore_errors=True)
 
     def holds(self, kept: Kept) -> bool:
         """Whether anything of this set still lives."""
@@ -177,15 +193,15 @@ class Registry:
 
     def _recorded(self) -> Kept | None:
         """The set whose holder has the lock: the only directory that has a plan."""
-        found = [path for path in self._directories() if (path / "plan.json").exists()]
-        return Kept(found[-1]) if found else None
+        found = [path for path in self._directories() if not path.suffix and (path / "plan.json").exists()]
+        return Kept(found[0]) if found else None
 
     def _directories(self) -> list[Path]:
-        return sorted((path for path in self.root.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)
+        return [path for path in self.root.iterdir() if path.is_dir() and path.name != _LABS]
 
     def _remove_leftovers(self) -> None:
         for path in self._directories():
-            Kept(path).remove()
+            Kept(path).remove(with_lab=True)
             self.removed.append(path.name)
 
 

@@ -59,7 +59,8 @@ class Nodes:
 
     def sets(self) -> list[Path]:
         """The directories of nodes that are recorded."""
-        return [path for path in self.root.iterdir() if path.is_dir()] if self.root.exists() else []
+        found = self.root.iterdir() if self.root.exists() else ()
+        return [path for path in found if path.is_dir() and path.name != "labs"]
 
     def holder(self) -> int:
         """The process whose end is the end of everything."""

@@ -1,0 +1,83 @@
+"""What killed commands leave is removed, and what is in use is not."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from nodeimage.image import UNFINISHED, images_directory
+from orchestrator.leftovers import remove_leftovers
+from orchestrator.nodes import registry
+
+
+@pytest.fixture(autouse=True)
+def _own_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "DEFAULT_ROOT", tmp_path / "kept")
+
+
+def old(path: Path) -> Path:
+    path.mkdir(parents=True)
+    os.utime(path, (0, 0))
+    return path
+
+
+def clean(tmp_path: Path) -> list[str]:
+    return remove_leftovers(tmp_path / "store", tmp_path / "project")
+
+
+def test_nothing_is_found_where_nothing_was_left(tmp_path: Path) -> None:
+    assert [each for each in clean(tmp_path) if str(tmp_path) in each] == []
+
+
+@pytest.mark.parametrize("kind", [".labs", ".spark"])
+def test_directories_of_killed_runs_are_removed_unless_somebody_uses_them(tmp_path: Path, kind: str) -> None:
+    parent = tmp_path / "store" / kind
+    left, worked_in, started_with, locked = (old(parent / name) for name in ("left", "cwd", "argument", "locked"))
+    (young := parent / "young").mkdir()
+    lock = os.open(locked, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    sleepers = [
+        subprocess.Popen(["sleep", "60"], cwd=worked_in),
+        subprocess.Popen(["sh", "-c", "sleep 60; exit", str(started_with / "disk.qcow2")]),
+    ]
+    try:
+        assert str(left) in clean(tmp_path)
+        assert sorted(parent.iterdir()) == sorted([worked_in, started_with, locked, young])
+    finally:
+        os.close(lock)
+        for sleeper in sleepers:
+            sleeper.kill()
+            sleeper.wait()
+    clean(tmp_path)
+    assert sorted(parent.iterdir()) == [young]
+
+
+def test_builds_that_were_killed_are_removed_unless_one_is_under_way(tmp_path: Path) -> None:
+    images = images_directory(tmp_path / "project")
+    unfinished, whole = images / f"{UNFINISHED}1", images / "2"
+    for path in (unfinished, whole):
+        path.mkdir(parents=True)
+    with (images / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        clean(tmp_path)
+        assert unfinished.exists()
+    assert str(unfinished) in clean(tmp_path)
+    assert [path.name for path in images.iterdir() if path.is_dir()] == ["2"]
+
+
+def test_nodes_whose_holder_was_killed_are_removed(tmp_path: Path) -> None:
+    root = tmp_path / "kept"
+    for name in ("abc123", "labs/abc123"):
+        (root / name).mkdir(parents=True)
+    (root / "lock").touch()
+    with (root / "lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        clean(tmp_path)
+        assert (root / "abc123").exists()
+        assert (root / "labs/abc123").exists()
+    assert "nodes whose holder was killed (abc123)" in clean(tmp_path)
+    assert [path.name for path in root.iterdir()] == ["lock"]
