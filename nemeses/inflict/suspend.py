@@ -130,7 +130,7 @@ class Suspension:
 def _judge(kind: Kind, seen: Change, shortest_s: float, longest_s: float) -> Evidence:
     """Whether the clocks show what they must after a stop of a length between these two."""
     detail = {"stopped_s": [round(shortest_s, 3), round(longest_s, 3)], "moved": seen.to_json()}
-    if shortest_s <= 2 * seen.tolerance_s:
+    if shortest_s <= seen.tolerance_s:
         return Evidence("inconclusive", {**detail, "error": "too short to be told from the round trip"})
     if kind == "stall":
         went_on = abs(seen.steady_s) <= seen.tolerance_s and abs(seen.real_s) <= seen.tolerance_s
