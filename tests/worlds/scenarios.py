@@ -18,9 +18,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import nodeimage
 from nemeses import Fault, Nemesis
-from orchestrator.worlds.base import PROJECT_ROOT, Node, WorldError
-from orchestrator.worlds.namespaces import cgroups, machine
+from orchestrator.campaign import BrokerSettings
+from orchestrator.properties import server_properties
+from orchestrator.worlds.base import PROJECT_ROOT, Node, WorldError, WorldSpec
+from orchestrator.worlds.namespaces import cgroups, machine, roots
 from orchestrator.worlds.namespaces.world import NamespaceWorld
 from tests.worlds.support import send, specification
 
@@ -61,6 +64,31 @@ def three_nodes(run_dir: str) -> Any:
             }
             for node in made.nodes
         }
+
+
+def on_the_image(run_dir: str) -> Any:
+    """A node on the nodes' image, with the real broker: what it sees, and what it does not."""
+    spec = WorldSpec(
+        run_id="run",
+        run_dir=Path(run_dir),
+        node_count=1,
+        properties=lambda node: server_properties(node, [node], BrokerSettings(), "brownout-run"),
+        rootfs=nodeimage.find(PROJECT_ROOT).rootfs,
+    )
+    made = NamespaceWorld(spec)
+    made.up()
+    try:
+        made.start_brokers()
+        return {
+            "release": _ask(made, "n1", ". /etc/os-release; echo $VERSION_CODENAME"),
+            "site": _ask(made, "n1", "cat /opt/brownout/site.key"),
+            "broker": _ask(made, "n1", f"tr '\\0' ' ' < /proc/{made.hosts['n1'].broker_pid()}/cmdline"),
+            "loaded": _ask(made, "n1", f"cat /proc/{made.hosts['n1'].broker_pid()}/maps"),
+            "project": made.hosts["n1"].run(f"ls {PROJECT_ROOT}").exit_code == 0,
+            "read_only": made.hosts["n1"].run("touch /opt/brownout/app/broker/x").exit_code != 0,
+        }
+    finally:
+        made.down()
 
 
 def brokers(run_dir: str) -> Any:
@@ -191,7 +219,7 @@ def failures(run_dir: str) -> Any:
     said = []
     for options in ({"disk_bytes": 4096}, {"properties": _no_space}, {}):
         spec = replace(specification(Path(run_dir), 2), **options)  # type: ignore[arg-type]
-        machine.find_program = lambda _: "/bin/false"
+        roots.find_program = lambda _: "/bin/false"
         machine._BOOT_DEADLINE_S = 2.0
         try:
             NamespaceWorld(spec).up()

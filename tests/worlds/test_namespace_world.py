@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.worlds.base import WorldError
+import nodeimage
+from nodeimage import recipe
+from orchestrator.worlds.base import PROJECT_ROOT, WorldError
 from orchestrator.worlds.namespaces.world import NamespaceWorld
 from tests.worlds.support import play, specification
 
@@ -29,6 +31,20 @@ def test_nodes_are_machines_of_their_own(tmp_path: Path) -> None:
         assert node["peer"] == "10.77.0.12", "nodes know each other by name"
         assert not set(node["root_home"].split()) & {".ssh", ".bashrc", ".profile"}, "the user's home is hidden"
     assert len({node["boot_id"] for node in nodes.values()}) == 3
+
+
+def test_a_node_may_run_on_the_nodes_image(tmp_path: Path) -> None:
+    try:
+        image = nodeimage.find(PROJECT_ROOT)
+    except nodeimage.ImageError as error:
+        pytest.skip(str(error))
+    seen = play("on_the_image", str(tmp_path))
+    assert seen["release"] == recipe.SUITE
+    assert seen["site"] == image.site_key
+    assert seen["broker"].startswith("/usr/bin/python3 -m broker --config /etc/brownout/server.properties")
+    assert "/opt/brownout/site/msgspec/" in seen["loaded"]
+    assert not seen["project"], "nothing of the machine is there but the broker's package"
+    assert seen["read_only"]
 
 
 def test_brokers_start_stop_and_are_collected(tmp_path: Path) -> None:
