@@ -6,7 +6,6 @@ A program: `python -m tests.worlds.inventory_scenarios <name> <arguments>` print
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import socket
 import subprocess
@@ -19,11 +18,17 @@ from pathlib import Path
 from typing import Any
 
 from nemeses import Fault, Nemesis
+from nemeses.ports import HostError, Site
 from orchestrator.errors import RunError, UsageError
+from orchestrator.worlds.inventory.checks import Checked, check_all
+from orchestrator.worlds.inventory.claims import Claims
+from orchestrator.worlds.inventory.hosts import ANSIBLE_VARIABLES, chosen
 from orchestrator.worlds.inventory.lab import InventoryLab
+from orchestrator.worlds.inventory.network import HostsNetwork
+from orchestrator.worlds.inventory.reading import read
 from orchestrator.worlds.lab import LabSpec
 from orchestrator.worlds.namespaces.world import NamespaceWorld
-from tests.worlds.support import send, specification, stand_in_properties
+from tests.worlds.support import specification
 
 NAMES = ("alpha", "beta", "gamma")
 DISK_BYTES = 512 << 20
@@ -47,7 +52,7 @@ class Hosts:
             for line in Path(self.made.shell("n1")[2]).read_text().splitlines()
             if line.split()[0] in ("IdentityFile", "UserKnownHostsFile")
         )
-        path = self.directory / "hosts.ini"
+        path = self.directory / f"hosts-{len(list(self.directory.glob('hosts-*')))}.ini"
         hosts = [
             f"{name} ansible_host={node.address} {(of_host or {}).get(name, '')}"
             for name, node in zip(names, self.made.nodes, strict=False)
@@ -117,8 +122,108 @@ def three_hosts(directory: str) -> Iterator[Hosts]:
         made.down()
 
 
+def said_by(inventory: Path, directory: Path, nodes: int = 3) -> str:
+    """What a user is told who wants a lab of these hosts, and cannot have it."""
+    try:
+        lab = InventoryLab(LabSpec(nodes, "ext4", directory / "lab", inventory=inventory))
+        lab.open()
+    except (UsageError, RunError) as error:
+        return f"{type(error).__name__}: {error}"
+    lab.close()
+    raise AssertionError("the lab was opened")
+
+
+def refusals(directory: str) -> Any:
+    """Hosts that cannot be used; nothing is changed on any of them."""
+    here = Path(directory)
+    stranger = here / "stranger"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(stranger)], check=True)
+    with three_hosts(directory) as hosts:
+        hosts.ask("n2", "echo mine > /data/precious")
+        listener = "import socket, time; s = socket.create_server(('', 9092)); time.sleep(999)"
+        hosts.ask("n3", f"{sys.executable} -c {shlex.quote(listener)} >/dev/null 2>&1 &")
+        hosts.ask("n3", "until grep -q ':2384 ' /proc/net/tcp; do sleep 0.01; done")
+        wrong_ways = {
+            "alpha": "brownout_address=10.77.0.99",
+            "beta": f"ansible_ssh_private_key_file={stranger}",
+            "gamma": "ansible_ssh_common_args='-o UserKnownHostsFile=/dev/null'",
+        }
+        return {
+            "in_use": said_by(hosts.inventory(of_host={"alpha": "ansible_port=23"}), here),
+            "no_way_in": said_by(hosts.inventory(of_host=wrong_ways), here),
+            "precious": hosts.ask("n2", "cat /data/precious"),
+            "changed": [hosts.ask(name, "ls -d /opt/brownout 2>/dev/null || true") for name in hosts.made.hosts],
+            "left": sorted(path.name for path in here.iterdir() if path.name == "lab"),
+        }
+
+
+def checked_hosts(hosts: Hosts) -> list[Checked]:
+    path = hosts.inventory()
+    return check_all(path, chosen(read(path, ANSIBLE_VARIABLES), 3), hosts.directory)
+
+
+def claims(directory: str) -> Any:
+    """Two campaigns that want the same hosts."""
+    with three_hosts(directory) as hosts:
+        checked = checked_hosts(hosts)
+        known_hosts = hosts.directory / "known_hosts"
+
+        def claim() -> Claims:
+            connections = {each.host.node: each.connection(known_hosts) for each in checked}
+            return Claims(connections, {each.host.node: each.host.title for each in checked})
+
+        ours, theirs = claim(), claim()
+        ours.take(["n1", "n2"])
+        ours.take(["n1"])
+        try:
+            theirs.take(["n2", "n3"])
+            refused = ""
+        except HostError as error:
+            refused = str(error)
+        ours.release()
+        theirs.take(["n1", "n2", "n3"])
+        theirs.release()
+        return {"refused": refused}
+
+
+def network(directory: str) -> Any:
+    """Partitions by the hosts' own filters, one of them rebooting meanwhile."""
+    with three_hosts(directory) as hosts:
+        on: dict[str, bool] = dict.fromkeys(hosts.made.hosts, True)
+        net = HostsNetwork(hosts.made.hosts, on.__getitem__)
+        hosts.ask("n1", "nft add table inet theirs")
+        hosts.ask("n2", "nft add table inet brownout && nft add chain inet brownout left_by_a_killed_run")
+        net.build()
+        site = Site(hosts.made.hosts, network=net)
+        nemesis = Nemesis(site)
+        found: dict[str, Any] = {}
+        for name, fault in {
+            "out": Fault("partition-one", ("n1",), parameters={"direction": "out"}),
+            "both": Fault("partition-one", ("n3",)),
+        }.items():
+            injected = nemesis.inject(fault).to_json()
+            cut = sorted(net.cut_pairs())
+            found[name] = {"injected": injected, "cut": cut, "healed": nemesis.heal(fault).to_json()}
+        net.cut({("n1", "n2"), ("n2", "n1")})
+        hosts.made.power.cut(["n2"])
+        on["n2"] = False
+        net.cut({("n3", "n2")})
+        found["dark"] = {"cut": sorted(net.cut_pairs()), "counted": len(net.counters())}
+        net.heal({("n1", "n2")})
+        hosts.made.power.restore(["n2"])
+        on["n2"] = True
+        net.refresh(["n2"])
+        found["back"] = sorted(net.cut_pairs())
+        net.heal()
+        found["healed"] = sorted(net.cut_pairs())
+        net.remove()
+        net.remove()
+        found["tables"] = [hosts.ask(name, "nft list tables") for name in hosts.made.hosts]
+        return found
+
+
 def campaign(directory: str, path: str) -> Any:
-    """A campaign over the inventory, by the command that people type; twice over the same hosts."""
+    """A campaign over the inventory, by the command that people type."""
     with three_hosts(directory) as hosts:
         hosts.serve_power()
         inventory = hosts.inventory(*hosts.power_lines())

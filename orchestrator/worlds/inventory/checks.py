@@ -87,8 +87,7 @@ def check_all(inventory: Path, hosts: Sequence[InventoryHost], directory: Path) 
     if wrong:
         unfit = sum(isinstance(each, _UnfitError) for each in looked)
         raise WorldError(
-            f"{unfit} of the {len(hosts)} hosts of {inventory} cannot be used; nothing was changed:\n"
-            + "\n".join(wrong)
+            f"{unfit} of {len(hosts)} hosts of {inventory} cannot be used; nothing was changed:\n" + "\n".join(wrong)
         )
     return [each for each in looked if isinstance(each, Checked)]
 

@@ -15,7 +15,7 @@ from orchestrator.worlds.brokers import in_parallel
 from orchestrator.worlds.ssh import Following, SshHost
 
 _LOCK = "/run/brownout.lock"
-_PATIENCE_S = 5
+_PATIENCE_S = 3
 _ANSWER_DEADLINE_S = 30.0
 
 

@@ -58,7 +58,9 @@ def read(path: Path, wanted: Sequence[str]) -> Inventory:
     if not path.exists():
         raise UsageError(f"{path}: there is no such inventory; give an Ansible inventory with --inventory")
     listed = _list(path)
-    group = GROUP if GROUP in listed else "all"
+    # An empty group is only named as a child: it must not be taken for none, and all hosts for nodes.
+    named = {child for entry in listed.values() for child in entry.get("children", [])} | set(listed)
+    group = GROUP if GROUP in named else "all"
     names = list(dict.fromkeys(_members(listed, group)))
     if not names:
         raise UsageError(f"{path}: the group {group} has no hosts; name at least one there")

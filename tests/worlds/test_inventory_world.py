@@ -1,0 +1,113 @@
+"""Campaigns on hosts that somebody else made: here, machines of a namespace world, known by address and key only."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodeimage import site_archive
+from orchestrator.worlds.base import PROJECT_ROOT
+from orchestrator.worlds.namespaces.sandbox import spawn_in_sandbox
+
+pytestmark = pytest.mark.root
+DEADLINE_S = 180.0
+
+CAMPAIGN = """
+name = "small"
+[broker]
+"log.flush.interval.messages" = 1
+"min.insync.replicas" = 2
+"replica.lag.time.max.ms" = 2000
+"broker.session.timeout.ms" = 2500
+"broker.lease.ms" = 1800
+[workload]
+partitions = 2
+producers = 2
+consumers = 1
+rate = 100
+duration_s = 6
+[nemesis]
+kind = "random"
+faults = ["kill", "pause", "power-loss", "partition-one"]
+interval_s = [0.2, 0.4]
+duration_s = [0.5, 0.5]
+[checks]
+min_ok = 100
+required_faults = ["kill", "pause", "power-loss", "partition-one"]
+"""
+
+
+def play(scenario: str, *arguments: str) -> Any:
+    """Run a scenario of `tests.worlds.inventory_scenarios` in a sandbox of its own; what it returned."""
+    sandbox = spawn_in_sandbox(
+        [sys.executable, "-m", "tests.worlds.inventory_scenarios", scenario, *arguments],
+        cwd=PROJECT_ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        stdout, stderr = sandbox.process.communicate(timeout=DEADLINE_S)
+    finally:
+        sandbox.kill()
+    assert sandbox.process.returncode == 0, stderr
+    return json.loads(stdout.splitlines()[-1])
+
+
+def test_a_campaign_passes_on_the_hosts_of_an_inventory(tmp_path: Path) -> None:
+    site_archive(PROJECT_ROOT, f"3.{sys.version_info.minor}")  # fetched once; there is no network in a sandbox
+    path = tmp_path / "small.toml"
+    path.write_text(CAMPAIGN)
+    done = play("campaign", str(tmp_path), str(path))
+
+    assert done["code"] == 0, done["said"]
+    (run,) = [path.parent for path in (tmp_path / "store" / "small").glob("*/run.toml")]
+    verdict = json.loads((run / "verdict.json").read_text())
+    assert (verdict["verdict"], verdict["world"]) == ("pass", "inventory")
+    confirmed = {fault["kind"] for fault in verdict["faults"] if fault["status"] == "confirmed"}
+    assert confirmed == {"kill", "pause", "power-loss", "partition-one"}
+    assert any("clock-jump" in limit and "brownout_own_clock" in limit for limit in verdict["limits"])
+    for name in ("events.jsonl", "broker.log", "server.properties", "data/log-0", "data/meta.properties"):
+        assert (run / "nodes" / "n3" / name).exists(), name
+    # The hosts are left as they were, apart from what was installed.
+    assert done["tables"] == ["", "", ""]
+    assert (done["brokers"], done["on"]) == (["0", "0", "0"], [True, True, True])
+    assert list((tmp_path / "store" / ".labs").iterdir()) == []
+
+
+def test_hosts_that_cannot_be_used_are_named_all_at_once_and_left_alone(tmp_path: Path) -> None:
+    done = play("refusals", str(tmp_path))
+    in_use, no_way_in = done["in_use"], done["no_way_in"]
+    assert in_use.startswith("WorldError: 3 of 3 hosts of ")
+    assert "n1 (alpha): nothing listens at 10.77.0.11 port 23" in in_use
+    assert "n2 (beta): /data (brownout_data_dir) holds what is not Brownout's: precious" in in_use
+    assert "n3 (gamma): process " in in_use
+    assert "listens on port 9092 already" in in_use
+    assert "n1 (alpha): 10.77.0.99 is not an address of this host" in no_way_in
+    assert "n2 (beta): it does not let root in by the key " in no_way_in
+    assert "n3 (gamma): its host key is not in known_hosts" in no_way_in
+    assert (done["precious"], done["changed"], done["left"]) == ("mine", ["", "", ""], [])
+
+
+def test_two_campaigns_cannot_have_the_same_host(tmp_path: Path) -> None:
+    refused = play("claims", str(tmp_path))["refused"]
+    assert refused.startswith("n2 (beta) is in use by another campaign (root@")
+
+
+def test_hosts_cut_themselves_off_and_a_reboot_does_not_heal_them(tmp_path: Path) -> None:
+    done = play("network", str(tmp_path))
+    for name, cut in {
+        "out": [["n1", "n2"], ["n1", "n3"]],
+        "both": [["n1", "n3"], ["n2", "n3"], ["n3", "n1"], ["n3", "n2"]],
+    }.items():
+        assert done[name]["injected"]["status"] == "confirmed", done[name]
+        assert (done[name]["cut"], done[name]["healed"]["status"]) == (cut, "confirmed"), done[name]
+    # What is to be cut at a host without power is remembered, and done when it is back.
+    assert done["dark"] == {"cut": [["n1", "n2"], ["n2", "n1"], ["n3", "n2"]], "counted": 6}
+    assert (done["back"], done["healed"]) == ([["n2", "n1"], ["n3", "n2"]], [])
+    assert done["tables"] == ["table inet theirs", "", ""]
