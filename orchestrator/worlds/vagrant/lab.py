@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 import shutil
 import tarfile
 from collections.abc import Mapping, Sequence
@@ -129,8 +128,14 @@ class VagrantLab:
             *("-o", f"UserKnownHostsFile={_PLACE}/known_hosts", "-o", "StrictHostKeyChecking=accept-new"),
             *(() if command else ("-t",)),
             network.control_address(int(name[1:])),
-            *((shlex.join(command),) if command else ()),
+            *command,
         ]
+
+    def play(self, playbook: str, on_progress: Progress) -> playbooks.Played:
+        """Run a playbook on all machines. Raises `WorldError`."""
+        if self._ready is None:
+            raise WorldError("the virtual machines are not there: the lab was not opened")
+        return self._ready.play(playbook, on_progress)
 
     @property
     def _key_file(self) -> Path:

@@ -151,7 +151,7 @@ class VirtualMachine:
             return False
 
     def _clock_ahead(self) -> float:
-        """As its shell tells it, line by line: each is late by its way to us, so the one that came quickest is taken."""
+        """As its shell tells it, several times: each answer is late by its way to us, so the quickest is taken."""
         looks: list[float] = []
 
         def heard(line: bytes) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from orchestrator.playbooks import Target
+from orchestrator.playbooks import Played, Target, play
 from orchestrator.worlds.base import Progress, WorldError
 from orchestrator.worlds.brokers import in_parallel
 from orchestrator.worlds.pair_filter import PairFilter
@@ -63,6 +63,10 @@ class VirtualMachines:
         except OSError as error:
             raise WorldError(f"what the consoles said cannot be kept: {error}") from error
         collecting.collect(self._targets, destinations, self._directory)
+
+    def play(self, playbook: str, on_progress: Progress) -> Played:
+        """Run a playbook on all machines. Raises `PlaybookError`."""
+        return play(playbook, list(self._targets.values()), self._directory, on_progress=on_progress)
 
     def _restore(self, machine: VirtualMachine) -> None:
         machine.lose_connection()
