@@ -16,7 +16,7 @@ from pathlib import Path
 
 from nodeimage import debian, disk, furnish, initrd, modules, recipe
 from nodeimage.errors import ImageError, ImageMissingError, ImageStaleError
-from nodeimage.image import UNFINISHED, Image, built, find, image_in, images_directory, wanted_key
+from nodeimage.image import UNFINISHED, Image, built, find, image_in, images_directory, make_current, wanted_key
 from nodeimage.site import site_archive, site_key
 
 Progress = Callable[[str], None]
@@ -40,14 +40,22 @@ def build(project: Path, on_progress: Progress, *, force: bool = False) -> Image
         with _one_at_a_time(directory / "lock", on_progress):
             for leftover in directory.glob(f"{UNFINISHED}*"):
                 shutil.rmtree(leftover, ignore_errors=True)
-            if not force:
-                with contextlib.suppress(ImageMissingError, ImageStaleError):
-                    return find(project)
-            return _build(project, directory, on_progress)
+            image = None if force else _found(project)
+            if image is None:
+                image = _build(project, directory, on_progress)
+            make_current(image)
+            return image
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise ImageError("the disk is full: free 2 GB, then run the same command again") from error
         raise ImageError(f"the image could not be built: {error}") from error
+
+
+def _found(project: Path) -> Image | None:
+    try:
+        return find(project)
+    except (ImageMissingError, ImageStaleError):
+        return None
 
 
 def check_machine() -> None:

@@ -17,6 +17,7 @@ _SOURCES = ("recipe.py", "debian.py", "furnish.py", "modules.py", "initrd.py", "
 _RECORD = "image.json"
 # A build in the making is in a directory of this name; it is never taken for an image.
 UNFINISHED = ".unfinished-"
+CURRENT = "current"
 
 
 @dataclass(frozen=True)
@@ -106,8 +107,17 @@ def built(project: Path) -> list[Path]:
     """The directories of all images that are there, up to date or not, the newest last."""
     found = [path.parent for path in images_directory(project).glob(f"*/{_RECORD}")]
     return sorted(
-        (path for path in found if not path.name.startswith(UNFINISHED)), key=lambda path: path.stat().st_mtime
+        (path for path in found if not path.is_symlink() and not path.name.startswith(UNFINISHED)),
+        key=lambda path: path.stat().st_mtime,
     )
+
+
+def make_current(image: Image) -> None:
+    """Have `.cache/images/current` lead to this image: where `vagrant up` by hand looks."""
+    link = image.directory.with_name(f"{UNFINISHED}{CURRENT}")
+    link.unlink(missing_ok=True)
+    link.symlink_to(image.directory.name)
+    link.replace(image.directory.with_name(CURRENT))
 
 
 def remove_all(project: Path) -> int:
