@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,12 @@ def node_names(run_dir: Path) -> list[str]:
     """The nodes whose files were collected, sorted."""
     root = run_dir / "nodes"
     return sorted(path.name for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
+
+
+def moment(event: Mapping[str, Any]) -> int:
+    """When an event was, in nanoseconds: by the clock of who saw it come, where that was noted, for a node's own clock
+    may have been set wrong on purpose."""
+    return int(event.get("seen", event["wall"]))
 
 
 def node_events(run_dir: Path, node: str) -> list[dict[str, Any]]:

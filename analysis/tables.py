@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analysis.rundir import node_events, node_names
+from analysis.rundir import moment, node_events, node_names
 from history import History, compact
 
 EVENTS: Final = pa.schema(
@@ -39,12 +39,12 @@ def _events(run_dir: Path) -> pa.Table:
     rows = [
         {
             "node": node,
-            "wall": event["wall"],
+            "wall": moment(event),
             "event": event["event"],
             "topic": event.get("topic"),
             "partition": event.get("partition"),
             "fields": json.dumps(
-                {k: v for k, v in event.items() if k not in ("event", "wall", "topic", "partition", "on")}
+                {k: v for k, v in event.items() if k not in ("event", "wall", "seen", "topic", "partition", "on")}
             ),
         }
         for node in node_names(run_dir)

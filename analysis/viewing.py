@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from analysis.plots.view import Band, Floats, Lane, Operations, View
-from analysis.rundir import node_events, node_names
+from analysis.rundir import moment, node_events, node_names
 from history import APPEND, FAIL, INF, INFO, OK, READ, History
 
 NS = 1e9
@@ -119,7 +119,7 @@ def _lane(node: str, reports: Sequence[Mapping[str, Any]], wall: float) -> Lane:
     def column(name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
         return np.array([report[name] for report in reports], np.int64)
 
-    time = np.array([report["wall"] for report in reports], np.float64) / NS - wall
+    time = np.array([moment(report) for report in reports], np.float64) / NS - wall
     return Lane(node, time, column("log_end_offset"), column("high_watermark"), column("leader_epoch"))
 
 

@@ -78,6 +78,7 @@ class Conductor:
         require_faults(invocation.campaign, lab, selection.reason)
         try:
             self._open(lab)
+            require_faults(invocation.campaign, lab, selection.reason)  # now that it knows what its machines can do
             self._make_all(invocation, lab)
         finally:
             with self._interrupts.shielded():
@@ -168,11 +169,11 @@ class Conductor:
 
     def _hold(self, lab: Lab) -> None:
         """Say how to look in, and wait until the user has seen enough."""
-        for name, host in lab.hosts.items():
-            enter = f"{self._terms.entrance} {shlex.join(lab.shell(name))}".strip()
-            self._progress.announce(f"{name} at {host.address}: {enter}")
-        self._progress.announce(f"the {lab.name} lab is kept as it is until Ctrl-C")
         with contextlib.suppress(Interrupted):
+            for name, host in lab.hosts.items():
+                enter = f"{self._terms.entrance} {shlex.join(lab.shell(name))}".strip()
+                self._progress.announce(f"{name} at {host.address}: {enter}")
+            self._progress.announce(f"the {lab.name} lab is kept as it is, its brokers stopped, until Ctrl-C")
             while True:
                 time.sleep(_HOLD_S)
 

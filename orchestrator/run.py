@@ -123,7 +123,8 @@ class Run:
         self._enter("setup", f"{nodes} nodes in the {self._world.name} world")
         self._world.up(self._progress.detail)
         self._journal.note("nodes_up", seconds=self._since_start())
-        self._book = FaultBook(Nemesis(self._world.site), self._journal, self._progress)
+        nemesis = Nemesis(self._world.site)
+        self._book = FaultBook(nemesis, self._journal, self._progress)
         # Clients take as long to start as brokers do, so both start at once.
         starting = _InBackground(lambda: self._world.start_brokers())
         self._brokers_started = True
@@ -131,6 +132,9 @@ class Run:
         starting.result()
         for node in self._world.nodes:
             self._journal.node(node.name, "started")
+        armed = nemesis.arm()
+        if not armed.confirmed:
+            raise RunError(f"the hosts could not be prepared for the faults to come: {armed.detail}")
         self._progress.detail("waiting for the quorum")
         view = self._cluster.await_registered(self._scaled(REGISTERED_S), meanwhile=self._require_brokers)
         self._journal.note("registered", seconds=self._since_start(), controller=view.controller)

@@ -318,6 +318,7 @@ class Following:
             if not data:
                 return
             *lines, rest = (self.unfinished + data).split(b"\n")
+            self.unfinished = b""  # now, for whoever adds it to what the sink has
             for line in lines:
                 self._sink(line)
             self.unfinished = rest

@@ -41,6 +41,15 @@ def test_broker_settings_are_laid_on_top_of_each_other() -> None:
     assert merged.of("n2") == {"min.insync.replicas": "1", "num.partitions": "7"}
 
 
+def test_a_fleet_names_its_inventory_and_frozen_clocks_need_a_modest_bound() -> None:
+    read = campaign('[topology]\nworld = "inventory"\ninventory = "hosts.yml"\n')
+    assert (read.topology.world, read.topology.inventory) == ("inventory", "hosts.yml")
+    freeze = '[nemesis]\nkind = "random"\nfaults = ["stall", "clock-freeze"]\n'
+    assert campaign(freeze + '[checks]\nupper_bound = "session"\n').nemesis.faults == ("stall", "clock-freeze")
+    with pytest.raises(CampaignError, match="clock-freeze"):
+        campaign(freeze)  # strict is what is claimed when nothing is said
+
+
 def test_steps_are_understood() -> None:
     read = campaign(SCRIPT)
     kill, cut, produce, wait = read.nemesis.steps
@@ -103,7 +112,19 @@ WRONG = {
     '[topology]\nnodes = "three"': "c.toml:3: [topology] nodes: 'three' is not a whole number",
     "[topology]\nnodes = true": "c.toml:3: [topology] nodes: True is not a whole number",
     "[topology]\nnodes = 12": "c.toml:3: [topology] nodes: 12 is more than 9, the most that a world holds",
-    '[topology]\nworld = "moon"': "c.toml:3: [topology] world: 'moon' is not known; known: auto, inventory, namespaces, process",
+    '[topology]\nworld = "moon"': (
+        "c.toml:3: [topology] world: 'moon' is not known; known: auto, inventory, namespaces, process, vagrant"
+    ),
+    '[topology]\nnode_root = "image"': (
+        "c.toml:3: [topology] node_root: only world = \"namespaces\" has a choice, and it is 'auto'"
+    ),
+    '[topology]\ninventory = "hosts.yml"': (
+        "c.toml:3: [topology] inventory: only world = \"inventory\" has one, and it is 'auto'"
+    ),
+    '[nemesis]\nkind = "random"\nfaults = ["clock-freeze"]\n[checks]\nupper_bound = "strict"': (
+        'c.toml:6: [checks] upper_bound: "strict" cannot be claimed with clock-freeze: a leader whose clock stands '
+        'still does not see its lease end, and goes on serving reads; set upper_bound = "session"'
+    ),
     "[workload]\nreplication_factor = 4": (
         "c.toml:3: [workload] replication_factor: 4 replicas need as many nodes, and [topology] has 3"
     ),

@@ -49,9 +49,9 @@ def send(node: Node, line: str) -> None:
         assert connection.recv(16) == b"ok\n"
 
 
-def launch(scenario: str, *arguments: str) -> Sandbox:
-    """Start `tests.worlds.scenarios.<scenario>(*arguments)` in a sandbox of its own; it prints JSON, one per line."""
-    command = [sys.executable, "-m", "tests.worlds.scenarios", scenario, *arguments]
+def launch(scenario: str, *arguments: str, module: str = "tests.worlds.scenarios") -> Sandbox:
+    """Start `<module>.<scenario>(*arguments)` in a sandbox of its own; it prints JSON, one per line."""
+    command = [sys.executable, "-m", module, scenario, *arguments]
     return spawn_in_sandbox(
         command,
         cwd=PROJECT_ROOT,
@@ -72,6 +72,6 @@ def result(sandbox: Sandbox) -> Any:
     return json.loads(stdout.splitlines()[-1])
 
 
-def play(scenario: str, *arguments: str) -> Any:
+def play(scenario: str, *arguments: str, module: str = "tests.worlds.scenarios") -> Any:
     """Run a scenario to its end; what it returned."""
-    return result(launch(scenario, *arguments))
+    return result(launch(scenario, *arguments, module=module))

@@ -109,7 +109,7 @@ def _tail(path: str, boot: bytes, position: int) -> str:
     return f"""b=$(cat {BOOT_ID}); echo "$b"; start=1
 [ "$b" = {boot.decode()} ] && start={position + 1}
 [ -d {directory} ] || mkdir -p {directory}
-exec tail -s 0.2 --pid=$$ -c +$start -F {shlex.quote(path)} 2>/dev/null"""
+exec tail -s 0.5 --pid=$$ -c +$start -F {shlex.quote(path)} 2>/dev/null"""
 
 
 def _stamp(line: bytes) -> bytes:

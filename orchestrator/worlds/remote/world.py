@@ -150,7 +150,10 @@ class RemoteWorld(BrokersOnHosts):
 
     def _collect(self, destinations: Mapping[Node, Path]) -> None:
         complaints = [self._settled(node) for node in destinations]
-        self._machines.collect({node.name: destination for node, destination in destinations.items()})
+        try:
+            self._machines.collect({node.name: destination for node, destination in destinations.items()})
+        except HostError as error:
+            complaints.append(str(error))
         for node, destination in destinations.items():
             copy_records(node.record_dir, destination)
         if any(complaints):

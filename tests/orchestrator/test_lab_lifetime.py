@@ -1,0 +1,196 @@
+"""The machines of an invocation: made once, there for every run, gone at the end, whichever end that is."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.campaign_run import Conductor, Terms, plan_invocation
+from orchestrator.errors import Interrupted, RunError, UsageError
+from orchestrator.interrupts import Interrupts
+from orchestrator.judging import Engine
+from orchestrator.progress import Progress
+from orchestrator.store import Store
+from orchestrator.worlds.base import Progress as Listener
+from orchestrator.worlds.base import World, WorldError, WorldSpec, no_progress
+from orchestrator.worlds.lab import LabSpec
+from orchestrator.worlds.per_run import ProcessLab
+from orchestrator.worlds.process.world import ProcessWorld
+from orchestrator.worlds.selection import Selection
+from tests.orchestrator.campaigns import campaign
+
+TWO_RUNS = "[seeds]\ncount = 2\n"
+
+
+def nothing() -> None:
+    """No trouble."""
+
+
+def interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def fail() -> None:
+    raise WorldError("n1: no such machine")
+
+
+class Trouble:
+    """What goes wrong where, and what was done."""
+
+    def __init__(self) -> None:
+        self.at_open: Callable[[], None] = nothing
+        self.at_up: Callable[[], None] = fail  # runs end before they begin: they are not what is looked at
+        self.at_close: Callable[[], None] = nothing
+        self.done: list[str] = []
+        self.spec: LabSpec | None = None
+
+
+@pytest.fixture
+def trouble() -> Trouble:
+    return Trouble()
+
+
+def lab_of(trouble: Trouble) -> type[Any]:
+    class TroubledWorld(ProcessWorld):
+        def up(self, on_progress: Listener = no_progress) -> None:
+            trouble.done.append("up")
+            super().up(on_progress)
+            trouble.at_up()
+
+        def down(self) -> None:
+            trouble.done.append("down")
+            super().down()
+
+    class TroubledLab(ProcessLab):
+        kind = TroubledWorld
+
+        def __init__(self, spec: LabSpec) -> None:
+            super().__init__(spec)
+            trouble.spec = spec
+
+        def open(self, on_progress: Listener = no_progress) -> None:
+            on_progress("making nothing")
+            trouble.done.append("open")
+            trouble.at_open()
+
+        def world(self, spec: WorldSpec) -> World:
+            trouble.done.append("world")
+            return super().world(spec)
+
+        def close(self) -> None:
+            trouble.done.append("close")
+            trouble.at_close()
+
+    return TroubledLab
+
+
+def conduct(
+    trouble: Trouble, tmp_path: Path, text: str = "", *, keep: bool = False, said: Callable[[str], None] | None = None
+) -> None:
+    class Ear(Progress):
+        def announce(self, text: str) -> None:
+            if said is not None:
+                said(text)
+
+    store = Store(tmp_path / "store")
+    invocation = plan_invocation(store, campaign(text))
+    terms = Terms(Selection(lab_of(trouble), "it is troubled"), Engine("in-process", tmp_path), keep=keep)
+    interrupts = Interrupts(on_first=nothing, on_second=nothing)
+    with interrupts.installed():
+        Conductor(store, terms, Ear(quiet=True), interrupts).conduct(invocation)
+
+
+def test_one_lab_serves_all_runs_of_an_invocation(trouble: Trouble, tmp_path: Path) -> None:
+    conduct(trouble, tmp_path, TWO_RUNS)
+    assert trouble.done == ["open", "world", "up", "down", "world", "up", "down", "close"]
+    assert trouble.spec is not None
+    assert (trouble.spec.node_count, trouble.spec.filesystem, trouble.spec.keep) == (3, "ext4", False)
+    assert trouble.spec.directory.is_relative_to(tmp_path / "store")
+
+
+def test_a_lab_that_cannot_be_made_is_closed_and_no_run_is_begun(trouble: Trouble, tmp_path: Path) -> None:
+    trouble.at_open = fail
+    with pytest.raises(RunError, match="no such machine"):
+        conduct(trouble, tmp_path, TWO_RUNS)
+    assert trouble.done == ["open", "close"]
+
+
+def test_an_interrupt_while_the_lab_is_made_closes_it(trouble: Trouble, tmp_path: Path) -> None:
+    trouble.at_open = interrupt
+    with pytest.raises(Interrupted):
+        conduct(trouble, tmp_path)
+    assert trouble.done == ["open", "close"]
+
+
+def test_an_interrupt_in_a_run_ends_it_and_closes_the_lab(trouble: Trouble, tmp_path: Path) -> None:
+    trouble.at_up = interrupt
+    with pytest.raises(Interrupted):
+        conduct(trouble, tmp_path, TWO_RUNS)
+    assert trouble.done == ["open", "world", "up", "down", "close"]
+
+
+def test_an_interrupt_does_not_stop_the_closing(trouble: Trouble, tmp_path: Path) -> None:
+    def interrupt_and_go_on() -> None:
+        interrupt()
+        trouble.done.append("closed")
+
+    trouble.at_close = interrupt_and_go_on
+    with pytest.raises(Interrupted):
+        conduct(trouble, tmp_path)
+    assert trouble.done[-2:] == ["close", "closed"]
+
+
+def test_a_lab_that_does_not_close_does_not_hide_the_result(trouble: Trouble, tmp_path: Path) -> None:
+    trouble.at_close = fail
+    conduct(trouble, tmp_path)
+    assert trouble.done[-1] == "close"
+
+
+def test_what_is_kept_stays_until_the_user_has_seen_enough(trouble: Trouble, tmp_path: Path) -> None:
+    heard: list[str] = []
+
+    def look(text: str) -> None:
+        heard.append(text)
+        if "until Ctrl-C" in text:
+            trouble.done.append("looked")
+            interrupt()
+
+    with pytest.raises(Interrupted):  # for there was a second run to be made
+        conduct(trouble, tmp_path, TWO_RUNS, keep=True, said=look)
+    assert trouble.done == ["open", "world", "up", "looked", "down", "close"]
+    assert [line.split(" at ")[0] for line in heard[:3]] == ["n1", "n2", "n3"]
+    assert "/world/n1" in heard[0], "how to look in is said"
+
+
+def test_after_the_last_run_looking_is_no_interruption(trouble: Trouble, tmp_path: Path) -> None:
+    conduct(trouble, tmp_path, keep=True, said=lambda text: interrupt() if "until Ctrl-C" in text else None)
+    assert trouble.done == ["open", "world", "up", "down", "close"]
+
+
+def test_a_lab_that_failed_to_open_can_be_looked_into(trouble: Trouble, tmp_path: Path) -> None:
+    trouble.at_open = fail
+    heard: list[str] = []
+
+    def look(text: str) -> None:
+        heard.append(text)
+        if "until Ctrl-C" in text:
+            interrupt()
+
+    with pytest.raises(RunError, match="no such machine"):
+        conduct(trouble, tmp_path, keep=True, said=look)
+    assert heard[0] == "n1: no such machine"
+    assert trouble.spec is not None
+    assert trouble.spec.keep
+    assert trouble.done == ["open", "close"]
+
+
+def test_a_script_that_needs_more_than_the_lab_can_do_is_refused_first(trouble: Trouble, tmp_path: Path) -> None:
+    script = '[nemesis]\nkind = "steps"\n[[nemesis.step]]\ndo = "power-loss"\nnode = "n1"\n'
+    with pytest.raises(UsageError, match="power-loss, which the process world cannot do: it is troubled"):
+        conduct(trouble, tmp_path, script)
+    assert trouble.done == []

@@ -1,0 +1,66 @@
+"""Where everything takes longer, everything is waited for longer: brokers, clients and the run alike."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from broker.config import BrokerConfig, parse_properties
+from orchestrator.campaign import BrokerSettings
+from orchestrator.description import describe
+from orchestrator.plan import expand
+from orchestrator.properties import server_properties
+from orchestrator.worlds.base import Node, WorldSpec
+from orchestrator.worlds.process.world import ProcessWorld
+from tests.orchestrator.campaigns import campaign
+from workloads.settings import ClientSettings, consumer_config, producer_config
+
+SETTINGS = BrokerSettings({"broker.lease.ms": "1999", "min.insync.replicas": "2", "log.segment.bytes": "4096"})
+
+
+def configured(time_scale: float) -> BrokerConfig:
+    node = Node("n1", 1, "10.0.0.1", 9092, "/data", "p", "t", "l", Path("records"))
+    text = server_properties(node, [node], SETTINGS, "c", time_scale)
+    return BrokerConfig.from_properties(parse_properties(text, "p"))
+
+
+def test_every_time_of_a_broker_is_scaled_and_nothing_else() -> None:
+    usual, slow = configured(1.0), configured(4.0)
+    assert usual == replace(
+        BrokerConfig(1, "10.0.0.1", 9092, usual.voters, "/data/log", "t", "c"),
+        broker_lease_ms=1999,
+        min_insync_replicas=2,
+        log_segment_bytes=4096,
+    )
+    times = {name for name in vars(usual) if name.endswith("_ms")}
+    assert {name for name in vars(usual) if getattr(usual, name) != getattr(slow, name)} == times
+    assert all(getattr(slow, name) == 4 * getattr(usual, name) for name in times)
+
+
+@pytest.mark.parametrize("scale", [1.1, 1.5, 2.25])
+def test_a_lease_stays_shorter_than_a_session(scale: float) -> None:
+    slow = configured(scale)
+    assert 0 < slow.broker_lease_ms < slow.broker_session_timeout_ms
+
+
+def test_clients_wait_longer_for_answers() -> None:
+    usual = ClientSettings("p", 1, 1, 1, 1, "n:1", "log", 4, "d", rate=7.0)
+    slow = ClientSettings.from_json(replace(usual, time_scale=3.0).to_json())
+    assert slow.rate == usual.rate, "the load is the same"
+    assert (slow.append_timeout_s, slow.query_timeout_s) == (3 * usual.append_timeout_s, 3 * usual.query_timeout_s)
+    for made in (lambda its: producer_config(its, -1), consumer_config):
+        changed = {key: (value, made(slow)[key]) for key, value in made(usual).items() if made(slow)[key] != value}
+        assert {"socket.timeout.ms", "socket.connection.setup.timeout.ms"} <= set(changed)
+        assert set(changed) <= {
+            *("socket.timeout.ms", "socket.connection.setup.timeout.ms", "message.timeout.ms", "request.timeout.ms")
+        }
+        assert all(after == 3 * before for before, after in changed.values())
+
+
+def test_the_record_of_a_run_says_at_what_pace_it_was_made(tmp_path: Path) -> None:
+    world = ProcessWorld(WorldSpec("r", tmp_path, 3, properties=lambda _: ""))
+    world.time_scale = 2.5
+    (planned,) = expand(campaign(""), "s")
+    assert describe(planned, world, "of a reason")["time_scale"] == 2.5

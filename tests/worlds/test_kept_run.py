@@ -1,0 +1,63 @@
+"""`run --keep` in the namespace world: its nodes can be entered after the run, from outside, by the words it says."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator.worlds.base import PROJECT_ROOT
+
+pytestmark = pytest.mark.root
+
+# One of its nodes cannot be configured, so that nothing is waited for: what is kept is what is looked at.
+CAMPAIGN = """
+name = "kept"
+[topology]
+world = "namespaces"
+[broker.n2]
+"cluster.id" = "another"
+"""
+
+
+def test_nodes_are_entered_by_the_words_that_are_said(tmp_path: Path) -> None:
+    campaign = tmp_path / "kept.toml"
+    campaign.write_text(CAMPAIGN)
+    command = [sys.executable, "-m", "orchestrator", "run", str(campaign), "--store", str(tmp_path / "store")]
+    process = subprocess.Popen(
+        [*command, "--engine", "in-process", "--keep", "--quiet"],
+        cwd=PROJECT_ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert process.stderr is not None
+        ways = {}
+        for line in process.stderr:
+            if found := re.match(r"(n\d) at (\S+): (.*)", line):
+                ways[found[1]] = found[3]
+            if "until Ctrl-C" in line:
+                break
+        assert list(ways) == ["n1", "n2", "n3"]
+        entered = subprocess.run(
+            ["bash", "-c", f"{ways['n2']} 'hostname; ls /data/log'"],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=30,
+        )
+        assert entered.stdout.split()[0] == "n2"
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        assert process.wait(30) == 2
+        gone = subprocess.run(["bash", "-c", f"{ways['n2']} hostname"], capture_output=True, check=False, timeout=30)
+        assert gone.returncode != 0
+    finally:
+        process.kill()
+        process.communicate()
