@@ -29,6 +29,9 @@ from orchestrator.worlds.namespaces import sandbox
 
 Answer = dict[str, Any]
 
+# How long an order that is under way may delay the end.
+_ORDER_S = 60.0
+
 
 class Holder:
     """Holds one set of nodes. `hold` once, from the main thread."""
@@ -83,6 +86,7 @@ class Holder:
 
     def _take_down(self) -> None:
         self._ending.set()
+        self._busy.acquire(timeout=_ORDER_S)  # what is under way would only go wrong without its nodes
         try:
             if self._nodes is not None:
                 self._nodes.down(self._say)

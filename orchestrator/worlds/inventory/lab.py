@@ -14,7 +14,7 @@ from nemeses.fault import KINDS, PACKET_FAULTS, PARTITIONS, POWER_LOSSES, Kind
 from nemeses.ports import Host, HostError
 from nodeimage import App, ImageError, Site, app_archive, site_archive
 from orchestrator.errors import UsageError
-from orchestrator.playbooks import PlaybookError, Target
+from orchestrator.playbooks import PlaybookError, Played, Target
 from orchestrator.worlds.base import PROJECT_ROOT, Progress, World, WorldError, WorldSpec, no_progress
 from orchestrator.worlds.brokers import in_parallel
 from orchestrator.worlds.inventory import hosts, reading
@@ -106,6 +106,12 @@ class InventoryLab:
             each.access.address,
             *((script,) if script else ()),
         ]
+
+    def play(self, playbook: str, on_progress: Progress) -> Played:
+        """Run a playbook on all hosts. Raises `WorldError`."""
+        if self._machines is None:
+            raise WorldError("the hosts of the inventory are not ready: the lab was not opened")
+        return self._machines.play(playbook, on_progress)
 
     @property
     def _known_hosts(self) -> Path:
