@@ -12,13 +12,23 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from history.journal import Journal
-from nemeses.fault import PARTITIONS, POWER_LOSSES, Fault, Kind
+from nemeses.fault import PACKET_FAULTS, PARTITIONS, POWER_LOSSES, SUSPENSIONS, Fault, Kind
 from nemeses.ports import Host, HostError
 from orchestrator.cluster import View
 from orchestrator.errors import RunError
 from orchestrator.faults import FaultBook
 from orchestrator.progress import Progress
-from orchestrator.steps import ConsumeStep, CutStep, Groups, HealStep, NodeStep, ProduceStep, Step, WaitStep
+from orchestrator.steps import (
+    NODE_ACTIONS,
+    ConsumeStep,
+    CutStep,
+    Groups,
+    HealStep,
+    NodeStep,
+    ProduceStep,
+    Step,
+    WaitStep,
+)
 from orchestrator.watch import EventTail, checkpointed_high_watermark, matches
 from orchestrator.worlds.base import Node
 
@@ -110,22 +120,25 @@ class Stepper:
             self._names[step.alias] = node
             self._journal.note(f"{step.alias} is {node}", step=step.number)
         match step.do:
-            case "kill" | "pause":
-                kind: Kind = "kill" if step.do == "kill" else "pause"
-                self._inject(step, Fault(kind, (node,)))
             case "power-loss":
                 tear = step.number if step.tear else None
                 self._inject(step, Fault("power-loss", (node,), parameters={"tear": tear}))
             case "start":
                 self._end(step, node, {"kill"})
             case "resume":
-                self._end(step, node, {"pause"})
+                self._end(step, node, SUSPENSIONS | {"pause"})
+            case "reset-clock":
+                self._end(step, node, {"clock-jump"})
             case "power-on":
                 self._end(step, node, POWER_LOSSES)
             case "sync":
                 result = self._hosts[node].run(f"sync -f {shlex.quote(str(self._nodes[node].data_dir))}")
                 if not result.ok:
                     raise RunError(f"{step.title}: {result.stderr.strip()}")
+            case _:
+                kind = NODE_ACTIONS[step.do]
+                if kind is not None:
+                    self._inject(step, Fault(kind, (node,), parameters=step.parameters))
 
     def _groups(self, step: Step, groups: Groups) -> Groups:
         """The nodes that two groups mean now."""
@@ -133,8 +146,11 @@ class Stepper:
         return first, second
 
     def _heal(self, step: HealStep) -> None:
+        if step.node is not None:
+            self._end(step, self._resolve(step, step.node), PACKET_FAULTS)
+            return
         if step.between is None:
-            self._faults.heal(lambda fault: fault.kind in PARTITIONS)
+            self._faults.heal(lambda fault: fault.kind in PARTITIONS | PACKET_FAULTS)
             return
         first, second = map(set, self._groups(step, step.between))
 

@@ -11,12 +11,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from nemeses.fault import Kind
 from orchestrator.tables import Table
 
 DEFAULT_DEADLINE_S = 30.0
 
 # Steps that act on one node, and what each needs of the world beside plain processes.
-NODE_ACTIONS = {
+NODE_ACTIONS: Mapping[str, Kind | None] = {
     "name": None,
     "kill": "kill",
     "start": None,
@@ -24,9 +25,24 @@ NODE_ACTIONS = {
     "resume": None,
     "power-loss": "power-loss",
     "power-on": None,
+    "stall": "stall",
+    "freeze": "clock-freeze",
+    "set-clock": "clock-jump",
+    "reset-clock": None,
+    "delay": "packet-delay",
+    "lose": "packet-loss",
     "sync": None,
 }
-OTHER_ACTIONS = {"cut": "partition-one", "heal": None, "produce": None, "consume": None, "wait": None}
+OTHER_ACTIONS: Mapping[str, Kind | None] = {
+    "cut": "partition-one",
+    "heal": None,
+    "produce": None,
+    "consume": None,
+    "wait": None,
+}
+MOST_JUMP_S = 86_400.0
+MOST_DELAY_MS = 2_000.0
+MOST_LOSS_PERCENT = 50.0  # beyond it control connections do not work either
 CONDITIONS = (
     "leader",
     "isr",
@@ -63,21 +79,24 @@ class Step:
         return self.do
 
     @property
-    def needs(self) -> str | None:
+    def needs(self) -> Kind | None:
         """The fault kind that the world must be able to inflict, if any."""
         return NODE_ACTIONS.get(self.do) or OTHER_ACTIONS.get(self.do)
 
 
 @dataclass(frozen=True)
 class NodeStep(Step):
-    """Do something to one node, and optionally give the node a name for the later steps."""
+    """Do something to one node, and optionally give the node a name for the later steps. `parameters`: how much, in the
+    words of `nemeses.Fault`."""
 
     node: str
     alias: str | None = None
     tear: bool = False
+    parameters: Mapping[str, float] = field(default_factory=dict)
 
     def describe(self) -> str:
-        return f"{self.do} {self.node}" + (f" as {self.alias}" if self.alias else "")
+        how = "".join(f" {key}={value:g}" for key, value in self.parameters.items())
+        return f"{self.do} {self.node}{how}" + (f" as {self.alias}" if self.alias else "")
 
 
 @dataclass(frozen=True)
@@ -93,11 +112,14 @@ class CutStep(Step):
 
 @dataclass(frozen=True)
 class HealStep(Step):
-    """End the cut between these groups, or every cut."""
+    """End the cut between these groups, or the delays and losses of one node, or all of them."""
 
     between: Groups | None = None
+    node: str | None = None
 
     def describe(self) -> str:
+        if self.node is not None:
+            return f"heal {self.node}"
         return "heal" if self.between is None else f"heal {_plain(self.between[0])} <-> {_plain(self.between[1])}"
 
 
@@ -168,7 +190,7 @@ class StepParser:
         elif do == "wait":
             step = self._wait(table, number, deadline_s, why)
         else:
-            step = HealStep(number, do, deadline_s, why, self._groups(table) if "between" in table else None)
+            step = self._heal(table, number, deadline_s, why)
         table.done()
         return step
 
@@ -182,7 +204,36 @@ class StepParser:
             if re.fullmatch(r"[A-Z][A-Za-z0-9_]*", alias) is None:
                 table.refuse(f"as: {alias!r} is not a name; begin it with a capital letter, such as A", "as")
             self._names.add(alias)
-        return NodeStep(number, do, deadline_s, why, node, alias, tear)
+        return NodeStep(number, do, deadline_s, why, node, alias, tear, self._parameters(table, do))
+
+    def _parameters(self, table: Table, do: str) -> dict[str, float]:
+        """How much of it, of what has a measure."""
+        if do == "set-clock":
+            jump_s = table.number("jump_s", minimum=-MOST_JUMP_S)
+            if not 1 <= abs(jump_s) <= MOST_JUMP_S:
+                table.refuse(
+                    f"jump_s: {jump_s:g} is not 1 to {MOST_JUMP_S:g} seconds, forward or (negative) back", "jump_s"
+                )
+            return {"jump_s": jump_s}
+        if do == "delay":
+            delay_ms, jitter_ms = table.number("delay_ms", minimum=1), table.number("jitter_ms", 0, minimum=0)
+            if delay_ms > MOST_DELAY_MS:
+                table.refuse(f"delay_ms: more than {MOST_DELAY_MS:g} ms is a cut rather than a delay", "delay_ms")
+            if jitter_ms >= delay_ms:
+                table.refuse("jitter_ms: the jitter must be smaller than delay_ms", "jitter_ms")
+            return {"delay_ms": delay_ms, "jitter_ms": jitter_ms}
+        if do == "lose":
+            percent = table.number("percent", minimum=1)
+            if percent > MOST_LOSS_PERCENT:
+                table.refuse(f"percent: at most {MOST_LOSS_PERCENT:g}; to lose everything, use cut", "percent")
+            return {"percent": percent}
+        return {}
+
+    def _heal(self, table: Table, number: int, deadline_s: float, why: str) -> HealStep:
+        if "between" in table and "node" in table:
+            table.refuse("heal takes between (for a cut) or node (for delays and losses), not both", "node")
+        groups = self._groups(table) if "between" in table else None
+        return HealStep(number, "heal", deadline_s, why, groups, self._node(table, "node") if "node" in table else None)
 
     def _cut(self, table: Table, number: int, deadline_s: float, why: str) -> CutStep:
         groups = self._groups(table)

@@ -31,6 +31,11 @@ FAULT_COLORS = {
     "partition-one": "#56b4e9",
     "partition-halves": "#0072b2",
     "partition-leader": "#009e73",
+    "stall": "#ddcc77",
+    "clock-freeze": "#88ccee",
+    "clock-jump": "#332288",
+    "packet-delay": "#aa4499",
+    "packet-loss": "#661100",
 }
 OTHER_FAULT = "#999999"
 EPOCH_COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#882255")

@@ -9,7 +9,6 @@ import shlex
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 from nemeses.fault import Evidence, Fault, Kind, combine
@@ -98,7 +97,7 @@ class Packets:
             "to": way.peer.name,
             "queue": queue,
             "connect_before_ms": _ms(way.connect_s),
-            "connect_ms": _ms(median(times)) if times else None,
+            "connect_ms": _ms(sorted(times)[len(times) // 2]) if times else None,
         }
         if queue is None:
             return Evidence("mismatch", detail)

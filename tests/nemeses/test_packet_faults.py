@@ -1,0 +1,130 @@
+"""Delays and losses: netem is believed when packets are seen to be late or gone."""
+
+from __future__ import annotations
+
+import pytest
+
+from nemeses import Evidence, Fault, Nemesis, Site
+from nemeses.inflict import packets
+from tests.nemeses.machines import FakeMachine, FakeTime
+
+DELAY = Fault("packet-delay", ("n1",), parameters={"delay_ms": 80.0, "jitter_ms": 20.0})
+LOSS = Fault("packet-loss", ("n1",), parameters={"percent": 12.5})
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
+    clock = FakeTime()
+    monkeypatch.setattr(packets, "time", clock)
+    return FakeMachine("n1", clock)
+
+
+def nemesis(machine: FakeMachine) -> Nemesis:
+    return Nemesis(Site({"n1": machine, "n2": FakeMachine("n2", machine.clock)}))
+
+
+def inject(machine: FakeMachine, fault: Fault) -> Evidence:
+    return nemesis(machine).inject(fault)
+
+
+def test_a_delay_is_connects_that_take_longer(machine: FakeMachine) -> None:
+    site = nemesis(machine)
+    injected = site.inject(DELAY)
+    assert injected.status == "confirmed"
+    detail = injected.detail["n1"]
+    assert (detail["device"], detail["to"], detail["connect_before_ms"], detail["connect_ms"]) == ("eth0", "n2", 2, 65)
+    assert detail["queue"]["options"] == "delay 80ms 20ms"
+    healed = site.heal(DELAY)
+    assert (healed.status, healed.detail["n1"]["connect_ms"], machine.queue) == ("confirmed", 2, None)
+    assert site.heal(DELAY).status == "confirmed"
+
+
+def test_a_loss_is_probes_dropped_and_counted(machine: FakeMachine) -> None:
+    site = nemesis(machine)
+    injected = site.inject(LOSS)
+    assert injected.status == "confirmed"
+    assert injected.detail["n1"]["percent"] == pytest.approx(12.5, abs=0.5)
+    healed = site.heal(LOSS)
+    assert healed.status == "confirmed"
+    assert healed.detail["n1"]["dropped"]["eth0"] == injected.detail["n1"]["dropped"] > 0
+
+
+def test_a_queue_that_delays_nothing_or_loses_nothing_is_a_mismatch(machine: FakeMachine) -> None:
+    machine.delay_broken = machine.loss_broken = True
+    assert inject(machine, DELAY).status == "mismatch"
+    assert inject(machine, LOSS).status == "mismatch"
+
+
+def test_more_lost_than_asked_for_is_a_mismatch(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = machine._answer_about_packets
+
+    def lose_much(command: str) -> tuple[int, str]:
+        if "i <" in command and machine.queue is not None:
+            machine.queue["loss"] = 0.9
+        return answer(command)
+
+    monkeypatch.setattr(machine, "_answer_about_packets", lose_much)
+    assert inject(machine, LOSS).status == "mismatch"
+
+
+@pytest.mark.parametrize("fault", [DELAY, LOSS])
+@pytest.mark.parametrize("trouble", ["tc_broken", "unreached", "stopped"])
+def test_what_cannot_be_tried_proves_nothing(machine: FakeMachine, fault: Fault, trouble: str) -> None:
+    setattr(machine, trouble, True)
+    evidence = inject(machine, fault)
+    assert evidence.status == "inconclusive"
+    assert evidence.detail["n1"]["error"]
+
+
+def test_the_loopback_device_is_left_alone(machine: FakeMachine) -> None:
+    machine.device = "lo"
+    assert inject(machine, DELAY).status == "inconclusive"
+    assert machine.queue is None
+
+
+def test_nobody_to_measure_by_proves_nothing(machine: FakeMachine) -> None:
+    assert Nemesis(Site({"n1": machine})).inject(DELAY).status == "inconclusive"
+
+
+def test_a_queue_that_stays_is_a_mismatch(machine: FakeMachine) -> None:
+    site = nemesis(machine)
+    site.inject(DELAY)
+    machine.deletion_broken = True
+    assert site.heal(DELAY).status == "mismatch"
+    machine.deletion_broken, machine.connect_ms = False, 70.0
+    site.inject(DELAY)
+    assert site.heal(DELAY).status == "mismatch", "no queue, but packets are as late as with it"
+
+
+def test_delay_and_loss_are_in_force_together_and_end_one_by_one(machine: FakeMachine) -> None:
+    site = nemesis(machine)
+    assert [site.inject(DELAY).status, site.inject(LOSS).status] == ["confirmed", "confirmed"]
+    assert machine.queue is not None
+    assert machine.queue["options"] == "delay 80ms 20ms loss 12.5%"
+    assert site.heal(DELAY).detail["n1"] == {"remaining": ["packet-loss"]}
+    assert machine.queue["options"] == "loss 12.5%"
+    assert site.heal(LOSS).status == "confirmed"
+    assert machine.queue is None
+
+
+def test_heal_all_removes_what_a_killed_run_left(machine: FakeMachine) -> None:
+    inject(machine, DELAY)
+    assert nemesis(machine).heal_all().status == "confirmed"
+    assert machine.queue is None
+    machine.queue = {"kind": "netem", "handle": "8001:", "dev": "eth0", "options": "the user's own"}
+    nemesis(machine).heal_all()
+    assert machine.queue is not None, "queues of others are left alone"
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters"),
+    [
+        ("packet-loss", {"percent": 0.5}),
+        ("packet-loss", {"percent": 60}),
+        ("packet-delay", {"delay_ms": 10, "jitter_ms": 10}),
+        ("packet-delay", {"delay_ms": 0}),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(machine: FakeMachine, kind: str, parameters: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=r"jitter must be smaller|is not between"):
+        inject(machine, Fault(kind, ("n1",), parameters=parameters))  # type: ignore[arg-type]
