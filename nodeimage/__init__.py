@@ -2,9 +2,9 @@
 packages in it, so that no node needs a network. Built from Debian's packages, kept by content."""
 
 from nodeimage.app import App, app_archive
-from nodeimage.build import build, check_machine
+from nodeimage.build import build, check_machine, remove_all
 from nodeimage.errors import ImageError, ImageMissingError, ImageStaleError
-from nodeimage.image import Image, built, find, remove_all, wanted_key
+from nodeimage.image import Image, built, find, wanted_key
 from nodeimage.site import Site, site_archive, site_key
 
 __all__ = [

@@ -22,6 +22,7 @@ from nodeimage.site import site_archive, site_key
 Progress = Callable[[str], None]
 
 _MACHINES = ("x86_64", "AMD64")
+_LOCK = "lock"
 _NEEDED_BYTES = 2 << 30
 # The newest stale image stays: a campaign that began with it may still be running.
 _KEPT_STALE = 1
@@ -37,7 +38,7 @@ def build(project: Path, on_progress: Progress, *, force: bool = False) -> Image
     directory = images_directory(project)
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        with _one_at_a_time(directory / "lock", on_progress):
+        with _one_at_a_time(directory / _LOCK, on_progress):
             for leftover in directory.glob(f"{UNFINISHED}*"):
                 shutil.rmtree(leftover, ignore_errors=True)
             image = None if force else _found(project)
@@ -49,6 +50,23 @@ def build(project: Path, on_progress: Progress, *, force: bool = False) -> Image
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise ImageError("the disk is full: free 2 GB, then run the same command again") from error
         raise ImageError(f"the image could not be built: {error}") from error
+
+
+def remove_all(project: Path, on_progress: Progress = lambda _: None) -> int:
+    """Remove every image, finished or not, and the kept archives of packages and brokers; how many images there were.
+
+    Waits for the end of a build that is under way."""
+    directory = images_directory(project)
+    if not directory.is_dir():
+        return 0
+    with _one_at_a_time(directory / _LOCK, on_progress):
+        count = len(built(project))
+        for path in (*directory.iterdir(), project / ".cache" / "sites", project / ".cache" / "apps"):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name != _LOCK:
+                path.unlink(missing_ok=True)
+    return count
 
 
 def _found(project: Path) -> Image | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -118,11 +117,3 @@ def make_current(image: Image) -> None:
     link.unlink(missing_ok=True)
     link.symlink_to(image.directory.name)
     link.replace(image.directory.with_name(CURRENT))
-
-
-def remove_all(project: Path) -> int:
-    """Remove every image, finished or not, and the archives beside them; how many images there were."""
-    count = len(built(project))
-    for name in ("images", "sites", "apps"):
-        shutil.rmtree(project / ".cache" / name, ignore_errors=True)
-    return count

@@ -1,0 +1,57 @@
+"""What the tests of the nodes' image share: a small project, and programs that stand in for the machine's."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from nodeimage import archives
+
+ROOT = Path(__file__).resolve().parents[2]
+
+LOCK = """\
+aiokafka==0.14.0 \\
+    --hash=sha256:aa
+    # via brownout (pyproject.toml)
+crc32c==2.9 \\
+    --hash=sha256:c1 \\
+    --hash=sha256:c2
+    # via brownout (pyproject.toml)
+msgspec==0.22.0 \\
+    --hash=sha256:d1
+    # via brownout (pyproject.toml)
+needed==1.0 \\
+    --hash=sha256:e1
+    # via
+    #   aiokafka
+    #   needed-too
+needed-too==2.0 \\
+    --hash=sha256:f1
+    # via uvloop
+uvloop==0.23.0 \\
+    --hash=sha256:b1
+    # via brownout (pyproject.toml)
+"""
+
+
+def small_project(directory: Path) -> Path:
+    """This project as far as its image is concerned, to be changed at will."""
+    project = directory / "project"
+    shutil.copytree(ROOT / "nodeimage", project / "nodeimage", ignore=shutil.ignore_patterns("__pycache__"))
+    (project / "requirements.lock").write_text(LOCK)
+    (project / "broker" / "log").mkdir(parents=True)
+    (project / "broker" / "__init__.py").write_text("")
+    (project / "broker" / "log" / "segment.py").write_text("SEGMENT = 1\n")
+    return project
+
+
+def stand_in(directory: Path, name: str, script: str) -> None:
+    """A program that does what the shell script says, to be found in a PATH that begins with `directory`."""
+    directory.mkdir(exist_ok=True)
+    path = directory / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def archive_of(directory: Path, destination: Path) -> None:
+    archives.write({str(p.relative_to(directory)): p for p in directory.rglob("*") if p.is_file()}, destination)

@@ -1,0 +1,105 @@
+"""An image's key: it changes with what is in the image, and with nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import nodeimage
+from nodeimage.image import image_in, images_directory
+from tests.nodeimage.support import small_project
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return small_project(tmp_path)
+
+
+def append(path: Path, text: str) -> None:
+    path.write_text(path.read_text() + text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("nodeimage/guest/etc/ssh/sshd_config", "Port 23\n"),
+        ("nodeimage/recipe.py", 'PACKAGES = (*PACKAGES, "strace")\n'),
+        ("nodeimage/initrd/init", "# one more\n"),
+        ("nodeimage/box/Vagrantfile", "# one more\n"),
+        ("nodeimage/furnish.py", "# one more\n"),
+    ],
+)
+def test_it_changes_with_the_recipe(project: Path, name: str, text: str) -> None:
+    before = nodeimage.wanted_key(project)
+    append(project / name, text)
+    assert nodeimage.wanted_key(project) != before
+
+
+def test_it_changes_with_a_new_guest_file_and_with_what_can_be_executed(project: Path) -> None:
+    keys = [nodeimage.wanted_key(project)]
+    (project / "nodeimage/guest/etc/issue").write_text("hello\n")
+    keys.append(nodeimage.wanted_key(project))
+    (project / "nodeimage/guest/etc/issue").chmod(0o755)
+    keys.append(nodeimage.wanted_key(project))
+    assert len(set(keys)) == 3
+
+
+def test_it_changes_with_the_pins_of_what_the_broker_imports(project: Path) -> None:
+    before = nodeimage.wanted_key(project)
+    lock = project / "requirements.lock"
+    lock.write_text(lock.read_text().replace("uvloop==0.23.0", "uvloop==0.23.1"))
+    assert nodeimage.wanted_key(project) != before
+
+
+def test_it_does_not_change_with_anything_else(project: Path) -> None:
+    before = nodeimage.wanted_key(project)
+    append(project / "requirements.lock", "zzz==1.0 \\\n    --hash=sha256:00\n    # via something else\n")
+    append(project / "broker/log/segment.py", "OTHER = 2\n")
+    append(project / "nodeimage/image.py", "# how an image is found is not what is in it\n")
+    compiled = project / "nodeimage/initrd/__pycache__"
+    compiled.mkdir()
+    (compiled / "x.pyc").write_bytes(b"x")
+    assert nodeimage.wanted_key(project) == before
+
+
+def test_it_does_not_depend_on_where_the_project_is(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    keys = {nodeimage.wanted_key(small_project(directory)) for directory in (tmp_path, tmp_path / "elsewhere")}
+    assert len(keys) == 1
+
+
+def pretend_built(project: Path) -> nodeimage.Image:
+    """Put an image's files where the present recipe's would be."""
+    key = nodeimage.wanted_key(project)
+    image = image_in(images_directory(project) / key, key, nodeimage.site_key(project))
+    (image.rootfs / "usr").mkdir(parents=True)
+    for path in (image.disk, image.kernel, image.initrd, image.box, image.site):
+        path.write_bytes(b"")
+    image.write_record({"key": key})
+    return image
+
+
+def test_a_missing_a_stale_and_a_damaged_image_are_told_apart_with_the_remedy(project: Path) -> None:
+    with pytest.raises(nodeimage.ImageMissingError, match=r"has not been built; build it: ./brownout image build"):
+        nodeimage.find(project)
+    image = pretend_built(project)
+    assert nodeimage.find(project) == image
+    assert image.record == {"key": image.key}
+    image.kernel.unlink()
+    with pytest.raises(nodeimage.ImageMissingError, match=r"not whole \(vmlinuz missing\); build it"):
+        nodeimage.find(project)
+    append(project / "nodeimage/recipe.py", "\n")
+    with pytest.raises(nodeimage.ImageStaleError, match=r"older recipe than this project's; build it"):
+        nodeimage.find(project)
+
+
+def test_removing_takes_all_images_and_archives(project: Path) -> None:
+    assert nodeimage.remove_all(project) == 0
+    pretend_built(project)
+    app = nodeimage.app_archive(project)
+    append(project / "nodeimage/recipe.py", "\n")
+    pretend_built(project)
+    assert nodeimage.remove_all(project) == 2
+    assert nodeimage.built(project) == []
+    assert not app.archive.exists()
