@@ -132,9 +132,7 @@ class Run:
         starting.result()
         for node in self._world.nodes:
             self._journal.node(node.name, "started")
-        armed = nemesis.arm()
-        if not armed.confirmed:
-            raise RunError(f"the hosts could not be prepared for the faults to come: {armed.detail}")
+        arming = _InBackground(lambda: _arm(nemesis))  # nobody needs it before the first fault
         self._progress.detail("waiting for the quorum")
         view = self._cluster.await_registered(self._scaled(REGISTERED_S), meanwhile=self._require_brokers)
         self._journal.note("registered", seconds=self._since_start(), controller=view.controller)
@@ -151,6 +149,7 @@ class Run:
         self._journal.note("topic_ready", seconds=self._since_start())
         self._fleet.wait_ready()
         self._journal.note("clients_ready", seconds=self._since_start())
+        arming.result()
 
     def _require_brokers(self) -> None:
         """Raise `RunError` with a broker's last words when it has ended though nothing was done to it."""
@@ -357,6 +356,12 @@ class Run:
 
     def _since_start(self) -> float:
         return round((time.monotonic_ns() - self._e.started_ns) / 1e9, 3)
+
+
+def _arm(nemesis: Nemesis) -> None:
+    armed = nemesis.arm()
+    if not armed.confirmed:
+        raise RunError(f"the hosts cannot be made ready for the faults to come: {armed.detail}")
 
 
 def _reached(progress: Mapping[str, Any] | None, end: int) -> bool:

@@ -140,7 +140,7 @@ class SshHost:
         self._accept_new = accept_new
         self._time_scale = time_scale
         self._connection: Any = None
-        self._opening: Any = None
+        self._opening: set[Any] = set()
         self._stale = False
         self._lock = threading.Lock()
         self._side: Any = None
@@ -173,11 +173,7 @@ class SshHost:
 
     def put(self, path: str, text: str) -> None:
         """Write a small file; whoever reads it sees the old text or the new one. Raises `HostError`."""
-        directory, draft = posixpath.dirname(path), f"{path}.new"
-        done = self.run(
-            f"mkdir -p {shlex.quote(directory)} && printf %s {shlex.quote(text)} > {shlex.quote(draft)} "
-            f"&& mv {shlex.quote(draft)} {shlex.quote(path)}"
-        )
+        done = self.run(put_script(path, text))
         if not done.ok:
             raise HostError(f"{self.name}: {path} cannot be written: {done.stderr.strip()}")
 
@@ -216,7 +212,7 @@ class SshHost:
 
         Returns at once, even while another thread waits for the host: that thread's wait ends now."""
         self._stale = True
-        for connection in (self._opening, self._connection, self._side):
+        for connection in (*tuple(self._opening), self._connection, self._side):
             if connection is not None:
                 connection.client.close()
 
@@ -234,7 +230,7 @@ class SshHost:
 
     def _open(self, timeout_s: float) -> Any:
         connection = self._new_connection(timeout_s * self._time_scale)
-        self._opening = connection
+        self._opening.add(connection)
         try:
             if self._known_hosts is None:
                 connection.client.load_system_host_keys()
@@ -254,8 +250,7 @@ class SshHost:
                 f"{self.name} ({self._ssh_address}) cannot be reached by SSH: {error!r}"
             ) from error
         finally:
-            if self._opening is connection:
-                self._opening = None
+            self._opening.discard(connection)
         return connection
 
     def _new_connection(self, connect_timeout_s: float) -> Any:
@@ -339,6 +334,12 @@ class _Accept:
     def missing_host_key(self, _client: Any, hostname: str, key: Any) -> None:
         with self._lock, self._known_hosts.open("a", encoding="ascii") as known:
             known.write(f"{hostname} {key.get_name()} {key.get_base64()}\n")
+
+
+def put_script(path: str, text: str) -> str:
+    """Write a file; whoever reads it sees the old text or the new one."""
+    directory, draft, name = map(shlex.quote, (posixpath.dirname(path), f"{path}.new", path))
+    return f"mkdir -p {directory} && printf %s {shlex.quote(text)} > {draft} && mv {draft} {name}"
 
 
 def _brief(command: str) -> str:

@@ -16,7 +16,7 @@ from orchestrator.worlds.collect import copy_records
 from orchestrator.worlds.remote import paths
 from orchestrator.worlds.remote.mirror import Mirror
 from orchestrator.worlds.run_lock import RunLock
-from orchestrator.worlds.ssh import SshHost
+from orchestrator.worlds.ssh import SshHost, put_script
 
 SETTLE_S = 10.0
 LAST_WORDS_S = 2.0
@@ -185,13 +185,14 @@ class RemoteWorld(BrokersOnHosts):
     def _configure(self, node: Node) -> None:
         properties = self._spec.properties(node)
         arguments = " ".join(f"--mutant {name}" for name in self._spec.mutants)
-        host = self._machines.hosts[node.name]
-        host.put(paths.PROPERTIES, properties)
-        host.put(paths.ARGUMENTS, f"{arguments}\n")
-        # An earlier run in the same boot may have left its own.
-        cleared = host.run(f"rm -f {paths.TRACE} {paths.BROKER_LOG}")
-        if not cleared.ok:
-            raise WorldError(f"{node.name}: {cleared.stderr.strip()}")
+        steps = [
+            put_script(paths.PROPERTIES, properties),
+            put_script(paths.ARGUMENTS, f"{arguments}\n"),
+            f"rm -f {paths.TRACE} {paths.BROKER_LOG}",  # an earlier run in the same boot may have left its own
+        ]
+        done = self._machines.hosts[node.name].run(" && ".join(steps))
+        if not done.ok:
+            raise WorldError(f"{node.name}: its broker cannot be configured: {done.stderr.strip()}")
         (node.record_dir / "server.properties").write_text(properties, encoding="utf-8")
 
     def _silence(self, node: Node) -> None:
