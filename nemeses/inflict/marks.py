@@ -10,9 +10,9 @@ import shlex
 import uuid
 from typing import Any
 
-from nemeses.fault import Evidence
+from nemeses.fault import Evidence, Status, worst
 from nemeses.inflict.shell import ask
-from nemeses.ports import Host
+from nemeses.ports import Host, HostError
 
 # A filesystem may be mounted a moment after the host answers.
 _MOUNTED_S = 5
@@ -72,8 +72,15 @@ class Marks:
             "synced_mark": "kept" if kept else "LOST",
             "unsynced_mark": "kept" if seen.get("unsynced") == unsynced else "lost",
         }
-        self.renew(host)
-        return Evidence("confirmed" if kept else "mismatch", detail)
+        status: Status = "confirmed" if kept else "mismatch"
+        try:
+            self.renew(host)
+        except HostError as error:
+            # A host without marks shows nothing at the next cut; that must not hide what this one showed.
+            self._synced.pop(host.name)
+            self._unsynced.pop(host.name)
+            return Evidence(worst([status, "inconclusive"]), {**detail, "marks": str(error)})
+        return Evidence(status, detail)
 
 
 def _directory(host: Host) -> str:

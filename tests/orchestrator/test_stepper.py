@@ -96,7 +96,8 @@ def play(world: FakeWorld, text: str, tick: Callable[[], None] = lambda: None) -
     tables = "".join(
         "[[nemesis.step]]\n" + line.strip().replace(";", "\n") + "\n" for line in text.strip().splitlines()
     )
-    script = campaign(f'[workload]\nassignment = [[1, 2]]\n[nemesis]\nkind = "steps"\n{tables}').nemesis.steps
+    head = '[workload]\nassignment = [[1, 2]]\n[checks]\nupper_bound = "session"\n[nemesis]\nkind = "steps"\n'
+    script = campaign(head + tables).nemesis.steps
     nodes = [world.node(number) for number in (1, 2, 3)]
     with Journal(world.directory) as journal:
         Stepper(
@@ -142,6 +143,47 @@ def test_a_cut_and_its_end(world: FakeWorld) -> None:
         "fault_injected",
         "fault_healed",
     ]
+
+
+def test_machines_are_stopped_and_go_on_and_clocks_jump(world: FakeWorld) -> None:
+    journal = play(
+        world,
+        """
+        do = "stall"; node = "n1"
+        do = "resume"; node = "n1"
+        do = "freeze"; node = "leader:0"; as = "A"
+        do = "resume"; node = "A"
+        do = "set-clock"; node = "n2"; jump_s = -90
+        do = "reset-clock"; node = "n2"
+        """,
+    )
+    assert world.done == [
+        f"{verb} {fault}" for fault in ("stall n1", "clock-freeze n1", "clock-jump n2") for verb in ("inject", "heal")
+    ]
+    assert [line["parameters"] for line in journal if line["event"] == "fault_invoked"] == [{}, {}, {"jump_s": -90}]
+    assert any(line.get("text") == "step 5 (set-clock n2 jump_s=-90)" for line in journal)
+
+
+def test_packets_are_delayed_and_lost_until_healed(world: FakeWorld) -> None:
+    journal = play(
+        world,
+        """
+        do = "delay"; node = "n1"; delay_ms = 100; jitter_ms = 5
+        do = "lose"; node = "n1"; percent = 12.5
+        do = "lose"; node = "n2"; percent = 1
+        do = "cut"; between = ["n1", "n3"]
+        do = "heal"; node = "n1"
+        do = "heal"
+        """,
+    )
+    assert world.done[4:] == [
+        "heal packet-delay n1",
+        "heal packet-loss n1",
+        "heal packet-loss n2",
+        "heal partition-one n1",
+    ]
+    invoked = [line["parameters"] for line in journal if line["event"] == "fault_invoked"]
+    assert invoked[:3] == [{"delay_ms": 100, "jitter_ms": 5}, {"percent": 12.5}, {"percent": 1}]
 
 
 def test_one_of_several_cuts_can_be_ended(world: FakeWorld) -> None:

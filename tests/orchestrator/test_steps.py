@@ -1,0 +1,50 @@
+"""What the steps of a script may not say, and the fault that the world must know for those that say it well."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.errors import UsageError
+from tests.orchestrator.campaigns import campaign
+
+
+def parse(step: str) -> str | None:
+    """What the world must be able to do for this step (keys separated by `;`)."""
+    text = '[nemesis]\nkind = "steps"\n[[nemesis.step]]\n' + step.replace(";", "\n")
+    (parsed,) = campaign(text).nemesis.steps
+    return parsed.needs
+
+
+@pytest.mark.parametrize(
+    ("step", "kind"),
+    [
+        ('do = "stall"; node = "n1"', "stall"),
+        ('do = "set-clock"; node = "n1"; jump_s = 86400', "clock-jump"),
+        ('do = "delay"; node = "n1"; delay_ms = 10', "packet-delay"),
+        ('do = "lose"; node = "n1"; percent = 50', "packet-loss"),
+        ('do = "reset-clock"; node = "n1"', None),
+        ('do = "heal"; node = "n1"', None),
+    ],
+)
+def test_a_step_names_the_fault_it_needs(step: str, kind: str | None) -> None:
+    assert parse(step) == kind
+
+
+@pytest.mark.parametrize(
+    ("step", "remedy"),
+    [
+        ('do = "set-clock"; node = "n1"', "jump_s"),
+        ('do = "set-clock"; node = "n1"; jump_s = 0.5', "forward or .negative. back"),
+        ('do = "set-clock"; node = "n1"; jump_s = 86401', "forward or .negative. back"),
+        ('do = "delay"; node = "n1"', "delay_ms"),
+        ('do = "delay"; node = "n1"; delay_ms = 2001', "a cut rather than a delay"),
+        ('do = "delay"; node = "n1"; delay_ms = 5; jitter_ms = 5', "must be smaller"),
+        ('do = "lose"; node = "n1"; percent = 51', "use cut"),
+        ('do = "lose"; node = "n1"; percent = 0.5', "percent"),
+        ('do = "heal"; node = "n1"; between = ["n1", "n2"]', "not both"),
+        ('do = "stall"; node = "n1"; jump_s = 3', "jump_s"),
+    ],
+)
+def test_a_step_that_cannot_be_meant_is_refused(step: str, remedy: str) -> None:
+    with pytest.raises(UsageError, match=remedy):
+        parse(step)

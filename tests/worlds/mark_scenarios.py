@@ -1,0 +1,32 @@
+"""Power cuts of namespace nodes whose disks are marked. A program, like `tests.worlds.scenarios`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from nemeses import Fault, Nemesis
+from tests.worlds.scenarios import tell, world
+from tests.worlds.support import send
+
+
+def cuts(run_dir: str, filesystem: str) -> Any:
+    """One node and all of them, cleanly and torn, again and again; what each heal tells."""
+    seen = []
+    with world(run_dir, 2, filesystem=filesystem) as made:
+        made.start_brokers()
+        nemesis = Nemesis(made.site)
+        armed = nemesis.arm()
+        for number in range(8):
+            for node in made.nodes:
+                send(node, f"not synced {number}")
+            targets = ("n1",) if number % 2 else ("n1", "n2")
+            fault = Fault("power-loss", targets, parameters={"tear": number if number >= 4 else None})
+            injected, healed, again = nemesis.inject(fault), nemesis.heal(fault), nemesis.heal(fault)
+            seen.append([each.to_json() for each in (injected, healed, again)])
+        found = made.hosts["n1"].run("ls -A /data; ls -A /data/.brownout").stdout.split()
+    return {"armed": armed.to_json(), "cuts": seen, "found": found}
+
+
+if __name__ == "__main__":
+    tell(globals()[sys.argv[1]](*sys.argv[2:]))

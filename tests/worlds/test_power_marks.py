@@ -1,0 +1,25 @@
+"""Marks on the disks of namespace nodes: a power cut keeps the synced one and takes the other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.worlds.support import play
+
+pytestmark = pytest.mark.root
+
+
+@pytest.mark.parametrize("filesystem", ["ext4", "xfs"])
+def test_a_cut_keeps_what_was_synced_and_takes_what_was_not(tmp_path: Path, filesystem: str) -> None:
+    seen = play("cuts", str(tmp_path), filesystem, module="tests.worlds.mark_scenarios")
+    assert seen["armed"]["status"] == "confirmed"
+    assert {"log", ".brownout", "synced"} <= set(seen["found"])
+    for number, cut in enumerate(seen["cuts"]):
+        assert [each["status"] for each in cut] == ["confirmed"] * 3
+        for detail in cut[1]["detail"].values():
+            assert detail["synced_mark"] == "kept"
+            # Pages that are written back as the power goes may save the other one.
+            assert detail["unsynced_mark"] == "lost" or number >= 4
+        assert all("synced_mark" not in detail for detail in cut[2]["detail"].values()), "told once"
