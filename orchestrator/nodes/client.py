@@ -40,7 +40,11 @@ def bring_up(registry: Registry, plan: Plan, say: Say) -> dict[str, Any]:
             kept = registry.create(plan)
         except OSError as error:
             raise RunError(f"the nodes cannot be recorded: {error}") from error
-        process, starter = _start_holder(kept, lock)
+        try:
+            process, starter = _start_holder(kept, lock)
+        except BaseException:
+            kept.remove()
+            raise
         try:
             result = starter.result(say)
             if result is None:

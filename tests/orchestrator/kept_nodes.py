@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -11,6 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from orchestrator.nodes import client
+from orchestrator.nodes.registry import Kept
 from orchestrator.worlds.base import PROJECT_ROOT
 
 _PROGRAM = """\
@@ -53,9 +54,14 @@ class Nodes:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def status(self) -> dict[str, Any]:
-        content: dict[str, Any] = json.loads(self.must("status", "--json"))
-        return content
+    def look(self) -> list[dict[str, Any]]:
+        """Each node as the holder sees it."""
+        (directory,) = self.sets()
+        found: list[dict[str, Any]] = client.look(Kept(directory))["nodes"]
+        return found
+
+    def broker_pids(self) -> list[int | None]:
+        return [node["broker_pid"] for node in self.look()]
 
     def sets(self) -> list[Path]:
         """The directories of nodes that are recorded."""

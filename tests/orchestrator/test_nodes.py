@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -55,7 +56,7 @@ def test_nodes_are_brought_up_used_and_taken_down(nodes: Nodes) -> None:
     assert "3 nodes up in the process world: n1, n2, n3" in said
     assert "./brownout nodes start" in said
 
-    status = nodes.status()
+    status = json.loads(nodes.must("status", "--json"))
     assert (status["state"], status["world"]) == ("up", "process")
     assert [(node["name"], node["state"], node["broker_pid"]) for node in status["nodes"]] == [
         (name, "up", None) for name in ("n1", "n2", "n3")
@@ -66,18 +67,18 @@ def test_nodes_are_brought_up_used_and_taken_down(nodes: Nodes) -> None:
     assert f"bootstrap servers: {status['bootstrap']}" in said
     assert "ssh" not in said, "the addresses are the machine's own"
     assert produce(status["bootstrap"]) == [0, 1, 2]
-    pids = [node["broker_pid"] for node in nodes.status()["nodes"]]
+    pids = nodes.broker_pids()
     assert all(os.path.exists(f"/proc/{pid}") for pid in pids)
     assert "n2" in nodes.must("status")
     nodes.must("start")
-    assert [node["broker_pid"] for node in nodes.status()["nodes"]] == pids, "those that run are left alone"
+    assert nodes.broker_pids() == pids, "those that run are left alone"
 
     nodes.must("stop")
-    assert [node["broker_pid"] for node in nodes.status()["nodes"]] == [None] * 3
+    assert nodes.broker_pids() == [None] * 3
     assert "nothing is left" in nodes.must("down")
     assert nodes.sets() == []
     assert nodes.wait_until_gone() == []
-    assert nodes.status() == {"state": "none", "nodes": []}
+    assert json.loads(nodes.must("status", "--json")) == {"state": "none", "nodes": []}
     assert nodes.must("down") == "no nodes are up\n"
 
 
@@ -97,7 +98,7 @@ def test_a_second_set_of_nodes_is_refused(nodes: Nodes) -> None:
     assert refused.returncode == 64
     assert "nodes are up already (1 in the process world, since" in refused.stderr
     assert "./brownout nodes down" in refused.stderr
-    assert len(nodes.status()["nodes"]) == 1
+    assert len(nodes.look()) == 1
 
 
 @pytest.mark.parametrize("action", [["ssh", "n1"], ["start"], ["stop"]])
@@ -199,7 +200,7 @@ def test_nodes_in_a_project_that_lies_deep_are_reached(tmp_path: Path) -> None:
     deep = Nodes(tmp_path.joinpath(*["a directory with a long name"] * 5) / "kept")
     try:
         deep.must("up", "--world", "process", "--nodes", "1")
-        assert deep.status()["state"] == "up"
+        assert deep.look()[0]["state"] == "up"
     finally:
         deep.end()
     assert deep.sets() == []

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.nodes import client
+from orchestrator.nodes.registry import Plan, Registry
 from orchestrator.worlds.base import PROJECT_ROOT
 from orchestrator.worlds.namespaces import requirements
 from tests.orchestrator.kept_nodes import Nodes
@@ -35,9 +37,8 @@ def footprint(nodes: Nodes) -> Footprint:
 def test_nodes_are_entered_and_their_brokers_reached_from_inside(nodes: Nodes) -> None:
     before = machine_wide()
     nodes.must("up", "--world", "namespaces")
-    status = nodes.status()
-    assert status["bootstrap"] == "10.77.0.11:9092,10.77.0.12:9092,10.77.0.13:9092"
-    assert len({node["boot_id"] for node in status["nodes"]}) == 3
+    assert [node["address"] for node in nodes.look()] == ["10.77.0.11", "10.77.0.12", "10.77.0.13"]
+    assert len({node["boot_id"] for node in nodes.look()}) == 3
     assert nodes.must("ssh", "n2", "--", "hostname; stat -f -c %T /data") == "n2\next2/ext3\n"
     assert nodes.must("ssh", "n1", "--", "echo", "two  words") == "two  words\n"
     assert nodes.ask("ssh", "n3", "--", "exit 7").returncode == 7
@@ -46,9 +47,9 @@ def test_nodes_are_entered_and_their_brokers_reached_from_inside(nodes: Nodes) -
     assert "./brownout nodes ssh n1 -- " in said
     asked = f"cd {PROJECT_ROOT} && {sys.executable} -m orchestrator quorum describe --bootstrap-server 10.77.0.12:9092"
     assert "LeaderId" in nodes.must("ssh", "n1", "--", asked)
-    assert all(node["broker_pid"] for node in nodes.status()["nodes"])
+    assert all(nodes.broker_pids())
     nodes.must("stop")
-    assert not any(node["broker_pid"] for node in nodes.status()["nodes"])
+    assert not any(nodes.broker_pids())
     assert machine_wide() == before, "nothing of the nodes is in the machine's own namespaces"
     left = footprint(nodes)
     nodes.must("down")
@@ -67,3 +68,21 @@ def test_nothing_outlives_a_killed_holder(nodes: Nodes) -> None:
     assert machine_wide() == before
     assert "no nodes are up" in nodes.must("status")
     assert nodes.sets() == []
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_up_that_is_interrupted_leaves_nothing(nodes: Nodes, times: int) -> None:
+    before = machine_wide()
+    plan = Plan("namespaces", "a test asked for it", 3, "ext4", None, True, "2026-01-01T00:00:00Z")
+    left: list[Footprint] = []
+
+    def interrupt(text: str) -> None:
+        if "is up at" in text and len(left) < times:
+            left.append(footprint(nodes))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        client.bring_up(Registry(nodes.root), plan, interrupt)
+    assert [each.wait_gone() for each in left] == [{}] * times
+    assert nodes.sets() == []
+    assert machine_wide() == before
