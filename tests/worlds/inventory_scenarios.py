@@ -20,11 +20,13 @@ from typing import Any
 from nemeses import Fault, Nemesis
 from nemeses.ports import HostError, Site
 from orchestrator.errors import RunError, UsageError
+from orchestrator.worlds.base import WorldError
 from orchestrator.worlds.inventory.checks import Checked, check_all
 from orchestrator.worlds.inventory.claims import Claims
 from orchestrator.worlds.inventory.hosts import ANSIBLE_VARIABLES, chosen
 from orchestrator.worlds.inventory.lab import InventoryLab
 from orchestrator.worlds.inventory.network import HostsNetwork
+from orchestrator.worlds.inventory.reach import require_ways
 from orchestrator.worlds.inventory.reading import read
 from orchestrator.worlds.lab import LabSpec
 from orchestrator.worlds.namespaces.world import NamespaceWorld
@@ -184,6 +186,27 @@ def claims(directory: str) -> Any:
         theirs.take(["n1", "n2", "n3"])
         theirs.release()
         return {"refused": refused}
+
+
+def firewall(directory: str) -> Any:
+    """One host does not let the others in."""
+    with three_hosts(directory) as hosts:
+        connections = {
+            each.host.node: each.connection(hosts.directory / "known_hosts") for each in checked_hosts(hosts)
+        }
+        titles = {name: name.upper() for name in connections}
+        require_ways(connections, titles)
+        hosts.ask(
+            "n2", "nft add table inet wall && nft 'add chain inet wall in { type filter hook input priority 0; }'"
+        )
+        hosts.ask("n2", f"nft add rule inet wall in ip saddr {hosts.made.nodes[2].address} tcp dport 9092 drop")
+        try:
+            require_ways(connections, titles)
+            said = ""
+        except WorldError as error:
+            said = str(error)
+        listening = [hosts.ask(name, "grep -c ':2384 00000000:0000 0A' /proc/net/tcp || true") for name in connections]
+        return {"said": said, "listening": listening}
 
 
 def network(directory: str) -> Any:

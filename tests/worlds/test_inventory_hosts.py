@@ -115,6 +115,8 @@ def test_an_inventory_that_is_none(tmp_path: Path, text: str | None, complaint: 
         ({"brownout_power_off": "x"}, "brownout_power_on is missing"),
         ({"brownout_power_off": "x", "brownout_power_on": "y", "brownout_power": "sysrq"}, "keep one of them"),
         ({"brownout_power_off": "x {hots}", "brownout_power_on": "y"}, r"the placeholder \{hots\}"),
+        ({"ansible_connection": "local"}, "hosts are reached by SSH only"),
+        ({"ansible_become_method": "su"}, "commands become root by sudo only"),
         ({"brownout_suspend_stall": "x"}, "brownout_suspend_resume is missing"),
         ({"ansible_ssh_private_key_file": "/nowhere/key"}, "ansible_ssh_private_key_file is /nowhere/key"),
     ],

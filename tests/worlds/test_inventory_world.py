@@ -37,7 +37,7 @@ faults = ["kill", "pause", "power-loss", "partition-one"]
 interval_s = [0.2, 0.4]
 duration_s = [0.5, 0.5]
 [checks]
-min_ok = 100
+min_ok = 50
 required_faults = ["kill", "pause", "power-loss", "partition-one"]
 """
 
@@ -92,6 +92,12 @@ def test_hosts_that_cannot_be_used_are_named_all_at_once_and_left_alone(tmp_path
     assert "n2 (beta): it does not let root in by the key " in no_way_in
     assert "n3 (gamma): its host key is not in known_hosts" in no_way_in
     assert (done["precious"], done["changed"], done["left"]) == ("mine", ["", "", ""], [])
+
+
+def test_a_firewall_between_the_hosts_is_found_before_a_run(tmp_path: Path) -> None:
+    done = play("firewall", str(tmp_path))
+    assert done["said"].splitlines()[1:] == ["  N3 cannot connect to N2 at 10.77.0.12 port 9092"]
+    assert done["listening"] == ["0", "0", "0"]
 
 
 def test_two_campaigns_cannot_have_the_same_host(tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ ANSIBLE_VARIABLES = (
     "ansible_ssh_common_args",
     "ansible_ssh_extra_args",
     "ansible_become",
+    "ansible_become_method",
+    "ansible_connection",
     "ansible_host_key_checking",
     "ansible_ssh_host_key_checking",
     "ansible_python_interpreter",
@@ -126,6 +128,8 @@ class _Variables:
 
     def host(self, node: str) -> InventoryHost:
         self._refuse_unknown()
+        self._only("ansible_connection", ("", "ssh", "smart", "paramiko"), "hosts are reached by SSH only")
+        self._only("ansible_become_method", ("", "sudo"), "commands become root by sudo only")
         ssh_address = self._text("ansible_host") or self._name
         data_address = self._text("brownout_address") or ssh_address
         words = {"name": self._name, "node": node, "host": ssh_address, "address": data_address}
@@ -179,6 +183,11 @@ class _Variables:
                 close = difflib.get_close_matches(key, known, 1)
                 remedy = f"did you mean {close[0]}?" if close else f"known are: {', '.join(known)}"
                 raise self._error(key, f"is not a variable of Brownout; {remedy}")
+
+    def _only(self, key: str, choices: tuple[str, ...], why: str) -> None:
+        text = self._text(key)
+        if text.rpartition(".")[2] not in choices:
+            raise self._error(key, f"is {text!r}: {why}; leave it out")
 
     def _text(self, key: str) -> str:
         value = self._data.get(key)

@@ -21,6 +21,7 @@ from orchestrator.worlds.inventory import hosts, reading
 from orchestrator.worlds.inventory.checks import Checked, check_all, examine
 from orchestrator.worlds.inventory.hosts import InventoryHost
 from orchestrator.worlds.inventory.machines import HostMachines
+from orchestrator.worlds.inventory.reach import require_ways
 from orchestrator.worlds.lab import LabSpec
 from orchestrator.worlds.remote.world import RemoteWorld
 
@@ -63,6 +64,7 @@ class InventoryLab:
             self._machines = self._assemble(self._checked, on_progress)
             self._machines.claim()
             self._machines.play("provision", on_progress)
+            require_ways(self._machines.hosts, {host.node: host.title for host in self._chosen})
             self._keep_promises(self._machines)
         except HostError as error:
             # The message of a playbook that failed says where to read the rest.

@@ -21,8 +21,10 @@ COMMAND_DEADLINE_S = 120.0
 _SILENCE_DEADLINE_S = 120.0
 _BOOT_DEADLINE_S = 600.0
 _ON, _OFF = ("on", "running", "started", "up"), ("off", "stopped", "shut", "down", "crashed", "poweroff")
-# Answered first, done a moment later: the host would otherwise be gone before its answer.
-_SYSRQ = "(sleep 0.2; echo b > /proc/sysrq-trigger) </dev/null >/dev/null 2>&1 &"
+_TRIGGER = "/proc/sysrq-trigger"
+# Answered first, done a moment later, in a session of its own: the host would otherwise be gone before its answer.
+_RESET = f"""[ -w {_TRIGGER} ] || exit 1
+setsid sh -c 'sleep 0.2; echo b > {_TRIGGER}' </dev/null >/dev/null 2>&1 &"""
 
 
 class HostsPower:
@@ -88,10 +90,9 @@ class HostsPower:
 
     def _reset(self, name: str) -> dict[str, Any]:
         """A reset from inside. Raises `WorldError` when the host refuses."""
-        done = self._hosts[name].run(f"[ -w /proc/sysrq-trigger ] && {_SYSRQ}")
-        if not done.ok:
-            raise WorldError(f"{name}: /proc/sysrq-trigger cannot be written: {done.stderr.strip()}")
-        return {"command": "echo b > /proc/sysrq-trigger"}
+        if not self._hosts[name].run(_RESET).ok:
+            raise WorldError(f"{self._inventory[name].title}: {_TRIGGER} may not be written, so it cannot be reset")
+        return {"command": f"echo b > {_TRIGGER}"}
 
     def _await_silence(self, host: InventoryHost, began: float) -> None:
         """Wait until the host is heard no more, and is off by its own switch's word, where that can be asked."""

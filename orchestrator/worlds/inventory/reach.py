@@ -1,0 +1,77 @@
+"""Whether hosts and clients can reach every broker port: a firewall is better found before a run than in it."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from collections.abc import Iterator, Mapping
+
+from nemeses.inflict.shell import ask, reach_script
+from nemeses.ports import HostError
+from orchestrator.worlds.base import WorldError
+from orchestrator.worlds.brokers import accepts, in_parallel
+from orchestrator.worlds.ssh import SshHost
+
+_SECONDS = 60
+# Takes connections as the broker would, and ends by itself should nobody end it.
+_LISTENER = """
+import os, signal, socket, sys
+server = socket.create_server((sys.argv[1], int(sys.argv[2])))
+child = os.fork()
+if child:
+    print(child, flush=True)
+    os._exit(0)
+signal.alarm(int(sys.argv[3]))
+os.setsid()
+null = os.open(os.devnull, os.O_RDWR)
+for standard in (0, 1, 2):
+    os.dup2(null, standard)
+while True:
+    server.accept()[0].close()
+"""
+
+
+def require_ways(hosts: Mapping[str, SshHost], titles: Mapping[str, str]) -> None:
+    """See that every host, and this machine, can connect to every broker port; no broker may run.
+
+    Raises `WorldError` naming each way that is closed, `HostError` when a host cannot be asked."""
+    closed: list[str] = []
+    with contextlib.ExitStack() as listening:
+        in_parallel(hosts.values(), lambda host: listening.enter_context(_listener(host)))
+
+        def look(host: SshHost) -> None:
+            others = [other for other in hosts.values() if other is not host]
+            if not others:
+                return
+            seen = ask(host, reach_script([(other.name, other.address, other.port) for other in others]))
+            closed.extend(
+                f"{titles[host.name]} cannot connect to {titles[other.name]} at {other.address} port {other.port}"
+                for other in others
+                if seen.get(other.name) != "open"
+            )
+
+        in_parallel(hosts.values(), look)
+        closed.extend(
+            f"this machine cannot connect to {titles[host.name]} at {host.address} port {host.port}"
+            for host in hosts.values()
+            if not accepts(host.address, host.port)
+        )
+    if closed:
+        ways = "\n".join(f"  {way}" for way in sorted(closed))
+        raise WorldError(
+            f"brokers and clients would not reach each other; open the port in the firewalls, or set brownout_address "
+            f"to addresses by which they do:\n{ways}"
+        )
+
+
+@contextlib.contextmanager
+def _listener(host: SshHost) -> Iterator[None]:
+    started = host.run(f"python3 -c {shlex.quote(_LISTENER)} {host.address} {host.port} {_SECONDS}")
+    if not started.ok:
+        last = started.stderr.strip().splitlines()[-1:]
+        raise WorldError(f"{host.name}: its port {host.port} cannot be listened at: {' '.join(last)}")
+    try:
+        yield
+    finally:
+        with contextlib.suppress(HostError):
+            host.run(f"kill -9 {int(started.stdout)}")
