@@ -107,10 +107,12 @@ def test_delay_and_loss_are_in_force_together_and_end_one_by_one(machine: FakeMa
     assert machine.queue is None
 
 
-def test_heal_all_removes_what_a_killed_run_left(machine: FakeMachine) -> None:
-    inject(machine, DELAY)
-    assert nemesis(machine).heal_all().status == "confirmed"
-    assert machine.queue is None
+def test_what_a_killed_run_left_is_removed(machine: FakeMachine) -> None:
+    for remove in (Nemesis.arm, Nemesis.heal_all):
+        inject(machine, DELAY)
+        assert machine.queue is not None
+        assert remove(nemesis(machine)).status == "confirmed"
+        assert machine.queue is None
     machine.queue = {"kind": "netem", "handle": "8001:", "dev": "eth0", "options": "the user's own"}
     nemesis(machine).heal_all()
     assert machine.queue is not None, "queues of others are left alone"
