@@ -365,11 +365,11 @@ class _Listener:
             return PlaybookError(f"the playbook {self._playbook} could not be run:\n{_last_words(artifacts)}\n{more}")
         paragraphs = []
         for (task, unreachable, said), hosts in _grouped(self.failures).items():
-            where = ", ".join(hosts)
+            where = ", ".join(sorted(hosts))
             head = f"{where} cannot be reached" if unreachable else f"task {task!r} failed on {where}"
             paragraphs.append(f"{head}:\n{_indented(said)}")
-        unreached = [failure.host for failure in self.failures if failure.unreachable]
-        failed = [failure.host for failure in self.failures if not failure.unreachable]
+        unreached = sorted(failure.host for failure in self.failures if failure.unreachable)
+        failed = sorted(failure.host for failure in self.failures if not failure.unreachable)
         advice = "Check address, user and key, and that sshd runs there" if unreached and not failed else "Repair it"
         return PlaybookError(
             f"{self._playbook}: " + "\n".join(paragraphs) + f"\n{advice}, then try again: what was done is not done "
