@@ -33,7 +33,6 @@ DATA_SERIAL = "data"
 
 # Where the lab is, for all that runs in the sandbox: sockets must have short paths, and QEMU's options plain ones.
 _PLACE = PRIVATE_ROOT / "lab"
-_BOX = "brownout-VAGRANTSLASH-node"
 # What a node takes of memory when its disks and its saved state are kept there, besides what it runs in.
 _SAVED_BYTES = 512 << 20
 _MEMORY_MB = 512
@@ -203,7 +202,6 @@ class VagrantLab:
             "VAGRANT_CHECKPOINT_DISABLE": "1",
             "BROWNOUT_LAB": str(_PLACE),
             "BROWNOUT_IMAGE": str(image.directory),
-            "BROWNOUT_BOX": "brownout/node",
             "BROWNOUT_NODES": str(self._spec.node_count),
             "BROWNOUT_MEMORY": str(_MEMORY_MB),
             "BROWNOUT_DRIVER": "kvm" if self._accelerated else "qemu",
@@ -258,13 +256,14 @@ def _link_box(image: Image, home: Path, hypervisor: Hypervisor) -> None:
     """Give Vagrant and libvirt the image as if they had it already, so that neither makes a copy: it is never written.
 
     Vagrant keeps boxes in this layout; its libvirt provider uploads the disk unless the pool has it by this name."""
-    box = home / "boxes" / _BOX / "0" / "libvirt"
+    name = f"brownout-VAGRANTSLASH-node-{image.key}"
+    box = home / "boxes" / name / "0" / "libvirt"
     box.mkdir(parents=True)
     with tarfile.open(image.box) as archive:
-        for name in ("metadata.json", "Vagrantfile"):
-            archive.extract(name, box, filter="data")
+        for member in ("metadata.json", "Vagrantfile"):
+            archive.extract(member, box, filter="data")
     disk = box / "box.img"
     disk.symlink_to(image.disk)
     changed = int(disk.stat().st_mtime)
-    (hypervisor.pool / f"{_BOX}_vagrant_box_image_0_{changed}_box.img").symlink_to(image.disk)
+    (hypervisor.pool / f"{name}_vagrant_box_image_0_{changed}_box.img").symlink_to(image.disk)
     hypervisor.virsh("pool-refresh", POOL)
