@@ -202,7 +202,8 @@ class Registry:
     def _remove_leftovers(self) -> None:
         for path in self._directories():
             Kept(path).remove(with_lab=True)
-            self.removed.append(path.name)
+            if not path.exists():  # another user's stay
+                self.removed.append(path.name)
 
 
 def _up_already(kept: Kept) -> UsageError:
