@@ -203,8 +203,10 @@ def require_faults(campaign: Campaign, lab: Lab | type[Lab], reason: str) -> Non
     """Raise `UsageError` when the campaign's script needs a fault that the lab's world cannot inflict."""
     needs = sorted({step.needs for step in campaign.nemesis.steps if step.needs} - lab.capabilities)
     if needs:
+        told = [limit for limit in getattr(lab, "limits", ()) if any(kind in limit for kind in needs)]
         raise UsageError(
-            f"{campaign.path}: its script needs {', '.join(needs)}, which the {lab.name} world cannot do: {reason}"
+            f"{campaign.path}: its script needs {', '.join(needs)}, which the {lab.name} world cannot do: "
+            + ("; ".join(told) or reason)
         )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.campaign_run import require_faults
 from orchestrator.errors import UsageError
 from orchestrator.worlds.base import WorldError
 from orchestrator.worlds.inventory.hosts import ANSIBLE_VARIABLES, PASSED_ON, VARIABLES, InventoryHost, chosen
@@ -14,6 +15,7 @@ from orchestrator.worlds.inventory.lab import InventoryLab
 from orchestrator.worlds.inventory.power import is_on, run_command
 from orchestrator.worlds.inventory.reading import Inventory, Listed, read
 from orchestrator.worlds.lab import LabSpec
+from tests.orchestrator.campaigns import campaign
 
 INI = """
 [brownout]
@@ -77,6 +79,17 @@ def test_a_program_that_lists_hosts_is_an_inventory(tmp_path: Path) -> None:
     assert {"kill", "pause", "partition-one", "packet-delay"} <= lab.capabilities
     assert not {"power-loss", "clock-jump", "stall", "clock-freeze"} & lab.capabilities
     assert any(limit.startswith("no power-loss, power-loss-all: ") and "n1 (x1)" in limit for limit in lab.limits)
+
+
+def test_a_script_that_needs_more_than_the_hosts_have_says_what_to_add(tmp_path: Path) -> None:
+    path = tmp_path / "hosts.ini"
+    path.write_text("[brownout]\none\ntwo\nthree\n")
+    lab = InventoryLab(LabSpec(3, "ext4", tmp_path / "lab", inventory=path))
+    script = campaign('[nemesis]\nkind = "steps"\n[[nemesis.step]]\ndo = "power-loss"\nnode = "n2"\n')
+    with pytest.raises(
+        UsageError, match=r"needs power-loss, .*: the inventory has no brownout_power_off and .* n1 \(one\)"
+    ):
+        require_faults(script, lab, "it was asked for")
 
 
 def test_too_few_hosts_name_file_and_group(tmp_path: Path) -> None:

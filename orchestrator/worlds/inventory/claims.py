@@ -68,7 +68,7 @@ def _script(owner: str) -> str:
 if flock -w {_PATIENCE_S} 9; then
   echo {shlex.quote(owner)} > {_LOCK}
   echo locked
-  while kill -0 $$ 2>/dev/null; do sleep 1 9>&-; done
+  tail -s 0.2 --pid=$$ -f /dev/null 9>&-
 else
   cat {_LOCK}
 fi"""

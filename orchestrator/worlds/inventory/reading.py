@@ -128,6 +128,8 @@ def _ansible(program: str, path: Path, *arguments: str) -> str:
             "ANSIBLE_NOCOLOR": "1",
             "ANSIBLE_DEPRECATION_WARNINGS": "0",
         }
+        if not Path("~/.ansible").expanduser().exists():
+            environment["ANSIBLE_HOME"] = scratch  # or else it would be made
         # The program of this very environment, whatever PATH says.
         command = [str(Path(sys.executable).with_name(program)), "-i", str(path), *arguments]
         try:
