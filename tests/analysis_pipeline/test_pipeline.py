@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 import analysis.pipeline
 from analysis.pipeline import analyze
 from analysis.rundir import RunDirectoryError
+from analysis.tables import write_tables
 from analysis.verdict import Verdict
 from analysis.verifier import CertificateError, verify
 from history import read_run
@@ -94,6 +96,15 @@ def test_a_checker_that_crashes_is_unknown_never_pass(tmp_path: Path, monkeypatc
     verdict = judged(StoredRun(tmp_path / "run"))
     assert verdict.verdict == "unknown"
     assert any("the checker crashed: RuntimeError: out of ink" in reason for reason in verdict.reasons)
+
+
+def test_an_event_of_a_node_whose_clock_is_wrong_is_placed_by_when_it_was_seen(tmp_path: Path) -> None:
+    run = StoredRun(tmp_path / "run").write()
+    event = {"event": "registered", "node": 1, "wall": 5, "seen": 7_000, "broker_epoch": 3}
+    (run / "nodes" / "n1" / "events.jsonl").write_text(json.dumps(event) + "\n")
+    write_tables(read_run(run), run)
+    rows = pq.read_table(run / "tables" / "events.parquet", filters=[("event", "=", "registered")]).to_pylist()
+    assert [(row["wall"], json.loads(row["fields"])) for row in rows] == [(7_000, {"node": 1, "broker_epoch": 3})]
 
 
 def test_a_directory_that_is_no_run_is_refused_with_the_remedy(tmp_path: Path) -> None:
