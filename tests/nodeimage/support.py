@@ -5,7 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import nodeimage
 from nodeimage import archives
+from nodeimage.image import image_in, images_directory
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -55,3 +57,15 @@ def stand_in(directory: Path, name: str, script: str) -> None:
 
 def archive_of(directory: Path, destination: Path) -> None:
     archives.write({str(p.relative_to(directory)): p for p in directory.rglob("*") if p.is_file()}, destination)
+
+
+def pretend_built(project: Path) -> nodeimage.Image:
+    """Put an image's files where the present recipe's would be."""
+    key = nodeimage.wanted_key(project)
+    image = image_in(images_directory(project) / key, key, nodeimage.site_key(project))
+    (image.rootfs / "usr").mkdir(parents=True)
+    for path in (image.disk, image.kernel, image.initrd, image.box, image.site):
+        path.write_bytes(b"")
+    record = {"key": key, "site_key": image.site_key, "suite": "bookworm", "kernel": "6.1.0", "packages": {"a": "1"}}
+    image.write_record({**record, "built_at": "2026-01-01T00:00:00Z", "build_seconds": 40.0})
+    return image

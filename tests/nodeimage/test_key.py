@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 import nodeimage
-from nodeimage.image import image_in, images_directory
-from tests.nodeimage.support import small_project
+from tests.nodeimage.support import pretend_built, small_project
 
 
 @pytest.fixture
@@ -69,23 +68,12 @@ def test_it_does_not_depend_on_where_the_project_is(tmp_path: Path) -> None:
     assert len(keys) == 1
 
 
-def pretend_built(project: Path) -> nodeimage.Image:
-    """Put an image's files where the present recipe's would be."""
-    key = nodeimage.wanted_key(project)
-    image = image_in(images_directory(project) / key, key, nodeimage.site_key(project))
-    (image.rootfs / "usr").mkdir(parents=True)
-    for path in (image.disk, image.kernel, image.initrd, image.box, image.site):
-        path.write_bytes(b"")
-    image.write_record({"key": key})
-    return image
-
-
 def test_a_missing_a_stale_and_a_damaged_image_are_told_apart_with_the_remedy(project: Path) -> None:
     with pytest.raises(nodeimage.ImageMissingError, match=r"has not been built; build it: ./brownout image build"):
         nodeimage.find(project)
     image = pretend_built(project)
     assert nodeimage.find(project) == image
-    assert image.record == {"key": image.key}
+    assert image.record["key"] == image.key
     image.kernel.unlink()
     with pytest.raises(nodeimage.ImageMissingError, match=r"not whole \(vmlinuz missing\); build it"):
         nodeimage.find(project)

@@ -1,0 +1,57 @@
+"""`brownout image`: what people are told of the nodes' image."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import nodeimage
+from orchestrator import cli
+from orchestrator.commands import image as command
+from orchestrator.errors import EXIT_INTERNAL, EXIT_PASS, EXIT_UNKNOWN
+from tests.nodeimage.support import pretend_built, small_project
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    made = small_project(tmp_path)
+    monkeypatch.setattr(command, "PROJECT_ROOT", made)
+    return made
+
+
+def test_a_missing_image_is_shown_with_the_remedy(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["image", "show"]) == EXIT_UNKNOWN
+    assert "has not been built; build it: ./brownout image build" in capsys.readouterr().out
+    assert cli.main(["image", "show", "--json"]) == EXIT_UNKNOWN
+    assert json.loads(capsys.readouterr().out) == {
+        "state": "missing",
+        "wanted_key": nodeimage.wanted_key(project),
+        "stale": [],
+    }
+
+
+def test_a_built_image_is_shown_and_removed(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    image = pretend_built(project)
+    assert cli.main(["image", "show"]) == EXIT_PASS
+    assert f"box      .cache/images/{image.key}/node.box" in capsys.readouterr().out
+    assert cli.main(["image", "show", "--json"]) == EXIT_PASS
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["state"], shown["image"]["disk"], shown["stale"]) == ("current", str(image.disk), [])
+    (project / "nodeimage" / "guest" / "etc" / "issue").write_text("another recipe\n")
+    assert cli.main(["image", "show", "--json"]) == EXIT_UNKNOWN
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["state"], shown["stale"]) == ("stale", [str(image.directory)])
+    assert cli.main(["image", "remove"]) == EXIT_PASS
+    assert cli.main(["image", "remove"]) == EXIT_PASS
+    assert capsys.readouterr().out == "removed 1 image\nthere was no image\n"
+
+
+def test_other_machines_are_told_before_anything_is_installed(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    assert cli.main(["image", "build"]) == EXIT_INTERNAL
+    assert "built for x86_64 only so far" in capsys.readouterr().err
+    assert not (project / ".cache").exists()
