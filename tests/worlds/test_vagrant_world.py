@@ -1,0 +1,200 @@
+"""The vagrant world with real machines (run with `-m vm`), and what it says where it cannot be (always run)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodeimage import ImageError, find
+from orchestrator.errors import UsageError
+from orchestrator.worlds.base import PROJECT_ROOT, WorldError
+from orchestrator.worlds.lab import LabSpec
+from orchestrator.worlds.vagrant import kvm, lab, requirements
+from orchestrator.worlds.vagrant.vagrant_up import VagrantUp
+from tests.worlds.footprint import Footprint, machine_wide
+from tests.worlds.support import launch
+
+MODULE = "tests.worlds.vagrant_scenarios"
+PATIENCE_S = 220.0
+
+
+@pytest.fixture
+def machines() -> None:
+    """Skips where virtual machines cannot be made."""
+    lacks = " / ".join(map(str, requirements.missing()))
+    if lacks:
+        pytest.skip(lacks)
+    try:
+        find(PROJECT_ROOT)
+    except ImageError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.vm
+@pytest.mark.usefixtures("machines")
+def test_a_machine_is_booted_stopped_cut_off_restored_and_collected(tmp_path: Path) -> None:
+    before = machine_wide()
+    sandbox = launch("life", str(tmp_path), module=MODULE)
+    try:
+        stdout, stderr = sandbox.process.communicate(timeout=PATIENCE_S)
+    finally:
+        sandbox.kill()
+    assert sandbox.process.returncode == 0, stderr
+    seen: dict[str, Any] = json.loads(stdout.splitlines()[-1])
+
+    assert {"n1 is booting", "n1 answers"} <= set(seen["said"])
+    assert seen["states"] == ["running", "stalled", "running", "frozen", "running"]
+    assert seen["answers"] == "yes"
+    assert (seen["on"], seen["other_boot"]) == (False, True)
+    assert seen["kept"] == {"synced": 4096, "cached": 0, "direct": 0}, "the disk's own cache is volatile"
+    assert seen["cut"]["writes_lost"] >= 1
+    assert seen["cut"]["flushes"] >= 1
+    assert seen["after_restore"] == ["lost+found"], "each run begins with what was there after provisioning"
+    assert abs(seen["clock_ahead_s"]) < 1.0
+    assert seen["shell"] == "n1\n"
+    records = tmp_path / "run" / "nodes" / "n1"
+    assert "recovery complete" in (records / "kernel.log").read_text(), "the filesystem replayed its journal"
+    assert (records / "journal.log").stat().st_size > 0
+    assert (records / "console.log").exists()
+    assert not {"br-control", "br-data"} & set(seen["links"])
+    assert seen["left"] == ["sandbox"]
+    assert machine_wide() == before
+
+
+@pytest.mark.vm
+@pytest.mark.usefixtures("machines")
+def test_nothing_is_left_when_the_lab_is_killed_while_a_machine_boots(tmp_path: Path) -> None:
+    before = machine_wide()
+    sandbox = launch("wait_to_be_killed", str(tmp_path), module=MODULE)
+    try:
+        assert sandbox.process.stdout is not None
+        for line in sandbox.process.stdout:
+            if "is booting" in line:
+                break
+        assert _comes_to_run("guest=brownout_n1,")
+        footprint = Footprint(sandbox.process.pid, "lab")
+    finally:
+        sandbox.kill()
+        sandbox.process.communicate()
+    assert footprint.wait_gone() == {}
+    assert machine_wide() == before
+    assert not (tmp_path / "lab").exists()
+
+
+def _comes_to_run(argument: str) -> bool:
+    """Wait for a process with this in its command line."""
+    give_up = time.monotonic() + 20.0
+    while time.monotonic() < give_up:
+        if argument in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_the_vagrantfile_is_valid_for_both_providers(tmp_path: Path) -> None:
+    if any(requirement.name in ("vagrant", requirements.PLUGIN_PACKAGE) for requirement in requirements.missing()):
+        pytest.skip("vagrant and vagrant-libvirt are not installed")
+    for provider in ("libvirt", "virtualbox"):
+        environment = {
+            **os.environ,
+            "HOME": str(tmp_path),
+            "VAGRANT_HOME": str(tmp_path / "home"),
+            "VAGRANT_DOTFILE_PATH": str(tmp_path / "dotfile"),
+            "VAGRANT_DEFAULT_PROVIDER": provider,
+            "BROWNOUT_NODES": "2",
+            "BROWNOUT_DRIVER": "qemu",
+        }
+        command = ["vagrant", "validate", "--ignore-provider"]
+        done = subprocess.run(
+            command, cwd=PROJECT_ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_whether_kvm_works_is_found_out_by_running_something(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def emulator(script: str) -> None:
+        program = tmp_path / kvm.EMULATOR
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    emulator("exit 33")
+    assert kvm.works() == (True, "works")
+    emulator("echo 'qemu-system-x86_64: failed to set MSR' >&2; exit 134")
+    assert kvm.works() == (False, "failed to set MSR")
+    monkeypatch.setattr(kvm, "PATIENCE_S", 0.2)
+    emulator("exec sleep 60")
+    assert kvm.works() == (False, "a virtual machine starts but executes nothing")
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    assert kvm.works() == (False, "qemu-system-x86_64 is not installed")
+
+
+def test_every_need_that_is_not_met_has_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requirements, "find_program", lambda _: None)
+    lacks = {requirement.name: requirement.remedy for requirement in requirements.missing()}
+    assert lacks["vagrant"] == "apt-get install vagrant"
+    assert lacks["virsh"] == "apt-get install libvirt-clients"
+    assert all(lacks.values())
+
+
+def test_a_missing_image_is_told_before_anything_is_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def missing(_: Path) -> None:
+        raise ImageError("the nodes' image has not been built; build it: ./brownout image build")
+
+    monkeypatch.setattr(lab, "find", missing)
+    monkeypatch.setattr(requirements, "missing", list)
+    monkeypatch.setattr(lab.system_packages, "ensure", lambda *_: None)
+    with pytest.raises(UsageError, match=r"\./brownout image build"):
+        lab.VagrantLab.prepare(LabSpec(1, "ext4", tmp_path))
+
+
+def vagrant_saying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> VagrantUp:
+    """A `vagrant up` of n1 and n2 whose program is this script; n2's machine ends as soon as it was seen."""
+    program = tmp_path / "vagrant"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    looks = {"n2": 0}
+
+    def alive(name: str) -> bool:
+        looks[name] = looks.get(name, 0) + 1
+        return name == "n1" or looks[name] == 1
+
+    return VagrantUp(["n1", "n2"], {}, tmp_path / "vagrant.log", alive, lambda name: f"the end of {name}'s console")
+
+
+def test_of_what_vagrant_says_people_hear_what_matters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = """
+for n in n1 n2; do echo "==> $n:  -- Memory: 512M"; done
+echo "==> n1: Starting domain."
+echo "==> n1: Machine booted and ready!"
+echo "==> n2: Machine booted and ready!"
+"""
+    said: list[str] = []
+    vagrant_saying(tmp_path, monkeypatch, script).run(1.0, said.append)
+    assert said == ["n1 is booting", "n1 answers", "n2 answers"]
+    assert "Memory: 512M" in (tmp_path / "vagrant.log").read_text()
+
+
+def test_a_machine_that_ends_while_it_boots_is_named_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    up = vagrant_saying(tmp_path, monkeypatch, 'echo "==> n2: Starting domain."; sleep 60')
+    with pytest.raises(WorldError, match="n2: the virtual machine ended while it booted; the end of n2's console"):
+        up.run(1.0, lambda _: None)
+
+
+def test_a_machine_that_does_not_come_up_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    up = vagrant_saying(tmp_path, monkeypatch, 'echo "==> n1: Machine booted and ready!"; sleep 60')
+    with pytest.raises(WorldError, match=r"n2: the virtual machine has not booted within [\d.]+ s; .*vagrant\.log"):
+        up.run(0.01, lambda _: None)
+
+
+def test_vagrants_own_complaint_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    up = vagrant_saying(tmp_path, monkeypatch, 'echo "==> n1: Creating domain"; echo "No such network." >&2; exit 1')
+    with pytest.raises(WorldError, match=r"vagrant up ended with code 1: No such network\..*vagrant\.log"):
+        up.run(1.0, lambda _: None)
