@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal
 
 from orchestrator.errors import UsageError
 from orchestrator.worlds.lab import Lab
@@ -12,14 +11,6 @@ from orchestrator.worlds.namespaces import requirements
 
 WorldName = Literal["auto", "namespaces", "process", "vagrant", "inventory"]
 WORLD_NAMES: tuple[WorldName, ...] = ("auto", "namespaces", "process", "vagrant", "inventory")
-
-# Loaded by name, for each brings libraries with it that only its own runs need.
-_LABS = {
-    "namespaces": ("orchestrator.worlds.per_run", "NamespaceLab"),
-    "process": ("orchestrator.worlds.per_run", "ProcessLab"),
-    "vagrant": ("orchestrator.worlds.vagrant.lab", "VagrantLab"),
-    "inventory": ("orchestrator.worlds.inventory.lab", "InventoryLab"),
-}
 
 
 @dataclass(frozen=True)
@@ -32,10 +23,25 @@ class Selection:
 
 def lab_named(name: str) -> type[Lab]:
     """The lab of this world. Raises `UsageError` for an unknown name."""
-    if name not in _LABS:
-        raise UsageError(f"unknown world {name!r}; use one of: {', '.join(WORLD_NAMES)}")
-    module, kind = _LABS[name]
-    return cast(type[Lab], getattr(importlib.import_module(module), kind))
+    # Imported where they are wanted, for each brings libraries with it that only its own runs need.
+    match name:
+        case "namespaces":
+            from orchestrator.worlds.per_run import NamespaceLab
+
+            return NamespaceLab
+        case "process":
+            from orchestrator.worlds.per_run import ProcessLab
+
+            return ProcessLab
+        case "vagrant":
+            from orchestrator.worlds.vagrant.lab import VagrantLab
+
+            return VagrantLab
+        case "inventory":
+            from orchestrator.worlds.inventory.lab import InventoryLab
+
+            return InventoryLab
+    raise UsageError(f"unknown world {name!r}; use one of: {', '.join(WORLD_NAMES)}")
 
 
 def select_lab(name: str = "auto", filesystem: str = "ext4") -> Selection:

@@ -194,3 +194,10 @@ def test_a_script_that_needs_more_than_the_lab_can_do_is_refused_first(trouble: 
     with pytest.raises(UsageError, match="power-loss, which the process world cannot do: it is troubled"):
         conduct(trouble, tmp_path, script)
     assert trouble.done == []
+
+
+def test_who_interrupts_a_run_does_not_want_it_kept(trouble: Trouble, tmp_path: Path) -> None:
+    trouble.at_up = interrupt
+    with pytest.raises(Interrupted):
+        conduct(trouble, tmp_path, keep=True)
+    assert trouble.done == ["open", "world", "up", "down", "close"]
