@@ -249,7 +249,7 @@ def campaign(directory: str, path: str) -> Any:
     """A campaign over the inventory, by the command that people type."""
     with three_hosts(directory) as hosts:
         hosts.serve_power()
-        inventory = hosts.inventory(*hosts.power_lines())
+        inventory = hosts.inventory(*hosts.power_lines(), "brownout_own_clock=true")
         store = Path(directory, "store")
         command = [sys.executable, "-m", "orchestrator", "run", path, "--world", "inventory"]
         command += ["--inventory", str(inventory), "--store", str(store), "--engine", "in-process"]

@@ -27,7 +27,6 @@ ANSIBLE_VARIABLES = (
     "ansible_connection",
     "ansible_host_key_checking",
     "ansible_ssh_host_key_checking",
-    "ansible_python_interpreter",
 )
 VARIABLES: dict[str, str] = {
     "brownout_address": "IPv4 address or name by which the other hosts and the clients reach it (ansible_host)",

@@ -65,7 +65,7 @@ class InventoryLab:
             self._machines.claim()
             self._machines.play("provision", on_progress)
             require_ways(self._machines.hosts, {host.node: host.title for host in self._chosen})
-            self._keep_promises(self._machines)
+            self._keep_promises(self._machines, on_progress)
         except HostError as error:
             # The message of a playbook that failed says where to read the rest.
             self._keep_directory = isinstance(error, PlaybookError)
@@ -158,7 +158,7 @@ class InventoryLab:
             },
         )
 
-    def _keep_promises(self, machines: HostMachines) -> None:
+    def _keep_promises(self, machines: HostMachines, on_progress: Progress) -> None:
         """Look at the hosts once more, now that everything is installed, and give up what they cannot do."""
         found: dict[str, Checked] = {}
 
@@ -172,6 +172,7 @@ class InventoryLab:
             if self.capabilities & kinds and reasons:
                 self.capabilities -= kinds
                 self.limits.append(f"no {', '.join(sorted(kinds))}: {'; '.join(reasons)}")
+                on_progress(self.limits[-1])
         machines.restrict(self.capabilities)
 
 
