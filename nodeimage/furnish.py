@@ -6,7 +6,6 @@ import glob
 import hashlib
 import os
 import shutil
-import tarfile
 from pathlib import Path
 
 from nodeimage import modules, recipe
@@ -108,6 +107,5 @@ def _link(link: Path, target: str) -> None:
 def _add_site(rootfs: Path, site: Site) -> None:
     directory = rootfs / SITE
     directory.mkdir(parents=True)
-    with tarfile.open(site.archive) as archive:
-        archive.extractall(directory, filter="tar")
+    run(["tar", "--extract", "--gzip", "--no-same-owner", "--file", site.archive, "--directory", directory])
     (rootfs / SITE_KEY).write_text(f"{site.key}\n")
