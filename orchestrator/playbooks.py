@@ -7,12 +7,14 @@ time. `BROWNOUT_ANSIBLE_STRATEGY=linear` does without it.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -281,7 +283,7 @@ def _run(
     # ansible-runner starts from the user's whole environment, and writes down what it used: neither is wanted.
     own = ("AWX_ISOLATED_DATA_DIR", "ANSIBLE_CALLBACK_PLUGINS", "ANSIBLE_STDOUT_CALLBACK", "RUNNER_OMIT_EVENTS")
     config.env = {**{name: config.env[name] for name in own}, **environment}
-    stop, problems = threading.Event(), list[BaseException]()
+    stop, done, problems = threading.Event(), threading.Event(), list[BaseException]()
     runner = Runner(config, cancel_callback=stop.is_set, event_handler=heard)
 
     def work() -> None:
@@ -289,24 +291,46 @@ def _run(
             runner.run()
         except BaseException as error:
             problems.append(error)
+        finally:
+            done.set()
 
-    thread = threading.Thread(target=work, name="ansible", daemon=True)
-    thread.start()
+    # Not joined: in this Python, a thread whose `join` was interrupted counts as ended.
+    threading.Thread(target=work, name="ansible", daemon=True).start()
     try:
-        thread.join()
+        done.wait()
     finally:
-        stop.set()
-        thread.join()
+        if not done.is_set():
+            stop.set()
+            _kill_all(f"{config.artifact_dir}/", f"{environment['TMPDIR']}/")
+            done.wait()
     if problems:
         raise PlaybookError(f"Ansible could not be run: {problems[0]!r}") from problems[0]
     return int(runner.rc or 0)
+
+
+def _kill_all(*directories: str) -> None:
+    """Kill every process of a play: Ansible's workers and its ssh have sessions of their own, where ansible-runner does
+    not look. They are known by the play's directories, which their commands name."""
+    marks = [directory.encode() for directory in directories]
+    while left := [pid for pid, command in _commands() if any(mark in command for mark in marks)]:
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def _commands() -> Iterator[tuple[int, bytes]]:
+    """All processes with their commands; one that has ended and waits for its parent has none."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            yield int(path.parent.name), path.read_bytes()
 
 
 def _end_kept_connections(scratch: Path) -> None:
     """Tell the connections that ssh keeps for later (strategy `linear`) that there is no later."""
     for path in scratch.iterdir():
         if path.is_socket() and re.fullmatch(r"[0-9a-f]{10}", path.name):
-            command = ["ssh", "-F", "/dev/null", "-o", f"ControlPath={path}", "-O", "exit", "-"]
+            command = ["ssh", "-F", "/dev/null", "-o", f"ControlPath={path}", "-O", "exit", "any"]
             subprocess.run(command, capture_output=True, check=False, stdin=subprocess.DEVNULL)
 
 

@@ -113,7 +113,7 @@ def provision_twice(run_dir: str, archives: str) -> Any:
             "lines": lines,
             "keys": them.ask("n1", "cat /opt/brownout/app.key /opt/brownout/site.key").splitlines(),
             "left": them.ask("n1", "ls -A /tmp /root"),
-            "processes": processes("ansible", "ControlPath", "ssh: "),
+            "processes": left("ansible", "mitogen", "ssh: "),
             "home": sorted(os.listdir(Path.home())),
         }
 
@@ -161,11 +161,7 @@ def interrupted(them: Hosts) -> Any:
     except KeyboardInterrupt:
         took = time.monotonic() - begun
     thread.join()
-    here = processes("ansible-playbook")
-    deadline = time.monotonic() + 10
-    while processes("ansible", "mitogen") and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return {"took": took, "here": here, "left": processes("ansible", "mitogen")}
+    return {"took": took, "here": processes("ansible-playbook"), "left": left("ansible-playbook", "ssh -")}
 
 
 def failures(run_dir: str, archives: str) -> Any:
@@ -240,6 +236,14 @@ def processes(*words: str) -> list[str]:
             continue
         if any(word in command for word in words):
             found.append(command)
+    return found
+
+
+def left(*words: str) -> list[str]:
+    """Such processes that do not end, though they have time to."""
+    deadline = time.monotonic() + 10
+    while (found := processes(*words)) and time.monotonic() < deadline:
+        time.sleep(0.05)
     return found
 
 

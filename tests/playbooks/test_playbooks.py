@@ -132,7 +132,7 @@ def test_what_goes_wrong_is_told(tmp_path: Path, archives: str) -> None:
     assert "no disk has the serial 'no such disk' (brownout_data_serial); the node has" in said["disks"]
     assert "/usr/share (brownout_data_dir) holds what is not Brownout's" in said["disks"]
     assert "the broker ended at its start; its last words: refused: this configuration" in said["start"]
-    assert "port 9092 did not open within 1 s; the broker's last words: arguments:" in said["start"]
+    assert "port 9092 did not open within 1 s; the broker's last words: arguments:" in said["start"], said["start"]
     assert seen["not ours"]["failed"] == ["n1"]
     assert "/data is not known as Brownout's own" in said["not ours"]
     assert seen["another key"]["unreachable"] == ["n1"]
