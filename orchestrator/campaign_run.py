@@ -227,14 +227,20 @@ def find_rootfs(campaign: Campaign, world: str) -> Path | None:
 
 
 def plan_invocation(
-    store: Store, campaign: Campaign, *, cells: Sequence[str] = (), seeds: Sequence[int] = ()
+    store: Store,
+    campaign: Campaign,
+    *,
+    cells: Sequence[str] = (),
+    seeds: Sequence[int] = (),
+    where: Sequence[str] = (),
 ) -> Invocation:
     """A new invocation, recorded in the store so that it can be resumed. Raises `UsageError` where it cannot be."""
     stamp = store.new_stamp()
-    planned = expand(campaign, stamp, cells=cells, seeds=seeds)
+    planned = expand(campaign, stamp, cells=cells, seeds=seeds, where=where)
     invocation = Invocation(campaign, stamp, planned, tuple(run.id for run in planned))
     path = _plan_path(store, campaign, stamp)
-    content = {"campaign": str(campaign.path), "cells": list(cells), "seeds": list(seeds), "runs": invocation.all_ids}
+    asked = {"cells": list(cells), "seeds": list(seeds), "where": list(where)}
+    content = {"campaign": str(campaign.path), **asked, "runs": invocation.all_ids}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.with_suffix(".campaign").write_text(campaign.text, encoding="utf-8")
@@ -244,7 +250,7 @@ def plan_invocation(
     return invocation
 
 
-def resume_invocation(store: Store, campaign: Campaign) -> Invocation:
+def resume_invocation(store: Store, campaign: Campaign, *, where: Sequence[str] = ()) -> Invocation:
     """The campaign's last invocation, with only the runs that have no verdict yet left to do.
 
     What an interrupted run recorded is kept under `interrupted/`. Raises `UsageError` when there is nothing to resume.
@@ -255,7 +261,10 @@ def resume_invocation(store: Store, campaign: Campaign) -> Invocation:
     plan = tomllib.loads(plans[-1].read_text(encoding="utf-8"))
     if plans[-1].with_suffix(".campaign").read_text(encoding="utf-8") != campaign.text:
         raise UsageError(f"{campaign.path} has changed since it was interrupted; run it anew, without --resume")
-    planned = expand(campaign, plans[-1].stem, cells=plan["cells"], seeds=plan["seeds"])
+    if plan.get("where", []) != list(where):
+        then = " ".join(plan.get("where", [])) or "neither --world nor --inventory"
+        raise UsageError(f"{campaign.name} was last run with {then}; resume it in the same world")
+    planned = expand(campaign, plans[-1].stem, cells=plan["cells"], seeds=plan["seeds"], where=where)
     campaign_dir = store.campaign_dir(campaign.name)
     todo = tuple(run for run in planned if not RunDirectory(campaign_dir / run.id).judged)
     for run in todo:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,12 +14,15 @@ from orchestrator.tables import suggestion
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run to be made. `id` names its directory; the seed settles everything that is drawn by chance."""
+    """One run to be made. `id` names its directory; the seed settles everything that is drawn by chance.
+
+    `where`: the options by which another world than the campaign's was asked for, as they stand on the command line."""
 
     id: str
     campaign: Campaign
     cell: Cell
     seed: int
+    where: tuple[str, ...] = ()
 
     def derived_seed(self, purpose: str) -> int:
         """A seed for one purpose. It does not depend on the cell, so that all cells meet the same schedule."""
@@ -28,11 +32,17 @@ class PlannedRun:
     @property
     def replay(self) -> str:
         """The one command that makes this run again."""
-        return f"./brownout run {self.campaign.path} --cell {self.cell.name} --seed {self.seed}"
+        command = f"./brownout run {self.campaign.path} --cell {self.cell.name} --seed {self.seed}"
+        return " ".join([command, *map(shlex.quote, self.where)])
 
 
 def expand(
-    campaign: Campaign, stamp: str, *, cells: Sequence[str] = (), seeds: Sequence[int] = ()
+    campaign: Campaign,
+    stamp: str,
+    *,
+    cells: Sequence[str] = (),
+    seeds: Sequence[int] = (),
+    where: Sequence[str] = (),
 ) -> tuple[PlannedRun, ...]:
     """Every cell with every seed, or only those named. `stamp` sets the runs of one invocation apart from all others.
 
@@ -45,7 +55,7 @@ def expand(
     chosen = [cell for cell in campaign.cells if not cells or cell.name in cells]
     first, count = campaign.seeds.first, campaign.seeds.count
     return tuple(
-        PlannedRun(f"{stamp}-{cell.name}-{seed}", campaign, cell, seed)
+        PlannedRun(f"{stamp}-{cell.name}-{seed}", campaign, cell, seed, tuple(where))
         for seed in (seeds or range(first, first + count))
         for cell in chosen
     )

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import re
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -51,14 +52,14 @@ def main(options: argparse.Namespace, argv: list[str]) -> int:
     if options.dry_run:
         return _dry_run(campaign, options, seeds)
     _require_engine(options.engine)
-    inventory = _inventory(options, campaign)
+    inventory, where = _inventory(options, campaign), _where(options)
     selection = _choose_lab(_wanted_world(options, campaign), campaign, lab_spec(campaign, store, inventory), argv)
     if options.resume:
         if options.cell or seeds:
             raise UsageError("--resume goes on with what was planned then; leave out --cell, --seed and --seeds")
-        invocation = resume_invocation(store, campaign)
+        invocation = resume_invocation(store, campaign, where=where)
     else:
-        invocation = plan_invocation(store, campaign, cells=options.cell, seeds=seeds)
+        invocation = plan_invocation(store, campaign, cells=options.cell, seeds=seeds, where=where)
     engine = Engine(options.engine, store.root / ".spark" / invocation.stamp)
     terms = Terms(selection, engine, inventory, options.keep, _entrance())
     return _conduct(invocation, store, terms, options)
@@ -82,7 +83,7 @@ def _conduct(invocation: Invocation, store: Store, terms: Terms, options: argpar
                     engine.stop()
         except Interrupted:
             engine.abandon()
-            _say_how_to_go_on(invocation, store)
+            _say_how_to_go_on(invocation, store, _where(options))
             sys.stderr.flush()
             os._exit(EXIT_INTERRUPTED)  # at once: a session that is still starting is not waited for
     campaign_dir = store.campaign_dir(invocation.campaign.name)
@@ -134,7 +135,7 @@ def _require_engine(engine: str) -> None:
 
 
 def _dry_run(campaign: Campaign, options: argparse.Namespace, seeds: list[int]) -> int:
-    planned = expand(campaign, "dry", cells=options.cell, seeds=seeds)
+    planned = expand(campaign, "dry", cells=options.cell, seeds=seeds, where=_where(options))
     rows = [
         {
             "cell": run.cell.name,
@@ -185,6 +186,12 @@ def _wanted_world(options: argparse.Namespace, campaign: Campaign) -> str:
     return options.world or implied
 
 
+def _where(options: argparse.Namespace) -> list[str]:
+    """The options that ask for another world than the campaign's, as they are to be given again."""
+    world = ["--world", options.world] if options.world else []
+    return [*world, *(["--inventory", str(options.inventory)] if options.inventory else [])]
+
+
 def _choose_lab(name: str, campaign: Campaign, spec: LabSpec, argv: list[str]) -> Selection:
     """The lab for this machine; enters the sandbox that it needs by starting this very command again in there.
 
@@ -213,9 +220,10 @@ def _entrance() -> str:
     return f"nsenter --all --target $(pgrep --newest --parent {outside})" if outside else ""
 
 
-def _say_how_to_go_on(invocation: Invocation, store: Store) -> None:
+def _say_how_to_go_on(invocation: Invocation, store: Store, where: list[str]) -> None:
     campaign = invocation.campaign
     elsewhere = "" if store.root == DEFAULT_STORE.resolve() else f" --store {store.root}"
+    elsewhere += "".join(f" {shlex.quote(word)}" for word in where)
     print(
         f"brownout: stopped; nothing is left running, and what was recorded is in {store.campaign_dir(campaign.name)}\n"
         f"  judge what there is:  ./brownout analyze {_shortest(store.root / 'latest')}\n"

@@ -33,6 +33,8 @@ def test_every_cell_meets_every_seed() -> None:
         "20250101T000000aa-fixed-4",
     ]
     assert runs[0].replay == "./brownout run campaigns/x.toml --cell mutated --seed 3"
+    elsewhere = expand(campaign(TWO_CELLS), "s", where=["--world", "inventory", "--inventory", "my hosts"])[0]
+    assert elsewhere.replay == f"{runs[0].replay} --world inventory --inventory 'my hosts'"
 
 
 def test_all_cells_meet_the_same_schedule_and_every_purpose_has_its_own_seed() -> None:

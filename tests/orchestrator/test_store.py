@@ -74,3 +74,11 @@ def test_what_was_planned_and_changed_since_is_not_resumed(tmp_path: Path) -> No
     plan_invocation(store, campaign(TWO_SEEDS))
     with pytest.raises(UsageError, match="has changed since it was interrupted"):
         resume_invocation(store, campaign("[seeds]\ncount = 3\n"))
+
+
+def test_runs_are_resumed_in_the_world_that_they_were_begun_in(tmp_path: Path) -> None:
+    store, elsewhere = Store(tmp_path), ["--world", "vagrant"]
+    begun = plan_invocation(store, campaign(TWO_SEEDS), where=elsewhere)
+    with pytest.raises(UsageError, match="was last run with --world vagrant; resume it in the same world"):
+        resume_invocation(store, campaign(TWO_SEEDS))
+    assert resume_invocation(store, campaign(TWO_SEEDS), where=elsewhere).todo == begun.todo
