@@ -261,7 +261,7 @@ def _link_box(image: Image, home: Path, hypervisor: Hypervisor) -> None:
     box.mkdir(parents=True)
     with tarfile.open(image.box) as archive:
         for member in ("metadata.json", "Vagrantfile"):
-            archive.extract(member, box, filter="data")
+            archive.extract(member, box)
     disk = box / "box.img"
     disk.symlink_to(image.disk)
     changed = int(disk.stat().st_mtime)
