@@ -8,7 +8,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodeimage import archives
+import nodeimage.archives as archives
 
 # `broker` imports no other room.
 _ROOMS = ("broker",)

@@ -14,7 +14,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from nodeimage import debian, disk, furnish, initrd, modules, recipe
+import nodeimage.debian as debian
+import nodeimage.disk as disk
+import nodeimage.furnish as furnish
+import nodeimage.initrd as initrd
+import nodeimage.modules as modules
+import nodeimage.recipe as recipe
 from nodeimage.errors import ImageError, ImageMissingError, ImageStaleError
 from nodeimage.image import UNFINISHED, Image, built, find, image_in, images_directory, make_current, wanted_key
 from nodeimage.site import site_archive, site_key

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from nodeimage import recipe
+import nodeimage.recipe as recipe
 from nodeimage.errors import ImageError
 from nodeimage.programs import run
 

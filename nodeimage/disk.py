@@ -6,7 +6,7 @@ import json
 import tarfile
 from pathlib import Path
 
-from nodeimage import recipe
+import nodeimage.recipe as recipe
 from nodeimage.programs import run
 
 

@@ -8,7 +8,8 @@ import os
 import shutil
 from pathlib import Path
 
-from nodeimage import modules, recipe
+import nodeimage.modules as modules
+import nodeimage.recipe as recipe
 from nodeimage.programs import run
 from nodeimage.site import Site
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nodeimage import archives, recipe
+import nodeimage.archives as archives
+import nodeimage.recipe as recipe
 from nodeimage.errors import ImageMissingError, ImageStaleError
 from nodeimage.site import site_key
 

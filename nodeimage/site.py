@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodeimage import archives
+import nodeimage.archives as archives
 from nodeimage.errors import ImageError
 from nodeimage.programs import run
 
