@@ -21,31 +21,31 @@ class WriteLog:
         self.path = directory / "writes.log"
         self.disk = directory / "base.raw"
         self.disk.write_bytes(b"." * SECTOR * DISK_SECTORS)
-        self._data = bytearray(struct.pack("<QQQI", 0x6A736677736872, 1, 0, SECTOR).ljust(SECTOR, b"\0"))
+        self.data = bytearray(struct.pack("<QQQI", 0x6A736677736872, 1, 0, SECTOR).ljust(SECTOR, b"\0"))
 
     def write(self, sector: int, letters: str, flags: int = 0) -> WriteLog:
         """One sector for each letter."""
-        self._entry(sector, len(letters), flags)
-        self._data += b"".join(letter.encode() * SECTOR for letter in letters)
+        self.entry(sector, len(letters), flags)
+        self.data += b"".join(letter.encode() * SECTOR for letter in letters)
         return self
 
     def flush(self) -> WriteLog:
-        return self._entry(0, 0, FLUSH)
+        return self.entry(0, 0, FLUSH)
 
     def discard(self, sector: int, sectors: int) -> WriteLog:
-        return self._entry(sector, sectors, DISCARD)
+        return self.entry(sector, sectors, DISCARD)
 
     def gap(self, sectors: int) -> WriteLog:
         """Where a request had its place when QEMU was killed, but nothing was written."""
-        self._data += bytes(sectors * SECTOR)
+        self.data += bytes(sectors * SECTOR)
         return self
 
     def cut_off(self, sectors: int) -> WriteLog:
-        del self._data[-sectors * SECTOR :]
+        del self.data[-sectors * SECTOR :]
         return self
 
     def replay(self, tear: int | None = None) -> Replayed:
-        self.path.write_bytes(self._data)
+        self.path.write_bytes(self.data)
         return replay(self.path, self.disk, None if tear is None else Random(tear))
 
     @property
@@ -55,8 +55,8 @@ class WriteLog:
         letters = [chr(sector[0]) if len(set(sector)) == 1 else "?" for sector in sectors]
         return "".join("0" if letter == "\0" else letter for letter in letters)
 
-    def _entry(self, sector: int, sectors: int, flags: int) -> WriteLog:
-        self._data += struct.pack("<QQQQ", sector, sectors, flags, 0).ljust(SECTOR, b"\0")
+    def entry(self, sector: int, sectors: int, flags: int) -> WriteLog:
+        self.data += struct.pack("<QQQQ", sector, sectors, flags, 0).ljust(SECTOR, b"\0")
         return self
 
 
@@ -81,7 +81,7 @@ def test_what_is_written_through_the_cache_is_kept_without_a_flush(log: WriteLog
     assert log.on_disk == ".b......"
 
 
-def test_a_flush_that_carries_data_flushes_what_came_before_it(log: WriteLog) -> None:
+def test_a_flush_that_carriesdata_flushes_what_came_before_it(log: WriteLog) -> None:
     log.write(0, "a").write(1, "b", FLUSH).replay()
     assert log.on_disk == "a......."
 
@@ -113,7 +113,7 @@ def test_tearing_keeps_some_unflushed_writes_the_same_for_the_same_seed(tmp_path
     assert len({outcome for _, outcome in found}) > 5
 
 
-def test_a_write_whose_data_is_cut_off_was_never_answered(log: WriteLog) -> None:
+def test_a_write_whosedata_is_cut_off_was_never_answered(log: WriteLog) -> None:
     replayed = log.write(0, "a").flush().write(2, "bbbb", FUA).cut_off(2).replay()
     assert log.on_disk == "a......."
     assert replayed.writes == 1
@@ -125,11 +125,11 @@ def test_what_was_flushed_behind_a_gap_is_kept(log: WriteLog) -> None:
     assert replayed == Replayed(writes=3, lost=1, flushes=1, gaps=1)
 
 
-def test_data_behind_a_gap_that_looks_like_a_header_is_not_taken_for_one(log: WriteLog) -> None:
+def testdata_behind_a_gap_that_looks_like_a_header_is_not_taken_for_one(log: WriteLog) -> None:
     log.write(0, "a").flush().gap(2)
     # A sector such as a filesystem may hold: it reads as a write of one sector to sector 5.
-    log._entry(5, 1, FUA)
-    log._data += b"\xff" * SECTOR * 2
+    log.entry(5, 1, FUA)
+    log.data += b"\xff" * SECTOR * 2
     log.write(2, "b", FUA).replay()
     assert log.on_disk == "a.b....."
 
@@ -144,6 +144,13 @@ def test_a_machine_that_never_opened_its_disk_has_lost_nothing(tmp_path: Path) -
     log.write_bytes(b"")
     disk.write_bytes(b"x" * SECTOR)
     assert replay(log, disk) == Replayed(0, 0, 0, 0)
+
+
+def test_before_the_first_flush_the_log_has_no_superblock(log: WriteLog) -> None:
+    log.write(0, "a", FUA).write(1, "b")
+    log.data[:SECTOR] = bytes(SECTOR)
+    assert log.replay() == Replayed(writes=2, lost=1, flushes=0, gaps=0)
+    assert log.on_disk == "a......."
 
 
 def test_something_else_is_not_taken_for_a_log(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ FLUSH, FUA, DISCARD, MARK = 1, 2, 4, 8
 _MAGIC = 0x6A736677736872
 _SUPERBLOCK = struct.Struct("<QQQI")  # magic, version, number of entries, sector size
 _HEADER = struct.Struct("<QQQQ")  # sector, number of sectors, flags, bytes of data that follow for marks
+_USUAL_SECTOR = 512
 _KNOWN_FLAGS = FLUSH | FUA | DISCARD | MARK
 _CHUNK = 1 << 20
 
@@ -81,6 +82,8 @@ def _read(log: int, disk_size: int) -> tuple[list[Entry], int]:
     if len(first) < _SUPERBLOCK.size:
         return [], 0  # the machine never came as far as opening its disk
     magic, version, _, sector = _SUPERBLOCK.unpack(first)
+    if not any(first):
+        magic, version, sector = _MAGIC, 1, _USUAL_SECTOR  # QEMU writes the superblock with the first flush
     if magic != _MAGIC or version != 1 or not 512 <= sector <= 65536:
         raise LogError(f"not a write log: magic {magic:#x}, version {version}, sector size {sector}")
     scan = _Scan(log, os.fstat(log).st_size, sector, disk_size)
