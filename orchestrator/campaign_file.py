@@ -14,6 +14,7 @@ from broker.config import BrokerConfig
 from broker.errors import StartupError
 from broker.mutants import MUTANTS
 from nemeses.fault import KINDS
+from nemeses.generate import ScheduleError, plan_schedule
 from orchestrator.campaign import (
     FILESYSTEMS,
     MAX_CLIENTS,
@@ -236,6 +237,17 @@ def _nemesis(table: Table, topology: Topology, workload: Workload) -> Nemesis:
     table.done()
     if not nemesis.faults:
         table.refuse('faults is empty; name at least one, or set kind = "none"', "faults")
+    try:
+        # Whether all fit into the load's time does not depend on the seed.
+        plan_schedule(
+            0,
+            [kind for kind in KINDS if kind in nemesis.faults],
+            total_s=workload.duration_s,
+            interval_s=nemesis.interval_s,
+            duration_s=nemesis.duration_s,
+        )
+    except ScheduleError as error:
+        table.refuse(f"faults: {error}", "faults")
     return nemesis
 
 

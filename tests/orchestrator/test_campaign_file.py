@@ -140,6 +140,10 @@ WRONG = {
     '[nemesis]\nkind = "random"\nfaults = ["kill"]\nduration_s = [-1, 2]': (
         "c.toml:5: [nemesis] duration_s: -1 is negative"
     ),
+    '[workload]\nduration_s = 5\n[nemesis]\nkind = "random"\nfaults = ["kill", "pause"]': (
+        "c.toml:6: [nemesis] faults: 2 kinds of fault need at least 8 s, but the main phase lasts 5 s; lengthen it, "
+        "shorten interval_s or duration_s, or list fewer faults"
+    ),
     '[nemesis]\nkind = "random"\nfaults = ["kill"]\n[checks]\nrequired_faults = ["pause"]': (
         "c.toml:6: [checks] required_faults: 'pause' can never happen: [nemesis] does not inflict it; add it there, "
         "or leave it out here"
