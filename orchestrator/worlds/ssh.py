@@ -337,9 +337,10 @@ class _Accept:
 
 
 def put_script(path: str, text: str) -> str:
-    """Write a file; whoever reads it sees the old text or the new one."""
+    """Write a file; whoever reads it sees the old text or the new one, also after a power cut."""
     directory, draft, name = map(shlex.quote, (posixpath.dirname(path), f"{path}.new", path))
-    return f"mkdir -p {directory} && printf %s {shlex.quote(text)} > {draft} && mv {draft} {name}"
+    steps = [f"mkdir -p {directory}", f"printf %s {shlex.quote(text)} > {draft}", f"sync {draft}"]
+    return " && ".join([*steps, f"mv {draft} {name}", f"sync {directory}"])
 
 
 def _brief(command: str) -> str:
