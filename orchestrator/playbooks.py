@@ -28,6 +28,7 @@ from typing import Any
 
 from orchestrator.errors import UsageError
 from orchestrator.worlds.base import PROJECT_ROOT, Progress, WorldError
+from orchestrator.worlds.namespaces.sandbox import PRIVATE_ROOT, current_sandbox
 
 PLAYBOOKS = PROJECT_ROOT / "playbooks"
 STRATEGY_VARIABLE = "BROWNOUT_ANSIBLE_STRATEGY"
@@ -110,8 +111,10 @@ def play(
     artifacts.mkdir(parents=True, mode=0o700)
     listener = _Listener(playbook, on_progress)
     begun = time.monotonic()
-    # Sockets have paths of 108 characters at most: they are not in the play's directory, which may be anywhere.
-    with tempfile.TemporaryDirectory(prefix="brownout-", dir="/tmp") as short:
+    # Sockets have paths of 108 characters at most: they are not in the play's directory, which may be anywhere. In a
+    # sandbox they go with it, however it ends.
+    place = PRIVATE_ROOT if current_sandbox() else Path("/tmp")
+    with tempfile.TemporaryDirectory(prefix="brownout-", dir=place) as short:
         scratch = Path(short)
         (artifacts / "variables.json").write_text(json.dumps(dict(variables or {})), encoding="utf-8")
         (artifacts / "hosts.json").write_text(_inventory(targets, inventory is None), encoding="utf-8")

@@ -62,6 +62,11 @@ class VirtualMachine:
 
     def save(self) -> None:
         """Keep memory and disks for `restore`. The machine is off afterwards. Raises `WorldError`."""
+        # What was installed would else be in its memory only, and the first power cut after a restoring would undo it.
+        done = self.host.run("sync")
+        if not done.ok:
+            raise WorldError(f"{self.name}: its disks cannot be synced: {done.stderr.strip()}")
+        self.lose_connection()
         self._hypervisor.virsh("save", self.domain, str(self.disks.memory), "--running")
         self.disks.save()
 
