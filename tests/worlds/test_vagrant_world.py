@@ -195,3 +195,14 @@ def test_vagrants_own_complaint_is_passed_on(tmp_path: Path, monkeypatch: pytest
     up = vagrant_saying(tmp_path, monkeypatch, 'echo "==> n1: Creating domain"; echo "No such network." >&2; exit 1')
     with pytest.raises(WorldError, match=r"vagrant up ended with code 1: No such network\..*vagrant\.log"):
         up.run(1.0, lambda _: None)
+
+
+def test_of_an_exception_of_vagrants_the_words_are_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = r"""
+echo "/usr/lib/ruby/a.rb:7:in \`create': Network not found (Libvirt::Error)"
+printf "\tfrom /usr/lib/ruby/b.rb:7:in \`action'\n"
+exit 1
+"""
+    up = vagrant_saying(tmp_path, monkeypatch, script)
+    with pytest.raises(WorldError, match=r"code 1: Network not found \(Libvirt::Error\); all it said"):
+        up.run(1.0, lambda _: None)

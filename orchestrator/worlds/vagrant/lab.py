@@ -36,6 +36,8 @@ _PLACE = PRIVATE_ROOT / "lab"
 # What a node takes of memory when its disks and its saved state are kept there, besides what it runs in.
 _SAVED_BYTES = 512 << 20
 _MEMORY_MB = 512
+# What the last lab that could not be made had said.
+_FAILED = PROJECT_ROOT / ".cache" / "vagrant-failed"
 _LOGS = ("vagrant.log", "libvirtd.log", "log", "ansible")
 
 
@@ -88,12 +90,15 @@ class VagrantLab:
             self._make_place()
             self._hypervisor = Hypervisor(_PLACE, cgroups.sandbox_group(sandbox).child("hypervisor"))
             self._build(self._hypervisor, image, app, on_progress)
-        except BaseException as error:
+        except (HostError, OSError) as error:
+            words = str(error) if isinstance(error, WorldError) else f"the virtual machines cannot be made: {error}"
             if not self._spec.keep:
-                self._keep_logs(error)
+                self._keep_logs()
+                words = words.replace(str(_PLACE), str(_FAILED))
                 self.close()
-            if isinstance(error, OSError | HostError) and not isinstance(error, WorldError):
-                raise WorldError(f"the virtual machines cannot be made: {error}") from error
+            raise WorldError(words) from error
+        except BaseException:
+            self.close()
             raise
 
     def world(self, spec: WorldSpec) -> World:
@@ -226,16 +231,13 @@ class VagrantLab:
             },
         )
 
-    def _keep_logs(self, error: BaseException) -> None:
+    def _keep_logs(self) -> None:
         """What a lab that could not be made has said, for people: its directory goes with it."""
-        if isinstance(error, KeyboardInterrupt):
-            return
-        kept = PROJECT_ROOT / ".cache" / "vagrant-failed"
         with contextlib.suppress(OSError):
-            shutil.rmtree(kept, ignore_errors=True)
-            kept.mkdir(parents=True)
+            shutil.rmtree(_FAILED, ignore_errors=True)
+            _FAILED.mkdir(parents=True)
             for log in (*_LOGS, *(f"{name}/console.log" for name in self._machines)):
-                source, target = _PLACE / log, kept / log
+                source, target = _PLACE / log, _FAILED / log
                 target.parent.mkdir(exist_ok=True)
                 if source.is_dir():
                     shutil.copytree(source, target)

@@ -16,7 +16,7 @@ from typing import IO
 
 from orchestrator.worlds.base import PROJECT_ROOT, Progress, WorldError
 
-NODES_DEADLINE_S = 60.0
+NODES_DEADLINE_S = 30.0
 """For the first node, multiplied by the time scale; each further one adds a part."""
 _FURTHER_NODE = 0.3
 _LOOK_S = 0.5
@@ -28,7 +28,10 @@ _TOLD = {
 }
 _READY = "Machine booted and ready!"
 _STARTED = "Starting domain."
-_LAST_LINES = 6
+# A Ruby exception begins with where it was raised, and goes on with how that was come to.
+_RAISED = re.compile(r"^/\S+:\d+:in `[^']*': ")
+_TRACE = re.compile(r"^(from )?/\S+:\d+:in ")
+_FIRST_LINES = 8
 
 
 class VagrantUp:
@@ -128,9 +131,11 @@ class VagrantUp:
                 raise WorldError(f"{name}: the virtual machine ended while it booted; {self._last_words(name)}")
 
     def _complaint(self) -> str:
-        """The end of what Vagrant said that is not progress of a node."""
+        """What Vagrant said that is not progress of a node, and not where in its own programs it was."""
         plain = [line.strip() for line in self._lines if line.strip() and not _SAID.match(line)]
-        return " ".join(plain[-_LAST_LINES:]) or (self._lines[-1].strip() if self._lines else "it said nothing")
+        raised = [_RAISED.sub("", line) for line in plain if _RAISED.match(line)]
+        words = raised or [line for line in plain if not _TRACE.match(line)]
+        return " ".join(words[:_FIRST_LINES]) or (self._lines[-1].strip() if self._lines else "it said nothing")
 
 
 def _read(output: IO[bytes], said: queue.SimpleQueue[str | None], log: Path) -> None:
