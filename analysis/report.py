@@ -15,6 +15,7 @@ from jinja2 import Environment, FileSystemLoader
 
 from analysis.core.anomalies import Anomaly
 from analysis.core.explain import name_of
+from analysis.proof import proof
 from analysis.verdict import Verdict
 from history import INF
 
@@ -148,22 +149,9 @@ def _fault_row(fault: Mapping[str, Any]) -> dict[str, str]:
         "kind": str(fault.get("kind", "?")),
         "targets": ", ".join(fault.get("targets", ())),
         "status": str(fault.get("status", "inconclusive")),
-        "brief": _proof(str(fault.get("kind", "")), fault.get("evidence") or {}),
+        "brief": proof(str(fault.get("kind", "")), fault.get("evidence") or {}),
         "evidence": _brief(fault.get("evidence"), 4_000),
     }
-
-
-def _proof(kind: str, evidence: Mapping[str, Any]) -> str:
-    """What proves the fault, in a few words: the one field of its evidence that matters most."""
-    if "dropped" in evidence:
-        packets = sum(evidence["dropped"].values())
-        return f"{packets} packets dropped on {len(evidence['dropped'])} directed links"
-    nodes = {name: facts for name, facts in evidence.items() if name != "healed" and isinstance(facts, Mapping)}
-    if kind.startswith("power"):
-        lost = sum(facts.get("pages_dropped") or 0 for facts in nodes.values())
-        return f"another boot id on {', '.join(nodes)}; {lost} dirty pages lost"
-    states = [f"{name}: process state {facts.get('after') or facts.get('state')}" for name, facts in nodes.items()]
-    return "; ".join(states)
 
 
 def _brief(evidence: Any, most: int = 320) -> str:
