@@ -23,9 +23,10 @@ from orchestrator.plan import PlannedRun, expand
 from orchestrator.progress import Progress
 from orchestrator.properties import server_properties
 from orchestrator.run import Equipment, Run
-from orchestrator.store import RunDirectory, Store
+from orchestrator.store import LABS, RunDirectory, Store
 from orchestrator.worlds.base import PROJECT_ROOT, World, WorldSpec
 from orchestrator.worlds.lab import Lab, LabSpec
+from orchestrator.worlds.run_lock import RunLock
 from orchestrator.worlds.selection import Selection
 
 STARTED_VARIABLE = "BROWNOUT_STARTED_NS"
@@ -74,9 +75,12 @@ class Conductor:
     def conduct(self, invocation: Invocation) -> None:
         """Make all runs that are still to be made. Raises `Interrupted`; `RunError` when the lab cannot be made."""
         selection = self._terms.selection
-        lab = selection.lab(lab_spec(invocation.campaign, self._store, self._terms.inventory, keep=self._terms.keep))
+        spec = lab_spec(invocation.campaign, self._store, self._terms.inventory, keep=self._terms.keep)
+        lab = selection.lab(spec)
         require_faults(invocation.campaign, lab, selection.reason)
+        lock = RunLock(spec.directory)  # what is locked is not taken for a leftover
         try:
+            lock.take()
             self._open(lab)
             require_faults(invocation.campaign, lab, selection.reason)  # now that it knows what its machines can do
             self._make_all(invocation, lab)
@@ -87,6 +91,9 @@ class Conductor:
                     lab.close()
                 except (RunError, HostError, OSError) as error:
                     self._progress.say(f"taking the {lab.name} lab down: {error}")
+                lock.release()
+                with contextlib.suppress(OSError):  # gone, or kept with what it has to tell
+                    spec.directory.rmdir()
 
     def _open(self, lab: Lab) -> None:
         try:
@@ -193,7 +200,7 @@ def lab_spec(campaign: Campaign, store: Store, inventory: Path | None, *, keep: 
     return LabSpec(
         node_count=campaign.topology.nodes,
         filesystem=campaign.topology.filesystem,
-        directory=store.root / ".labs" / store.new_stamp(),
+        directory=store.root / LABS / store.new_stamp(),
         inventory=inventory,
         keep=keep,
     )

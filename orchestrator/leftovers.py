@@ -12,7 +12,7 @@ from pathlib import Path
 
 from nodeimage.image import UNFINISHED, images_directory
 from orchestrator.nodes.registry import Registry
-from orchestrator.store import DEFAULT_STORE
+from orchestrator.store import DEFAULT_STORE, LABS
 from orchestrator.worlds.base import PROJECT_ROOT
 from orchestrator.worlds.namespaces import cgroups
 
@@ -24,12 +24,22 @@ def remove_leftovers(store: Path = DEFAULT_STORE, project: Path = PROJECT_ROOT) 
     """Remove everything that no living process needs any more; what it was, for people. What is in use stays."""
     removed = [f"control group {name}" for name in cgroups.reap_leftovers()]
     removed += [f"nodes whose holder was killed ({name})" for name in _kept_nodes()]
-    of_runs = [*_directories(store / ".labs"), *_directories(store / ".spark")]
-    unused = [path for path in of_runs if not _in_use(path)]
-    for path in [*unused, *_unfinished_images(images_directory(project))]:
+    for path in _unfinished_images(images_directory(project)):
         shutil.rmtree(path, ignore_errors=True)
         removed.append(str(path))
-    return removed
+    return [*removed, *_remove_unused(store / LABS), *_remove_unused(store / ".spark")]
+
+
+def remove_labs(store: Path) -> list[str]:
+    """Remove the directories of killed runs' labs; the rest of `remove_leftovers` can wait. What they were."""
+    return _remove_unused(store / LABS)
+
+
+def _remove_unused(parent: Path) -> list[str]:
+    unused = [path for path in _directories(parent) if not _in_use(path)]
+    for path in unused:
+        shutil.rmtree(path, ignore_errors=True)
+    return list(map(str, unused))
 
 
 def _kept_nodes() -> list[str]:

@@ -21,7 +21,8 @@ from orchestrator.plan import PlannedRun
 
 PROJECT_ROOT = Path(__file__).resolve().parents[1]
 DEFAULT_STORE = PROJECT_ROOT / "store"
-PLAN_NAME = "plan.toml"
+LABS = ".labs"
+"""The directory of those labs, in a store, that need a place on disk."""
 
 _LOCK_NAME = ".lock"
 

@@ -202,6 +202,10 @@ def _choose_lab(name: str, campaign: Campaign, spec: LabSpec, argv: list[str]) -
 
     if sandbox.current_sandbox() is not None and _LAB_VARIABLE in os.environ:
         return Selection(lab_named(os.environ.pop(_LAB_VARIABLE)), os.environ.pop(_REASON_VARIABLE))
+    if spec.directory.parent.is_dir():
+        from orchestrator import leftovers
+
+        leftovers.remove_labs(spec.directory.parents[1])
     selection = select_lab(name, campaign.topology.filesystem)
     require_faults(campaign, selection.lab, selection.reason)
     find_rootfs(campaign, selection.lab.name)

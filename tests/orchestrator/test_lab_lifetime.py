@@ -14,6 +14,7 @@ from orchestrator.campaign_run import Conductor, Terms, plan_invocation
 from orchestrator.errors import Interrupted, RunError, UsageError
 from orchestrator.interrupts import Interrupts
 from orchestrator.judging import Engine
+from orchestrator.leftovers import remove_labs
 from orchestrator.progress import Progress
 from orchestrator.store import Store
 from orchestrator.worlds.base import Progress as Listener
@@ -118,6 +119,20 @@ def test_a_lab_that_cannot_be_made_is_closed_and_no_run_is_begun(trouble: Troubl
     with pytest.raises(RunError, match="no such machine"):
         conduct(trouble, tmp_path, TWO_RUNS)
     assert trouble.done == ["open", "close"]
+
+
+def test_a_lab_is_no_leftover_while_it_is_there(trouble: Trouble, tmp_path: Path) -> None:
+    def clean_up() -> None:
+        assert trouble.spec is not None
+        os.utime(trouble.spec.directory, (0, 0))
+        (killed := trouble.spec.directory.parent / "killed").mkdir()
+        os.utime(killed, (0, 0))
+        assert remove_labs(tmp_path / "store") == [str(killed)]
+
+    trouble.at_open = clean_up
+    conduct(trouble, tmp_path)
+    assert trouble.spec is not None
+    assert not trouble.spec.directory.exists()
 
 
 def test_an_interrupt_while_the_lab_is_made_closes_it(trouble: Trouble, tmp_path: Path) -> None:

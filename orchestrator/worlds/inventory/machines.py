@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from nemeses.fault import PARTITIONS, POWER_LOSSES, SUSPENSIONS, Kind
 from orchestrator import playbooks
-from orchestrator.worlds.base import Progress, WorldError
+from orchestrator.worlds.base import Progress
 from orchestrator.worlds.brokers import in_parallel
 from orchestrator.worlds.inventory.checks import Checked
 from orchestrator.worlds.inventory.claims import Claims
 from orchestrator.worlds.inventory.network import HostsNetwork
 from orchestrator.worlds.inventory.power import HostsPower
 from orchestrator.worlds.inventory.suspension import HostsSuspender
-from orchestrator.worlds.remote import paths
+from orchestrator.worlds.remote import collecting, paths
 from orchestrator.worlds.remote.world import Endpoint
-
-_COLLECTED = ("data", "kernel.log", "journal.log")
 
 
 class HostMachines:
@@ -80,21 +76,7 @@ class HostMachines:
         in_parallel(self.hosts.values(), lambda host: host.connect())
 
     def collect(self, destinations: Mapping[str, Path]) -> None:
-        chosen = {name: self._targets[name] for name in destinations}
-        self._directory.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=self._directory, prefix="collect-") as scratch:
-            try:
-                playbooks.play(
-                    "collect",
-                    list(chosen.values()),
-                    self._directory,
-                    variables={"brownout_collect_to": scratch},
-                    on_progress=lambda _: None,
-                )
-            finally:
-                # What some hosts gave is not lost because another one gave nothing.
-                for name, target in chosen.items():
-                    _move(Path(scratch, target.name), destinations[name])
+        collecting.collect(self._targets, destinations, self._directory)
 
     def revive(self) -> None:
         """Let every machine go on that a fault stopped. Raises `HostError`."""
@@ -144,20 +126,3 @@ class HostMachines:
         if listener is not None and listener["pid"]:
             pid = int(listener["pid"])
             self.hosts[name].run(f"grep -qa {paths.PROPERTIES} /proc/{pid}/cmdline && kill -9 {pid}")
-
-
-def _move(source: Path, destination: Path) -> None:
-    try:
-        destination.mkdir(parents=True, exist_ok=True)
-        for name in _COLLECTED:
-            if not (source / name).exists():
-                continue
-            target = destination / name
-            if target.is_dir():
-                shutil.rmtree(target)
-            # Not at once where it is another filesystem: half a replica must not be taken for a whole one.
-            draft = destination / f"{name}.partial"
-            shutil.move(source / name, draft)
-            draft.replace(target)
-    except OSError as error:
-        raise WorldError(f"what was collected cannot be kept in {destination}: {error}") from error

@@ -151,7 +151,7 @@ class VagrantLab:
         if _memory_suffices(self._spec.node_count):
             _PLACE.mkdir()
         else:
-            self._spec.directory.mkdir(parents=True)
+            self._spec.directory.mkdir(parents=True, exist_ok=True)
             _PLACE.symlink_to(self._spec.directory)
 
     def _build(self, hypervisor: Hypervisor, image: Image, app: App, on_progress: Progress) -> None:
