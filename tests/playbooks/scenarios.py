@@ -146,6 +146,7 @@ def a_service(run_dir: str, archives: str) -> Any:
 
 def interrupted(them: Hosts) -> Any:
     """Ctrl-C while a task waits on the node: for a port that does not open."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore it
     them.configure("n1", listeners="PLAINTEXT://127.0.0.1:9093")
 
     def interrupt() -> None:
