@@ -17,7 +17,7 @@ from orchestrator.errors import UsageError
 from orchestrator.playbooks import STRATEGY_VARIABLE, PlaybookError, Target, play
 from orchestrator.worlds.base import PROJECT_ROOT
 from orchestrator.worlds.namespaces import requirements
-from orchestrator.worlds.namespaces.sandbox import spawn_in_sandbox
+from tests.worlds import support
 
 DEADLINE_S = 120.0
 STAND_IN = PROJECT_ROOT / "tests/worlds/stand_in_broker.py"
@@ -62,16 +62,7 @@ def _skip_where_the_machine_cannot(request: pytest.FixtureRequest) -> None:
 
 def played(scenario: str, *arguments: str) -> Any:
     """Run a scenario in a sandbox of its own; what it returned."""
-    command = [sys.executable, "-m", "tests.playbooks.scenarios", scenario, *arguments]
-    sandbox = spawn_in_sandbox(
-        command, cwd=PROJECT_ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL
-    )
-    try:
-        stdout, stderr = sandbox.process.communicate(timeout=DEADLINE_S)
-    finally:
-        sandbox.kill()
-    assert sandbox.process.returncode == 0, stderr
-    return json.loads(stdout.splitlines()[-1])
+    return support.play(scenario, *arguments, module="tests.playbooks.scenarios", deadline_s=DEADLINE_S)
 
 
 @pytest.mark.root

@@ -62,16 +62,16 @@ def launch(scenario: str, *arguments: str, module: str = "tests.worlds.scenarios
     )
 
 
-def result(sandbox: Sandbox) -> Any:
+def result(sandbox: Sandbox, deadline_s: float = DEADLINE_S) -> Any:
     """Wait for a scenario's end and read the last line that it printed."""
     try:
-        stdout, stderr = sandbox.process.communicate(timeout=DEADLINE_S)
+        stdout, stderr = sandbox.process.communicate(timeout=deadline_s)
     finally:
         sandbox.kill()
     assert sandbox.process.returncode == 0, stderr
     return json.loads(stdout.splitlines()[-1])
 
 
-def play(scenario: str, *arguments: str, module: str = "tests.worlds.scenarios") -> Any:
+def play(scenario: str, *arguments: str, module: str = "tests.worlds.scenarios", deadline_s: float = DEADLINE_S) -> Any:
     """Run a scenario to its end; what it returned."""
-    return result(launch(scenario, *arguments, module=module))
+    return result(launch(scenario, *arguments, module=module), deadline_s)

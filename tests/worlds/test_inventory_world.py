@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 
 from nodeimage import site_archive
 from orchestrator.worlds.base import PROJECT_ROOT
-from orchestrator.worlds.namespaces.sandbox import spawn_in_sandbox
+from tests.worlds import support
 
 pytestmark = pytest.mark.root
 DEADLINE_S = 180.0
@@ -44,19 +43,7 @@ required_faults = ["kill", "pause", "power-loss", "partition-one"]
 
 def play(scenario: str, *arguments: str) -> Any:
     """Run a scenario of `tests.worlds.inventory_scenarios` in a sandbox of its own; what it returned."""
-    sandbox = spawn_in_sandbox(
-        [sys.executable, "-m", "tests.worlds.inventory_scenarios", scenario, *arguments],
-        cwd=PROJECT_ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        stdout, stderr = sandbox.process.communicate(timeout=DEADLINE_S)
-    finally:
-        sandbox.kill()
-    assert sandbox.process.returncode == 0, stderr
-    return json.loads(stdout.splitlines()[-1])
+    return support.play(scenario, *arguments, module="tests.worlds.inventory_scenarios", deadline_s=DEADLINE_S)
 
 
 def test_a_campaign_passes_on_the_hosts_of_an_inventory(tmp_path: Path) -> None:
