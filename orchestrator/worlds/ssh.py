@@ -177,7 +177,7 @@ class SshHost:
         if not done.ok:
             raise HostError(f"{self.name}: {path} cannot be written: {done.stderr.strip()}")
 
-    def follow(self, command: str, sink: Sink) -> Following:
+    def follow(self, command: str, sink: Sink, *, connect_timeout_s: float = _FOLLOW_CONNECT_TIMEOUT_S) -> Following:
         """Start a command that runs for long, on a second connection; its output goes to `sink` in `Following.wait`.
 
         The command ends with the connection. Raises `HostUnreachableError` when it could not be started."""
@@ -185,7 +185,7 @@ class SshHost:
             try:
                 if self._side is None or not self._side.is_connected:
                     self._side = None
-                    self._side = self._open(_FOLLOW_CONNECT_TIMEOUT_S)
+                    self._side = self._open(connect_timeout_s)
                     self._side.transport.set_keepalive(_KEEPALIVE_S)
                 channel = self._side.transport.open_session(timeout=_CONNECT_TIMEOUT_S * self._time_scale)
                 # Its input ends with the connection, and `tail --pid` and the like with the shell that waits for that.

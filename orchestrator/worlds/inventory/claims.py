@@ -7,24 +7,28 @@ import os
 import shlex
 import socket
 import threading
+import time
 from collections.abc import Collection, Mapping
 
-from nemeses.ports import HostError
+from nemeses.ports import HostError, HostUnreachableError
 from orchestrator.worlds.base import WorldError
 from orchestrator.worlds.brokers import in_parallel
-from orchestrator.worlds.ssh import Following, SshHost
+from orchestrator.worlds.ssh import Following, Sink, SshHost
 
 _LOCK = "/run/brownout.lock"
 _PATIENCE_S = 3
+_CONNECT_PATIENCE_S = 5.0
 _ANSWER_DEADLINE_S = 30.0
 
 
 class Claims:
-    """Locks on hosts. `connections` are used for nothing else; `titles` are what messages call the hosts."""
+    """Locks on hosts. `connections` are used for nothing else; `titles` are what messages call the hosts. `time_scale`
+    multiplies how long a host may take to answer."""
 
-    def __init__(self, connections: Mapping[str, SshHost], titles: Mapping[str, str]) -> None:
+    def __init__(self, connections: Mapping[str, SshHost], titles: Mapping[str, str], time_scale: float = 1.0) -> None:
         self._connections = connections
         self._titles = titles
+        self._deadline_s = _ANSWER_DEADLINE_S * time_scale
         self._held: dict[str, Following] = {}
 
     def take(self, names: Collection[str]) -> None:
@@ -46,13 +50,9 @@ class Claims:
             answers.append(line.decode(errors="replace"))
             answered.set()
 
-        connection = self._connections[name]
-        connection.disconnect()
-        following = connection.follow(
-            _script(f"{getpass.getuser()}@{socket.gethostname()}, process {os.getpid()}"), hear
-        )
+        following = self._follow(name, hear)
         threading.Thread(target=following.wait, name=f"claim-{name}", daemon=True).start()
-        if not answered.wait(_ANSWER_DEADLINE_S):
+        if not answered.wait(self._deadline_s):
             raise HostError(f"{name}: it does not say whether it is in use by another campaign")
         if answers[0] != "locked":
             following.close()
@@ -60,6 +60,20 @@ class Claims:
                 f"{self._titles[name]} is in use by another campaign ({answers[0]}); wait for its end, or use others"
             )
         self._held[name] = following
+
+    def _follow(self, name: str, hear: Sink) -> Following:
+        """Ask for the lock on a new connection, again and again: a host that has just booted is slow to answer."""
+        connection = self._connections[name]
+        script = _script(f"{getpass.getuser()}@{socket.gethostname()}, process {os.getpid()}")
+        until = time.monotonic() + self._deadline_s
+        while True:
+            connection.disconnect()
+            try:
+                return connection.follow(script, hear, connect_timeout_s=_CONNECT_PATIENCE_S)
+            except HostUnreachableError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.2)
 
 
 def _script(owner: str) -> str:

@@ -42,6 +42,7 @@ class HostMachines:
         self._claims = Claims(
             {name: each.connection(known_hosts) for name, each in self._checked.items()},
             {name: each.host.title for name, each in self._checked.items()},
+            scale,
         )
         self.power: HostsPower | None = HostsPower(inventory, self.hosts, accesses, self._after_boot, scale)
         self.suspender: HostsSuspender | None = HostsSuspender(inventory, accesses, self._after_resume)

@@ -1,0 +1,66 @@
+"""Claims of hosts that are slow to answer, as they are when they have just booted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from nemeses.ports import HostError, HostUnreachableError
+from orchestrator.worlds.base import WorldError
+from orchestrator.worlds.inventory.claims import Claims
+
+
+class Booting:
+    """A host that cannot be logged in to at first."""
+
+    def __init__(self, failures: int, answer: bytes = b"locked") -> None:
+        self.failures = failures
+        self.answer = answer
+        self.connected = False
+
+    def disconnect(self) -> None:
+        self.connected = False
+
+    def follow(self, command: str, sink: Callable[[bytes], None], *, connect_timeout_s: float) -> Booting:
+        assert not self.connected
+        assert "flock" in command
+        assert connect_timeout_s > 1
+        if self.failures:
+            self.failures -= 1
+            raise HostUnreachableError("n1: no existing session")
+        self.connected = True
+        sink(self.answer)
+        return self
+
+    def wait(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.connected = False
+
+
+def claims(host: Any, time_scale: float = 1.0) -> Claims:
+    return Claims({"n1": host}, {"n1": "n1 (web)"}, time_scale)
+
+
+def test_a_host_that_has_just_booted_is_asked_again() -> None:
+    host = Booting(failures=2)
+    held = claims(host)
+    held.take(["n1"])
+    assert (host.failures, host.connected) == (0, True)
+    held.release()
+    assert not host.connected
+
+
+def test_a_host_that_never_answers_is_given_up() -> None:
+    with pytest.raises(HostError, match="n1: no existing session"):
+        claims(Booting(failures=1000), time_scale=0.0).take(["n1"])
+
+
+def test_a_host_of_another_campaign_is_refused_at_once() -> None:
+    host = Booting(failures=0, answer=b"eve@far, process 7")
+    with pytest.raises(WorldError, match=r"n1 \(web\) is in use by another campaign \(eve@far, process 7\)"):
+        claims(host).take(["n1"])
+    assert not host.connected
