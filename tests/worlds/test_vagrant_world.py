@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,29 @@ from tests.worlds.support import launch
 
 MODULE = "tests.worlds.vagrant_scenarios"
 PATIENCE_S = 220.0
+SMOKE = """
+name = "smoke"
+[topology]
+nodes = 1
+world = "vagrant"
+[broker]
+"log.flush.interval.messages" = 1
+[workload]
+partitions = 1
+replication_factor = 1
+producers = 1
+consumers = 1
+rate = 20
+duration_s = 15
+[nemesis]
+kind = "random"
+faults = ["power-loss", "clock-jump"]
+interval_s = [1.0, 2.0]
+duration_s = [2.0, 3.0]
+[checks]
+min_ok = 20
+required_faults = ["power-loss", "clock-jump"]
+"""
 
 
 @pytest.fixture
@@ -82,6 +106,31 @@ def test_nothing_is_left_when_the_lab_is_killed_while_a_machine_boots(tmp_path: 
     assert footprint.wait_gone() == {}
     assert machine_wide() == before
     assert not (tmp_path / "lab").exists()
+
+
+@pytest.mark.vm
+@pytest.mark.usefixtures("machines")
+def test_a_campaign_passes_on_one_machine(tmp_path: Path) -> None:
+    before = machine_wide()
+    path = tmp_path / "smoke.toml"
+    path.write_text(SMOKE)
+    command = [sys.executable, "-m", "orchestrator", "run", str(path), "--store", str(tmp_path / "store")]
+    done = subprocess.run(
+        [*command, "--engine", "in-process"],
+        cwd=PROJECT_ROOT,
+        capture_output=True,
+        text=True,
+        timeout=2 * PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    verdict = json.loads((tmp_path / "store" / "latest" / "verdict.json").read_text())
+    assert (verdict["verdict"], verdict["world"]) == ("pass", "vagrant")
+    assert {fault["kind"]: fault["status"] for fault in verdict["faults"]} == {
+        "power-loss": "confirmed",
+        "clock-jump": "confirmed",
+    }
+    assert machine_wide() == before
 
 
 def _comes_to_run(argument: str) -> bool:
