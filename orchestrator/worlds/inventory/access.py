@@ -160,7 +160,7 @@ def _host_keys(
     if known:
         return known, ()
     if strictness in ("false", "accept-new"):
-        scanned = _scan(address, port)
+        scanned = _scan(address, port, _CONNECT_TIMEOUT_S * host.time_scale)
         return scanned, (f"the host key of {host.title} was not known, and is trusted as it was found",)
     by_hand = f"ssh -p {port} {settings['user'][0]}@{address}"
     raise AccessError(
@@ -181,8 +181,8 @@ def _known(settings: dict[str, list[str]], name: str) -> Iterator[str]:
                 yield from (line for line in found.stdout.splitlines() if line and not line.startswith("#"))
 
 
-def _scan(address: str, port: int) -> list[str]:
-    command = ["ssh-keyscan", "-T", f"{_CONNECT_TIMEOUT_S:.0f}", "-p", str(port), address]
+def _scan(address: str, port: int, timeout_s: float) -> list[str]:
+    command = ["ssh-keyscan", "-T", f"{timeout_s:.0f}", "-p", str(port), address]
     scanned = subprocess.run(command, capture_output=True, text=True, check=False)
     lines = [line for line in scanned.stdout.splitlines() if line and not line.startswith("#")]
     if not lines:

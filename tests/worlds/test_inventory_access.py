@@ -1,0 +1,30 @@
+"""How a host's key is learnt when nobody vouches for it."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from orchestrator.worlds.inventory.access import find_access
+from orchestrator.worlds.inventory.hosts import chosen
+from orchestrator.worlds.inventory.reading import Inventory, Listed
+
+
+def test_a_slow_host_has_the_time_to_show_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "ssh-keyscan"
+    program.write_text('#!/bin/sh\necho "asked with $*"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        variables = {
+            "ansible_host": "127.0.0.1",
+            "ansible_port": server.getsockname()[1],
+            "ansible_ssh_common_args": "-F /dev/null -o StrictHostKeyChecking=no",
+            "brownout_time_scale": 4,
+        }
+        (host,) = chosen(Inventory(Path("h.ini"), "brownout", (Listed("web", variables),)), 1)
+        access = find_access(host)
+    assert access.host_keys == (f"asked with -T 20 -p {access.port} 127.0.0.1",)
+    assert access.noted == ("the host key of n1 (web) was not known, and is trusted as it was found",)
