@@ -143,9 +143,12 @@ def _comes_to_run(argument: str) -> bool:
     return False
 
 
-def test_the_vagrantfile_is_valid_for_both_providers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("image", ["built", "not built"])
+def test_the_vagrantfile_is_valid_for_both_providers(tmp_path: Path, image: str) -> None:
     if any(requirement.name in ("vagrant", requirements.PLUGIN_PACKAGE) for requirement in requirements.missing()):
         pytest.skip("vagrant and vagrant-libvirt are not installed")
+    (tmp_path / "built").mkdir()
+    (tmp_path / "built" / "node.box").write_bytes(b"")
     for provider in ("libvirt", "virtualbox"):
         environment = {
             **os.environ,
@@ -155,6 +158,7 @@ def test_the_vagrantfile_is_valid_for_both_providers(tmp_path: Path) -> None:
             "VAGRANT_DEFAULT_PROVIDER": provider,
             "BROWNOUT_NODES": "2",
             "BROWNOUT_DRIVER": "qemu",
+            "BROWNOUT_IMAGE": str(tmp_path / image),
         }
         command = ["vagrant", "validate", "--ignore-provider"]
         done = subprocess.run(
