@@ -33,8 +33,7 @@ from orchestrator.worlds.namespaces.sandbox import PRIVATE_ROOT, current_sandbox
 PLAYBOOKS = PROJECT_ROOT / "playbooks"
 STRATEGY_VARIABLE = "BROWNOUT_ANSIBLE_STRATEGY"
 _MITOGEN, _LINEAR = "mitogen_linear", "linear"
-# An emulated machine on a crowded host has taken 20 s and more for a handshake.
-_CONNECT_TIMEOUT_S = 45
+_CONNECT_TIMEOUT_S = 20
 # How often ansible-runner looks whether it is to stop.
 _LOOK_S = 0.2
 _LAST_LINES = 15
