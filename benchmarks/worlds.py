@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from nemeses import Fault, Nemesis
+from orchestrator.machine.sandbox import current_sandbox, enter_sandbox
 from orchestrator.worlds.base import WorldSpec
-from orchestrator.worlds.namespaces.sandbox import current_sandbox, enter_sandbox
 from orchestrator.worlds.namespaces.world import BROKER_PORT, NamespaceWorld
 
 SIZES = (3, 5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from orchestrator.cli import main
+from orchestrator.command.line import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

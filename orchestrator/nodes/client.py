@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import RunError, UsageError
+from orchestrator.machine.programs import find_program
 from orchestrator.nodes import channel
 from orchestrator.nodes.channel import Channel
 from orchestrator.nodes.registry import Kept, Plan, Registry
 from orchestrator.worlds.base import PROJECT_ROOT
-from orchestrator.worlds.namespaces.boot import find_program
 
 # The longest silence of a holder that is at work; each word of progress begins it anew.
 _PATIENCE_S = 300.0

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from nemeses.ports import HostError
-from orchestrator.campaign import BrokerSettings
-from orchestrator.cluster import Cluster, Member
+from orchestrator.campaign.model import BrokerSettings
 from orchestrator.errors import UsageError
 from orchestrator.nodes.registry import Kept, Plan
-from orchestrator.properties import server_properties
+from orchestrator.running.cluster import Cluster, Member
+from orchestrator.running.properties import server_properties
 from orchestrator.worlds.base import Node, Progress, World, WorldSpec
 from orchestrator.worlds.brokers import in_parallel
 from orchestrator.worlds.lab import Lab, LabSpec

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from orchestrator.errors import Interrupted, RunError, UsageError
-from orchestrator.interrupts import Interrupts
+from orchestrator.machine import sandbox
 from orchestrator.nodes import channel
 from orchestrator.nodes.channel import Channel
 from orchestrator.nodes.held import HeldNodes
 from orchestrator.nodes.registry import Kept, Plan
-from orchestrator.worlds.namespaces import sandbox
+from orchestrator.running.interrupts import Interrupts
 
 Answer = dict[str, Any]
 

@@ -8,7 +8,7 @@ import re
 import time
 from pathlib import Path
 
-from orchestrator.worlds.namespaces import cgroups
+from orchestrator.machine import cgroups
 from tests.worlds.footprint import descendants, loop_devices, machine_wide
 
 _LEAST_AGE_S = 6.0  # a younger control group may belong to a sandbox that is just being made

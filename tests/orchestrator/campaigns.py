@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from orchestrator.campaign import Campaign
-from orchestrator.campaign_file import parse
+from orchestrator.campaign.file import parse
+from orchestrator.campaign.model import Campaign
 from orchestrator.tables import Source
 
 HEAD = 'name = "x"\n'

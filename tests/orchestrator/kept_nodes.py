@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 from orchestrator.nodes import registry
 registry.DEFAULT_ROOT = Path(sys.argv[1])
-from orchestrator.cli import main
+from orchestrator.command.line import main
 sys.exit(main(["nodes", *sys.argv[2:]]))
 """
 DEADLINE_S = 60.0

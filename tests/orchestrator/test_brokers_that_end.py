@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from orchestrator.cli import main
+from orchestrator.command.line import main
 
 ALIEN = """
 name = "alien"

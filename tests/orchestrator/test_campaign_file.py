@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.campaign import Campaign, Expect
-from orchestrator.campaign_file import load
+from orchestrator.campaign.file import load
+from orchestrator.campaign.model import Campaign, Expect
+from orchestrator.campaign.steps import CutStep, NodeStep, ProduceStep, WaitStep
 from orchestrator.errors import CampaignError
-from orchestrator.steps import CutStep, NodeStep, ProduceStep, WaitStep
 from tests.orchestrator.campaigns import campaign
 
 ROOT = Path(__file__).resolve().parents[2]

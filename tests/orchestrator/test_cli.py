@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from broker.protocol.records import Record, build_batch
-from orchestrator.cli import main, parser
-from orchestrator.toml_text import dump
+from orchestrator.campaign.toml_text import dump
+from orchestrator.command.line import main, parser
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -176,8 +176,8 @@ def test_a_log_is_dumped_as_kafkas_tool_does(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_the_description_of_a_run_is_toml(tmp_path: Path) -> None:
-    from orchestrator.description import describe
-    from orchestrator.plan import expand
+    from orchestrator.campaign.plan import expand
+    from orchestrator.running.description import describe
     from orchestrator.worlds.base import WorldSpec
     from orchestrator.worlds.process.world import ProcessWorld
     from tests.orchestrator.campaigns import campaign

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from orchestrator import doctor
-from orchestrator.cli import main
-from orchestrator.doctor import Finding
-from orchestrator.worlds.requirement import Requirement
+from orchestrator.command import doctor
+from orchestrator.command.doctor import Finding
+from orchestrator.command.line import main
+from orchestrator.machine.requirement import Requirement
 from orchestrator.worlds.vagrant import requirements
 
 

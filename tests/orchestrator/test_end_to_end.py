@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from history import read_run
-from orchestrator.cli import main
+from orchestrator.command.line import main
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,10 +10,10 @@ import pytest
 from history.journal import Journal
 from nemeses.fault import Evidence, Fault
 from nemeses.generate import ClusterView, FaultPlan, Schedule
-from orchestrator import faults
 from orchestrator.errors import RunError
-from orchestrator.faults import FaultBook, follow_schedule
-from orchestrator.progress import Progress
+from orchestrator.running import faults
+from orchestrator.running.faults import FaultBook, follow_schedule
+from orchestrator.running.progress import Progress
 
 
 class Clock:

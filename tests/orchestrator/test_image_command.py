@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import nodeimage
-from orchestrator import cli
-from orchestrator.commands import image as command
+from orchestrator.command import image as command
+from orchestrator.command import line as cli
 from orchestrator.errors import EXIT_INTERNAL, EXIT_PASS, EXIT_UNKNOWN
 from tests.nodeimage.support import pretend_built, small_project
 

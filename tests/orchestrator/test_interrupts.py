@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from orchestrator.errors import EXIT_INTERRUPTED, Interrupted
-from orchestrator.interrupts import Interrupts
+from orchestrator.running.interrupts import Interrupts
 
 
 def interrupt() -> None:
@@ -63,7 +63,7 @@ def test_cleaning_up_after_an_interrupt_raises_no_second_one() -> None:
 def test_the_second_interrupt_ends_the_process_at_once() -> None:
     program = (
         "import os, signal\n"
-        "from orchestrator.interrupts import Interrupts\n"
+        "from orchestrator.running.interrupts import Interrupts\n"
         "i = Interrupts(on_first=lambda: print('first', flush=True), on_second=lambda: print('second', flush=True))\n"
         "with i.installed(), i.shielded():\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from orchestrator.campaign_run import Conductor, Terms, plan_invocation
+from orchestrator.campaign.judging import Engine
+from orchestrator.campaign.store import Store
 from orchestrator.errors import Interrupted, RunError, UsageError
-from orchestrator.interrupts import Interrupts
-from orchestrator.judging import Engine
-from orchestrator.leftovers import remove_labs
-from orchestrator.progress import Progress
-from orchestrator.store import Store
+from orchestrator.nodes.leftovers import remove_labs
+from orchestrator.running.interrupts import Interrupts
+from orchestrator.running.progress import Progress
+from orchestrator.running.runner import Conductor, Terms, plan_invocation
 from orchestrator.worlds.base import Progress as Listener
 from orchestrator.worlds.base import World, WorldError, WorldSpec, no_progress
 from orchestrator.worlds.lab import LabSpec

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from nodeimage.image import UNFINISHED, images_directory
-from orchestrator.leftovers import remove_leftovers
 from orchestrator.nodes import registry
+from orchestrator.nodes.leftovers import remove_leftovers
 
 
 @pytest.fixture(autouse=True)

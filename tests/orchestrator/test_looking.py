@@ -10,10 +10,11 @@ import pytest
 from broker.errors import ErrorCode
 from broker.protocol.messages import create_topics, describe_cluster, describe_quorum, metadata
 from broker.protocol.schema import Message
-from orchestrator import quorum_tool, wire
-from orchestrator.cli import main
-from orchestrator.cluster import METADATA_TOPIC, Cluster, Member
+from orchestrator.command import quorum_describe as quorum_tool
+from orchestrator.command.line import main
 from orchestrator.errors import RunError
+from orchestrator.running import wire
+from orchestrator.running.cluster import METADATA_TOPIC, Cluster, Member
 from tests.orchestrator.fake_broker import Answer, fake_broker
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli import main
+from orchestrator.command.line import main
 from orchestrator.errors import UsageError
+from orchestrator.machine.requirement import Requirement
 from orchestrator.nodes import client, registry
 from orchestrator.nodes.registry import Plan, Registry
 from orchestrator.worlds.namespaces import requirements
-from orchestrator.worlds.requirement import Requirement
 from tests.orchestrator.kept_nodes import Nodes
 
 PLAN = Plan(

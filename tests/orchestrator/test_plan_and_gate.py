@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from orchestrator.campaign.gate import decide
+from orchestrator.campaign.plan import expand
 from orchestrator.errors import UsageError
-from orchestrator.gate import decide
-from orchestrator.plan import expand
 from tests.orchestrator.campaigns import campaign
 
 TWO_CELLS = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 
-from orchestrator.progress import Progress
+from orchestrator.running.progress import Progress
 
 
 def test_plain_lines_without_a_terminal() -> None:

@@ -12,11 +12,11 @@ import pytest
 from history.journal import Journal
 from nemeses.fault import Evidence, Fault
 from nemeses.ports import Result
-from orchestrator.cluster import PartitionState, View
 from orchestrator.errors import RunError
-from orchestrator.faults import FaultBook
-from orchestrator.progress import Progress
-from orchestrator.stepper import Stepper
+from orchestrator.running.cluster import PartitionState, View
+from orchestrator.running.faults import FaultBook
+from orchestrator.running.progress import Progress
+from orchestrator.running.stepper import Stepper
 from orchestrator.worlds.base import Node
 from tests.orchestrator.campaigns import campaign
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.campaign_run import plan_invocation, resume_invocation
+from orchestrator.campaign.plan import expand
+from orchestrator.campaign.store import Store
 from orchestrator.errors import UsageError
-from orchestrator.plan import expand
-from orchestrator.store import Store
+from orchestrator.running.runner import plan_invocation, resume_invocation
 from tests.orchestrator.campaigns import campaign
 
 TWO_SEEDS = "[seeds]\ncount = 2\n"

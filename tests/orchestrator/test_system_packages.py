@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import system_packages
 from orchestrator.errors import UsageError
-from orchestrator.system_packages import FRONT_DOOR
+from orchestrator.machine import packages as system_packages
+from orchestrator.machine.packages import FRONT_DOOR
 
 THERE = {"sh": "dash", "/etc": "base-files"}
 

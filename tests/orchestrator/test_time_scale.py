@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from broker.config import BrokerConfig, parse_properties
-from orchestrator.campaign import BrokerSettings
-from orchestrator.description import describe
-from orchestrator.plan import expand
-from orchestrator.properties import server_properties
+from orchestrator.campaign.model import BrokerSettings
+from orchestrator.campaign.plan import expand
+from orchestrator.running.description import describe
+from orchestrator.running.properties import server_properties
 from orchestrator.worlds.base import Node, WorldSpec
 from orchestrator.worlds.process.world import ProcessWorld
 from tests.orchestrator.campaigns import campaign

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tomllib
 
+from orchestrator.campaign.toml_text import dump
 from orchestrator.toml_lines import key_lines
-from orchestrator.toml_text import dump
 
 DOCUMENT = '''\
 # a comment with [brackets] and = signs

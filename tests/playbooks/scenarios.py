@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator.playbooks import STRATEGY_VARIABLE, PlaybookError, Played, Target, play
+from orchestrator.machine.playbooks import STRATEGY_VARIABLE, PlaybookError, Played, Target, play
 from orchestrator.worlds.namespaces.disks import Disk
 from orchestrator.worlds.namespaces.world import NamespaceWorld
 from tests.worlds.scenarios import tell, world

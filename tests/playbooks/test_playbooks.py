@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import UsageError
-from orchestrator.playbooks import STRATEGY_VARIABLE, PlaybookError, Target, play
+from orchestrator.machine.playbooks import STRATEGY_VARIABLE, PlaybookError, Target, play
 from orchestrator.worlds.base import PROJECT_ROOT
 from orchestrator.worlds.namespaces import requirements
 from tests.worlds import support

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from orchestrator.worlds.namespaces import cgroups
+from orchestrator.machine import cgroups
 
 _LOOP_GET_STATUS64 = 0x4C05
 

@@ -17,13 +17,13 @@ from typing import Any
 
 from nemeses import Fault, Nemesis
 from nemeses.ports import PowerSwitch
+from orchestrator.machine.sandbox import PRIVATE_ROOT
+from orchestrator.machine.ssh import SshHost
 from orchestrator.worlds.base import Progress, WorldError
 from orchestrator.worlds.collect import copy_logs
-from orchestrator.worlds.namespaces.sandbox import PRIVATE_ROOT
 from orchestrator.worlds.namespaces.world import NamespaceWorld
 from orchestrator.worlds.remote import paths
 from orchestrator.worlds.remote.world import Endpoint, RemoteWorld
-from orchestrator.worlds.ssh import SshHost
 from tests.worlds.support import STAND_IN, send, specification
 
 DEADLINE_S = 20.0

@@ -20,10 +20,11 @@ from typing import Any
 
 import nodeimage
 from nemeses import Fault, Nemesis
-from orchestrator.campaign import BrokerSettings
-from orchestrator.properties import server_properties
+from orchestrator.campaign.model import BrokerSettings
+from orchestrator.machine import cgroups
+from orchestrator.running.properties import server_properties
 from orchestrator.worlds.base import PROJECT_ROOT, Node, WorldError, WorldSpec
-from orchestrator.worlds.namespaces import cgroups, machine, roots
+from orchestrator.worlds.namespaces import machine, roots
 from orchestrator.worlds.namespaces.world import NamespaceWorld
 from tests.worlds.support import send, specification
 

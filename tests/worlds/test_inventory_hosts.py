@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.campaign_run import require_faults
 from orchestrator.errors import UsageError
+from orchestrator.running.runner import require_faults
 from orchestrator.worlds.base import WorldError
 from orchestrator.worlds.inventory.hosts import ANSIBLE_VARIABLES, PASSED_ON, VARIABLES, InventoryHost, chosen
 from orchestrator.worlds.inventory.lab import InventoryLab

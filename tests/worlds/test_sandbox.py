@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.machine import cgroups
+from orchestrator.machine.sandbox import Sandbox, current_sandbox, spawn_in_sandbox
 from orchestrator.worlds.base import PROJECT_ROOT
-from orchestrator.worlds.namespaces import cgroups
-from orchestrator.worlds.namespaces.sandbox import Sandbox, current_sandbox, spawn_in_sandbox
 from tests.worlds.footprint import Footprint, children, machine_wide
 from tests.worlds.support import DEADLINE_S, launch, result
 
@@ -134,7 +134,7 @@ def test_a_command_that_does_not_exist_is_named() -> None:
 
 
 def test_the_sandbox_is_known_from_the_inside_only() -> None:
-    code = "from orchestrator.worlds.namespaces.sandbox import current_sandbox as c; print(c())"
+    code = "from orchestrator.machine.sandbox import current_sandbox as c; print(c())"
     with ended(spawn_in_sandbox([sys.executable, "-c", code], cwd=PROJECT_ROOT, **SHELL)) as sandbox:
         identifier, _ = sandbox.process.communicate(timeout=DEADLINE_S)
     assert len(identifier.strip()) == 8
@@ -143,7 +143,7 @@ def test_the_sandbox_is_known_from_the_inside_only() -> None:
 
 def test_entering_replaces_the_caller() -> None:
     code = (
-        "from orchestrator.worlds.namespaces.sandbox import enter_sandbox\n"
+        "from orchestrator.machine.sandbox import enter_sandbox\n"
         "enter_sandbox(['sh', '-c', 'echo $BROWNOUT_SANDBOX; readlink /proc/self/ns/net; exit 5'])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=False)

@@ -9,7 +9,8 @@ from random import Random
 
 import pytest
 
-from orchestrator.worlds.namespaces import syscalls, tearing
+from orchestrator.machine import syscalls
+from orchestrator.worlds.namespaces import tearing
 from orchestrator.worlds.namespaces.tearing import PAGE, dirty_pages, tear
 
 

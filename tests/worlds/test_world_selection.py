@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.errors import UsageError
+from orchestrator.machine.requirement import Requirement
 from orchestrator.worlds import selection
 from orchestrator.worlds.namespaces import requirements
 from orchestrator.worlds.per_run import NamespaceLab, ProcessLab
-from orchestrator.worlds.requirement import Requirement
 from orchestrator.worlds.selection import select_lab
 
 NFT = Requirement("nft", False, "not installed", "apt-get install nftables")

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from nemeses.ports import Host
+from orchestrator.machine.sandbox import PRIVATE_ROOT
 from orchestrator.worlds.base import WorldSpec
 from orchestrator.worlds.lab import LabSpec
-from orchestrator.worlds.namespaces.sandbox import PRIVATE_ROOT
 from orchestrator.worlds.remote.world import RemoteWorld
 from orchestrator.worlds.vagrant.lab import VagrantLab
 from tests.worlds.support import stand_in_properties

@@ -13,12 +13,12 @@ from typing import Any
 
 from nemeses.ports import HostError, HostUnreachableError
 from nodeimage.site import MACHINES, PYTHONS
+from orchestrator.machine.ssh import SshHost
 from orchestrator.worlds.base import WorldError
 from orchestrator.worlds.inventory.access import Access, AccessError, data_address, find_access, why_unreachable
 from orchestrator.worlds.inventory.hosts import InventoryHost
 from orchestrator.worlds.inventory.power import is_on
 from orchestrator.worlds.remote import paths
-from orchestrator.worlds.ssh import SshHost
 
 _PROBE = Path(__file__).with_name("probe.py")
 _PROBE_DEADLINE_S = 60.0

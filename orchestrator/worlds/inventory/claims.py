@@ -11,9 +11,9 @@ import time
 from collections.abc import Collection, Mapping
 
 from nemeses.ports import HostError, HostUnreachableError
+from orchestrator.machine.ssh import Following, Sink, SshHost
 from orchestrator.worlds.base import WorldError
 from orchestrator.worlds.brokers import in_parallel
-from orchestrator.worlds.ssh import Following, Sink, SshHost
 
 _LOCK = "/run/brownout.lock"
 _PATIENCE_S = 3

@@ -14,7 +14,7 @@ from nemeses.fault import KINDS, PACKET_FAULTS, PARTITIONS, POWER_LOSSES, Kind
 from nemeses.ports import Host, HostError
 from nodeimage import App, ImageError, Site, app_archive, site_archive
 from orchestrator.errors import UsageError
-from orchestrator.playbooks import PlaybookError, Played, Target
+from orchestrator.machine.playbooks import PlaybookError, Played, Target
 from orchestrator.worlds.base import PROJECT_ROOT, Progress, World, WorldError, WorldSpec, no_progress
 from orchestrator.worlds.brokers import in_parallel
 from orchestrator.worlds.inventory import hosts, reading

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from nemeses.fault import PARTITIONS, POWER_LOSSES, SUSPENSIONS, Kind
-from orchestrator import playbooks
+from orchestrator.machine import playbooks
 from orchestrator.worlds.base import Progress
 from orchestrator.worlds.brokers import in_parallel
 from orchestrator.worlds.inventory.checks import Checked

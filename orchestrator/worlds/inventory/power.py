@@ -12,10 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from nemeses.ports import HostError
+from orchestrator.machine.ssh import SshHost
 from orchestrator.worlds.base import WorldError
 from orchestrator.worlds.inventory.access import Access, hears
 from orchestrator.worlds.inventory.hosts import InventoryHost
-from orchestrator.worlds.ssh import SshHost
 
 COMMAND_DEADLINE_S = 120.0
 _SILENCE_DEADLINE_S = 120.0

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 
 from nemeses.inflict.shell import ask, reach_script
 from nemeses.ports import HostError
+from orchestrator.machine.ssh import SshHost
 from orchestrator.worlds.base import WorldError
 from orchestrator.worlds.brokers import accepts, in_parallel
-from orchestrator.worlds.ssh import SshHost
 
 _SECONDS = 60
 # Takes connections as the broker would, and ends by itself should nobody end it.

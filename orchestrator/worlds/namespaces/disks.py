@@ -15,7 +15,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from orchestrator.worlds.namespaces.sandbox import PRIVATE_ROOT
+from orchestrator.machine.sandbox import PRIVATE_ROOT
 
 _LOOP_CTL_GET_FREE = 0x4C82
 _LOOP_CONFIGURE = 0x4C0A

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from orchestrator.machine.pair_filter import PairFilter
 from orchestrator.worlds.base import Node, WorldError
 from orchestrator.worlds.namespaces import links
-from orchestrator.worlds.pair_filter import PairFilter
 
 BRIDGE = "br0"
 GATEWAY = "10.77.0.1"

@@ -17,7 +17,8 @@ import sys
 import time
 from typing import Any, NoReturn
 
-from orchestrator.worlds.namespaces import links, syscalls
+from orchestrator.machine import syscalls
+from orchestrator.worlds.namespaces import links
 
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _NETWORK = "/proc/self/ns/net"

@@ -9,8 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from orchestrator.worlds.namespaces.boot import find_program, program, search_path
-from orchestrator.worlds.requirement import Requirement
+from orchestrator.machine.programs import find_program, program, search_path
+from orchestrator.machine.requirement import Requirement
 
 _PACKAGES = {
     "ip": "iproute2",

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from orchestrator.worlds.namespaces import syscalls
+from orchestrator.machine import syscalls
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from orchestrator.worlds.namespaces import cgroups, links, syscalls
+from orchestrator.machine import cgroups, syscalls
+from orchestrator.worlds.namespaces import links
 
 _TABLE = """table bridge trial {
   set cut { type ipv4_addr . ipv4_addr; counter; }

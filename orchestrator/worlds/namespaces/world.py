@@ -11,18 +11,19 @@ from pathlib import Path
 
 from nemeses.fault import PARTITIONS, POWER_LOSSES, Kind
 from nemeses.ports import Host, HostError, Network, PowerSwitch, Site
+from orchestrator.machine import cgroups
+from orchestrator.machine.locks import RunLock
+from orchestrator.machine.sandbox import PRIVATE_ROOT, current_sandbox
+from orchestrator.machine.ssh import ScriptUnit, SshHost
 from orchestrator.worlds.base import Node, Progress, WorldError, WorldSpec, no_progress
 from orchestrator.worlds.brokers import BrokersOnHosts, in_parallel
 from orchestrator.worlds.collect import copy_logs, copy_records
-from orchestrator.worlds.namespaces import cgroups, disks
+from orchestrator.worlds.namespaces import disks
 from orchestrator.worlds.namespaces.access import Access, hosts_file
 from orchestrator.worlds.namespaces.machine import Machine
 from orchestrator.worlds.namespaces.network import MAX_NODES, BridgeNetwork, node_address
 from orchestrator.worlds.namespaces.power import NamespacePower
 from orchestrator.worlds.namespaces.roots import Bind, choose_root
-from orchestrator.worlds.namespaces.sandbox import PRIVATE_ROOT, current_sandbox
-from orchestrator.worlds.run_lock import RunLock
-from orchestrator.worlds.ssh import ScriptUnit, SshHost
 
 BROKER_PORT = 9092
 _ETC = "/etc/brownout"

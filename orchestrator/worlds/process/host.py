@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from nemeses.ports import HostError, HostUnreachableError, Result
+from orchestrator.machine.programs import program
 from orchestrator.worlds.base import PROJECT_ROOT, Node
-from orchestrator.worlds.namespaces.boot import program
 
 
 class Supervisor:

@@ -15,7 +15,7 @@ import select
 import signal
 from typing import Any, NoReturn
 
-from orchestrator.worlds.namespaces import syscalls
+from orchestrator.machine import syscalls
 
 
 def main(_: list[str]) -> NoReturn:

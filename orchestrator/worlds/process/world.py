@@ -10,11 +10,11 @@ from pathlib import Path
 
 from nemeses.fault import Kind
 from nemeses.ports import Host, Site
+from orchestrator.machine.locks import RunLock
 from orchestrator.worlds.base import Node, Progress, WorldError, WorldSpec, no_progress
 from orchestrator.worlds.brokers import BrokersOnHosts
 from orchestrator.worlds.collect import copy_logs, copy_records
 from orchestrator.worlds.process.host import LocalHost, Supervisor
-from orchestrator.worlds.run_lock import RunLock
 
 _ADDRESS = "127.0.0.1"
 # Below the ports that kernels give to outgoing connections, which could otherwise be taken between choice and use.

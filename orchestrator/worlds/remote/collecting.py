@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from orchestrator import playbooks
+from orchestrator.machine import playbooks
 from orchestrator.worlds.base import WorldError, no_progress
 
 _COLLECTED = ("data", "kernel.log", "journal.log")

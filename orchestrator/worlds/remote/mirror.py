@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from nemeses.ports import HostError
+from orchestrator.machine.ssh import Following, SshHost
 from orchestrator.worlds.base import Node
 from orchestrator.worlds.brokers import in_parallel
-from orchestrator.worlds.ssh import Following, SshHost
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _PAUSE_S = 0.2

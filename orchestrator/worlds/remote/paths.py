@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.worlds.ssh import ScriptUnit, SystemdUnit, Unit
+from orchestrator.machine.ssh import ScriptUnit, SystemdUnit, Unit
 
 LAUNCHER = "/opt/brownout/bin/broker"
 PROPERTIES = "/etc/brownout/server.properties"

@@ -10,13 +10,13 @@ from typing import Protocol
 
 from nemeses.fault import Kind
 from nemeses.ports import Host, HostError, Network, PowerSwitch, Site, Suspender
+from orchestrator.machine.locks import RunLock
+from orchestrator.machine.ssh import SshHost, put_script
 from orchestrator.worlds.base import Node, Progress, WorldError, WorldSpec, no_progress
 from orchestrator.worlds.brokers import BrokersOnHosts, in_parallel
 from orchestrator.worlds.collect import copy_records
 from orchestrator.worlds.remote import paths
 from orchestrator.worlds.remote.mirror import Mirror
-from orchestrator.worlds.run_lock import RunLock
-from orchestrator.worlds.ssh import SshHost, put_script
 
 SETTLE_S = 10.0
 LAST_WORDS_S = 2.0

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from orchestrator.worlds.namespaces import cgroups, syscalls
+from orchestrator.machine import cgroups, syscalls
 
 PLACES = {
     "etc": "/etc/libvirt",

@@ -8,9 +8,10 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from orchestrator.machine import cgroups
+from orchestrator.machine.programs import program
 from orchestrator.worlds.base import WorldError
-from orchestrator.worlds.namespaces import cgroups, links
-from orchestrator.worlds.namespaces.boot import program
+from orchestrator.worlds.namespaces import links
 from orchestrator.worlds.vagrant import daemon, network
 
 URI = "qemu:///system"

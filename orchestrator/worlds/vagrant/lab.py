@@ -12,16 +12,16 @@ from pathlib import Path
 from nemeses.fault import KINDS, Kind
 from nemeses.ports import Host, HostError
 from nodeimage import App, Image, ImageError, app_archive, find
-from orchestrator import playbooks, system_packages
 from orchestrator.errors import UsageError
+from orchestrator.machine import cgroups, playbooks
+from orchestrator.machine import packages as system_packages
+from orchestrator.machine.sandbox import PRIVATE_ROOT, current_sandbox
+from orchestrator.machine.ssh import SshHost
 from orchestrator.worlds.base import PROJECT_ROOT, Progress, World, WorldError, WorldSpec, no_progress
 from orchestrator.worlds.brokers import in_parallel
 from orchestrator.worlds.lab import LabSpec
-from orchestrator.worlds.namespaces import cgroups
-from orchestrator.worlds.namespaces.sandbox import PRIVATE_ROOT, current_sandbox
 from orchestrator.worlds.remote import paths
 from orchestrator.worlds.remote.world import RemoteWorld
-from orchestrator.worlds.ssh import SshHost
 from orchestrator.worlds.vagrant import kvm, network, requirements
 from orchestrator.worlds.vagrant.hypervisor import POOL, Hypervisor
 from orchestrator.worlds.vagrant.machine import BOOT_DEADLINE_S, VirtualMachine

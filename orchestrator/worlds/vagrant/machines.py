@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from nemeses.ports import HostError
-from orchestrator.playbooks import Played, Target, play
+from orchestrator.machine.pair_filter import PairFilter
+from orchestrator.machine.playbooks import Played, Target, play
+from orchestrator.machine.ssh import SshHost
 from orchestrator.worlds.base import Progress, WorldError
 from orchestrator.worlds.brokers import in_parallel
-from orchestrator.worlds.pair_filter import PairFilter
 from orchestrator.worlds.remote import collecting
 from orchestrator.worlds.remote.world import Endpoint
-from orchestrator.worlds.ssh import SshHost
 from orchestrator.worlds.vagrant.hypervisor import Hypervisor
 from orchestrator.worlds.vagrant.machine import RESTORE_DEADLINE_S, VirtualMachine
 from orchestrator.worlds.vagrant.network import data_address

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
-from orchestrator.worlds.namespaces.boot import find_program
-from orchestrator.worlds.requirement import Requirement
+from orchestrator.machine.programs import find_program
+from orchestrator.machine.requirement import Requirement
 from orchestrator.worlds.vagrant import kvm
 
 PACKAGES: Mapping[str, str] = {

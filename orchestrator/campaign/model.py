@@ -1,0 +1,153 @@
+"""A campaign as data: what to run, what goes wrong, and what must hold. `campaign_file` reads it from TOML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from orchestrator.campaign.steps import Step
+
+WORLDS = ("auto", "namespaces", "process", "vagrant", "inventory")
+NODE_ROOTS = ("machine", "image")
+FILESYSTEMS = ("ext4", "xfs")
+PLACEMENTS = ("spread", "off-controller")
+UPPER_BOUNDS = ("strict", "session", "lower-bound-only")
+VERDICTS = ("pass", "fail", "unknown")
+MAX_NODES = 9
+# What one machine and a run of minutes can bear; each client is a process.
+MAX_PARTITIONS = 1000
+MAX_CLIENTS = 64
+# A record with its batch's header has to fit into what brokers take and clients send as one message (1 MiB).
+MAX_RECORD_BYTES = 1_000_000
+
+
+@dataclass(frozen=True)
+class Topology:
+    """`inventory`: of the inventory world, relative to the campaign's file; it may be given on the command line.
+
+    `node_root`: of the namespace world, whether nodes run on the machine's root filesystem or on the nodes' image."""
+
+    nodes: int = 3
+    world: str = "auto"
+    filesystem: str = "ext4"
+    inventory: str | None = None
+    node_root: str = "machine"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f"n{number}" for number in range(1, self.nodes + 1))
+
+
+@dataclass(frozen=True)
+class BrokerSettings:
+    """Broker properties: for all nodes, and what single nodes have instead."""
+
+    common: Mapping[str, str] = field(default_factory=dict)
+    per_node: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def of(self, node: str) -> dict[str, str]:
+        return {**self.common, **self.per_node.get(node, {})}
+
+    def merged(self, over: BrokerSettings) -> BrokerSettings:
+        """These settings with `over` laid on top."""
+        nodes = self.per_node.keys() | over.per_node.keys()
+        per_node = {n: {**self.per_node.get(n, {}), **over.per_node.get(n, {})} for n in sorted(nodes)}
+        return BrokerSettings({**self.common, **over.common}, per_node)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """`rate`: operations a second of all clients. The load ends after `duration_s`, with at least `operations` done.
+
+    `placement`: where replicas go that have no explicit `assignment`. `spread`: each partition's on the next nodes.
+    `off-controller`: all on nodes other than the controller, whichever that is when the topic is created.
+    """
+
+    kind: str = "log"
+    topic: str = "log"
+    partitions: int = 4
+    replication_factor: int = 3
+    assignment: tuple[tuple[int, ...], ...] | None = None
+    placement: str = "spread"
+    producers: int = 2
+    consumers: int = 2
+    rate: float = 100.0
+    duration_s: float = 60.0
+    operations: int = 0
+    record_bytes: int = 128
+
+    def assign(self, nodes: int, controller: int | None = None) -> tuple[tuple[int, ...], ...]:
+        """For each partition the broker ids of its replicas, the preferred leader first."""
+        if self.assignment is not None:
+            return self.assignment
+        among = [n for n in range(1, nodes + 1) if self.placement == "spread" or n != controller]
+        return tuple(
+            tuple(among[(partition + offset) % len(among)] for offset in range(self.replication_factor))
+            for partition in range(self.partitions)
+        )
+
+
+@dataclass(frozen=True)
+class Nemesis:
+    """`random`: faults by seed while the load runs. `steps`: the script in `steps`. `none`: nothing goes wrong."""
+
+    kind: str = "none"
+    faults: tuple[str, ...] = ()
+    interval_s: tuple[float, float] = (2.0, 4.0)
+    duration_s: tuple[float, float] = (2.0, 4.0)
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def inflicts(self) -> frozenset[str]:
+        """The kinds of fault that can happen at all."""
+        return frozenset(self.faults) | {step.needs for step in self.steps if step.needs}
+
+
+@dataclass(frozen=True)
+class Checks:
+    upper_bound: str = "strict"
+    min_ok: int = 1
+    required_faults: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Seeds:
+    first: int = 1
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Expect:
+    """What a cell's verdict must be; for `fail`, the anomaly that must be among those found."""
+
+    verdict: str = "pass"
+    anomaly: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.verdict} ({self.anomaly})" if self.anomaly else self.verdict
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One column of the matrix: the campaign with these mutants and broker settings."""
+
+    name: str = "main"
+    mutants: tuple[str, ...] = ()
+    broker: BrokerSettings = field(default_factory=BrokerSettings)
+    expect: Expect = field(default_factory=Expect)
+
+
+@dataclass(frozen=True)
+class Campaign:
+    name: str
+    description: str
+    topology: Topology
+    broker: BrokerSettings
+    workload: Workload
+    nemesis: Nemesis
+    checks: Checks
+    seeds: Seeds
+    cells: tuple[Cell, ...]
+    path: Path
+    text: str

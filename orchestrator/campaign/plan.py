@@ -1,0 +1,61 @@
+"""The matrix of a campaign, expanded: one planned run for each cell and seed."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from orchestrator.campaign.model import Campaign, Cell
+from orchestrator.errors import UsageError
+from orchestrator.tables import suggestion
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run to be made. `id` names its directory; the seed settles everything that is drawn by chance.
+
+    `where`: the options by which another world than the campaign's was asked for, as they stand on the command line."""
+
+    id: str
+    campaign: Campaign
+    cell: Cell
+    seed: int
+    where: tuple[str, ...] = ()
+
+    def derived_seed(self, purpose: str) -> int:
+        """A seed for one purpose. It does not depend on the cell, so that all cells meet the same schedule."""
+        digest = hashlib.sha256(f"{self.seed}/{purpose}".encode()).digest()
+        return int.from_bytes(digest[:6], "big")
+
+    @property
+    def replay(self) -> str:
+        """The one command that makes this run again."""
+        command = f"./brownout run {self.campaign.path} --cell {self.cell.name} --seed {self.seed}"
+        return " ".join([command, *map(shlex.quote, self.where)])
+
+
+def expand(
+    campaign: Campaign,
+    stamp: str,
+    *,
+    cells: Sequence[str] = (),
+    seeds: Sequence[int] = (),
+    where: Sequence[str] = (),
+) -> tuple[PlannedRun, ...]:
+    """Every cell with every seed, or only those named. `stamp` sets the runs of one invocation apart from all others.
+
+    Raises `UsageError` for a cell that the campaign does not have.
+    """
+    names = [cell.name for cell in campaign.cells]
+    for name in cells:
+        if name not in names:
+            raise UsageError(f"{campaign.path}: there is no cell {name!r}; {suggestion(name, names)}")
+    chosen = [cell for cell in campaign.cells if not cells or cell.name in cells]
+    first, count = campaign.seeds.first, campaign.seeds.count
+    return tuple(
+        PlannedRun(f"{stamp}-{cell.name}-{seed}", campaign, cell, seed, tuple(where))
+        for seed in (seeds or range(first, first + count))
+        for cell in chosen
+    )

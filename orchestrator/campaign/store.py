@@ -1,0 +1,130 @@
+"""Where runs are kept: `store/<campaign>/<run>/`, each directory explaining itself.
+
+A run's directory is made before the run begins and is locked while its process lives, so that a run that is under way,
+one that ended and one that was interrupted can be told apart by anybody, at any time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from orchestrator.campaign import toml_text
+from orchestrator.campaign.plan import PlannedRun
+from orchestrator.errors import UsageError
+
+PROJECT_ROOT = Path(__file__).resolve().parents[2]
+DEFAULT_STORE = PROJECT_ROOT / "store"
+LABS = ".labs"
+"""The directory of those labs, in a store, that need a place on disk."""
+
+_LOCK_NAME = ".lock"
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """One run in the store."""
+
+    path: Path
+
+    @property
+    def id(self) -> str:
+        return self.path.name
+
+    @property
+    def description(self) -> Path:
+        return self.path / "run.toml"
+
+    @property
+    def judged(self) -> bool:
+        return (self.path / "verdict.json").exists()
+
+    def write_description(self, content: Mapping[str, Any]) -> None:
+        """Write `run.toml`, atomically."""
+        draft = self.description.with_suffix(".tmp")
+        draft.write_text(toml_text.dump(content), encoding="utf-8")
+        os.replace(draft, self.description)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the run's lock. Raises `UsageError` when another process holds it."""
+        descriptor = os.open(self.path / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise UsageError(
+                f"{self.path} is under way in another process; wait for its end, or stop that one"
+            ) from None
+        try:
+            yield
+        finally:
+            os.close(descriptor)
+
+
+class Store:
+    """The directory of all campaigns."""
+
+    def __init__(self, root: Path = DEFAULT_STORE) -> None:
+        self.root = root
+
+    def new_stamp(self) -> str:
+        """A name for one invocation: its time, to the second, and enough of its process to tell two apart."""
+        return f"{datetime.now(UTC):%Y%m%dT%H%M%S}{os.urandom(1).hex()}"
+
+    def campaign_dir(self, name: str) -> Path:
+        return self.root / name
+
+    def create(self, planned: PlannedRun) -> RunDirectory:
+        """Make the directory of a run and point `latest` at it. Raises `UsageError` when that cannot be done."""
+        path = self.campaign_dir(planned.campaign.name) / planned.id
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            (path / "campaign.toml").write_text(planned.campaign.text, encoding="utf-8")
+            self._point_latest(path)
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be made: {error.strerror}; give another --store") from error
+        return RunDirectory(path)
+
+    def _point_latest(self, path: Path) -> None:
+        draft = self.root / f".latest-{os.getpid()}"
+        with contextlib.suppress(FileNotFoundError):
+            draft.unlink()
+        draft.symlink_to(path.relative_to(self.root))
+        os.replace(draft, self.root / "latest")
+
+    def find(self, name: str) -> Path:
+        """A run's or campaign's directory, given as a path, as `campaign/run`, as `latest`, or by its unique name.
+
+        Raises `UsageError` when nothing, or more than one thing, has that name.
+        """
+        for candidate in (Path(name), self.root / name):
+            if candidate.is_dir():
+                return candidate.resolve()
+        found = sorted(self.root.glob(f"*/{name}")) if "/" not in name and name else []
+        if len(found) == 1:
+            return found[0].resolve()
+        problem = "is ambiguous" if found else "is neither a directory nor a run in the store"
+        raise UsageError(f"{name}: {problem}; runs lie in {self.root}/<campaign>/<run>, and `latest` is the last one")
+
+    def find_run(self, name: str) -> RunDirectory:
+        """As `find`, but it must be a run."""
+        path = self.find(name)
+        if not (path / "run.toml").exists():
+            raise UsageError(f"{path} is not a run: it has no run.toml; runs lie in {self.root}/<campaign>/<run>")
+        return RunDirectory(path)
+
+    def runs(self, campaign_dir: Path) -> list[RunDirectory]:
+        """The runs of a campaign, oldest first."""
+        return [RunDirectory(path.parent) for path in sorted(campaign_dir.glob("*/run.toml"))]
+
+
+def invocation_of(run_id: str) -> str:
+    """The stamp in a run's id."""
+    return run_id.split("-", 1)[0]

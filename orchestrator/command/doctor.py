@@ -1,0 +1,202 @@
+"""What this machine can run, checked by trying, and what to do about what it cannot."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata
+
+from orchestrator.campaign.store import DEFAULT_STORE, PROJECT_ROOT
+from orchestrator.errors import EXIT_PASS, EXIT_UNKNOWN
+
+_LIBRARIES = (
+    "confluent-kafka",
+    "pyarrow",
+    "numpy",
+    "numba",
+    "pyspark",
+    "uvloop",
+    "msgspec",
+    "crc32c",
+    "fabric",
+    "rich",
+)
+_ANSIBLE = ("ansible-core", "ansible-runner", "mitogen")
+_FREE_BYTES = 2 << 30
+
+EVERY_WORLD = "every world"
+NAMESPACES = "namespace world"
+VIRTUAL_MACHINES = "virtual machines"
+INVENTORY = "inventory"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at. `part`: what it is needed for; `remedy` is empty where it is `met`."""
+
+    part: str
+    name: str
+    met: bool
+    detail: str
+    remedy: str = ""
+
+
+def examine() -> list[Finding]:
+    """Everything, in the order in which to remedy it."""
+    return [*_python(), _java(), _disk(), *_namespaces(), *_virtual_machines(), *_inventory()]
+
+
+def main(*, clean: bool, as_json: bool) -> int:
+    """Print the findings; exit 0 when a campaign can run in some world, else 2."""
+    if clean:
+        _clean()
+    findings = examine()
+    worlds = able(findings)
+    if as_json:
+        content = {"can_run": worlds["process"], **worlds, "findings": [asdict(each) for each in findings]}
+        print(json.dumps(content, indent=1))
+    else:
+        _print(findings, worlds)
+    return EXIT_PASS if worlds["process"] else EXIT_UNKNOWN
+
+
+def able(findings: Sequence[Finding]) -> dict[str, bool]:
+    """Which worlds can run campaigns here."""
+    lacking = {each.part for each in findings if not each.met}
+    parts = {"namespaces": NAMESPACES, "vagrant": VIRTUAL_MACHINES, "inventory": INVENTORY}
+    can_run = EVERY_WORLD not in lacking
+    return {"process": can_run, **{world: can_run and part not in lacking for world, part in parts.items()}}
+
+
+def _print(findings: Sequence[Finding], worlds: Mapping[str, bool]) -> None:
+    from orchestrator.command.printing import show, verdict_line
+
+    rows = [
+        {
+            "": "ok" if each.met else "MISSING",
+            "for": each.part,
+            "what": each.name,
+            "found": each.detail,
+            "remedy": each.remedy,
+        }
+        for each in findings
+    ]
+    show("doctor", rows, ("", "for", "what", "found", "remedy"))
+    if not worlds["process"]:
+        verdict_line("fail", "campaigns cannot run here until the remedies for every world are applied")
+        return
+    if worlds["namespaces"]:
+        verdict_line("pass", "campaigns run in the namespace world: kill, pause, power loss and partitions")
+    else:
+        verdict_line("unknown", "campaigns run in the process world only: kill and pause, no power loss, no partitions")
+    _print_machines(findings, worlds)
+
+
+def _print_machines(findings: Sequence[Finding], worlds: Mapping[str, bool]) -> None:
+    """Worlds that nobody needs who does not ask for them."""
+    from orchestrator.command.printing import verdict_line
+
+    absent = {
+        part: ", ".join(each.name for each in findings if each.part == part and not each.met)
+        for part in (VIRTUAL_MACHINES, INVENTORY)
+    }
+    if worlds["vagrant"]:
+        verdict_line("pass", "campaigns run on virtual machines (--world vagrant): own kernels, disks and clocks, too")
+    else:
+        verdict_line("unknown", f"not yet on virtual machines (--world vagrant): {absent[VIRTUAL_MACHINES]} missing")
+    if worlds["inventory"]:
+        verdict_line("pass", "campaigns run on hosts that this machine reaches by SSH (--inventory FILE)")
+    else:
+        verdict_line("unknown", f"not yet on other hosts (--inventory FILE): {absent[INVENTORY]} missing")
+
+
+def _python() -> list[Finding]:
+    version = platform.python_version()
+    met = sys.version_info >= (3, 11)
+    findings = [Finding(EVERY_WORLD, "python", met, version, "" if met else "install Python 3.11 or later")]
+    absent = [name for name in _LIBRARIES if not _installed(name)]
+    detail = f"{len(_LIBRARIES) - len(absent)} of {len(_LIBRARIES)}" + (
+        f", without {', '.join(absent)}" if absent else ""
+    )
+    remedy = "remove .venv and run ./brownout again" if absent else ""
+    return [*findings, Finding(EVERY_WORLD, "libraries", not absent, detail, remedy)]
+
+
+def _installed(name: str) -> bool:
+    try:
+        metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _java() -> Finding:
+    from analysis.spark import OLDEST_JAVA, java_version
+
+    version = java_version()
+    met = version is not None and version >= OLDEST_JAVA
+    remedy = "" if met else f"apt-get install openjdk-{OLDEST_JAVA}-jre-headless (or any later one)"
+    return Finding(EVERY_WORLD, "java", met, "none" if version is None else str(version), remedy)
+
+
+def _disk() -> Finding:
+    where = DEFAULT_STORE if DEFAULT_STORE.exists() else DEFAULT_STORE.parent
+    free = shutil.disk_usage(where).free
+    met = free >= _FREE_BYTES and os.access(where, os.W_OK)
+    remedy = "" if met else f"free some space, or give another place: --store DIR (at least {_FREE_BYTES >> 30} GiB)"
+    return Finding(EVERY_WORLD, "store", met, f"{free / (1 << 30):.1f} GiB free at {where}", remedy)
+
+
+def _namespaces() -> list[Finding]:
+    from orchestrator.worlds.namespaces import requirements
+
+    return [
+        Finding(NAMESPACES, need.name, need.met, need.detail, "" if need.met else need.remedy)
+        for need in requirements.check()
+    ]
+
+
+def _virtual_machines() -> list[Finding]:
+    import nodeimage
+    from orchestrator.worlds.vagrant import requirements
+
+    findings = [
+        Finding(VIRTUAL_MACHINES, need.name, need.met, need.detail, "" if need.met else need.remedy)
+        for need in requirements.check()
+    ]
+    # Not a need: without it, machines are emulated.
+    findings.append(Finding(VIRTUAL_MACHINES, "KVM", True, requirements.acceleration().detail))
+    try:
+        image = nodeimage.find(PROJECT_ROOT)
+        findings.append(Finding(VIRTUAL_MACHINES, "image", True, f"up to date: {image.key}"))
+    except nodeimage.ImageError as error:
+        findings.append(Finding(VIRTUAL_MACHINES, "image", False, str(error).splitlines()[0], "./brownout image build"))
+    return findings
+
+
+def _inventory() -> list[Finding]:
+    from orchestrator.machine.programs import find_program
+
+    absent = [name for name in _ANSIBLE if not _installed(name)]
+    detail = f"without {', '.join(absent)}" if absent else f"ansible-core {metadata.version('ansible-core')}"
+    remedy = "remove .venv and run ./brownout again" if absent else ""
+    ssh = find_program("ssh")
+    return [
+        Finding(INVENTORY, "ansible", not absent, detail, remedy),
+        Finding(INVENTORY, "ssh", ssh is not None, ssh or "not installed", "" if ssh else "install openssh-client"),
+    ]
+
+
+def _clean() -> None:
+    from orchestrator.nodes.leftovers import remove_leftovers
+
+    removed = remove_leftovers()
+    for each in removed:
+        print(f"removed: {each}", file=sys.stderr)
+    if not removed:
+        print("killed commands have left nothing behind", file=sys.stderr)

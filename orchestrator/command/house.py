@@ -1,0 +1,43 @@
+"""`brownout doctor`, `mutants` and `test`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+
+from orchestrator.campaign.store import PROJECT_ROOT
+
+
+def main(options: argparse.Namespace) -> int:
+    """Dispatch to the command."""
+    if options.command == "mutants":
+        return _mutants(as_json=options.json)
+    if options.command == "test":
+        return _test(options.arguments)
+    from orchestrator.command import doctor
+
+    return doctor.main(clean=options.clean, as_json=options.json)
+
+
+def _mutants(*, as_json: bool) -> int:
+    from broker.mutants import MUTANTS
+
+    rows = [{"name": m.name, "rule": m.rule, "anomaly": m.anomaly, "schedule": m.schedule} for m in MUTANTS.values()]
+    if as_json:
+        print(json.dumps(rows, indent=1))
+    else:
+        from orchestrator.command.printing import show
+
+        show("mutants", rows, ("name", "rule", "anomaly", "schedule"))
+    return 0
+
+
+def _test(arguments: list[str]) -> int:
+    """Run pytest on the project; its exit code becomes 0 or 1."""
+    given = arguments[1:] if arguments[:1] == ["--"] else arguments
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}
+    result = subprocess.run([sys.executable, "-m", "pytest", *given], cwd=PROJECT_ROOT, env=environment, check=False)
+    return min(result.returncode, 1)

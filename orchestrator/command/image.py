@@ -1,0 +1,106 @@
+"""`brownout image`: build, show and remove what nodes run on."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import nodeimage
+from orchestrator.errors import EXIT_PASS, EXIT_UNKNOWN, RunError
+from orchestrator.machine import packages as system_packages
+from orchestrator.running.progress import Progress
+from orchestrator.worlds.base import PROJECT_ROOT
+
+PROGRAMS = {
+    "mmdebstrap": "mmdebstrap",
+    "qemu-img": "qemu-utils",
+    "mke2fs": "e2fsprogs",
+    "/usr/share/keyrings/debian-archive-keyring.gpg": "debian-archive-keyring",
+}
+
+
+def main(options: argparse.Namespace) -> int:
+    """Dispatch to the action. Raises `RunError`, or `UsageError` where packages are missing."""
+    try:
+        if options.action == "build":
+            return _build(force=options.force)
+        if options.action == "remove":
+            return _remove()
+        return _show(as_json=options.json)
+    except nodeimage.ImageError as error:
+        raise RunError(str(error)) from error
+
+
+def _build(*, force: bool) -> int:
+    nodeimage.check_machine()
+    began = time.monotonic()
+    with Progress() as progress:
+        progress.run("the nodes' image")
+        if system_packages.missing(PROGRAMS):
+            progress.phase("installing what builds it")
+            system_packages.ensure(PROGRAMS, "building the nodes' image")
+        image = nodeimage.build(PROJECT_ROOT, progress.phase, force=force)
+    record = image.record
+    if record["built_at_ns"] < time.time_ns() - int((time.monotonic() - began) * 1e9):
+        print(f"up to date since {record['built_at']}: {_shown(image.directory)}")
+    else:
+        print(f"built in {time.monotonic() - began:.0f} s: {_shown(image.directory)}")
+    print(f"  disk {_megabytes(record, 'node.qcow2')}, kernel {record['kernel']}, {len(record['packages'])} packages")
+    print(f"  by hand: vagrant box add --name brownout/node {_shown(image.box)}")
+    return EXIT_PASS
+
+
+def _show(*, as_json: bool) -> int:
+    state, image, why = _state()
+    others = [path for path in nodeimage.built(PROJECT_ROOT) if image is None or path != image.directory]
+    if as_json:
+        content: dict[str, Any] = {"state": state, "wanted_key": nodeimage.wanted_key(PROJECT_ROOT)}
+        if image is not None:
+            parts = {name: str(getattr(image, name)) for name in _PARTS}
+            content["image"] = {**image.record, **parts}
+        content["stale"] = [str(path) for path in others]
+        print(json.dumps(content, indent=1))
+        return EXIT_PASS if image is not None else EXIT_UNKNOWN
+    if image is None:
+        print(why)
+    else:
+        record = image.record
+        print(
+            f"up to date, built at {record['built_at']} in {record['build_seconds']:g} s from Debian {record['suite']}"
+        )
+        print(f"kernel {record['kernel']}, {len(record['packages'])} packages, broker's packages {record['site_key']}")
+        for name in _PARTS:
+            path: Path = getattr(image, name)
+            print(f"  {name:8} {_shown(path)}")
+    for path in others:
+        print(f"  stale    {_shown(path)}")
+    return EXIT_PASS if image is not None else EXIT_UNKNOWN
+
+
+_PARTS = ("disk", "kernel", "initrd", "box", "rootfs", "site")
+
+
+def _state() -> tuple[str, nodeimage.Image | None, str]:
+    try:
+        return "current", nodeimage.find(PROJECT_ROOT), ""
+    except nodeimage.ImageStaleError as error:
+        return "stale", None, str(error)
+    except nodeimage.ImageMissingError as error:
+        return "missing", None, str(error)
+
+
+def _remove() -> int:
+    count = nodeimage.remove_all(PROJECT_ROOT)
+    print(f"removed {count} image{'' if count == 1 else 's'}" if count else "there was no image")
+    return EXIT_PASS
+
+
+def _shown(path: Path) -> str:
+    return str(path.relative_to(PROJECT_ROOT))
+
+
+def _megabytes(record: dict[str, Any], name: str) -> str:
+    return f"{record['bytes'][name] / 1e6:.0f} MB"

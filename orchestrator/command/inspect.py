@@ -1,0 +1,54 @@
+"""`brownout quorum describe` and `brownout log dump`: what Kafka's own tools print."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from orchestrator.errors import UsageError
+
+
+def main(options: argparse.Namespace) -> int:
+    """Raises `UsageError` for an address or a directory that cannot be used."""
+    if options.command == "quorum":
+        return _quorum(options)
+    return _log(options)
+
+
+def _quorum(options: argparse.Namespace) -> int:
+    from orchestrator.command import quorum_describe as quorum_tool
+
+    addresses = [_address(text) for text in options.bootstrap_server.split(",")]
+    state = quorum_tool.describe(addresses, timeout_s=options.timeout)
+    if options.json:
+        print(json.dumps(state.to_json(), indent=1))
+    else:
+        print("\n".join(state.replication_lines() if options.replication else state.status_lines()))
+    return 0
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.strip().rpartition(":")
+    if not (colon and host and port.isdigit() and 0 < int(port) < 65536):
+        raise UsageError(f"--bootstrap-server: {text!r} is not of the form host:port")
+    return host, int(port)
+
+
+def _log(options: argparse.Namespace) -> int:
+    from orchestrator.command import log_dump as log_tool
+
+    if options.json:
+        print(
+            json.dumps(
+                [
+                    log_tool.to_json(segment, records=options.records)
+                    for segment in log_tool.segments(options.directory)
+                ],
+                indent=1,
+            )
+        )
+        return 0
+    for segment in log_tool.segments(options.directory):
+        for line in log_tool.lines(segment, records=options.records):
+            print(line)
+    return 0

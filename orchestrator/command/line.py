@@ -1,0 +1,351 @@
+"""The command line: what can be asked, and how it is answered. The work is done in `orchestrator.command`."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.campaign.model import FILESYSTEMS, WORLDS
+from orchestrator.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_USAGE, RunError, UsageError
+
+if TYPE_CHECKING:
+    _Commands = argparse._SubParsersAction[Any]
+
+_EXIT_CODES = "exit codes: 0 pass, 1 fail, 2 unknown, 64 wrong usage, 70 internal error, 130 interrupted"
+
+_DESCRIPTION = """\
+Runs test campaigns against a replicated log and proves from what was recorded that committed data survived.
+
+  brownout run                                  the demo campaign
+  brownout run campaigns/kip101-scenario1.toml  another one
+  brownout analyze latest                       judge a stored run again
+  brownout gate store/demo                      decide over all its runs
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse, with the exit code for wrong usage that `sysexits.h` has."""
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        raise UsageError(f"{message}\n{self.format_usage().rstrip()}\nfor more: {self.prog} --help")
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands and their options."""
+    root = _Parser(
+        prog="brownout",
+        description=_DESCRIPTION,
+        epilog=_EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = root.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for add in (_run, _analyze, _report, _gate, _nodes, _image, _doctor, _mutants, _test, _quorum, _log):
+        add(commands)
+    return root
+
+
+def main(argv: list[str]) -> int:
+    """Run one command; its exit code. Never raises for what a user or a machine can do wrong."""
+    os.environ.setdefault("BROWNOUT_STARTED_NS", str(time.monotonic_ns()))
+    try:
+        options = parser().parse_args(argv)
+        return _dispatch(options, argv)
+    except UsageError as error:
+        print(f"brownout: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except KeyboardInterrupt:
+        print("brownout: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:  # the reader of our output has gone, as in `brownout gate ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_INTERNAL
+    except RunError as error:
+        print(f"brownout: {error}", file=sys.stderr)
+        return EXIT_INTERNAL
+    except Exception as error:
+        _tell_of(error)
+        return EXIT_INTERNAL
+
+
+def _tell_of(error: Exception) -> None:
+    """What nobody foresaw, with where it happened; a full disk is told in a sentence."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        where = f" ({error.filename})" if error.filename else ""
+        print(
+            f"brownout: the disk is full{where}; what was recorded stays: free some space, then go on", file=sys.stderr
+        )
+        return
+    traceback.print_exception(error)
+    print("brownout: this is a bug of Brownout itself; the text above says where", file=sys.stderr)
+
+
+def _dispatch(options: argparse.Namespace, argv: list[str]) -> int:
+    """Import only what the command needs: the first produce of a run should not wait for the analysis to load."""
+    command: str = options.command
+    if command == "run":
+        from orchestrator.command import run
+
+        return run.main(options, argv)
+    if command in ("analyze", "report", "gate"):
+        from orchestrator.command import judge
+
+        return judge.main(options)
+    if command == "nodes":
+        from orchestrator.command import nodes
+
+        return nodes.main(options, argv)
+    if command == "image":
+        from orchestrator.command import image
+
+        return image.main(options)
+    if command in ("quorum", "log"):
+        from orchestrator.command import inspect
+
+        return inspect.main(options)
+    from orchestrator.command import house
+
+    return house.main(options)
+
+
+def _add(commands: _Commands, name: str, summary: str, description: str) -> argparse.ArgumentParser:
+    added: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=summary,
+        description=description,
+        epilog=_EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    return added
+
+
+def _store_option(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--store", type=Path, metavar="DIR", help="where runs are kept (default: store/ of the project)"
+    )
+
+
+def _engine_option(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--engine",
+        choices=("spark", "in-process"),
+        default="spark",
+        help="what the analysis runs on; the verdict is the same, Spark takes histories that outgrow a machine",
+    )
+
+
+def _json_option(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--json", action="store_true", help="print JSON on standard output instead of a table")
+
+
+def _run(commands: _Commands) -> None:
+    command = _add(
+        commands,
+        "run",
+        "make all runs of a campaign and judge them",
+        "Makes every run of a campaign (each cell with each seed), judges each, and decides over them.\n\n"
+        "  brownout run                                     campaigns/demo.toml\n"
+        "  brownout run campaigns/demo.toml --seeds 1-20    twenty seeds\n"
+        "  brownout run X.toml --cell mutated --seed 3      one run of it: this is how a run is replayed\n"
+        "  brownout run X.toml --resume                     go on where an interrupted invocation stopped\n"
+        "  brownout run X.toml --dry-run                    only say what would be done\n\n"
+        "Ctrl-C ends the run in order and keeps what was recorded; a second Ctrl-C ends it at once.",
+    )
+    command.add_argument(
+        "campaign",
+        nargs="?",
+        default=None,
+        metavar="CAMPAIGN",
+        help="a TOML file, or the name of one in campaigns/ (default: demo)",
+    )
+    command.add_argument("--cell", action="append", default=[], metavar="NAME", help="only this cell (may be repeated)")
+    command.add_argument(
+        "--seed", action="append", type=int, default=[], metavar="N", help="only this seed (repeatable)"
+    )
+    command.add_argument("--seeds", metavar="FIRST-LAST", help="these seeds instead of the campaign's")
+    _world_option(command)
+    command.add_argument(
+        "--keep",
+        action="store_true",
+        help="keep the world after the last run or a failure, until Ctrl-C",
+    )
+    command.add_argument("--resume", action="store_true", help="go on with the last, interrupted invocation")
+    command.add_argument("--dry-run", action="store_true", help="print the plan and stop")
+    command.add_argument("--quiet", action="store_true", help="no progress, only the result")
+    _store_option(command)
+    _engine_option(command)
+    _json_option(command)
+
+
+def _analyze(commands: _Commands) -> None:
+    command = _add(
+        commands,
+        "analyze",
+        "judge a stored run again",
+        "Judges what a run recorded: also a run that was interrupted or killed, and a run of another system that has\n"
+        "the same files. Writes verdict.json, plots and report.html into the run's directory.",
+    )
+    command.add_argument("run", nargs="+", metavar="RUN", help="a run's directory, its name, or `latest`")
+    _store_option(command)
+    _engine_option(command)
+    command.add_argument(
+        "--master",
+        default="local[2]",
+        metavar="URL",
+        help="the Spark master, such as spark://host:7077 for a cluster whose workers see the store and this project "
+        "under the same paths (default: local[2])",
+    )
+    _json_option(command)
+
+
+def _report(commands: _Commands) -> None:
+    command = _add(
+        commands,
+        "report",
+        "render the report of a run or campaign again",
+        "Renders report.html from the verdicts that are there; for a campaign also summary.json and junit.xml.",
+    )
+    command.add_argument("path", metavar="RUN|CAMPAIGN", help="a directory in the store, a name, or `latest`")
+    _store_option(command)
+
+
+def _gate(commands: _Commands) -> None:
+    command = _add(
+        commands,
+        "gate",
+        "decide over all runs of a campaign: exit 0, 1 or 2",
+        "Exit 0 when every run came to what was expected of it, 1 when one came to something else, 2 when one could\n"
+        "not be judged. All runs in the directory count: a failure is not undone by a later success.",
+    )
+    command.add_argument("path", metavar="CAMPAIGN_DIR|RUN", help="for example store/demo")
+    _store_option(command)
+    _json_option(command)
+
+
+def _world_option(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--world", choices=WORLDS, help="instead of the campaign's world")
+    command.add_argument(
+        "--inventory",
+        type=Path,
+        metavar="FILE",
+        help="the Ansible inventory whose hosts are the nodes (inventory world)",
+    )
+
+
+def _nodes(commands: _Commands) -> None:
+    nodes = _add(
+        commands,
+        "nodes",
+        "bring nodes up without a campaign, enter them, take them down",
+        "Brings the nodes of a world up and keeps them until they are taken down: to look around, to try things.\n\n"
+        "  brownout nodes up --world vagrant      three virtual machines, provisioned\n"
+        "  brownout nodes status                  which nodes are up, and what runs on them\n"
+        "  brownout nodes ssh n1                  a shell on one (or: nodes ssh n1 -- uptime)\n"
+        "  brownout nodes start | stop            the brokers on them\n"
+        "  brownout nodes down",
+    )
+    inner = nodes.add_subparsers(dest="action", metavar="ACTION", required=True)
+    up = _add(inner, "up", "bring nodes up", "Makes the nodes of a world and returns; they stay until `nodes down`.")
+    up.add_argument("--nodes", type=int, default=3, metavar="N", help="how many (default: 3)")
+    up.add_argument("--filesystem", choices=FILESYSTEMS, default="ext4", help="of the data disks (default: ext4)")
+    _world_option(up)
+    ssh = _add(
+        inner, "ssh", "enter a node, or run a command on it", "Opens a shell on a node, or runs one command there."
+    )
+    ssh.add_argument("node", metavar="NODE", help="such as n1")
+    ssh.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="instead of a shell")
+    status = _add(inner, "status", "which nodes are up", "Lists the nodes that are up, and whether their brokers run.")
+    _json_option(status)
+    for name, summary in (
+        ("start", "start the brokers"),
+        ("stop", "stop the brokers"),
+        ("down", "take the nodes down"),
+    ):
+        _add(inner, name, summary, summary.capitalize() + ".")
+
+
+def _image(commands: _Commands) -> None:
+    image = _add(
+        commands,
+        "image",
+        "build what virtual machines boot",
+        "Builds the nodes' image from Debian packages: a Vagrant box for libvirt, and the same root filesystem for\n"
+        "the namespace world. Everything is kept by its content: what is up to date is not built again.",
+    )
+    inner = image.add_subparsers(dest="action", metavar="ACTION", required=True)
+    build = _add(inner, "build", "build it if it is not up to date", "Builds the image; two minutes, once.")
+    build.add_argument("--force", action="store_true", help="build it anew even when it is up to date")
+    show = _add(inner, "show", "where it is, and whether it is up to date", "Shows the image that campaigns would use.")
+    _json_option(show)
+    _add(inner, "remove", "remove all images", "Removes every image that was built.")
+
+
+def _doctor(commands: _Commands) -> None:
+    command = _add(
+        commands,
+        "doctor",
+        "what this machine can run, and what to install",
+        "Checks what each part of Brownout needs of the machine, and says how to get what is missing.\n"
+        "Exit 0 when a campaign can run here (perhaps only in the process world), else 2.",
+    )
+    command.add_argument("--clean", action="store_true", help="remove what killed runs may have left behind")
+    _json_option(command)
+
+
+def _mutants(commands: _Commands) -> None:
+    command = _add(
+        commands,
+        "mutants",
+        "the deliberate bugs that campaigns can switch on",
+        "Lists the mutants of the broker: the rule that each breaks, the anomaly it must cause, and the schedule.",
+    )
+    _json_option(command)
+
+
+def _test(commands: _Commands) -> None:
+    command = _add(
+        commands,
+        "test",
+        "run the tests",
+        "Runs the tests with pytest. Arguments after -- go to pytest: brownout test -- -k quorum",
+    )
+    command.add_argument("arguments", nargs=argparse.REMAINDER, metavar="-- PYTEST ARGUMENTS", help="handed to pytest")
+
+
+def _quorum(commands: _Commands) -> None:
+    quorum = _add(commands, "quorum", "look at a metadata quorum", "Looks at the metadata quorum of a running cluster.")
+    inner = quorum.add_subparsers(dest="action", metavar="ACTION", required=True)
+    command = _add(
+        inner,
+        "describe",
+        "status and replication of the quorum",
+        "Prints what `kafka-metadata-quorum describe` prints (KIP-595).\n\n"
+        "  brownout quorum describe --bootstrap-server 127.0.0.1:9092 --replication",
+    )
+    command.add_argument(
+        "--bootstrap-server", required=True, metavar="HOST:PORT[,...]", help="any brokers of the cluster"
+    )
+    command.add_argument("--replication", action="store_true", help="one line per replica instead of the status")
+    command.add_argument("--status", action="store_true", help="the status (the default)")
+    command.add_argument("--timeout", type=float, default=10.0, metavar="S", help="give up after so many seconds")
+    _json_option(command)
+
+
+def _log(commands: _Commands) -> None:
+    log = _add(commands, "log", "look into log files", "Looks into the log directories that brokers write.")
+    inner = log.add_subparsers(dest="action", metavar="ACTION", required=True)
+    command = _add(
+        inner,
+        "dump",
+        "print the batches of a partition's files",
+        "Prints what `kafka-dump-log` prints: one line for each batch, and with --records one for each record.\n\n"
+        "  brownout log dump store/latest/nodes/n1/data/log-0 --records",
+    )
+    command.add_argument("directory", type=Path, metavar="DIR", help="a partition's directory, or one segment file")
+    command.add_argument("--records", action="store_true", help="the records as well")
+    _json_option(command)

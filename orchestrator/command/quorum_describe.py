@@ -1,0 +1,142 @@
+"""The state of a metadata quorum, asked of its leader and printed as Kafka's own tool prints it (KIP-595)."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from broker.errors import ErrorCode
+from broker.protocol.messages import describe_quorum, metadata
+from orchestrator.errors import RunError
+from orchestrator.running import wire
+from orchestrator.running.cluster import METADATA_TOPIC
+
+Address = tuple[str, int]
+
+_FIRST_PAUSE_S = 0.02
+_LONGEST_PAUSE_S = 0.5
+_ASK_S = 1.0
+
+
+@dataclass(frozen=True)
+class ReplicaLine:
+    """One replica. Times are milliseconds; -1 where the leader does not know."""
+
+    replica_id: int
+    log_end_offset: int
+    lag: int
+    lag_time_ms: int
+    status: str
+
+
+@dataclass(frozen=True)
+class QuorumState:
+    cluster_id: str
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    voters: tuple[int, ...]
+    observers: tuple[int, ...]
+    replicas: tuple[ReplicaLine, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def status_lines(self) -> list[str]:
+        """As `describe --status` (K595-50)."""
+        followers = [replica for replica in self.replicas if replica.status == "Follower"]
+        rows = {
+            "ClusterId": self.cluster_id,
+            "LeaderId": self.leader_id,
+            "LeaderEpoch": self.leader_epoch,
+            "HighWatermark": self.high_watermark,
+            "MaxFollowerLag": max((replica.lag for replica in followers), default=0),
+            "MaxFollowerLagTimeMs": max((replica.lag_time_ms for replica in followers), default=0),
+            "CurrentVoters": _ids(self.voters),
+            "CurrentObservers": _ids(self.observers),
+        }
+        return [f"{name + ':':<24}{value}" for name, value in rows.items()]
+
+    def replication_lines(self) -> list[str]:
+        """As `describe --replication` (K595-51)."""
+        rows = [("ReplicaId", "LogEndOffset", "Lag", "LagTimeMs", "Status")]
+        rows += [
+            (str(r.replica_id), str(r.log_end_offset), str(r.lag), str(r.lag_time_ms), r.status) for r in self.replicas
+        ]
+        return ["".join(f"{cell:<16}" for cell in row).rstrip() for row in rows]
+
+
+def describe(bootstrap: Sequence[Address], *, timeout_s: float) -> QuorumState:
+    """Ask until the leader answers (K595-45). Raises `RunError` when none does within the time.
+
+    A broker that knows the leader names it, and the next question goes there; otherwise the next goes to any broker
+    after a pause that doubles from time to time.
+    """
+    deadline, pause_s = time.monotonic() + timeout_s, _FIRST_PAUSE_S
+    known: dict[int, Address] = {}
+    target, complaint = random.choice(bootstrap), "nobody was asked"
+    while time.monotonic() < deadline:
+        try:
+            cluster = _metadata(target)
+            known |= {broker.node_id: (broker.host, broker.port) for broker in cluster.brokers}
+            result = _ask(target)
+        except wire.WireError as error:
+            complaint, result = str(error), None
+        if result is not None and result.error_code == ErrorCode.NONE:
+            return _state(cluster.cluster_id or "", result)
+        if result is not None:
+            complaint = f"{target[0]}:{target[1]}: {ErrorCode(result.error_code).name}, leader {result.leader_id}"
+            if result.leader_id in known and known[result.leader_id] != target:
+                target = known[result.leader_id]
+                continue
+        time.sleep(min(pause_s, max(0.0, deadline - time.monotonic())))
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        target = random.choice([*bootstrap, *known.values()])
+    raise RunError(f"no leader of the quorum answered within {timeout_s:g} s; last: {complaint}")
+
+
+def _metadata(target: Address) -> metadata.MetadataResponse:
+    request = metadata.MetadataRequest(topics=[], allow_auto_topic_creation=False)
+    return wire.ask(target, request, metadata.MetadataResponse, 9, timeout_s=_ASK_S)
+
+
+def _ask(target: Address) -> describe_quorum.PartitionResult | None:
+    request = describe_quorum.DescribeQuorumRequest(
+        topics=[describe_quorum.TopicData(METADATA_TOPIC, [describe_quorum.PartitionData(0)])]
+    )
+    answer = wire.ask(target, request, describe_quorum.DescribeQuorumResponse, 1, timeout_s=_ASK_S)
+    if answer.error_code != ErrorCode.NONE:
+        return describe_quorum.PartitionResult(error_code=answer.error_code, leader_id=-1)
+    return answer.topics[0].partitions[0] if answer.topics and answer.topics[0].partitions else None
+
+
+def _state(cluster_id: str, result: describe_quorum.PartitionResult) -> QuorumState:
+    end = max((r.log_end_offset for r in result.current_voters if r.replica_id == result.leader_id), default=-1)
+    now_ms = max((r.last_fetch_timestamp for r in [*result.current_voters, *result.observers]), default=-1)
+
+    def line(replica: describe_quorum.ReplicaState, status: str) -> ReplicaLine:
+        if replica.replica_id == result.leader_id:
+            return ReplicaLine(replica.replica_id, replica.log_end_offset, 0, 0, "Leader")
+        lag = end - replica.log_end_offset if replica.log_end_offset >= 0 and end >= 0 else -1
+        caught_up = replica.last_caught_up_timestamp
+        lag_time = max(0, now_ms - caught_up) if caught_up >= 0 and now_ms >= 0 else -1
+        return ReplicaLine(replica.replica_id, replica.log_end_offset, lag, lag_time, status)
+
+    lines = [line(replica, "Follower") for replica in result.current_voters]
+    lines += [line(replica, "Observer") for replica in result.observers]
+    return QuorumState(
+        cluster_id,
+        result.leader_id,
+        result.leader_epoch,
+        result.high_watermark,
+        tuple(sorted(replica.replica_id for replica in result.current_voters)),
+        tuple(sorted(replica.replica_id for replica in result.observers)),
+        tuple(sorted(lines, key=lambda each: (each.status != "Leader", each.status, each.replica_id))),
+    )
+
+
+def _ids(numbers: Sequence[int]) -> str:
+    return f"[{','.join(map(str, numbers))}]"

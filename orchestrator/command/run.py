@@ -1,0 +1,257 @@
+"""`brownout run`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from orchestrator.campaign.file import load
+from orchestrator.campaign.gate import Decision
+from orchestrator.campaign.judging import Engine, conclude, decide_over
+from orchestrator.campaign.model import Campaign
+from orchestrator.campaign.plan import expand
+from orchestrator.campaign.store import DEFAULT_STORE, PROJECT_ROOT, Store
+from orchestrator.errors import EXIT_INTERRUPTED, EXIT_UNKNOWN, Interrupted, UsageError
+from orchestrator.running.interrupts import Interrupts
+from orchestrator.running.progress import Progress
+from orchestrator.running.runner import (
+    Conductor,
+    Invocation,
+    Terms,
+    find_rootfs,
+    lab_spec,
+    plan_invocation,
+    require_faults,
+    resume_invocation,
+)
+from orchestrator.worlds.lab import LabSpec
+from orchestrator.worlds.selection import Selection, lab_named, select_lab
+
+DEMO = "campaigns/demo.toml"
+
+# Told to the same command in its sandbox: the lab, why it was chosen, and where outside the sandbox begins.
+_LAB_VARIABLE = "BROWNOUT_LAB"
+_REASON_VARIABLE = "BROWNOUT_LAB_REASON"
+_OUTSIDE_VARIABLE = "BROWNOUT_OUTSIDE"
+
+
+def main(options: argparse.Namespace, argv: list[str]) -> int:
+    """Make the runs of a campaign. Raises `UsageError`."""
+    campaign = load(_campaign_path(options.campaign))
+    if any(seed < 0 for seed in options.seed):
+        raise UsageError(f"--seed {min(options.seed)}: seeds are whole numbers from 0")
+    seeds = [*options.seed, *_seed_range(options.seeds)]
+    store = Store((options.store or DEFAULT_STORE).resolve())
+    if options.dry_run:
+        return _dry_run(campaign, options, seeds)
+    _require_engine(options.engine)
+    inventory, where = _inventory(options, campaign), _where(options)
+    selection = _choose_lab(_wanted_world(options, campaign), campaign, lab_spec(campaign, store, inventory), argv)
+    if options.resume:
+        if options.cell or seeds:
+            raise UsageError("--resume goes on with what was planned then; leave out --cell, --seed and --seeds")
+        invocation = resume_invocation(store, campaign, where=where)
+    else:
+        invocation = plan_invocation(store, campaign, cells=options.cell, seeds=seeds, where=where)
+    engine = Engine(options.engine, store.root / ".spark" / invocation.stamp)
+    terms = Terms(selection, engine, inventory, options.keep, _entrance())
+    return _conduct(invocation, store, terms, options)
+
+
+def _conduct(invocation: Invocation, store: Store, terms: Terms, options: argparse.Namespace) -> int:
+    engine, selection = terms.engine, terms.selection
+    with Progress(quiet=options.quiet) as progress:
+        interrupts = Interrupts(
+            on_first=lambda: progress.say("stopping in order; once more Ctrl-C stops at once"),
+            on_second=lambda: progress.say("stopping at once"),
+        )
+        count = len(invocation.todo)
+        progress.say(f"{invocation.campaign.name}: {count} run{'' if count == 1 else 's'}, {selection.lab.name} world")
+        progress.say(f"world: {selection.reason}", dim=True)
+        conductor = Conductor(store, terms, progress, interrupts)
+        try:
+            with interrupts.installed():
+                conductor.conduct(invocation)
+                with interrupts.shielded():
+                    engine.stop()
+        except Interrupted:
+            engine.abandon()
+            _say_how_to_go_on(invocation, store, _where(options))
+            sys.stderr.flush()
+            os._exit(EXIT_INTERRUPTED)  # at once: a session that is still starting is not waited for
+    campaign_dir = store.campaign_dir(invocation.campaign.name)
+    summary = conclude(campaign_dir)
+    decision = decide_over(summary, set(invocation.all_ids))
+    _print_result(decision, summary, invocation, campaign_dir, as_json=options.json)
+    return (
+        max(decision.exit_code, EXIT_UNKNOWN) if invocation.broken and decision.exit_code == 0 else decision.exit_code
+    )
+
+
+def _campaign_path(given: str | None) -> Path:
+    """The campaign's file, from here or from the project."""
+    if given is None:
+        return _shortest(PROJECT_ROOT / DEMO)
+    for candidate in (Path(given), PROJECT_ROOT / given, PROJECT_ROOT / "campaigns" / f"{given}.toml"):
+        if candidate.is_file():
+            return _shortest(candidate)
+    if Path(given).is_dir():
+        raise UsageError(f"{given} is a directory; give a campaign's TOML file")
+    known = ", ".join(sorted(path.stem for path in (PROJECT_ROOT / "campaigns").glob("*.toml")))
+    raise UsageError(f"{given}: there is no such campaign; give a TOML file, or one of: {known}")
+
+
+def _shortest(path: Path) -> Path:
+    """Relative to where we are, if that is shorter: the replay command quotes it."""
+    path = path.resolve()
+    try:
+        return path.relative_to(Path.cwd())
+    except ValueError:
+        return path
+
+
+def _seed_range(text: str | None) -> range:
+    if text is None:
+        return range(0)
+    match = re.fullmatch(r"(\d+)-(\d+)", text)
+    if match is None or int(match[2]) < int(match[1]):
+        raise UsageError(f"--seeds {text}: write the first and the last, such as 1-20")
+    return range(int(match[1]), int(match[2]) + 1)
+
+
+def _require_engine(engine: str) -> None:
+    """Raise `UsageError` when nothing could be judged: before a run is made, not after it."""
+    from analysis.spark import NO_JAVA, find_java
+
+    if engine == "spark" and find_java() is None:
+        raise UsageError(f"{NO_JAVA}; or judge without Spark: --engine in-process")
+
+
+def _dry_run(campaign: Campaign, options: argparse.Namespace, seeds: list[int]) -> int:
+    planned = expand(campaign, "dry", cells=options.cell, seeds=seeds, where=_where(options))
+    rows = [
+        {
+            "cell": run.cell.name,
+            "seed": run.seed,
+            "mutants": list(run.cell.mutants),
+            "expect": str(run.cell.expect),
+            "nemesis_seed": run.derived_seed("nemesis"),
+            "replay": run.replay,
+        }
+        for run in planned
+    ]
+    if options.json:
+        print(json.dumps({"campaign": campaign.name, "runs": rows}, indent=1))
+        return 0
+    from orchestrator.command.printing import show
+
+    show(
+        f"{campaign.name}: {len(rows)} run{'s' if len(rows) > 1 else ''}",
+        rows,
+        ("cell", "seed", "mutants", "expect", "replay"),
+    )
+    for step in campaign.nemesis.steps:
+        print(f"  {step.title}{' - ' + step.why if step.why else ''}")
+    return 0
+
+
+def _inventory(options: argparse.Namespace, campaign: Campaign) -> Path | None:
+    """The inventory that was asked for, on the command line or by the campaign. Raises `UsageError`."""
+    world = _wanted_world(options, campaign)
+    if world != "inventory":
+        if options.inventory is not None:
+            raise UsageError(f"--inventory {options.inventory}: the {world} world has none; leave out one of the two")
+        return None
+    given = options.inventory
+    if given is None and campaign.topology.inventory is not None:
+        given = campaign.path.parent / campaign.topology.inventory
+    if given is None:
+        raise UsageError(
+            "the inventory world needs the hosts' names: give --inventory FILE, or inventory = in [topology]"
+        )
+    if not given.exists():
+        raise UsageError(f"{given}: there is no such inventory; give the file that names the hosts")
+    return Path(given).resolve()
+
+
+def _wanted_world(options: argparse.Namespace, campaign: Campaign) -> str:
+    implied = "inventory" if options.inventory is not None else campaign.topology.world
+    return options.world or implied
+
+
+def _where(options: argparse.Namespace) -> list[str]:
+    """The options that ask for another world than the campaign's, as they are to be given again."""
+    world = ["--world", options.world] if options.world else []
+    return [*world, *(["--inventory", str(options.inventory)] if options.inventory else [])]
+
+
+def _choose_lab(name: str, campaign: Campaign, spec: LabSpec, argv: list[str]) -> Selection:
+    """The lab for this machine; enters the sandbox that it needs by starting this very command again in there.
+
+    Raises `UsageError` when the campaign's script needs a fault that the lab's world cannot inflict, and when what the
+    lab needs is neither there nor to be had.
+    """
+    from orchestrator.machine import sandbox
+
+    if sandbox.current_sandbox() is not None and _LAB_VARIABLE in os.environ:
+        return Selection(lab_named(os.environ.pop(_LAB_VARIABLE)), os.environ.pop(_REASON_VARIABLE))
+    if spec.directory.parent.is_dir():
+        from orchestrator.nodes import leftovers
+
+        leftovers.remove_labs(spec.directory.parents[1])
+    selection = select_lab(name, campaign.topology.filesystem)
+    require_faults(campaign, selection.lab, selection.reason)
+    find_rootfs(campaign, selection.lab.name)
+    selection.lab.prepare(spec)
+    if selection.lab.needs_sandbox:
+        os.environ[_LAB_VARIABLE], os.environ[_REASON_VARIABLE] = selection.lab.name, selection.reason
+        os.environ[_OUTSIDE_VARIABLE] = str(os.getpid())  # exec keeps it
+        sandbox.enter_sandbox([sys.executable, "-m", "orchestrator", *argv])
+    return selection
+
+
+def _entrance() -> str:
+    """What a person outside of our sandbox puts before a command that is to run in it."""
+    outside = os.environ.get(_OUTSIDE_VARIABLE)
+    # The sandbox's first process is the last one that its outer parent has started.
+    return f"nsenter --all --target $(pgrep --newest --parent {outside})" if outside else ""
+
+
+def _say_how_to_go_on(invocation: Invocation, store: Store, where: list[str]) -> None:
+    campaign = invocation.campaign
+    elsewhere = "" if store.root == DEFAULT_STORE.resolve() else f" --store {store.root}"
+    elsewhere += "".join(f" {shlex.quote(word)}" for word in where)
+    print(
+        f"brownout: stopped; nothing is left running, and what was recorded is in {store.campaign_dir(campaign.name)}\n"
+        f"  judge what there is:  ./brownout analyze {_shortest(store.root / 'latest')}\n"
+        f"  go on:                ./brownout run {campaign.path} --resume{elsewhere}",
+        file=sys.stderr,
+    )
+
+
+def _print_result(
+    decision: Decision, summary: Mapping[str, Any], invocation: Invocation, campaign_dir: Path, *, as_json: bool
+) -> None:
+    ours = [run for run in summary["runs"] if run["run"] in invocation.all_ids]
+    if as_json:
+        result = {"campaign": invocation.campaign.name, "verdict": decision.verdict, "reason": decision.reason}
+        print(json.dumps({**result, "runs": ours, "errors": invocation.broken}, indent=1))
+        return
+    from orchestrator.command.printing import show_runs, verdict_line
+
+    show_runs(invocation.campaign.name, ours)
+    for run in ours:
+        if run["verdict"] != "pass":
+            print(f"{run['run']}: {run['verdict']}")
+            for reason in run["reasons"][:5]:
+                print(f"  {reason}")
+    verdict_line(decision.verdict, decision.reason)
+    where = campaign_dir / ours[0]["run"] if len(ours) == 1 else campaign_dir
+    print(f"report: {_shortest(where / 'report.html')}")

@@ -1,0 +1,445 @@
+"""Ansible's playbooks, run by ansible-runner: events become progress, failures name task, host and what was said.
+
+Nothing of the user's own Ansible (configuration, collections, `~/.ansible`, environment) has a say. Connections go
+through mitogen, which keeps one Python on each host and sends it the tasks: under emulation that is a quarter of the
+time. `BROWNOUT_ANSIBLE_STRATEGY=linear` does without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from orchestrator.errors import UsageError
+from orchestrator.machine.sandbox import PRIVATE_ROOT, current_sandbox
+from orchestrator.worlds.base import PROJECT_ROOT, Progress, WorldError
+
+PLAYBOOKS = PROJECT_ROOT / "playbooks"
+STRATEGY_VARIABLE = "BROWNOUT_ANSIBLE_STRATEGY"
+_MITOGEN, _LINEAR = "mitogen_linear", "linear"
+_CONNECT_TIMEOUT_S = 20
+# How often ansible-runner looks whether it is to stop.
+_LOOK_S = 0.2
+_LAST_LINES = 15
+# Tasks that only lead to others.
+_SILENT = (
+    "include_role",
+    "ansible.builtin.include_role",
+    "validate_argument_spec",
+    "ansible.builtin.validate_argument_spec",
+)
+# What a program needs of its user's environment to find programs, agents and a language.
+_PASSED_ON = ("HOME", "USER", "LOGNAME", "SHELL", "TERM", "TZ", "SSH_AUTH_SOCK", "VIRTUAL_ENV")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A host and how it is reached. `variables` are its own, beside those of the whole play.
+
+    `known_hosts` holds its host key; None: the key seen first is kept in the play's directory and must be
+    the same ever after. With `become`, tasks run as root by `sudo -n`."""
+
+    name: str
+    address: str
+    user: str = "root"
+    ssh_port: int = 22
+    key_file: Path | None = None
+    known_hosts: Path | None = None
+    become: bool = False
+    variables: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Played:
+    """What a playbook did: tasks that changed something and tasks that ended well, by host."""
+
+    changed: Mapping[str, int]
+    ok: Mapping[str, int]
+    seconds: float
+
+
+class PlaybookError(WorldError):
+    """A playbook did not end well. The message names task, hosts, what was said there, and what to do next."""
+
+    def __init__(self, message: str, *, unreachable: Sequence[str] = (), failed: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.unreachable = tuple(unreachable)
+        self.failed = tuple(failed)
+
+
+def play(
+    playbook: str,
+    targets: Sequence[Target],
+    directory: Path,
+    *,
+    variables: Mapping[str, Any] | None = None,
+    tags: Sequence[str] = (),
+    check: bool = False,
+    on_progress: Progress,
+    inventory: Path | None = None,
+) -> Played:
+    """Run `playbooks/<playbook>.yml` on all targets at the same time.
+
+    `directory` is the play's own; what Ansible printed and each event stay there, in `artifacts/<playbook>-<n>/`.
+    `variables` win over those of targets and inventory. With `inventory` (a file of the user's) hosts are reached as
+    that says, SSH configuration included, and targets give names and variables only.
+
+    Raises `PlaybookError`, and `UsageError` for a strategy that is not known. An interrupt ends Ansible and its
+    children before it goes on.
+    """
+    strategy = _strategy()
+    directory.mkdir(parents=True, exist_ok=True)
+    directory = directory.resolve()
+    identity = _next_identity(directory, playbook)
+    artifacts = directory / "artifacts" / identity
+    artifacts.mkdir(parents=True, mode=0o700)
+    listener = _Listener(playbook, on_progress)
+    begun = time.monotonic()
+    # Sockets have paths of 108 characters at most: they are not in the play's directory, which may be anywhere. In a
+    # sandbox they go with it, however it ends.
+    place = PRIVATE_ROOT if current_sandbox() else Path("/tmp")
+    with tempfile.TemporaryDirectory(prefix="brownout-", dir=place) as short:
+        scratch = Path(short)
+        (artifacts / "variables.json").write_text(json.dumps(dict(variables or {})), encoding="utf-8")
+        (artifacts / "hosts.json").write_text(_inventory(targets, inventory is None), encoding="utf-8")
+        known_hosts = _known_hosts(targets, directory, scratch)
+        command = _command(playbook, targets, artifacts, tags, check, inventory)
+        environment = _environment(directory, scratch, strategy, ssh_arguments(known_hosts, strategy, inventory))
+        try:
+            code = _run(directory, identity, command, environment, listener.heard)
+        finally:
+            _end_kept_connections(scratch)
+    listener.finish()
+    if code != 0 or listener.failures:
+        raise listener.error(artifacts)
+    return Played(listener.changed, listener.ok, time.monotonic() - begun)
+
+
+def ssh_arguments(known_hosts: Path, strategy: str, inventory: Path | None) -> str:
+    """Options of ssh for every host."""
+    files = [str(known_hosts)]
+    options = ["-o", "PasswordAuthentication=no", "-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=3"]
+    if inventory is None:
+        options = ["-F", "/dev/null", "-o", "GlobalKnownHostsFile=/dev/null", *options]
+    else:
+        files.append("~/.ssh/known_hosts")
+    if strategy == _LINEAR:
+        options += ["-o", "ControlMaster=auto", "-o", "ControlPersist=30"]
+    return shlex.join([*options, "-o", f"UserKnownHostsFile={' '.join(files)}"])
+
+
+def _strategy() -> str:
+    strategy = os.environ.get(STRATEGY_VARIABLE) or _MITOGEN
+    if strategy not in (_MITOGEN, _LINEAR):
+        raise UsageError(f"{STRATEGY_VARIABLE}={strategy} is not known: use {_MITOGEN} (the default) or {_LINEAR}")
+    return strategy
+
+
+def _next_identity(directory: Path, playbook: str) -> str:
+    number = 1
+    while (directory / "artifacts" / f"{playbook}-{number}").exists():
+        number += 1
+    return f"{playbook}-{number}"
+
+
+def _inventory(targets: Iterable[Target], with_connections: bool) -> str:
+    hosts = {}
+    for target in targets:
+        hosts[target.name] = {**(_connection(target) if with_connections else {}), **target.variables}
+    return json.dumps({"all": {"hosts": hosts, "vars": {"mitogen_ssh_compression": False}}}, default=str, indent=1)
+
+
+def _connection(target: Target) -> dict[str, Any]:
+    settings: dict[str, Any] = {
+        "ansible_host": target.address,
+        "ansible_port": target.ssh_port,
+        "ansible_user": target.user,
+        "ansible_become": target.become,
+    }
+    if target.key_file is not None:
+        settings["ansible_ssh_private_key_file"] = str(target.key_file)
+    return settings
+
+
+def _known_hosts(targets: Sequence[Target], directory: Path, scratch: Path) -> Path:
+    """One file with the keys of all hosts. Those that nobody vouches for are asked once, and written down for later."""
+    ours = directory / "known_hosts"
+    lines = ours.read_text(encoding="utf-8") if ours.exists() else ""
+    known = {line.split()[0] for line in lines.splitlines() if line}
+    strangers = [target for target in targets if target.known_hosts is None and _host_pattern(target) not in known]
+    if strangers:
+        with ThreadPoolExecutor(len(strangers), thread_name_prefix="host-key") as pool:
+            lines += "".join(pool.map(lambda target: _first_key(target, scratch), strangers))
+        ours.write_text(lines, encoding="utf-8")
+    given = {target.known_hosts for target in targets if target.known_hosts is not None}
+    merged = scratch / "known_hosts"
+    try:
+        merged.write_text("".join([lines, *(f"{path.read_text(encoding='utf-8')}\n" for path in given)]))
+    except OSError as error:
+        raise PlaybookError(f"the file of host keys cannot be read: {error}") from error
+    return merged
+
+
+def _host_pattern(target: Target) -> str:
+    return target.address if target.ssh_port == 22 else f"[{target.address}]:{target.ssh_port}"
+
+
+def _first_key(target: Target, scratch: Path) -> str:
+    """A host's key as a line of known_hosts; empty when it does not answer, which Ansible then finds and tells.
+
+    Not by ssh-keyscan, which connects once for each kind of key: under emulation that takes seconds."""
+    written = scratch / f"key-of-{target.name}"
+    options = ("StrictHostKeyChecking=accept-new", "HashKnownHosts=no", "BatchMode=yes", "PubkeyAuthentication=no")
+    command = ["ssh", "-F", "/dev/null", "-p", str(target.ssh_port), "-l", target.user]
+    command += [f"-o{option}" for option in (*options, f"ConnectTimeout={_CONNECT_TIMEOUT_S}")]
+    command += [f"-oUserKnownHostsFile={written}", "-oGlobalKnownHostsFile=/dev/null", target.address, "true"]
+    try:
+        subprocess.run(command, capture_output=True, check=False, stdin=subprocess.DEVNULL)
+    except OSError as error:
+        raise PlaybookError(f"ssh cannot be run: {error.strerror}; install openssh-client") from error
+    return written.read_text(encoding="utf-8") if written.exists() else ""
+
+
+def _command(
+    playbook: str, targets: Sequence[Target], artifacts: Path, tags: Sequence[str], check: bool, inventory: Path | None
+) -> list[str]:
+    command = [str(Path(sys.executable).with_name("ansible-playbook"))]
+    if setpriv := shutil.which("setpriv"):
+        # Should this process be killed, Ansible is told to end too.
+        command = [setpriv, "--pdeathsig", "TERM", *command]
+    if inventory is not None:
+        command += ["-i", str(inventory.resolve())]
+    command += ["-i", str(artifacts / "hosts.json"), "-e", f"@{artifacts / 'variables.json'}"]
+    command += ["--limit", ",".join(target.name for target in targets), "--forks", str(max(1, len(targets)))]
+    if tags:
+        command += ["--tags", ",".join(tags)]
+    if check:
+        command += ["--check", "--diff"]
+    return [*command, str(PLAYBOOKS / f"{playbook}.yml")]
+
+
+def _environment(directory: Path, scratch: Path, strategy: str, ssh: str) -> dict[str, str]:
+    mitogen = importlib.util.find_spec("ansible_mitogen")
+    plugins = [f"{place}/plugins/strategy" for place in (mitogen and mitogen.submodule_search_locations) or ()]
+    passed_on = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    return {
+        **passed_on,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '/usr/bin:/bin')}",
+        "LANG": "C.UTF-8",
+        "LC_ALL": "C.UTF-8",
+        "TMPDIR": str(scratch),
+        "ANSIBLE_CONFIG": str(PLAYBOOKS / "ansible.cfg"),
+        "ANSIBLE_HOME": str(directory / "ansible"),
+        "ANSIBLE_LOCAL_TEMP": str(scratch),
+        "ANSIBLE_STRATEGY": strategy,
+        "ANSIBLE_STRATEGY_PLUGINS": ":".join(plugins),
+        "ANSIBLE_TIMEOUT": str(_CONNECT_TIMEOUT_S),
+        "ANSIBLE_HOST_KEY_CHECKING": "True",
+        "ANSIBLE_SSH_ARGS": ssh,
+        "ANSIBLE_SSH_CONTROL_PATH_DIR": str(scratch),
+        "ANSIBLE_NOCOLOR": "True",
+        "ANSIBLE_DEPRECATION_WARNINGS": "False",
+    }
+
+
+def _run(
+    directory: Path,
+    identity: str,
+    command: list[str],
+    environment: dict[str, str],
+    heard: Callable[[dict[str, Any]], bool],
+) -> int:
+    """Run one command under ansible-runner, in a thread of its own, so that an interrupt finds this one waiting."""
+    from ansible_runner.config.runner import RunnerConfig
+    from ansible_runner.runner import Runner
+
+    config = RunnerConfig(
+        str(directory),
+        ident=identity,
+        playbook=command[-1],
+        project_dir=str(PLAYBOOKS),
+        inventory=[],
+        quiet=True,
+        suppress_env_files=True,
+        settings={},
+        envvars=environment,
+    )
+    config.prepare()
+    config.command = command
+    config.pexpect_timeout = _LOOK_S
+    # ansible-runner starts from the user's whole environment, and writes down what it used: neither is wanted.
+    own = ("AWX_ISOLATED_DATA_DIR", "ANSIBLE_CALLBACK_PLUGINS", "ANSIBLE_STDOUT_CALLBACK", "RUNNER_OMIT_EVENTS")
+    config.env = {**{name: config.env[name] for name in own}, **environment}
+    stop, done, problems = threading.Event(), threading.Event(), list[BaseException]()
+    runner = Runner(config, cancel_callback=stop.is_set, event_handler=heard)
+
+    def work() -> None:
+        try:
+            runner.run()
+        except BaseException as error:
+            problems.append(error)
+        finally:
+            done.set()
+
+    # Not joined: in this Python, a thread whose `join` was interrupted counts as ended.
+    threading.Thread(target=work, name="ansible", daemon=True).start()
+    try:
+        done.wait()
+    finally:
+        if not done.is_set():
+            stop.set()
+            _kill_all(f"{config.artifact_dir}/", f"{environment['TMPDIR']}/")
+            done.wait()
+    if problems:
+        raise PlaybookError(f"Ansible could not be run: {problems[0]!r}") from problems[0]
+    return int(runner.rc or 0)
+
+
+def _kill_all(*directories: str) -> None:
+    """Kill every process of a play: Ansible's workers and its ssh have sessions of their own, where ansible-runner does
+    not look. They are known by the play's directories, which their commands name."""
+    marks = [directory.encode() for directory in directories]
+    while left := [pid for pid, command in _commands() if any(mark in command for mark in marks)]:
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def _commands() -> Iterator[tuple[int, bytes]]:
+    """All processes with their commands; one that has ended and waits for its parent has none."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            yield int(path.parent.name), path.read_bytes()
+
+
+def _end_kept_connections(scratch: Path) -> None:
+    """Tell the connections that ssh keeps for later (strategy `linear`) that there is no later."""
+    for path in scratch.iterdir():
+        if path.is_socket() and re.fullmatch(r"[0-9a-f]{10}", path.name):
+            command = ["ssh", "-F", "/dev/null", "-o", f"ControlPath={path}", "-O", "exit", "any"]
+            subprocess.run(command, capture_output=True, check=False, stdin=subprocess.DEVNULL)
+
+
+@dataclass(frozen=True)
+class _Failure:
+    task: str
+    host: str
+    said: str
+    unreachable: bool
+
+
+class _Listener:
+    """Hears Ansible's events: tells of each task as it ends, and remembers what went wrong."""
+
+    def __init__(self, playbook: str, on_progress: Progress) -> None:
+        self.changed: dict[str, int] = {}
+        self.ok: dict[str, int] = {}
+        self.failures: list[_Failure] = []
+        self._playbook = playbook
+        self._on_progress = on_progress
+        self._task = ""
+        self._begun = 0.0
+        self._outcomes: dict[str, list[str]] = {}
+
+    def heard(self, event: dict[str, Any]) -> bool:
+        """ansible-runner's event handler; True keeps the event in the artifacts."""
+        kind, data = event.get("event", ""), event.get("event_data", {})
+        if kind == "playbook_on_task_start":
+            self.finish()
+            self._task, self._begun = data.get("task", ""), time.monotonic()
+        elif kind == "runner_on_ok" and data.get("task_action") not in _SILENT:
+            self._note("changed" if data.get("res", {}).get("changed") else "ok", data["host"])
+        elif kind == "runner_on_failed" and not data.get("ignore_errors"):
+            self._fail(data, unreachable=False)
+        elif kind == "runner_on_unreachable":
+            self._fail(data, unreachable=True)
+        elif kind == "playbook_on_stats":
+            self.finish()
+            for host in data.get("processed", {}):
+                self.changed[host] = data.get("changed", {}).get(host, 0)
+                self.ok[host] = data.get("ok", {}).get(host, 0)
+        return True
+
+    def finish(self) -> None:
+        """The end of a task: tell what it did where; not of tasks that had nothing to do anywhere."""
+        if self._outcomes:
+            parts = [f"{outcome} on {', '.join(sorted(hosts))}" for outcome, hosts in sorted(self._outcomes.items())]
+            took = time.monotonic() - self._begun
+            self._on_progress(f"{self._playbook}: {self._task}: {'; '.join(parts)} ({took:.1f} s)")
+            self._outcomes = {}
+
+    def error(self, artifacts: Path) -> PlaybookError:
+        """What the user is told; `artifacts` is where the rest can be read."""
+        more = f"Everything Ansible said: {artifacts / 'stdout'}"
+        if not self.failures:
+            return PlaybookError(f"the playbook {self._playbook} could not be run:\n{_last_words(artifacts)}\n{more}")
+        paragraphs = []
+        for (task, unreachable, said), hosts in _grouped(self.failures).items():
+            where = ", ".join(sorted(hosts))
+            head = f"{where} cannot be reached" if unreachable else f"task {task!r} failed on {where}"
+            paragraphs.append(f"{head}:\n{_indented(said)}")
+        unreached = sorted(failure.host for failure in self.failures if failure.unreachable)
+        failed = sorted(failure.host for failure in self.failures if not failure.unreachable)
+        advice = "Check address, user and key, and that sshd runs there" if unreached and not failed else "Repair it"
+        return PlaybookError(
+            f"{self._playbook}: " + "\n".join(paragraphs) + f"\n{advice}, then try again: what was done is not done "
+            f"twice. {more}",
+            unreachable=unreached,
+            failed=failed,
+        )
+
+    def _note(self, outcome: str, host: str) -> None:
+        self._outcomes.setdefault(outcome, []).append(host)
+
+    def _fail(self, data: dict[str, Any], *, unreachable: bool) -> None:
+        self._note("no connection" if unreachable else "FAILED", data["host"])
+        said = "\n".join(_said(data.get("res", {})))
+        self.failures.append(_Failure(data.get("task", self._task), data["host"], said, unreachable))
+
+
+def _grouped(failures: Iterable[_Failure]) -> dict[tuple[str, bool, str], list[str]]:
+    """Hosts by what happened there: the same words are said once."""
+    groups: dict[tuple[str, bool, str], list[str]] = {}
+    for failure in failures:
+        groups.setdefault((failure.task, failure.unreachable, failure.said), []).append(failure.host)
+    return groups
+
+
+def _said(result: Mapping[str, Any]) -> Iterator[str]:
+    """What a task's result says in words, each of them once, the last lines of each."""
+    seen: set[str] = set()
+    for part in (result, *(item for item in result.get("results", ()) if item.get("failed"))):
+        for key in ("msg", "stderr", "module_stderr", "stdout", "module_stdout", "exception"):
+            text = str(part.get(key) or "").strip()
+            if text and not any(text in other for other in seen) and (key != "exception" or not seen):
+                seen.add(text)
+                yield "\n".join(text.splitlines()[-_LAST_LINES:])
+
+
+def _last_words(artifacts: Path) -> str:
+    try:
+        lines = (artifacts / "stdout").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError as error:
+        return f"  nothing was said ({error.strerror})"
+    return _indented("\n".join([line for line in lines if line.strip()][-_LAST_LINES:]))
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())

@@ -1,0 +1,216 @@
+"""The outer sandbox: a command in its own mount, network, process, host-name and IPC namespaces.
+
+Whatever the command makes in there - bridges, mounts, nodes - is the kernel's to remove when its last process ends, and
+this module sees to it that the last process ends. The processes, each with what ends it:
+
+    outer parent      in the machine's namespaces, single-threaded; ends when PID 1 does. Its end is PID 1's end (the
+      |               parent-death signal), so is the end of whoever holds the other end of its leash.
+      +- janitor      removes the sandbox's control group when the other two are gone, however they went, and at the
+      |               beginning those that older sandboxes left behind.
+      +- PID 1        of the process namespace: reaps, and ends when the command does; its end kills all below.
+           +- command (and all nodes)
+
+So SIGKILL of any of them leaves nothing. Only an empty control group outlives the kernel's own clean-up: the janitor's
+job, or the next janitor's. Standard library only; started as a program by `enter_sandbox` and `spawn_in_sandbox`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from orchestrator.machine import cgroups, syscalls
+from orchestrator.machine.programs import program, search_path
+from orchestrator.worlds.namespaces import links
+
+PRIVATE_ROOT = Path("/run/brownout")
+_MARK = PRIVATE_ROOT / "sandbox"
+_ID_VARIABLE = "BROWNOUT_SANDBOX"
+_FORWARDED = (signal.SIGTERM, signal.SIGHUP)
+
+
+def current_sandbox() -> str | None:
+    """The id of the sandbox that this process runs in; None outside of any."""
+    # The variable alone could be inherited by somebody outside; the mark is on the sandbox's own /run.
+    try:
+        identifier = _MARK.read_text(encoding="ascii")
+    except OSError:
+        return None
+    return identifier if os.environ.get(_ID_VARIABLE) == identifier else None
+
+
+def enter_sandbox(argv: Sequence[str]) -> NoReturn:
+    """Become the outer parent of a new sandbox and run `argv` in it; the exit code is the command's.
+
+    The calling process is replaced (exec), so call it before anything is worth keeping. Raises `OSError` when Python
+    itself cannot be started.
+    """
+    command = _outer_command(argv, leash=None)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(command[0], command)
+
+
+class Sandbox:
+    """A sandbox started beside the calling process. It ends when the command does, on `kill`, and with the caller."""
+
+    def __init__(self, process: subprocess.Popen[Any], leash: int) -> None:
+        self.process = process
+        self._leash = leash
+
+    def kill(self) -> None:
+        """End everything in the sandbox at once, and wait until it is gone."""
+        if self._leash >= 0:
+            os.close(self._leash)
+            self._leash = -1
+        self.process.wait()
+
+    def wait(self, timeout_s: float | None = None) -> int:
+        """Wait for the command's end; its exit code. Raises `subprocess.TimeoutExpired`."""
+        code = self.process.wait(timeout_s)
+        self.kill()
+        return code
+
+
+def spawn_in_sandbox(argv: Sequence[str], **options: Any) -> Sandbox:
+    """Run `argv` in a new sandbox as a child process; `options` are those of `subprocess.Popen`."""
+    tied, leash = os.pipe()
+    try:
+        options["pass_fds"] = (*options.get("pass_fds", ()), tied)
+        process = subprocess.Popen(_outer_command(argv, leash=tied), **options)
+    except BaseException:
+        os.close(leash)
+        raise
+    finally:
+        os.close(tied)
+    return Sandbox(process, leash)
+
+
+def _outer_command(argv: Sequence[str], leash: int | None) -> list[str]:
+    return program(__name__, str(-1 if leash is None else leash), *argv)
+
+
+def main(arguments: list[str]) -> NoReturn:
+    """The outer parent: `[leash descriptor or -1, command...]`."""
+    leash, argv = int(arguments[0]), arguments[1:]
+    identifier = os.urandom(4).hex()
+    try:
+        group = cgroups.sandbox_group(identifier).create()
+        lock = group.try_lock()
+    except OSError as error:
+        sys.exit(f"the sandbox's control group cannot be made: {error}; `brownout doctor` says what this machine lacks")
+    assert lock is not None, "a new group is nobody's"
+    finished, alive = os.pipe()
+    janitor = os.fork()
+    if janitor == 0:
+        _be_janitor(group, finished, keep={finished, lock}, close=alive)
+    os.close(finished)
+    os.environ[_ID_VARIABLE] = identifier
+    os.environ["PATH"] = search_path()
+    try:
+        syscalls.unshare(syscalls.CLONE_NEWPID)
+    except OSError as error:
+        sys.exit(f"the sandbox cannot be made: {error}; `brownout doctor` says what this machine lacks")
+    parent_here, parent_there = os.pipe()
+    first = os.fork()
+    if first == 0:
+        os.close(parent_there)
+        _be_first(identifier, argv, parent_here)
+    os.close(parent_here)
+    status = _watch(first, leash)
+    os.close(alive)
+    os.waitpid(janitor, 0)
+    os._exit(status)
+
+
+def _be_janitor(group: cgroups.Cgroup, finished: int, keep: set[int], close: int) -> NoReturn:
+    """Wait until every holder of the pipe is gone, then remove what the kernel does not."""
+    os.setsid()
+    os.close(close)
+    quiet = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(quiet, standard)
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2 and int(name) not in keep:
+            with contextlib.suppress(OSError):
+                os.close(int(name))
+    with contextlib.suppress(OSError):
+        cgroups.reap_leftovers()
+    os.read(finished, 1)
+    with contextlib.suppress(OSError):
+        group.remove()
+    os._exit(0)
+
+
+def _watch(first: int, leash: int) -> int:
+    """Wait for PID 1 to end, passing signals on and ending it when the leash is let go; the command's exit code."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to the command as well
+    for number in _FORWARDED:
+        signal.signal(number, lambda received, _: os.kill(first, received))
+    watched = [os.pidfd_open(first), *([leash] if leash >= 0 else [])]
+    while True:
+        ready, _, _ = select.select(watched, [], [])
+        if watched[0] in ready:
+            break
+        os.kill(first, signal.SIGKILL)
+        watched.pop()
+    # When PID 1 has been waited for, the kernel has killed and reaped its whole namespace.
+    _, status = os.waitpid(first, 0)
+    return _exit_code(status)
+
+
+def _be_first(identifier: str, argv: list[str], parent: int) -> NoReturn:
+    """PID 1: make the namespaces, start the command, reap until it ends."""
+    syscalls.die_with_parent(signal.SIGKILL)
+    if select.select([parent], [], [], 0)[0]:
+        os._exit(1)  # the parent ended before the signal was asked for: its end of the pipe is closed
+    os.close(parent)
+    try:
+        _make_namespaces(identifier)
+    except OSError as error:
+        _give_up(70, f"the sandbox cannot be made: {error}; `brownout doctor` says what this machine lacks")
+    command = os.fork()
+    if command == 0:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and exec would pass that on
+        try:
+            os.execvp(argv[0], argv)
+        except OSError as error:
+            _give_up(127, f"{argv[0]} cannot be run: {error.strerror}")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in _FORWARDED:
+        signal.signal(number, lambda received, _: os.kill(command, received))
+    while True:
+        pid, status = os.wait()
+        if pid == command:
+            os._exit(_exit_code(status))
+
+
+def _give_up(code: int, message: str) -> NoReturn:
+    os.write(2, f"{message}\n".encode())
+    os._exit(code)
+
+
+def _make_namespaces(identifier: str) -> None:
+    syscalls.unshare(
+        syscalls.CLONE_NEWNS | syscalls.CLONE_NEWNET | syscalls.CLONE_NEWUTS | syscalls.CLONE_NEWIPC,
+    )
+    syscalls.mount("none", "/", flags=syscalls.MS_REC | syscalls.MS_PRIVATE)
+    syscalls.mount("tmpfs", "/run", "tmpfs", syscalls.MS_NOSUID, "mode=755")
+    syscalls.mount("proc", "/proc", "proc", syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC)
+    syscalls.mount("tmpfs", "/dev/shm", "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, "mode=1777")
+    PRIVATE_ROOT.mkdir(mode=0o700)
+    _MARK.write_text(identifier, encoding="ascii")
+    links.set_up("lo")
+
+
+def _exit_code(status: int) -> int:
+    """As a shell tells it: the code itself, or 128 and the signal's number."""
+    code = os.waitstatus_to_exitcode(status)
+    return 128 - code if code < 0 else code

@@ -1,0 +1,96 @@
+"""What killed commands leave behind, found and removed: all that does not end with their processes by itself."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from nodeimage.image import UNFINISHED, images_directory
+from orchestrator.campaign.store import DEFAULT_STORE, LABS
+from orchestrator.machine import cgroups
+from orchestrator.nodes.registry import Registry
+from orchestrator.worlds.base import PROJECT_ROOT
+
+# A directory younger than this may be one whose maker is about to use it.
+_LEAST_AGE_S = 5.0
+
+
+def remove_leftovers(store: Path = DEFAULT_STORE, project: Path = PROJECT_ROOT) -> list[str]:
+    """Remove everything that no living process needs any more; what it was, for people. What is in use stays."""
+    removed = [f"control group {name}" for name in cgroups.reap_leftovers()]
+    removed += [f"nodes whose holder was killed ({name})" for name in _kept_nodes()]
+    for path in _unfinished_images(images_directory(project)):
+        shutil.rmtree(path, ignore_errors=True)
+        removed.append(str(path))
+    return [*removed, *_remove_unused(store / LABS), *_remove_unused(store / ".spark")]
+
+
+def remove_labs(store: Path) -> list[str]:
+    """Remove the directories of killed runs' labs; the rest of `remove_leftovers` can wait. What they were."""
+    return _remove_unused(store / LABS)
+
+
+def _remove_unused(parent: Path) -> list[str]:
+    unused = [path for path in _directories(parent) if not _in_use(path)]
+    for path in unused:
+        shutil.rmtree(path, ignore_errors=True)
+    return list(map(str, unused))
+
+
+def _kept_nodes() -> list[str]:
+    registry = Registry()
+    registry.clean()
+    return registry.removed
+
+
+def _directories(parent: Path) -> list[Path]:
+    return sorted(path for path in parent.iterdir() if path.is_dir()) if parent.is_dir() else []
+
+
+def _unfinished_images(directory: Path) -> list[Path]:
+    """Builds that were killed: those in the making while nobody builds."""
+    unfinished = [path for path in _directories(directory) if path.name.startswith(UNFINISHED)]
+    if not unfinished:
+        return []
+    with contextlib.suppress(OSError), (directory / "lock").open("a", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return unfinished
+    return []
+
+
+def _in_use(directory: Path) -> bool:
+    """Whether a process has its lock, works in it, has one of its files open, or was started with a path in it."""
+    if time.time() - directory.stat().st_mtime < _LEAST_AGE_S:
+        return True
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return any(os.fsencode(directory) in mention for mention in _mentions())
+
+
+def _mentions() -> Iterator[bytes]:
+    """Every path that a process of this machine has to do with, and every command line."""
+    for process in Path("/proc").glob("[0-9]*"):
+        if process.name == str(os.getpid()):
+            continue
+        with contextlib.suppress(OSError):
+            yield (process / "cmdline").read_bytes()
+        for link in [process / "cwd", *_links(process / "fd")]:
+            with contextlib.suppress(OSError):
+                yield os.fsencode(os.readlink(link))
+
+
+def _links(directory: Path) -> list[Path]:
+    try:
+        return list(directory.iterdir())
+    except OSError:  # it has ended, or is another user's
+        return []

@@ -1,0 +1,81 @@
+"""`run.toml`: one cell of the matrix as it was really run, so that the directory explains itself."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from orchestrator.campaign.plan import PlannedRun
+from orchestrator.campaign.store import invocation_of
+from orchestrator.running.versions import versions
+from orchestrator.worlds.base import World
+
+
+def describe(planned: PlannedRun, world: World, reason: str) -> dict[str, Any]:
+    """The content of `run.toml`. `reason`: why this world was chosen.
+
+    Faults that the world cannot inflict are neither scheduled nor required; the limits of the verdict say so.
+    """
+    campaign, cell = planned.campaign, planned.cell
+    impossible = sorted(campaign.nemesis.inflicts - world.capabilities)
+    limits = [*world.limits, f"the {world.name} world was chosen because {reason}"]
+    if impossible:
+        limits.append(f"not exercised in the {world.name} world: {', '.join(impossible)}")
+    settings = campaign.broker.merged(cell.broker)
+    return {
+        "run": planned.id,
+        "campaign": campaign.name,
+        "invocation": invocation_of(planned.id),
+        "cell": cell.name,
+        "seed": planned.seed,
+        "mutants": cell.mutants,
+        "world": world.name,
+        "world_reason": reason,
+        "time_scale": world.time_scale,
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "replay": planned.replay,
+        "limits": limits,
+        "expect": {"verdict": cell.expect.verdict, "anomaly": cell.expect.anomaly},
+        "checks": {
+            "upper_bound": campaign.checks.upper_bound,
+            "min_ok": campaign.checks.min_ok,
+            "required_faults": [kind for kind in campaign.checks.required_faults if kind not in impossible],
+        },
+        "topology": {
+            "nodes": campaign.topology.nodes,
+            "filesystem": campaign.topology.filesystem,
+            "inventory": campaign.topology.inventory,
+        },
+        "workload": _workload(planned),
+        "nemesis": _nemesis(planned, impossible),
+        "broker": {**settings.common, **settings.per_node},
+        "versions": versions(),
+    }
+
+
+def _workload(planned: PlannedRun) -> dict[str, Any]:
+    workload, nodes = planned.campaign.workload, planned.campaign.topology.nodes
+    return {
+        "kind": workload.kind,
+        "topic": workload.topic,
+        "partitions": workload.partitions,
+        "placement": "assigned" if workload.assignment else workload.placement,
+        "assignment": None if workload.placement == "off-controller" else [list(ids) for ids in workload.assign(nodes)],
+        "producers": workload.producers,
+        "consumers": workload.consumers,
+        "rate": workload.rate,
+        "duration_s": workload.duration_s,
+        "operations": workload.operations,
+        "record_bytes": workload.record_bytes,
+    }
+
+
+def _nemesis(planned: PlannedRun, impossible: list[str]) -> dict[str, Any]:
+    nemesis = planned.campaign.nemesis
+    content: dict[str, Any] = {"kind": nemesis.kind}
+    if nemesis.kind == "random":
+        content["faults"] = [kind for kind in nemesis.faults if kind not in impossible]
+        content["interval_s"], content["duration_s"] = nemesis.interval_s, nemesis.duration_s
+    if nemesis.kind == "steps":
+        content["steps"] = [step.title + (f" - {step.why}" if step.why else "") for step in nemesis.steps]
+    return content

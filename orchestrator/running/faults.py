@@ -1,0 +1,87 @@
+"""Inflicting faults on a run: each goes to the journal before, when it is in force with evidence, and when healed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from history.journal import Journal
+from nemeses.fault import PROVEN_LATE, Evidence, Fault
+from nemeses.generate import ClusterView, Schedule
+from nemeses.inflict import Nemesis
+from orchestrator.errors import RunError
+from orchestrator.running.progress import Progress
+
+Tick = Callable[[float], None]
+"""Wait until this moment of the monotonic clock, keeping an eye on the run meanwhile."""
+
+
+class FaultBook:
+    """All faults of one run; knows which are still in force."""
+
+    def __init__(self, nemesis: Nemesis, journal: Journal, progress: Progress) -> None:
+        self._nemesis = nemesis
+        self._journal = journal
+        self._progress = progress
+        self._open: dict[str, Fault] = {}
+        self._count = 0
+
+    def inject(self, fault: Fault) -> Evidence:
+        """Inflict a fault and record what is seen of it."""
+        self._count += 1
+        identifier = f"f{self._count}"
+        self._open[identifier] = fault
+        self._journal.fault_invoked(identifier, fault.kind, fault.targets, fault.parameters)
+        evidence = self._nemesis.inject(fault)
+        self._journal.fault_injected(identifier, evidence.status, evidence.detail)
+        self._progress.fault(f"{fault.kind} {', '.join(fault.targets)}: {evidence.status}")
+        return evidence
+
+    def heal(self, matches: Callable[[Fault], bool]) -> bool:
+        """End every fault in force that matches; whether there was one."""
+        found = [identifier for identifier, fault in self._open.items() if matches(fault)]
+        for identifier in found:
+            self._heal(identifier)
+        return bool(found)
+
+    def heal_all(self) -> None:
+        """End everything that was inflicted, and see that nothing is left of it. Raises `RunError` with what is."""
+        for identifier in list(self._open):
+            self._heal(identifier)
+        evidence = self._nemesis.heal_all()
+        self._journal.event("heal_all", status=evidence.status, evidence=evidence.detail)
+        if not evidence.confirmed:
+            raise RunError(f"healing everything was {evidence.status}: {_short(evidence)}")
+
+    def _heal(self, identifier: str) -> None:
+        fault = self._open.pop(identifier)
+        evidence = self._nemesis.heal(fault)
+        late = evidence.status if fault.kind in PROVEN_LATE and not evidence.confirmed else None
+        self._journal.fault_healed(identifier, late, {"healed": {"status": evidence.status, "detail": evidence.detail}})
+        self._progress.say(f"{fault.kind} {', '.join(fault.targets)}: healed, {evidence.status}", dim=True)
+
+
+def follow_schedule(
+    schedule: Schedule, book: FaultBook, look: Callable[[], ClusterView], tick: Tick, *, ends_s: float
+) -> None:
+    """Inflict and heal the faults of a schedule, one after the other, until it is over or `ends_s` has come.
+
+    A fault and its heal take time themselves. The pauses between faults are kept all the same, for in them the cluster
+    recovers; what does not fit any more is left out, but no kind of fault that was not there yet.
+    """
+    planned_end_s, seen = 0.0, set[str]()
+    for plan in schedule:
+        pause_s, planned_end_s = plan.at - planned_end_s, plan.heals_at
+        if plan.kind in seen and time.monotonic() + pause_s + plan.duration_s > ends_s:
+            continue
+        seen.add(plan.kind)
+        tick(time.monotonic() + pause_s)
+        fault = plan.resolve(look())
+        book.inject(fault)
+        tick(time.monotonic() + plan.duration_s)
+        book.heal(lambda open_fault, this=fault: open_fault is this)  # type: ignore[misc]
+
+
+def _short(evidence: Evidence) -> str:
+    shown = str(evidence.detail)
+    return shown if len(shown) <= 600 else shown[:597] + "..."

@@ -1,0 +1,413 @@
+"""One run, from an empty machine to collected evidence: the phases in their order, and the way out of each.
+
+setup (nodes, brokers, topic, clients) - main (load and nemesis) - heal - quiesce - final (writes, complete reads) -
+collect. What happens is in the journal before the loop goes on, so a run that is killed anywhere can still be judged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from history.journal import Journal
+from nemeses.generate import plan_schedule
+from nemeses.inflict import Nemesis
+from nemeses.ports import HostError
+from orchestrator.campaign.plan import PlannedRun
+from orchestrator.campaign.store import RunDirectory
+from orchestrator.errors import Interrupted, RunError
+from orchestrator.running.cluster import Cluster, Member, View
+from orchestrator.running.faults import FaultBook, follow_schedule
+from orchestrator.running.fleet import Fleet
+from orchestrator.running.interrupts import Interrupts
+from orchestrator.running.progress import Progress
+from orchestrator.running.stepper import Stepper
+from orchestrator.running.watch import EventTail
+from orchestrator.worlds.base import Node, World
+from orchestrator.worlds.brokers import in_parallel
+from workloads.process import ClientError, ClientProcess
+
+REGISTERED_S = 30.0
+TOPIC_S = 20.0
+QUIESCE_S = 45.0
+PROBE_S = 30.0
+READ_S = 60.0
+CONVERGE_S = 10.0
+FIRST_ACK_S = 10.0
+TICK_S = 0.05
+ROLL_CALL_S = 0.5
+LONGEST_LOAD = 1.5  # times the planned duration, while the asked operations are not completed
+
+
+@dataclass(frozen=True)
+class Equipment:
+    """What a run is given. `on_first_ack` is called once, from the main thread, after the first acknowledged append.
+
+    With `keep`, the world is still there after the run; taking it down is then somebody else's.
+    """
+
+    planned: PlannedRun
+    directory: RunDirectory
+    world: World
+    journal: Journal
+    progress: Progress
+    interrupts: Interrupts
+    started_ns: int
+    on_first_ack: Callable[[], None]
+    keep: bool = False
+
+
+class Run:
+    """The phases of one run. `execute` once."""
+
+    def __init__(self, equipment: Equipment) -> None:
+        self._e = equipment
+        self._campaign = equipment.planned.campaign
+        self._world = equipment.world
+        self._journal = equipment.journal
+        self._progress = equipment.progress
+        members = [Member(node.name, node.id, node.address, node.port) for node in self._world.nodes]
+        self._cluster = Cluster(members, self._campaign.workload.topic, self._world.time_scale)
+        self._fleet = Fleet(
+            equipment.planned,
+            equipment.directory.path,
+            self._cluster.bootstrap,
+            self._journal,
+            self._world.time_scale,
+        )
+        self._book: FaultBook | None = None
+        self._first_ack_seen = False
+        self._assignment: tuple[tuple[int, ...], ...] = ()
+        self._brokers_started = False
+        self._next_roll_call = 0.0
+        self._finished = False
+
+    def execute(self) -> None:
+        """Make the run. Raises `RunError` when it could not be finished and `Interrupted` when the user asked to stop;
+        what was recorded until then is in the store, and (without `keep`) nothing of the world is left."""
+        try:
+            try:
+                self._phases()
+            except (HostError, ClientError, OSError) as error:
+                raise RunError(str(error)) from error
+        except (RunError, Interrupted) as error:
+            reason = str(error) or "it was interrupted"
+            with contextlib.suppress(OSError):  # the disk may be full, which is then what is told
+                self._journal.note(f"the run was not finished: {reason}", unfinished=True)
+            raise
+        else:
+            self._finished = True
+        finally:
+            with self._e.interrupts.shielded():
+                self._leave()
+
+    def _phases(self) -> None:
+        self._setup()
+        self._main()
+        reader = self._heal()
+        self._quiesce()
+        self._final(reader)
+
+    def _enter(self, phase: str, detail: str = "") -> None:
+        self._journal.phase(phase)
+        self._progress.phase(phase, detail)
+
+    # ---- setup
+
+    def _setup(self) -> None:
+        nodes = self._campaign.topology.nodes
+        self._enter("setup", f"{nodes} nodes in the {self._world.name} world")
+        self._world.up(self._progress.detail)
+        self._journal.note("nodes_up", seconds=self._since_start())
+        nemesis = Nemesis(self._world.site)
+        self._book = FaultBook(nemesis, self._journal, self._progress)
+        # Clients take as long to start as brokers do, so both start at once.
+        starting = _InBackground(lambda: self._world.start_brokers())
+        self._brokers_started = True
+        self._fleet.start_first()
+        starting.result()
+        for node in self._world.nodes:
+            self._journal.node(node.name, "started")
+        arming = _InBackground(lambda: _arm(nemesis))  # nobody needs it before the first fault
+        self._progress.detail("waiting for the quorum")
+        view = self._cluster.await_registered(self._scaled(REGISTERED_S), meanwhile=self._require_brokers)
+        self._journal.note("registered", seconds=self._since_start(), controller=view.controller)
+        controller = next((node.id for node in self._world.nodes if node.name == view.controller), None)
+        self._assignment = self._campaign.workload.assign(len(self._world.nodes), controller)
+        self._journal.note("assignment", replicas=self._assignment)
+        self._cluster.create_topic(self._assignment, self._scaled(TOPIC_S))
+        self._cluster.await_view(
+            self._all_whole,
+            "waiting for every partition's leader",
+            self._scaled(TOPIC_S),
+            meanwhile=self._require_brokers,
+        )
+        self._journal.note("topic_ready", seconds=self._since_start())
+        self._fleet.wait_ready()
+        self._journal.note("clients_ready", seconds=self._since_start())
+        arming.result()
+
+    def _require_brokers(self) -> None:
+        """Raise `RunError` with a broker's last words when it has ended though nothing was done to it."""
+        if time.monotonic() < self._next_roll_call:
+            return
+        self._next_roll_call = time.monotonic() + self._scaled(ROLL_CALL_S)
+        for node in self._world.nodes:
+            with contextlib.suppress(
+                HostError
+            ):  # a node that cannot be reached may be again; waiting for that has an end
+                if self._world.hosts[node.name].broker_pid() is None:
+                    last_line = self._world.last_words(node).splitlines()[-1]
+                    raise RunError(f"{node.name}: the broker has ended by itself; its last words: {last_line}")
+
+    def _all_whole(self, view: View) -> bool:
+        """Every broker is unfenced, every partition led and fully in sync."""
+        workload = self._campaign.workload
+        return (
+            view.controller is not None
+            and view.unfenced >= set(self._campaign.topology.names)
+            and len(view.partitions) == workload.partitions
+            and all(state.whole for state in view.partitions.values())
+        )
+
+    # ---- main
+
+    def _main(self) -> None:
+        assert self._book is not None
+        workload, nemesis = self._campaign.workload, self._campaign.nemesis
+        self._enter("main", f"load and nemesis ({nemesis.kind})")
+        self._fleet.begin_load()
+        self._wait_for_first_ack()
+        ends_s = time.monotonic() + workload.duration_s
+        if not nemesis.steps:
+            self._progress.ends(ends_s)
+        if nemesis.kind == "random":
+            kinds = [kind for kind in nemesis.faults if kind in self._world.capabilities]
+            schedule = plan_schedule(
+                self._e.planned.derived_seed("nemesis"),
+                kinds,
+                total_s=workload.duration_s,
+                interval_s=nemesis.interval_s,
+                duration_s=nemesis.duration_s,
+            )
+            follow_schedule(schedule, self._book, self._cluster.fault_view, self._wait_until, ends_s=ends_s)
+        elif nemesis.kind == "steps":
+            self._stepper().run(nemesis.steps)
+        if not nemesis.steps:
+            self._wait_until(ends_s)
+            self._wait_for_operations(ends_s + workload.duration_s * (LONGEST_LOAD - 1))
+
+    def _stepper(self) -> Stepper:
+        assert self._book is not None
+        return Stepper(
+            cluster=self._cluster,
+            clients=_StepClients(self._fleet, self._acknowledged),
+            faults=self._book,
+            hosts=self._world.hosts,
+            nodes=self._world.nodes,
+            journal=self._journal,
+            progress=self._progress,
+            tick=self._tick,
+            time_scale=self._world.time_scale,
+        )
+
+    def _wait_until(self, moment_s: float) -> None:
+        while time.monotonic() < moment_s:
+            self._tick()
+            time.sleep(max(0.0, min(TICK_S, moment_s - time.monotonic())))
+
+    def _wait_for_first_ack(self) -> None:
+        """The nemesis begins on a log that is being written, and the rest of the clients do not slow its beginning."""
+        give_up = time.monotonic() + self._scaled(FIRST_ACK_S)
+        while self._campaign.workload.producers and not self._first_ack_seen and time.monotonic() < give_up:
+            self._tick()
+            time.sleep(TICK_S)
+        self._fleet.complete()
+
+    def _wait_for_operations(self, latest_s: float) -> None:
+        """The load goes on until the asked operations are completed, within reason."""
+        asked = self._campaign.workload.operations
+        while sum(self._fleet.counts.values()) < asked and time.monotonic() < latest_s:
+            self._tick()
+            time.sleep(TICK_S)
+
+    def _tick(self) -> None:
+        """Look after the run while waiting."""
+        self._fleet.check()
+        self._progress.counts(self._fleet.counts)
+        if not self._first_ack_seen and self._fleet.first_ack_ns is not None:
+            self._acknowledged(self._fleet.first_ack_ns)
+        if self._first_ack_seen:
+            self._fleet.complete()
+
+    def _acknowledged(self, at_ns: int) -> None:
+        """Called at the first acknowledged append; later calls do nothing."""
+        if self._first_ack_seen:
+            return
+        self._first_ack_seen = True
+        seconds = (at_ns - self._e.started_ns) / 1e9
+        self._journal.note("first_ack", seconds=round(seconds, 3))
+        self._progress.say(f"first acknowledged append {seconds:.1f} s after the start", dim=True)
+        self._e.on_first_ack()
+
+    # ---- heal, quiesce, final
+
+    def _heal(self) -> ClientProcess:
+        assert self._book is not None
+        self._enter("heal", "ending all faults")
+        reader = self._fleet.start_reader()
+        self._book.heal_all()
+        self._fleet.end_load()
+        self._progress.counts(self._fleet.counts)
+        return reader
+
+    def _quiesce(self) -> None:
+        self._enter("quiesce", "waiting for leaders and full in-sync sets")
+        view = self._cluster.await_view(
+            self._all_whole,
+            "waiting for the cluster to recover after everything was healed",
+            self._scaled(QUIESCE_S),
+            meanwhile=self._require_brokers,
+        )
+        self._journal.note("recovered", view=str(view))
+        self._fleet.probe_writes(self._scaled(PROBE_S))
+        self._acknowledged(time.monotonic_ns())
+
+    def _final(self, reader: ClientProcess) -> None:
+        self._enter("final", "reading every partition from its start to its end")
+        answers = self._fleet.read_everything(reader, self._scaled(READ_S))
+        self._await_convergence([answer["end"] for answer in answers])
+        self._progress.counts(self._fleet.counts)
+
+    def _await_convergence(self, ends: list[int]) -> None:
+        """Followers learn the last high watermark with their next fetch. The analysis judges what they came to; here it
+        is only given the time that it needs."""
+        topic = self._campaign.workload.topic
+        tails = [EventTail(node.record_dir / "events.jsonl") for node in self._world.nodes]
+        give_up = time.monotonic() + self._scaled(CONVERGE_S)
+        while time.monotonic() < give_up:
+            behind = [
+                (node.name, partition)
+                for partition, end in enumerate(ends)
+                for node, tail in zip(self._world.nodes, tails, strict=True)
+                if node.id in self._assignment[partition] and not _reached(tail.progress(topic, partition), end)
+            ]
+            if not behind:
+                return
+            time.sleep(TICK_S)
+        self._journal.note(f"not every replica said that it has reached the end: {behind}")
+
+    # ---- the way out
+
+    def _leave(self) -> None:
+        """Bring everything home and take the world down, whatever state the run is in."""
+        with contextlib.suppress(OSError):
+            self._enter("collect", "stopping brokers, collecting their logs")
+        steps: list[tuple[str, Callable[[], None]]] = [("clients", self._fleet.close)]
+        if self._brokers_started:
+            steps.append(("stopping brokers", self._stop_brokers if self._finished else self._end_brokers))
+            steps.append(("collecting", self._world.collect_all))
+        if not self._e.keep:
+            steps.append(("taking the world down", self._world.down))
+        steps.append(("cluster client", self._cluster.close))
+        for name, step in steps:
+            try:
+                step()
+            except (RunError, HostError, ClientError, OSError) as error:
+                self._progress.say(f"{name}: {error}")
+                of_record = step not in (self._world.down, self._cluster.close)
+                if of_record:  # what is missing from the record must not be taken for absent
+                    self._finished = False
+                with contextlib.suppress(OSError):
+                    self._journal.note(f"{name}: {error}", unfinished=of_record)
+        if self._finished:  # a run whose last phase is another one is not believed
+            self._journal.phase("done")
+
+    def _stop_brokers(self) -> None:
+        in_parallel(self._world.nodes, self._world.stop_broker)
+        for node in self._world.nodes:
+            self._journal.node(node.name, "stopped")
+
+    def _end_brokers(self) -> None:
+        """Make every node reachable and kill its broker: whatever state the run was left in, it is not waited for."""
+        suspender = self._world.site.suspender
+        if suspender is not None:
+            suspender.resume([node.name for node in self._world.nodes])
+        if self._world.network is not None:
+            self._world.network.heal()
+        power = self._world.power
+        if power is not None:
+            power.restore([node.name for node in self._world.nodes if not power.is_on(node.name)])
+        in_parallel(self._world.nodes, self._kill_broker)
+
+    def _kill_broker(self, node: Node) -> None:
+        host = self._world.hosts[node.name]
+        pid = host.broker_pid()
+        if pid is not None:
+            host.run(f"kill -9 {pid}")
+
+    def _scaled(self, seconds: float) -> float:
+        """A time to wait, at the pace of this world."""
+        return seconds * self._world.time_scale
+
+    def _since_start(self) -> float:
+        return round((time.monotonic_ns() - self._e.started_ns) / 1e9, 3)
+
+
+def _arm(nemesis: Nemesis) -> None:
+    armed = nemesis.arm()
+    if not armed.confirmed:
+        raise RunError(f"the hosts cannot be made ready for the faults to come: {armed.detail}")
+
+
+def _reached(progress: Mapping[str, Any] | None, end: int) -> bool:
+    """Whether a replica's log and high watermark have come to the end."""
+    return progress is not None and progress["log_end_offset"] == end == progress["high_watermark"]
+
+
+class _StepClients:
+    """The clients that a step uses: the probe for appends, a fresh reader for every read."""
+
+    def __init__(self, fleet: Fleet, acknowledged: Callable[[int], None]) -> None:
+        self._fleet = fleet
+        self._acknowledged = acknowledged
+
+    def append(self, partition: int, *, acks: int, count: int, timeout_s: float) -> list[dict[str, object]]:
+        results = self._fleet.probe.append(partition, acks=acks, count=count, timeout_s=timeout_s)
+        if any(result["outcome"] == "ok" for result in results):
+            self._acknowledged(time.monotonic_ns())
+        return [dict(result) for result in results]
+
+    def read_all(self, partition: int, timeout_s: float) -> dict[str, object]:
+        reader = self._fleet.start_reader()
+        reader.wait_ready(timeout_s)
+        try:
+            return dict(reader.read_all(partition, timeout_s))
+        finally:
+            reader.close()
+
+
+class _InBackground:
+    """One call on a thread of its own; `result` waits for it and raises what it raised."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        try:
+            self._call()
+        except BaseException as error:  # handed to whoever asks
+            self._error = error
+
+    def result(self) -> None:
+        while self._thread.is_alive():
+            self._thread.join(0.2)  # a join without a limit cannot be interrupted
+        if self._error is not None:
+            raise self._error

@@ -1,0 +1,297 @@
+"""Makes the runs of a campaign one after the other: world, run, verdict - and remembers where it was."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import time
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from history.journal import Journal
+from nemeses.ports import HostError
+from orchestrator.campaign import toml_text
+from orchestrator.campaign.judging import Engine, JudgingError, judge
+from orchestrator.campaign.model import Campaign
+from orchestrator.campaign.plan import PlannedRun, expand
+from orchestrator.campaign.store import LABS, RunDirectory, Store
+from orchestrator.errors import Interrupted, RunError, UsageError
+from orchestrator.machine.locks import RunLock
+from orchestrator.running.description import describe
+from orchestrator.running.interrupts import Interrupts
+from orchestrator.running.phases import Equipment, Run
+from orchestrator.running.progress import Progress
+from orchestrator.running.properties import server_properties
+from orchestrator.worlds.base import PROJECT_ROOT, World, WorldSpec
+from orchestrator.worlds.lab import Lab, LabSpec
+from orchestrator.worlds.selection import Selection
+
+STARTED_VARIABLE = "BROWNOUT_STARTED_NS"
+_HOLD_S = 1.0
+
+
+@dataclass
+class Invocation:
+    """One `brownout run`: what it is to do, and what it has come to."""
+
+    campaign: Campaign
+    stamp: str
+    todo: tuple[PlannedRun, ...]
+    all_ids: tuple[str, ...]
+    broken: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How the runs are made. `entrance`: what people put before a lab's shell command where they are outside of the
+    sandbox that it lives in. `keep`: see `Conductor`."""
+
+    selection: Selection
+    engine: Engine
+    inventory: Path | None = None
+    keep: bool = False
+    entrance: str = ""
+
+
+class Conductor:
+    """Makes runs in one lab and has each judged.
+
+    With `keep`, what was made for the last run, or for one that did not come to what was expected, stays as it is until
+    the user has seen enough (Ctrl-C).
+    """
+
+    def __init__(self, store: Store, terms: Terms, progress: Progress, interrupts: Interrupts) -> None:
+        self._store = store
+        self._terms = terms
+        self._progress = progress
+        self._interrupts = interrupts
+        self._kept: World | None = None
+        # Only the first run of an invocation starts with the command itself.
+        self._started_ns = int(os.environ.get(STARTED_VARIABLE) or time.monotonic_ns())
+
+    def conduct(self, invocation: Invocation) -> None:
+        """Make all runs that are still to be made. Raises `Interrupted`; `RunError` when the lab cannot be made."""
+        selection = self._terms.selection
+        spec = lab_spec(invocation.campaign, self._store, self._terms.inventory, keep=self._terms.keep)
+        lab = selection.lab(spec)
+        require_faults(invocation.campaign, lab, selection.reason)
+        lock = RunLock(spec.directory)  # what is locked is not taken for a leftover
+        try:
+            lock.take()
+            self._open(lab)
+            require_faults(invocation.campaign, lab, selection.reason)  # now that it knows what its machines can do
+            self._make_all(invocation, lab)
+        finally:
+            with self._interrupts.shielded():
+                self._take_down()
+                try:
+                    lab.close()
+                except (RunError, HostError, OSError) as error:
+                    self._progress.say(f"taking the {lab.name} lab down: {error}")
+                lock.release()
+                with contextlib.suppress(OSError):  # gone, or kept with what it has to tell
+                    spec.directory.rmdir()
+
+    def _open(self, lab: Lab) -> None:
+        try:
+            lab.open(lambda text: self._progress.say(text, dim=True))
+        except RunError as error:
+            if self._terms.keep:
+                self._progress.announce(str(error))
+                self._hold(lab)
+            raise
+
+    def _make_all(self, invocation: Invocation, lab: Lab) -> None:
+        for number, planned in enumerate(invocation.todo, 1):
+            self._progress.run(f"{planned.cell.name} seed {planned.seed} ({number}/{len(invocation.todo)})")
+            self._progress.say(f"run {planned.id}")
+            as_expected = False
+            try:
+                as_expected = self._one(planned, lab)
+            except JudgingError as error:
+                invocation.broken.append(str(error))
+                self._progress.say(str(error))
+            is_last = number == len(invocation.todo)
+            if self._terms.keep and (is_last or not as_expected):
+                self._hold(lab)
+                if not is_last:
+                    raise Interrupted
+            with self._interrupts.shielded():
+                self._take_down()
+            self._started_ns = time.monotonic_ns()
+
+    def _one(self, planned: PlannedRun, lab: Lab) -> bool:
+        """Make a run and have it judged; whether it came to what was expected of it."""
+        directory = self._store.create(planned)
+        with directory.held():
+            try:
+                self._make(planned, directory, lab)
+            except RunError as error:
+                self._progress.say(f"the run was not finished: {error}")
+            self._progress.phase("analysis", self._terms.engine.kind)
+            verdict = judge(directory.path, self._terms.engine)
+        self._progress.say(
+            f"{verdict.verdict}, expected {verdict.expected}{'' if verdict.met else ' - NOT MET'}: {planned.id}"
+        )
+        for reason in verdict.reasons[:5]:
+            self._progress.say(f"  {reason}")
+        return verdict.met
+
+    def _make(self, planned: PlannedRun, directory: RunDirectory, lab: Lab) -> None:
+        campaign, settings = planned.campaign, planned.campaign.broker.merged(planned.cell.broker)
+        world = lab.world(
+            WorldSpec(
+                run_id=planned.id,
+                run_dir=directory.path,
+                node_count=campaign.topology.nodes,
+                properties=lambda node: server_properties(
+                    node, world.nodes, settings, f"brownout-{planned.id}", world.time_scale
+                ),
+                mutants=planned.cell.mutants,
+                filesystem=campaign.topology.filesystem,
+                rootfs=find_rootfs(campaign, lab.name),
+            )
+        )
+        if self._terms.keep:
+            self._kept = world
+        directory.write_description(describe(planned, world, self._terms.selection.reason))
+        with Journal(directory.path) as journal:
+            journal.run_started(run=planned.id, cell=planned.cell.name, seed=planned.seed, world=world.name)
+            Run(
+                Equipment(
+                    planned=planned,
+                    directory=directory,
+                    world=world,
+                    journal=journal,
+                    progress=self._progress,
+                    interrupts=self._interrupts,
+                    started_ns=self._started_ns,
+                    on_first_ack=self._terms.engine.start,
+                    keep=self._terms.keep,
+                )
+            ).execute()
+
+    def _hold(self, lab: Lab) -> None:
+        """Say how to look in, and wait until the user has seen enough."""
+        with contextlib.suppress(Interrupted):
+            for name, host in lab.hosts.items():
+                enter = f"{self._terms.entrance} {shlex.join(lab.shell(name))}".strip()
+                self._progress.announce(f"{name} at {host.address}: {enter}")
+            self._progress.announce(f"the {lab.name} lab is kept as it is, its brokers stopped, until Ctrl-C")
+            while True:
+                time.sleep(_HOLD_S)
+
+    def _take_down(self) -> None:
+        """Remove what was kept of the last run's world."""
+        world, self._kept = self._kept, None
+        if world is None:
+            return
+        try:
+            world.down()
+        except (RunError, HostError, OSError) as error:
+            self._progress.say(f"taking the world down: {error}")
+
+
+def lab_spec(campaign: Campaign, store: Store, inventory: Path | None, *, keep: bool = False) -> LabSpec:
+    """What a campaign's lab is made from; each call names another directory, and makes none."""
+    return LabSpec(
+        node_count=campaign.topology.nodes,
+        filesystem=campaign.topology.filesystem,
+        directory=store.root / LABS / store.new_stamp(),
+        inventory=inventory,
+        keep=keep,
+    )
+
+
+def require_faults(campaign: Campaign, lab: Lab | type[Lab], reason: str) -> None:
+    """Raise `UsageError` when the campaign's script needs a fault that the lab's world cannot inflict."""
+    needs = sorted({step.needs for step in campaign.nemesis.steps if step.needs} - lab.capabilities)
+    if needs:
+        told = [limit for limit in getattr(lab, "limits", ()) if any(kind in limit for kind in needs)]
+        raise UsageError(
+            f"{campaign.path}: its script needs {', '.join(needs)}, which the {lab.name} world cannot do: "
+            + ("; ".join(told) or reason)
+        )
+
+
+def find_rootfs(campaign: Campaign, world: str) -> Path | None:
+    """The directory tree that the campaign's nodes run on; None: the world's own. Raises `UsageError`."""
+    if campaign.topology.node_root == "machine":
+        return None
+    if world != "namespaces":
+        raise UsageError(
+            f'{campaign.path}: node_root = "image" is for the namespace world, and this is the {world} world'
+        )
+    import nodeimage  # most campaigns have no use for it
+
+    try:
+        return nodeimage.find(PROJECT_ROOT).rootfs
+    except nodeimage.ImageError as error:
+        raise UsageError(f'{campaign.path}: node_root = "image", but {error}') from error
+
+
+def plan_invocation(
+    store: Store,
+    campaign: Campaign,
+    *,
+    cells: Sequence[str] = (),
+    seeds: Sequence[int] = (),
+    where: Sequence[str] = (),
+) -> Invocation:
+    """A new invocation, recorded in the store so that it can be resumed. Raises `UsageError` where it cannot be."""
+    stamp = store.new_stamp()
+    planned = expand(campaign, stamp, cells=cells, seeds=seeds, where=where)
+    invocation = Invocation(campaign, stamp, planned, tuple(run.id for run in planned))
+    path = _plan_path(store, campaign, stamp)
+    asked = {"cells": list(cells), "seeds": list(seeds), "where": list(where)}
+    content = {"campaign": str(campaign.path), **asked, "runs": invocation.all_ids}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.with_suffix(".campaign").write_text(campaign.text, encoding="utf-8")
+        path.write_text(toml_text.dump(content), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{store.root} cannot be written: {error.strerror}; give another --store") from error
+    return invocation
+
+
+def resume_invocation(store: Store, campaign: Campaign, *, where: Sequence[str] = ()) -> Invocation:
+    """The campaign's last invocation, with only the runs that have no verdict yet left to do.
+
+    What an interrupted run recorded is kept under `interrupted/`. Raises `UsageError` when there is nothing to resume.
+    """
+    plans = sorted(_plan_path(store, campaign, "x").parent.glob("*.toml"))
+    if not plans:
+        raise UsageError(f"{campaign.name} was never run in {store.root}; leave out --resume")
+    plan = tomllib.loads(plans[-1].read_text(encoding="utf-8"))
+    if plans[-1].with_suffix(".campaign").read_text(encoding="utf-8") != campaign.text:
+        raise UsageError(f"{campaign.path} has changed since it was interrupted; run it anew, without --resume")
+    if plan.get("where", []) != list(where):
+        then = " ".join(plan.get("where", [])) or "neither --world nor --inventory"
+        raise UsageError(f"{campaign.name} was last run with {then}; resume it in the same world")
+    planned = expand(campaign, plans[-1].stem, cells=plan["cells"], seeds=plan["seeds"], where=where)
+    campaign_dir = store.campaign_dir(campaign.name)
+    todo = tuple(run for run in planned if not RunDirectory(campaign_dir / run.id).judged)
+    for run in todo:
+        _set_aside(campaign_dir, run.id)
+    return Invocation(campaign, plans[-1].stem, todo, tuple(run.id for run in planned))
+
+
+def _set_aside(campaign_dir: Path, run_id: str) -> None:
+    """Move what an interrupted run left out of the way of the run that replaces it."""
+    path = campaign_dir / run_id
+    if not path.exists():
+        return
+    with RunDirectory(path).held():
+        aside = campaign_dir / "interrupted"
+        aside.mkdir(exist_ok=True)
+        number = 1
+        while (aside / f"{run_id}.{number}").exists():
+            number += 1
+        path.rename(aside / f"{run_id}.{number}")
+
+
+def _plan_path(store: Store, campaign: Campaign, stamp: str) -> Path:
+    return store.campaign_dir(campaign.name) / "plans" / f"{stamp}.toml"
