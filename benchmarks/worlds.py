@@ -71,7 +71,7 @@ def one_world(size: int, filesystem: str, directory: Path, times: Times) -> None
     with times.of(title + "all connected by SSH, after that"):
         for host in world.hosts.values():
             host.run("true")
-    world.start_brokers()
+    world.start_services()
     host = world.hosts["n1"]
     with times.of(title + "a command over warm SSH"):
         host.run("true")
@@ -79,12 +79,12 @@ def one_world(size: int, filesystem: str, directory: Path, times: Times) -> None
         world.power.cut(["n1"])
     with times.of(title + "power restored to one, to sshd's banner"):
         world.power.restore(["n1"])
-    host.start_broker()
+    host.start_service()
     with times.of(title + "power cut of all"):
         world.power.cut(list(world.hosts))
     with times.of(title + "power restored to all"):
         world.power.restore(list(world.hosts))
-    world.start_brokers()
+    world.start_services()
     with times.of(title + "cut into halves, one nft transaction"):
         world.network.cut({("n1", "n2"), ("n2", "n1")})
     with times.of(title + "heal, one nft transaction"):

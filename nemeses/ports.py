@@ -63,11 +63,11 @@ class Host(Protocol):
         its end was not seen (timeout, connection lost)."""
         ...
 
-    def broker_pid(self) -> int | None:
+    def service_pid(self) -> int | None:
         """The process id, as the host counts, of the broker last started; None when none was or it has ended."""
         ...
 
-    def start_broker(self) -> None:
+    def start_service(self) -> None:
         """Start the broker's process, without waiting for its port; nothing happens when it runs already."""
         ...
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from systems.errors import InputError
+
 EXIT_PASS = 0
 EXIT_FAIL = 1
 EXIT_UNKNOWN = 2
@@ -12,12 +14,8 @@ EXIT_INTERRUPTED = 130
 EXIT_OF_VERDICT = {"pass": EXIT_PASS, "fail": EXIT_FAIL, "unknown": EXIT_UNKNOWN}
 
 
-class UsageError(Exception):
+class UsageError(InputError):
     """The user's input cannot be acted on (exit 64); the message names file and key, or argument, and the remedy."""
-
-
-class CampaignError(UsageError):
-    """A campaign file that is not understood; the message starts with `file:line:`."""
 
 
 class RunError(Exception):

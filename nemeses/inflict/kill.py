@@ -24,7 +24,7 @@ class Kill:
         return combine(on_each(self._site, fault.targets, lambda host: start_and_verify(host, scale)))
 
     def _kill(self, host: Host) -> Evidence:
-        pid = host.broker_pid()
+        pid = host.service_pid()
         if pid is None:
             return Evidence("inconclusive", {"error": "no broker was running"})
         seen = ask(host, kill_script(pid, host.address, host.port))
@@ -38,11 +38,11 @@ class Kill:
 def start_and_verify(host: Host, time_scale: float) -> Evidence:
     """Start the broker if it does not run, and see its port open."""
     deadline_s = round(START_DEADLINE_S * time_scale)
-    host.start_broker()
-    pid = host.broker_pid()
+    host.start_service()
+    pid = host.service_pid()
     if pid is None:
         return Evidence("mismatch", {"error": "the broker ended at once"})
     script = await_port_script(pid, host.address, host.port, deadline_s)
     seen = ask(host, script, timeout_s=deadline_s + 5)
-    running = host.broker_pid() == pid and seen["port"] == "open"
+    running = host.service_pid() == pid and seen["port"] == "open"
     return Evidence("confirmed" if running else "mismatch", {"pid": pid, **seen})

@@ -28,7 +28,7 @@ class Pause:
 
     @staticmethod
     def _stop(host: Host) -> Evidence:
-        pid = host.broker_pid()
+        pid = host.service_pid()
         if pid is None:
             return Evidence("inconclusive", {"absent": "no broker was running"})
         seen = ask(host, signal_script(pid, "STOP", until_stopped=True))
@@ -36,7 +36,7 @@ class Pause:
 
     @staticmethod
     def _resume(host: Host) -> Evidence:
-        pid = host.broker_pid()
+        pid = host.service_pid()
         if pid is None:
             return Evidence("inconclusive", {"absent": "no broker is running"})
         seen = ask(host, signal_script(pid, "CONT", until_stopped=False))

@@ -1,6 +1,6 @@
 """Reads a campaign strictly from its TOML file.
 
-Every value is checked before anything starts; a complaint names the file, the line and the key (`CampaignError`).
+Every value is checked before anything starts; a complaint names the file, the line and the key (`InputError`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from orchestrator.campaign.model import (
     Workload,
 )
 from orchestrator.campaign.steps import StepParser
-from orchestrator.tables import Source, Table, suggestion
+from systems.toml_tables import Source, Table, suggestion
 
 # Broker keys, with the least value of those that are whole numbers (None: any; absent from the dict: a text).
 _INTEGER_KEYS: dict[str, int | None] = {
@@ -53,7 +53,7 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
 def load(path: Path) -> Campaign:
-    """Read and check a campaign. Raises `CampaignError`."""
+    """Read and check a campaign. Raises `InputError`."""
     return parse(Source.read(path), path)
 
 

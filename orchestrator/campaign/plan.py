@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from orchestrator.campaign.model import Campaign, Cell
 from orchestrator.errors import UsageError
-from orchestrator.tables import suggestion
+from systems.toml_tables import suggestion
 
 
 @dataclass(frozen=True)

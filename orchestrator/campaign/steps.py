@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from nemeses.fault import Kind
-from orchestrator.tables import Table
+from systems.toml_tables import Table
 
 DEFAULT_DEADLINE_S = 30.0
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.campaign.model import FILESYSTEMS, WORLDS
 from orchestrator.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_USAGE, RunError, UsageError
+from systems.errors import InputError
 
 if TYPE_CHECKING:
     _Commands = argparse._SubParsersAction[Any]
@@ -56,7 +57,7 @@ def main(argv: list[str]) -> int:
     try:
         options = parser().parse_args(argv)
         return _dispatch(options, argv)
-    except UsageError as error:
+    except InputError as error:
         print(f"brownout: {error}", file=sys.stderr)
         return EXIT_USAGE
     except KeyboardInterrupt:

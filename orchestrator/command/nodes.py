@@ -105,7 +105,7 @@ def _print_nodes(content: dict[str, Any]) -> None:
 
     rows = []
     for node in content["nodes"]:
-        broker = "not running" if node["broker_pid"] is None else f"pid {node['broker_pid']}"
+        broker = "not running" if node["service_pid"] is None else f"pid {node['service_pid']}"
         rows.append(
             {
                 "node": node["name"],

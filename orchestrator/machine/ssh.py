@@ -162,11 +162,11 @@ class SshHost:
                 raise HostError(f"{self.name}: {_brief(command)!r}: the connection was lost: {error!r}") from error
             return Result(int(done.return_code), str(done.stdout), str(done.stderr))
 
-    def broker_pid(self) -> int | None:
+    def service_pid(self) -> int | None:
         said = self.run(self._unit.pid_script()).stdout.strip()
         return int(said) if said else None
 
-    def start_broker(self) -> None:
+    def start_service(self) -> None:
         done = self.run(self._unit.start_script())
         if not done.ok:
             raise HostError(f"{self.name}: the broker could not be started: {(done.stderr or done.stdout).strip()}")

@@ -16,9 +16,9 @@ from orchestrator.nodes.registry import Kept, Plan
 from orchestrator.running.cluster import Cluster, Member
 from orchestrator.running.properties import server_properties
 from orchestrator.worlds.base import Node, Progress, World, WorldSpec
-from orchestrator.worlds.brokers import in_parallel
 from orchestrator.worlds.lab import Lab, LabSpec
 from orchestrator.worlds.selection import lab_named
+from orchestrator.worlds.services import in_parallel
 
 _REGISTERED_S = 30.0
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -95,12 +95,12 @@ class HeldNodes:
         script = command[0] if len(command) == 1 else shlex.join(command)
         return self._lab.shell(name, [script] if command else [])
 
-    def start_brokers(self, on_progress: Progress) -> None:
+    def start_services(self, on_progress: Progress) -> None:
         """Start those that do not run, all at once, and wait until clients can use them. Raises `RunError`."""
         if isinstance(self._lab, Provisioned):
             self._lab.play("start", on_progress)
         else:
-            self._there.start_brokers()
+            self._there.start_services()
         nodes = self._there.nodes
         on_progress("waiting for a controller with whom all brokers are registered")
         cluster = Cluster([Member(node.name, node.id, node.address, node.port) for node in nodes], topic="")
@@ -113,22 +113,22 @@ class HeldNodes:
         if isinstance(self._lab, Provisioned):
             self._lab.play("stop", on_progress)
         else:
-            in_parallel(self._there.nodes, self._there.stop_broker)
+            in_parallel(self._there.nodes, self._there.stop_service)
 
     def _look(self, node: Node) -> dict[str, Any]:
         world = self._there
         seen = {"name": node.name, "address": node.address, "port": node.port}
-        seen |= {"state": "up", "boot_id": None, "broker_pid": None}
+        seen |= {"state": "up", "boot_id": None, "service_pid": None}
         if world.power is not None and not world.power.is_on(node.name):
             return {**seen, "state": "off"}
         host = world.hosts[node.name]
         try:
             boot_id = host.run(f"cat {_BOOT_ID}").stdout.strip()
-            broker = host.broker_pid()
+            broker = host.service_pid()
         except HostError as error:
             return {**seen, "state": "unreachable", "reason": str(error)}
         # Where nodes are processes of this machine its boot id says nothing of them.
-        return {**seen, "boot_id": boot_id if boot_id != _own_boot_id() else None, "broker_pid": broker}
+        return {**seen, "boot_id": boot_id if boot_id != _own_boot_id() else None, "service_pid": broker}
 
 
 def lab_spec(plan: Plan, directory: Path) -> LabSpec:

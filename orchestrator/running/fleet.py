@@ -10,7 +10,7 @@ from typing import Any
 from history.journal import Journal
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.errors import RunError
-from orchestrator.worlds.brokers import in_parallel
+from orchestrator.worlds.services import in_parallel
 from workloads.process import ClientError, ClientProcess, Role
 from workloads.settings import MESSAGE_TIMEOUT_S, ClientSettings
 

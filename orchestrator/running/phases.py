@@ -28,7 +28,7 @@ from orchestrator.running.progress import Progress
 from orchestrator.running.stepper import Stepper
 from orchestrator.running.watch import EventTail
 from orchestrator.worlds.base import Node, World
-from orchestrator.worlds.brokers import in_parallel
+from orchestrator.worlds.services import in_parallel
 from workloads.process import ClientError, ClientProcess
 
 REGISTERED_S = 30.0
@@ -126,7 +126,7 @@ class Run:
         nemesis = Nemesis(self._world.site)
         self._book = FaultBook(nemesis, self._journal, self._progress)
         # Clients take as long to start as brokers do, so both start at once.
-        starting = _InBackground(lambda: self._world.start_brokers())
+        starting = _InBackground(lambda: self._world.start_services())
         self._brokers_started = True
         self._fleet.start_first()
         starting.result()
@@ -160,7 +160,7 @@ class Run:
             with contextlib.suppress(
                 HostError
             ):  # a node that cannot be reached may be again; waiting for that has an end
-                if self._world.hosts[node.name].broker_pid() is None:
+                if self._world.hosts[node.name].service_pid() is None:
                     last_line = self._world.last_words(node).splitlines()[-1]
                     raise RunError(f"{node.name}: the broker has ended by itself; its last words: {last_line}")
 
@@ -328,7 +328,7 @@ class Run:
             self._journal.phase("done")
 
     def _stop_brokers(self) -> None:
-        in_parallel(self._world.nodes, self._world.stop_broker)
+        in_parallel(self._world.nodes, self._world.stop_service)
         for node in self._world.nodes:
             self._journal.node(node.name, "stopped")
 
@@ -346,7 +346,7 @@ class Run:
 
     def _kill_broker(self, node: Node) -> None:
         host = self._world.hosts[node.name]
-        pid = host.broker_pid()
+        pid = host.service_pid()
         if pid is not None:
             host.run(f"kill -9 {pid}")
 

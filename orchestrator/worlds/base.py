@@ -30,8 +30,8 @@ class WorldError(RunError, HostError):
 class Node:
     """One node. The paths are as the node sees them; `record_dir` is where the machine sees what survives of it.
 
-    `record_dir` (`<run>/nodes/<name>`) receives `broker.log` and `events.jsonl` as they are written, so that a run that
-    is killed can still be read.
+    `record_dir` (`<run>/nodes/<name>`) receives `service.log` and `events.jsonl` as they are written, so that a run
+    that is killed can still be read.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Node:
     data_dir: str
     properties_path: str
     trace_path: str
-    broker_log: str
+    service_log: str
     record_dir: Path
 
     @property
@@ -113,20 +113,20 @@ class World(Protocol):
         """Remove everything that `up` made. May be called twice, and after a failed `up`."""
         ...
 
-    def start_broker(self, node: Node) -> None:
+    def start_service(self, node: Node) -> None:
         """Start the broker and wait until its port is open. Raises `WorldError` with its last words."""
         ...
 
-    def start_brokers(self, nodes: Sequence[Node] | None = None) -> None:
+    def start_services(self, nodes: Sequence[Node] | None = None) -> None:
         """Start several brokers (None: all) in parallel."""
         ...
 
-    def stop_broker(self, node: Node) -> None:
+    def stop_service(self, node: Node) -> None:
         """Ask the broker to shut down cleanly (SIGTERM) and wait until it has. Raises `WorldError` if it does not."""
         ...
 
     def restart(self, node: Node) -> None:
-        """`stop_broker`, then `start_broker`."""
+        """`stop_service`, then `start_service`."""
         ...
 
     def last_words(self, node: Node) -> str:

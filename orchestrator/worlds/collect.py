@@ -2,7 +2,7 @@
 
 <destination>/data/<topic>-<partition>/*.log, leader-epoch-checkpoint, quorum-state
 <destination>/data/replication-offset-checkpoint, recovery-point-offset-checkpoint, meta.properties
-<destination>/events.jsonl, broker.log, server.properties
+<destination>/events.jsonl, service.log, server.properties
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-_RECORDS = ("events.jsonl", "broker.log", "server.properties")
+_RECORDS = ("events.jsonl", "service.log", "server.properties")
 _OF_PARTITION = ("leader-epoch-checkpoint", "quorum-state", "partition.metadata")
 _OF_BROKER = (
     "replication-offset-checkpoint",

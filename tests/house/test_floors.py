@@ -19,7 +19,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "nemeses": {"history"},
     "analysis": {"history"},
     "nodeimage": set(),
-    "orchestrator": {"history", "broker", "simulator", "workloads", "nemeses", "analysis", "nodeimage"},
+    "systems": {"history", "broker", "workloads", "nemeses"},
+    "orchestrator": {"history", "broker", "simulator", "workloads", "nemeses", "analysis", "nodeimage", "systems"},
 }
 MAX_LINES = 600
 

@@ -31,10 +31,10 @@ class FakeHost:
         self.commands.append(command)
         return Result(0, self.answer(command), "")
 
-    def broker_pid(self) -> int | None:
+    def service_pid(self) -> int | None:
         return self.pid
 
-    def start_broker(self) -> None:
+    def start_service(self) -> None:
         if self.pid is None and self.comes_up:
             self.starts += 1
             self.pid = 43

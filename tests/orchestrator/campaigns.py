@@ -6,7 +6,7 @@ from pathlib import Path
 
 from orchestrator.campaign.file import parse
 from orchestrator.campaign.model import Campaign
-from orchestrator.tables import Source
+from systems.toml_tables import Source
 
 HEAD = 'name = "x"\n'
 

@@ -61,7 +61,7 @@ class Nodes:
         return found
 
     def broker_pids(self) -> list[int | None]:
-        return [node["broker_pid"] for node in self.look()]
+        return [node["service_pid"] for node in self.look()]
 
     def sets(self) -> list[Path]:
         """The directories of nodes that are recorded."""

@@ -9,7 +9,7 @@ import pytest
 from orchestrator.campaign.file import load
 from orchestrator.campaign.model import Campaign, Expect
 from orchestrator.campaign.steps import CutStep, NodeStep, ProduceStep, WaitStep
-from orchestrator.errors import CampaignError
+from systems.errors import InputError
 from tests.orchestrator.campaigns import campaign
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,7 +46,7 @@ def test_a_fleet_names_its_inventory_and_frozen_clocks_need_a_modest_bound() -> 
     assert (read.topology.world, read.topology.inventory) == ("inventory", "hosts.yml")
     freeze = '[nemesis]\nkind = "random"\nfaults = ["stall", "clock-freeze"]\n'
     assert campaign(freeze + '[checks]\nupper_bound = "session"\n').nemesis.faults == ("stall", "clock-freeze")
-    with pytest.raises(CampaignError, match="clock-freeze"):
+    with pytest.raises(InputError, match="clock-freeze"):
         campaign(freeze)  # strict is what is claimed when nothing is said
 
 
@@ -175,7 +175,7 @@ WRONG = {
 
 @pytest.mark.parametrize("text", WRONG)
 def test_what_is_wrong_is_named_with_file_line_and_remedy(text: str) -> None:
-    with pytest.raises(CampaignError) as caught:
+    with pytest.raises(InputError) as caught:
         campaign(text)
     assert str(caught.value) == WRONG[text]
 
@@ -212,14 +212,14 @@ WRONG_STEPS = {
 @pytest.mark.parametrize("step", WRONG_STEPS)
 def test_what_is_wrong_with_a_step_is_named(step: str) -> None:
     text = f'[workload]\nassignment = [[1, 2]]\n[nemesis]\nkind = "steps"\n[[nemesis.step]]\n{step}\n'
-    with pytest.raises(CampaignError) as caught:
+    with pytest.raises(InputError) as caught:
         campaign(text)
     assert str(caught.value) == WRONG_STEPS[step]
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CampaignError, match=r"nowhere\.toml: cannot be read: No such file"):
+    with pytest.raises(InputError, match=r"nowhere\.toml: cannot be read: No such file"):
         load(tmp_path / "nowhere.toml")
     (tmp_path / "latin.toml").write_bytes(b'name = "\xe4"')
-    with pytest.raises(CampaignError, match=r"latin\.toml: is not UTF-8"):
+    with pytest.raises(InputError, match=r"latin\.toml: is not UTF-8"):
         load(tmp_path / "latin.toml")

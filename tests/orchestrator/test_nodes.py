@@ -58,7 +58,7 @@ def test_nodes_are_brought_up_used_and_taken_down(nodes: Nodes) -> None:
 
     status = json.loads(nodes.must("status", "--json"))
     assert (status["state"], status["world"]) == ("up", "process")
-    assert [(node["name"], node["state"], node["broker_pid"]) for node in status["nodes"]] == [
+    assert [(node["name"], node["state"], node["service_pid"]) for node in status["nodes"]] == [
         (name, "up", None) for name in ("n1", "n2", "n3")
     ]
     assert {node["boot_id"] for node in status["nodes"]} == {None}, "they have no boot of their own"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.errors import UsageError
+from systems.errors import InputError
 from tests.orchestrator.campaigns import campaign
 
 
@@ -46,5 +46,5 @@ def test_a_step_names_the_fault_it_needs(step: str, kind: str | None) -> None:
     ],
 )
 def test_a_step_that_cannot_be_meant_is_refused(step: str, remedy: str) -> None:
-    with pytest.raises(UsageError, match=remedy):
+    with pytest.raises(InputError, match=remedy):
         parse(step)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 
 from orchestrator.campaign.toml_text import dump
-from orchestrator.toml_lines import key_lines
+from systems.toml_lines import key_lines
 
 DOCUMENT = '''\
 # a comment with [brackets] and = signs

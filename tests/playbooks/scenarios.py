@@ -124,7 +124,7 @@ def a_service(run_dir: str, archives: str) -> Any:
         them.configure("n1")
         them.ask("n1", "echo '--mutant some_mutant' > /etc/brownout/broker.args")
         plays = [them.play("start"), them.play("start")]
-        running = them.ask("n1", f"{SERVICE} status; cat /run/brownout/broker.log")
+        running = them.ask("n1", f"{SERVICE} status; cat /run/brownout/service.log")
         for directory, names in LOGS.items():
             files = " ".join(f"'/data/log/{directory}/{name}'" for name in names)
             them.ask("n1", f'mkdir -p \'/data/log/{directory}\'; for f in {files}; do echo "$f" > "$f"; done')

@@ -14,7 +14,7 @@ def cuts(run_dir: str, filesystem: str) -> Any:
     """One node and all of them, cleanly and torn, again and again; what each heal tells."""
     seen = []
     with world(run_dir, 2, filesystem=filesystem) as made:
-        made.start_brokers()
+        made.start_services()
         nemesis = Nemesis(made.site)
         armed = nemesis.arm()
         for number in range(8):

@@ -126,17 +126,17 @@ def whole_run(directory: str) -> Any:
         for number in (1, 2):
             run_dir = Path(directory, f"run-{number}")
             world = remote(lent, run_dir, run_id=f"run-{number}", mutants=("some_mutant",))
-            world.start_brokers()
-            pids = [world.hosts[node.name].broker_pid() for node in world.nodes]
+            world.start_services()
+            pids = [world.hosts[node.name].service_pid() for node in world.nodes]
             for node in world.nodes:
                 send(node, f"!run {number} on {node.name}")
             world.restart(world.nodes[0])
-            world.stop_broker(world.nodes[1])
-            stopped = world.hosts["n2"].broker_pid()
+            world.stop_service(world.nodes[1])
+            stopped = world.hosts["n2"].service_pid()
             world.collect_all()
             world.down()
             _until(lambda: lent.hosts["n1"].run("ps -e -o comm=").stdout.split().count("tail") == 0)
-            seen.append({"pids": pids, "stopped": stopped, "still": lent.hosts["n1"].broker_pid()})
+            seen.append({"pids": pids, "stopped": stopped, "still": lent.hosts["n1"].service_pid()})
     return seen
 
 
@@ -150,7 +150,7 @@ def broken_connections(directory: str) -> Any:
             time.sleep(0.15)
             host.disconnect()
         _until(lambda: host.run(f"tail -n 1 {paths.TRACE}").stdout == '{"number": 400}\n')
-        assert host.run(f"printf '{{\"cut\": \"sho' >> {paths.TRACE}; printf 'last words' >> {paths.BROKER_LOG}").ok
+        assert host.run(f"printf '{{\"cut\": \"sho' >> {paths.TRACE}; printf 'last words' >> {paths.SERVICE_LOG}").ok
         world.collect_all()
         events = _events(world, "n1")
         world.down()
@@ -161,7 +161,7 @@ def power_cut(directory: str) -> Any:
     """What was written before a cut is a beginning of what was there; what was written after it is all there."""
     with machines(directory, 2) as lent:
         world = remote(lent, Path(directory, "run"))
-        world.start_brokers()
+        world.start_services()
         nemesis = Nemesis(world.site)
         _write_on(lent.hosts["n1"], 100_000)
         _until(lambda: len(_events(world, "n1")) > 50)
@@ -181,7 +181,7 @@ def words(directory: str) -> Any:
     with machines(directory, 1) as lent:
         world = remote(lent, Path(directory, "run"), properties=lambda _: "refuse=this configuration\n")
         try:
-            world.start_broker(world.nodes[0])
+            world.start_service(world.nodes[0])
         except WorldError as error:
             said.append(str(error))
         lent.power.cut(["n1"])
@@ -212,15 +212,15 @@ def as_another_user(directory: str) -> Any:
         text = "a 'quoted' \"text\" with $HOME, `ticks`, \\ and a\nsecond line\n"
         asking.hosts["n1"].put("/etc/brownout/odd file", text)
         world = remote(asking, Path(directory, "run"))
-        world.start_brokers()
-        pid = world.hosts["n1"].broker_pid()
+        world.start_services()
+        pid = world.hosts["n1"].service_pid()
         result = {
             "asked": asking.hosts["n1"].run("echo $ASKED").stdout.strip(),
             "plain": host.run("echo $ASKED").stdout.strip(),
             "same": host.run("cat '/etc/brownout/odd file'").stdout == text,
             "pid": pid,
         }
-        world.stop_broker(world.nodes[0])
+        world.stop_service(world.nodes[0])
         world.collect_all()
         result["events"] = _events(world, "n1")
         world.down()

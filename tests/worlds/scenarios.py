@@ -79,12 +79,12 @@ def on_the_image(run_dir: str) -> Any:
     made = NamespaceWorld(spec)
     made.up()
     try:
-        made.start_brokers()
+        made.start_services()
         return {
             "release": _ask(made, "n1", ". /etc/os-release; echo $VERSION_CODENAME"),
             "site": _ask(made, "n1", "cat /opt/brownout/site.key"),
-            "broker": _ask(made, "n1", f"tr '\\0' ' ' < /proc/{made.hosts['n1'].broker_pid()}/cmdline"),
-            "loaded": _ask(made, "n1", f"cat /proc/{made.hosts['n1'].broker_pid()}/maps"),
+            "broker": _ask(made, "n1", f"tr '\\0' ' ' < /proc/{made.hosts['n1'].service_pid()}/cmdline"),
+            "loaded": _ask(made, "n1", f"cat /proc/{made.hosts['n1'].service_pid()}/maps"),
             "project": made.hosts["n1"].run(f"ls {PROJECT_ROOT}").exit_code == 0,
             "read_only": made.hosts["n1"].run("touch /opt/brownout/app/broker/x").exit_code != 0,
         }
@@ -95,24 +95,24 @@ def on_the_image(run_dir: str) -> Any:
 def brokers(run_dir: str) -> Any:
     """Start, stop and collect."""
     with world(run_dir, mutants=("some_mutant",)) as made:
-        made.start_brokers()
-        pids = {name: host.broker_pid() for name, host in made.hosts.items()}
-        made.hosts["n1"].start_broker()
+        made.start_services()
+        pids = {name: host.service_pid() for name, host in made.hosts.items()}
+        made.hosts["n1"].start_service()
         for node in made.nodes:
             send(node, f"!from {node.name}")
         made.restart(made.nodes[0])
-        restarted = made.hosts["n1"].broker_pid()
-        made.stop_broker(made.nodes[1])
+        restarted = made.hosts["n1"].service_pid()
+        made.stop_service(made.nodes[1])
         for node in made.nodes:
             made.collect(node, Path(run_dir, "collected", node.name))
             made.collect(node, node.record_dir)
-        return {"pids": pids, "restarted": restarted, "stopped": made.hosts["n2"].broker_pid()}
+        return {"pids": pids, "restarted": restarted, "stopped": made.hosts["n2"].service_pid()}
 
 
 def broker_that_ends(run_dir: str) -> Any:
     with world(run_dir, 1, properties=lambda _: "refuse=this configuration\n") as made:
         try:
-            made.start_broker(made.nodes[0])
+            made.start_service(made.nodes[0])
         except WorldError as error:
             return str(error)
     return None
@@ -121,7 +121,7 @@ def broker_that_ends(run_dir: str) -> Any:
 def power_loss(run_dir: str, filesystem: str) -> Any:
     """Synced lines survive, others do not; a plain kill keeps both."""
     with world(run_dir, 2, filesystem=filesystem) as made:
-        made.start_brokers()
+        made.start_services()
         nemesis, node = Nemesis(made.site), made.nodes[0]
         send(node, "!synced")
         send(node, "in memory when killed")
@@ -132,7 +132,7 @@ def power_loss(run_dir: str, filesystem: str) -> Any:
         send(node, "in memory when the power went")
         lost = Fault("power-loss", (node.name,))
         evidence |= {"power loss": nemesis.inject(lost)}
-        others_alive = made.hosts["n2"].broker_pid() is not None
+        others_alive = made.hosts["n2"].service_pid() is not None
         evidence |= {"power loss healed": nemesis.heal(lost), "healed twice": nemesis.heal(lost)}
         return {
             "evidence": {name: each.to_json() for name, each in evidence.items()},
@@ -145,7 +145,7 @@ def power_loss(run_dir: str, filesystem: str) -> Any:
 
 def all_lose_power(run_dir: str) -> Any:
     with world(run_dir) as made:
-        made.start_brokers()
+        made.start_services()
         for node in made.nodes:
             send(node, f"!synced by {node.name}")
             send(node, "lost")
@@ -194,7 +194,7 @@ def partitions(run_dir: str) -> Any:
 
 def pause(run_dir: str) -> Any:
     with world(run_dir, 2) as made:
-        made.start_brokers()
+        made.start_services()
         nemesis, fault = Nemesis(made.site), Fault("pause", ("n1",))
         injected = nemesis.inject(fault)
         healed, again = nemesis.heal(fault), nemesis.heal(fault)
@@ -205,7 +205,7 @@ def pause(run_dir: str) -> Any:
 def heal_everything(run_dir: str) -> Any:
     """Every kind of harm at once, then one call."""
     with world(run_dir, 4) as made:
-        made.start_brokers()
+        made.start_services()
         Nemesis(made.site).inject(Fault("partition-halves", ("n1", "n2")))
         for kind, target in (("kill", "n1"), ("pause", "n2"), ("power-loss", "n3")):
             Nemesis(made.site).inject(Fault(kind, (target,)))  # type: ignore[arg-type]
@@ -249,7 +249,7 @@ def wait_to_be_killed(run_dir: str, moment: str) -> Any:
     if moment == "starting":
         NamespaceWorld(specification(Path(run_dir))).up(lambda _: time.sleep(60))
     with world(run_dir) as made:
-        made.start_brokers()
+        made.start_services()
         Nemesis(made.site).inject(Fault("pause", ("n1",)))
         if moment == "in the dark":
             made.power.cut(["n2"])
@@ -262,7 +262,7 @@ def wait_to_be_killed(run_dir: str, moment: str) -> Any:
 def side_by_side(run_dir: str) -> Any:
     """Says when it is up, goes on when it is told to, and then looks at its own data."""
     with world(run_dir, 2, run_id=Path(run_dir).name) as made:
-        made.start_brokers()
+        made.start_services()
         send(made.nodes[0], f"!{run_dir}")
         tell({"addresses": [node.address for node in made.nodes]})
         sys.stdin.readline()

@@ -61,7 +61,7 @@ def test_a_campaign_passes_on_the_hosts_of_an_inventory(tmp_path: Path) -> None:
     # What the inventory promises is believed only of machines with a kernel of their own: these share ours.
     (clocks,) = [limit for limit in verdict["limits"] if limit.startswith("no clock-jump: ")]
     assert "n3 (gamma): it is a container" in clocks
-    for name in ("events.jsonl", "broker.log", "server.properties", "data/log-0", "data/meta.properties"):
+    for name in ("events.jsonl", "service.log", "server.properties", "data/log-0", "data/meta.properties"):
         assert (run / "nodes" / "n3" / name).exists(), name
     # The hosts are left as they were, apart from what was installed.
     assert done["tables"] == ["", "", ""]

@@ -60,13 +60,13 @@ def test_brokers_start_stop_and_are_collected(tmp_path: Path) -> None:
             assert (collected / "data/replication-offset-checkpoint").exists()
             assert not (collected / "data/topic-0/00000000000000000000.index").exists()
             assert (collected / "events.jsonl").read_text().startswith('{"event": "broker_started"}')
-        assert "--config /etc/brownout/server.properties --mutant some_mutant" in (records / "broker.log").read_text()
+        assert "--config /etc/brownout/server.properties --mutant some_mutant" in (records / "service.log").read_text()
         assert "listeners=" in (records / "server.properties").read_text()
 
 
 def test_a_broker_that_ends_at_its_start_is_quoted(tmp_path: Path) -> None:
     assert "n1: the broker ended" in play("broker_that_ends", str(tmp_path))
-    assert "refused: this configuration" in (tmp_path / "nodes/n1/broker.log").read_text()
+    assert "refused: this configuration" in (tmp_path / "nodes/n1/service.log").read_text()
 
 
 @pytest.mark.parametrize("filesystem", ["ext4", "xfs"])

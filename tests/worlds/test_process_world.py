@@ -31,17 +31,17 @@ def world(tmp_path: Path) -> Iterator[ProcessWorld]:
 
 
 def test_brokers_start_stop_and_are_collected(world: ProcessWorld, tmp_path: Path) -> None:
-    world.start_brokers()
-    pids = {name: host.broker_pid() for name, host in world.hosts.items()}
+    world.start_services()
+    pids = {name: host.service_pid() for name, host in world.hosts.items()}
     assert all(pids.values())
-    world.hosts["n1"].start_broker()
-    assert world.hosts["n1"].broker_pid() == pids["n1"], "one that runs is not started again"
+    world.hosts["n1"].start_service()
+    assert world.hosts["n1"].service_pid() == pids["n1"], "one that runs is not started again"
     for node in world.nodes:
         send(node, f"from {node.name}")
     world.restart(world.nodes[0])
-    world.stop_broker(world.nodes[1])
-    assert world.hosts["n1"].broker_pid() not in (None, pids["n1"])
-    assert world.hosts["n2"].broker_pid() is None
+    world.stop_service(world.nodes[1])
+    assert world.hosts["n1"].service_pid() not in (None, pids["n1"])
+    assert world.hosts["n2"].service_pid() is None
     for node in world.nodes:
         world.collect(node, tmp_path / "collected" / node.name)
         world.collect(node, node.record_dir)
@@ -59,7 +59,7 @@ def test_what_it_can_do_is_what_it_says(world: ProcessWorld) -> None:
 
 
 def test_kill_and_pause_are_confirmed_and_healed(world: ProcessWorld) -> None:
-    world.start_brokers()
+    world.start_services()
     nemesis = Nemesis(world.site)
     for fault in (Fault("pause", ("n1",)), Fault("kill", ("n2", "n3")), Fault("kill", ("n1",))):
         assert nemesis.inject(fault).status == "confirmed", fault
@@ -83,7 +83,7 @@ def test_a_broker_that_ends_at_its_start_is_quoted(tmp_path: Path) -> None:
     made.up()
     try:
         with pytest.raises(WorldError, match=r"n1: the broker ended.*refused: this configuration"):
-            made.start_broker(made.nodes[0])
+            made.start_service(made.nodes[0])
     finally:
         made.down()
 
@@ -97,8 +97,8 @@ def test_after_down_nothing_is_left_and_up_works_again(tmp_path: Path) -> None:
     for _ in range(2):
         made = ProcessWorld(specification(tmp_path))
         made.up()
-        made.start_brokers()
-        pids = [host.broker_pid() for host in made.hosts.values()]
+        made.start_services()
+        pids = [host.service_pid() for host in made.hosts.values()]
         made.down()
         made.down()
         assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
@@ -119,9 +119,9 @@ from orchestrator.worlds.process.world import ProcessWorld
 from tests.worlds.support import specification
 world = ProcessWorld(specification(Path(sys.argv[1])))
 world.up()
-world.start_brokers()
+world.start_services()
 Nemesis(world.site).inject(Fault("pause", ("n1",)))
-print(json.dumps([host.broker_pid() for host in world.hosts.values()]), flush=True)
+print(json.dumps([host.service_pid() for host in world.hosts.values()]), flush=True)
 time.sleep(60)
 """
 

@@ -27,7 +27,7 @@ def test_runs_are_configured_mirrored_and_collected_one_after_the_other(tmp_path
             events = [json.loads(line) for line in (records / "events.jsonl").read_text().splitlines()]
             assert [event["event"] for event in events] == ["broker_started"] * (2 if name == "n1" else 1)
             assert all(event["seen"] > 1e18 for event in events)
-            assert "--mutant some_mutant" in (records / "broker.log").read_text()
+            assert "--mutant some_mutant" in (records / "service.log").read_text()
             assert "log.dir=/data/log" in (records / "server.properties").read_text()
 
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from nemeses.ports import HostError, HostUnreachableError
 from orchestrator.machine.ssh import Following, Sink, SshHost
 from orchestrator.worlds.base import WorldError
-from orchestrator.worlds.brokers import in_parallel
+from orchestrator.worlds.services import in_parallel
 
 _LOCK = "/run/brownout.lock"
 _PATIENCE_S = 3

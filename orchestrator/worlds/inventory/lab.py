@@ -16,7 +16,6 @@ from nodeimage import App, ImageError, Site, app_archive, site_archive
 from orchestrator.errors import UsageError
 from orchestrator.machine.playbooks import PlaybookError, Played, Target
 from orchestrator.worlds.base import PROJECT_ROOT, Progress, World, WorldError, WorldSpec, no_progress
-from orchestrator.worlds.brokers import in_parallel
 from orchestrator.worlds.inventory import hosts, reading
 from orchestrator.worlds.inventory.checks import Checked, check_all, examine
 from orchestrator.worlds.inventory.hosts import InventoryHost
@@ -24,6 +23,7 @@ from orchestrator.worlds.inventory.machines import HostMachines
 from orchestrator.worlds.inventory.reach import require_ways
 from orchestrator.worlds.lab import LabSpec
 from orchestrator.worlds.remote.world import RemoteWorld
+from orchestrator.worlds.services import in_parallel
 
 _ALWAYS: frozenset[Kind] = frozenset({"kill", "pause"})
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

@@ -8,7 +8,6 @@ from pathlib import Path
 from nemeses.fault import PARTITIONS, POWER_LOSSES, SUSPENSIONS, Kind
 from orchestrator.machine import playbooks
 from orchestrator.worlds.base import Progress
-from orchestrator.worlds.brokers import in_parallel
 from orchestrator.worlds.inventory.checks import Checked
 from orchestrator.worlds.inventory.claims import Claims
 from orchestrator.worlds.inventory.network import HostsNetwork
@@ -16,6 +15,7 @@ from orchestrator.worlds.inventory.power import HostsPower
 from orchestrator.worlds.inventory.suspension import HostsSuspender
 from orchestrator.worlds.remote import collecting, paths
 from orchestrator.worlds.remote.world import Endpoint
+from orchestrator.worlds.services import in_parallel
 
 
 class HostMachines:
@@ -117,7 +117,7 @@ class HostMachines:
 
     def _kill_broker(self, name: str) -> None:
         """One that a killed run left stopped would not hear that it is to end."""
-        pid = self.hosts[name].broker_pid()
+        pid = self.hosts[name].service_pid()
         if pid is not None:
             self.hosts[name].run(f"kill -9 {pid}")
 

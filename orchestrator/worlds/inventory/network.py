@@ -16,7 +16,7 @@ from typing import Any
 
 from nemeses.ports import Host, HostError, PacketCount
 from orchestrator.worlds.base import WorldError
-from orchestrator.worlds.brokers import in_parallel
+from orchestrator.worlds.services import in_parallel
 
 TABLE = "inet brownout"
 _DEADLINE_S = 20.0

@@ -10,7 +10,7 @@ from nemeses.inflict.shell import ask, reach_script
 from nemeses.ports import HostError
 from orchestrator.machine.ssh import SshHost
 from orchestrator.worlds.base import WorldError
-from orchestrator.worlds.brokers import accepts, in_parallel
+from orchestrator.worlds.services import accepts, in_parallel
 
 _SECONDS = 60
 # Takes connections as the broker would, and ends by itself should nobody end it.

@@ -165,7 +165,7 @@ class Machine:
             "filesystem": self._disk.filesystem,
             "data_dir": self.node.data_dir,
             "binds": [[bind.source, bind.target, bind.read_only] for bind in self._binds],
-            "console": f"{Path(self.node.broker_log).parent}/console.log",
+            "console": f"{Path(self.node.service_log).parent}/console.log",
             "start": [self._root.sshd, "-D", "-e", "-f", "/etc/brownout/sshd_config"],
         }
 

@@ -16,7 +16,6 @@ from orchestrator.machine.locks import RunLock
 from orchestrator.machine.sandbox import PRIVATE_ROOT, current_sandbox
 from orchestrator.machine.ssh import ScriptUnit, SshHost
 from orchestrator.worlds.base import Node, Progress, WorldError, WorldSpec, no_progress
-from orchestrator.worlds.brokers import BrokersOnHosts, in_parallel
 from orchestrator.worlds.collect import copy_logs, copy_records
 from orchestrator.worlds.namespaces import disks
 from orchestrator.worlds.namespaces.access import Access, hosts_file
@@ -24,13 +23,14 @@ from orchestrator.worlds.namespaces.machine import Machine
 from orchestrator.worlds.namespaces.network import MAX_NODES, BridgeNetwork, node_address
 from orchestrator.worlds.namespaces.power import NamespacePower
 from orchestrator.worlds.namespaces.roots import Bind, choose_root
+from orchestrator.worlds.services import ServicesOnHosts, in_parallel
 
 BROKER_PORT = 9092
 _ETC = "/etc/brownout"
 _VAR = "/var/brownout"
 
 
-class NamespaceWorld(BrokersOnHosts):
+class NamespaceWorld(ServicesOnHosts):
     """Nodes as namespaces. Lives in a sandbox (`sandbox.enter_sandbox`), one world at a time in each."""
 
     name = "namespaces"
@@ -131,7 +131,7 @@ class NamespaceWorld(BrokersOnHosts):
             data_dir="/data",
             properties_path=f"{_ETC}/server.properties",
             trace_path=f"{_VAR}/events.jsonl",
-            broker_log=f"{_VAR}/broker.log",
+            service_log=f"{_VAR}/service.log",
             record_dir=self._spec.run_dir / "nodes" / name,
         )
 
@@ -139,7 +139,7 @@ class NamespaceWorld(BrokersOnHosts):
         unit = ScriptUnit(
             command=self._root.command(self._spec.broker_command(node)),
             directory=self._root.directory,
-            log=node.broker_log,
+            log=node.service_log,
             pid_file="/run/brownout/broker.pid",
             environment=self._root.environment,
         )

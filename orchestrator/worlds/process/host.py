@@ -90,16 +90,16 @@ class LocalHost:
             raise HostError(f"{self.name}: {command!r} did not end within {timeout_s:g} s") from None
         return Result(process.returncode, stdout, stderr)
 
-    def broker_pid(self) -> int | None:
+    def service_pid(self) -> int | None:
         if self._broker is None or _start_time(self._broker[0]) != self._broker[1]:
             return None
         return self._broker[0]
 
-    def start_broker(self) -> None:
-        if self.broker_pid() is not None:
+    def start_service(self) -> None:
+        if self.service_pid() is not None:
             return
         environment = {"PYTHONPATH": str(PROJECT_ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
-        pid = self._supervisor.start(self._command, environment, PROJECT_ROOT, Path(self._node.broker_log))
+        pid = self._supervisor.start(self._command, environment, PROJECT_ROOT, Path(self._node.service_log))
         self._broker = (pid, _start_time(pid) or "")
 
 

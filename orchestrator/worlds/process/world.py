@@ -12,16 +12,16 @@ from nemeses.fault import Kind
 from nemeses.ports import Host, Site
 from orchestrator.machine.locks import RunLock
 from orchestrator.worlds.base import Node, Progress, WorldError, WorldSpec, no_progress
-from orchestrator.worlds.brokers import BrokersOnHosts
 from orchestrator.worlds.collect import copy_logs, copy_records
 from orchestrator.worlds.process.host import LocalHost, Supervisor
+from orchestrator.worlds.services import ServicesOnHosts
 
 _ADDRESS = "127.0.0.1"
 # Below the ports that kernels give to outgoing connections, which could otherwise be taken between choice and use.
 _PORTS = range(20_000, 30_000)
 
 
-class ProcessWorld(BrokersOnHosts):
+class ProcessWorld(ServicesOnHosts):
     """Brokers as plain processes of this user, on loopback, each on its own port."""
 
     name = "process"
@@ -107,7 +107,7 @@ class ProcessWorld(BrokersOnHosts):
             data_dir=str(self._scratch / name),
             properties_path=str(records / "server.properties"),
             trace_path=str(records / "events.jsonl"),
-            broker_log=str(records / "broker.log"),
+            service_log=str(records / "service.log"),
             record_dir=records,
         )
 

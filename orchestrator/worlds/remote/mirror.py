@@ -17,7 +17,7 @@ from typing import BinaryIO
 from nemeses.ports import HostError
 from orchestrator.machine.ssh import Following, SshHost
 from orchestrator.worlds.base import Node
-from orchestrator.worlds.brokers import in_parallel
+from orchestrator.worlds.services import in_parallel
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _PAUSE_S = 0.2
@@ -127,7 +127,7 @@ class Mirror:
         self._files = {
             node.name: (
                 MirroredFile(hosts[node.name], node.trace_path, node.record_dir / "events.jsonl", stamped=True),
-                MirroredFile(hosts[node.name], node.broker_log, node.record_dir / "broker.log", stamped=False),
+                MirroredFile(hosts[node.name], node.service_log, node.record_dir / "service.log", stamped=False),
             )
             for node in nodes
         }

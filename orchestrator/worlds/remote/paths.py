@@ -12,7 +12,7 @@ ARGUMENTS = "/etc/brownout/broker.args"
 RUNTIME = "/run/brownout"
 """Gone after a boot."""
 TRACE = f"{RUNTIME}/events.jsonl"
-BROKER_LOG = f"{RUNTIME}/broker.log"
+SERVICE_LOG = f"{RUNTIME}/service.log"
 PID_FILE = f"{RUNTIME}/broker.pid"
 
 DATA = "/data"
@@ -23,4 +23,4 @@ def broker_unit(*, systemd: bool) -> Unit:
     """How a machine starts its broker, with systemd as its first process or without."""
     if systemd:
         return SystemdUnit()
-    return ScriptUnit(command=(LAUNCHER,), directory="/", log=BROKER_LOG, pid_file=PID_FILE)
+    return ScriptUnit(command=(LAUNCHER,), directory="/", log=SERVICE_LOG, pid_file=PID_FILE)

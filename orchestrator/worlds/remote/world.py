@@ -13,10 +13,10 @@ from nemeses.ports import Host, HostError, Network, PowerSwitch, Site, Suspender
 from orchestrator.machine.locks import RunLock
 from orchestrator.machine.ssh import SshHost, put_script
 from orchestrator.worlds.base import Node, Progress, WorldError, WorldSpec, no_progress
-from orchestrator.worlds.brokers import BrokersOnHosts, in_parallel
 from orchestrator.worlds.collect import copy_records
 from orchestrator.worlds.remote import paths
 from orchestrator.worlds.remote.mirror import Mirror
+from orchestrator.worlds.services import ServicesOnHosts, in_parallel
 
 SETTLE_S = 10.0
 LAST_WORDS_S = 2.0
@@ -66,7 +66,7 @@ class Machines(Protocol):
         ...
 
 
-class RemoteWorld(BrokersOnHosts):
+class RemoteWorld(ServicesOnHosts):
     """Brokers on a lab's machines, for one run."""
 
     needs_sandbox = False  # what the machines need, their lab has entered already
@@ -178,7 +178,7 @@ class RemoteWorld(BrokersOnHosts):
             data_dir=endpoint.data_dir,
             properties_path=paths.PROPERTIES,
             trace_path=paths.TRACE,
-            broker_log=paths.BROKER_LOG,
+            service_log=paths.SERVICE_LOG,
             record_dir=self._spec.run_dir / "nodes" / name,
         )
 
@@ -188,7 +188,7 @@ class RemoteWorld(BrokersOnHosts):
         steps = [
             put_script(paths.PROPERTIES, properties),
             put_script(paths.ARGUMENTS, f"{arguments}\n"),
-            f"rm -f {paths.TRACE} {paths.BROKER_LOG}",  # an earlier run in the same boot may have left its own
+            f"rm -f {paths.TRACE} {paths.SERVICE_LOG}",  # an earlier run in the same boot may have left its own
         ]
         done = self._machines.hosts[node.name].run(" && ".join(steps))
         if not done.ok:
@@ -199,6 +199,6 @@ class RemoteWorld(BrokersOnHosts):
         """Kill a broker that still runs on a machine that can be reached."""
         with contextlib.suppress(HostError):
             host = self._machines.hosts[node.name]
-            pid = host.broker_pid()
+            pid = host.service_pid()
             if pid is not None:
                 host.run(f"kill -9 {pid}")

@@ -18,10 +18,10 @@ from orchestrator.machine import packages as system_packages
 from orchestrator.machine.sandbox import PRIVATE_ROOT, current_sandbox
 from orchestrator.machine.ssh import SshHost
 from orchestrator.worlds.base import PROJECT_ROOT, Progress, World, WorldError, WorldSpec, no_progress
-from orchestrator.worlds.brokers import in_parallel
 from orchestrator.worlds.lab import LabSpec
 from orchestrator.worlds.remote import paths
 from orchestrator.worlds.remote.world import RemoteWorld
+from orchestrator.worlds.services import in_parallel
 from orchestrator.worlds.vagrant import kvm, network, requirements
 from orchestrator.worlds.vagrant.hypervisor import POOL, Hypervisor
 from orchestrator.worlds.vagrant.machine import BOOT_DEADLINE_S, VirtualMachine

@@ -13,7 +13,7 @@ from pathlib import Path
 from nemeses.ports import HostError
 from orchestrator.machine.ssh import SshHost
 from orchestrator.worlds.base import WorldError
-from orchestrator.worlds.brokers import end_of_log
+from orchestrator.worlds.services import end_of_log
 from orchestrator.worlds.vagrant.disks import Disks
 from orchestrator.worlds.vagrant.hypervisor import Hypervisor
 

@@ -10,9 +10,9 @@ from orchestrator.machine.pair_filter import PairFilter
 from orchestrator.machine.playbooks import Played, Target, play
 from orchestrator.machine.ssh import SshHost
 from orchestrator.worlds.base import Progress, WorldError
-from orchestrator.worlds.brokers import in_parallel
 from orchestrator.worlds.remote import collecting
 from orchestrator.worlds.remote.world import Endpoint
+from orchestrator.worlds.services import in_parallel
 from orchestrator.worlds.vagrant.hypervisor import Hypervisor
 from orchestrator.worlds.vagrant.machine import RESTORE_DEADLINE_S, VirtualMachine
 from orchestrator.worlds.vagrant.network import data_address

@@ -12,7 +12,7 @@ from typing import Any
 
 from nemeses.ports import MachineState
 from orchestrator.worlds.base import WorldError
-from orchestrator.worlds.brokers import in_parallel
+from orchestrator.worlds.services import in_parallel
 from orchestrator.worlds.vagrant.hypervisor import Hypervisor
 from orchestrator.worlds.vagrant.machine import VirtualMachine
 

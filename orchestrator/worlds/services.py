@@ -33,7 +33,7 @@ def in_parallel(items: Iterable[T], action: Callable[[T], object]) -> None:
         future.result()
 
 
-class BrokersOnHosts(ABC):
+class ServicesOnHosts(ABC):
     """The brokers of a world, started and stopped through the hosts of their nodes: the same in every world."""
 
     time_scale: float = 1.0
@@ -49,16 +49,16 @@ class BrokersOnHosts(ABC):
     @abstractmethod
     def collect(self, node: Node, destination: Path) -> None: ...
 
-    def start_broker(self, node: Node) -> None:
+    def start_service(self, node: Node) -> None:
         host, patience_s = self.hosts[node.name], START_DEADLINE_S * self.time_scale
-        host.start_broker()
+        host.start_service()
         deadline = time.monotonic() + patience_s
         next_look = time.monotonic() + LOOK_S
         while not accepts(node.address, node.port):
             now = time.monotonic()
             if now >= next_look:
                 next_look = now + LOOK_S * self.time_scale
-                if host.broker_pid() is None:
+                if host.service_pid() is None:
                     raise WorldError(
                         f"{node.name}: the broker ended at its start; its last words: {self.last_words(node)}"
                     )
@@ -69,17 +69,17 @@ class BrokersOnHosts(ABC):
                     )
             time.sleep(0.01)
 
-    def start_brokers(self, nodes: Sequence[Node] | None = None) -> None:
-        in_parallel(self.nodes if nodes is None else nodes, self.start_broker)
+    def start_services(self, nodes: Sequence[Node] | None = None) -> None:
+        in_parallel(self.nodes if nodes is None else nodes, self.start_service)
 
-    def stop_broker(self, node: Node) -> None:
+    def stop_service(self, node: Node) -> None:
         host, patience_s = self.hosts[node.name], STOP_DEADLINE_S * self.time_scale
-        pid = host.broker_pid()
+        pid = host.service_pid()
         if pid is None:
             return
         host.run(f"kill -TERM {pid}")
         deadline = time.monotonic() + patience_s
-        while host.broker_pid() == pid:
+        while host.service_pid() == pid:
             if time.monotonic() > deadline:
                 raise WorldError(
                     f"{node.name}: the broker did not end within {patience_s:g} s of SIGTERM; "
@@ -88,12 +88,12 @@ class BrokersOnHosts(ABC):
             time.sleep(0.02)
 
     def restart(self, node: Node) -> None:
-        self.stop_broker(node)
-        self.start_broker(node)
+        self.stop_service(node)
+        self.start_service(node)
 
     def last_words(self, node: Node) -> str:
         """The end of a broker's log, or where it would be."""
-        return end_of_log(node.record_dir / "broker.log")
+        return end_of_log(node.record_dir / "service.log")
 
     def collect_all(self) -> None:
         for node in self.nodes:

@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from orchestrator.errors import CampaignError
-from orchestrator.toml_lines import key_lines
+from systems.errors import InputError
+from systems.toml_lines import key_lines
 
 _MISSING: Any = object()
 
@@ -30,18 +30,18 @@ class Source:
             self.data: dict[str, Any] = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             line = getattr(error, "lineno", None) or _line_in(str(error))
-            raise CampaignError(f"{name}:{line}: not valid TOML: {error}") from None
+            raise InputError(f"{name}:{line}: not valid TOML: {error}") from None
         self._lines = key_lines(text)
 
     @classmethod
     def read(cls, path: Path) -> Source:
-        """Raises `CampaignError` when the file is missing, unreadable or not UTF-8."""
+        """Raises `InputError` when the file is missing, unreadable or not UTF-8."""
         try:
             return cls(str(path), path.read_text(encoding="utf-8"))
         except OSError as error:
-            raise CampaignError(f"{path}: cannot be read: {error.strerror}") from None
+            raise InputError(f"{path}: cannot be read: {error.strerror}") from None
         except UnicodeDecodeError:
-            raise CampaignError(f"{path}: is not UTF-8 text; save it as UTF-8") from None
+            raise InputError(f"{path}: is not UTF-8 text; save it as UTF-8") from None
 
     def line(self, path: KeyPath) -> int:
         """The line of a key, or of the nearest table around it."""
@@ -69,10 +69,10 @@ class Table:
         """Raise the complaint that `error` makes."""
         raise self.error(message, key)
 
-    def error(self, message: str, key: str | int | None = None) -> CampaignError:
+    def error(self, message: str, key: str | int | None = None) -> InputError:
         """A complaint about this table, or about one key of it."""
         path = self.path if key is None else (*self.path, key)
-        return CampaignError(f"{self.source.name}:{self.source.line(path)}: {self._label()}{message}")
+        return InputError(f"{self.source.name}:{self.source.line(path)}: {self._label()}{message}")
 
     def _label(self) -> str:
         names = [str(part) for part in self.path if isinstance(part, str)]
