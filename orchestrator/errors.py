@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from systems.errors import InputError
+from systems.errors import ClusterError, InputError
 
 EXIT_PASS = 0
 EXIT_FAIL = 1
@@ -18,7 +18,7 @@ class UsageError(InputError):
     """The user's input cannot be acted on (exit 64); the message names file and key, or argument, and the remedy."""
 
 
-class RunError(Exception):
+class RunError(ClusterError):
     """A run cannot go on: a node that does not come up, a cluster that does not heal, a step past its deadline.
 
     What was recorded stays; the run's verdict is unknown, with this message as the reason, or fail, should the record

@@ -6,13 +6,9 @@ Every value is checked before anything starts; a complaint names the file, the l
 from __future__ import annotations
 
 import re
-from dataclasses import fields as dataclass_fields
 from pathlib import Path
 
 from analysis.core.anomalies import CLASSES as ANOMALIES
-from broker.config import BrokerConfig
-from broker.errors import StartupError
-from broker.mutants import MUTANTS
 from nemeses.fault import KINDS
 from nemeses.generate import ScheduleError, plan_schedule
 from orchestrator.campaign.model import (
@@ -26,26 +22,21 @@ from orchestrator.campaign.model import (
     UPPER_BOUNDS,
     VERDICTS,
     WORLDS,
-    BrokerSettings,
     Campaign,
     Cell,
     Checks,
     Expect,
     Nemesis,
     Seeds,
+    SystemUnderTest,
     Topology,
     Workload,
 )
 from orchestrator.campaign.steps import StepParser
+from orchestrator.campaign.systems import client_nodes, roles_of, system_of
+from systems import InputError, Settings, System, load_system, merge
+from systems.description import read as read_description
 from systems.toml_tables import Source, Table, suggestion
-
-# Broker keys, with the least value of those that are whole numbers (None: any; absent from the dict: a text).
-_INTEGER_KEYS: dict[str, int | None] = {
-    f.metadata["key"]: f.metadata["minimum"]
-    for f in dataclass_fields(BrokerConfig)
-    if "key" in f.metadata and isinstance(f.default, int)
-}
-_BROKER_KEYS = frozenset(f.metadata["key"] for f in dataclass_fields(BrokerConfig) if "key" in f.metadata)
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _NOT_A_NAME = "latest"  # the store's link to the last run
@@ -65,36 +56,63 @@ def parse(source: Source, path: Path) -> Campaign:
     if name == _NOT_A_NAME:
         root.refuse(f"name: {name!r} is what the store calls the last run; choose another one", "name")
     topology = _topology(root.table("topology"))
+    under_test, system = _system(root.table("system"), path, topology)
     workload = _workload(root.table("workload"), topology)
     nemesis = _nemesis(root.table("nemesis"), topology, workload)
     campaign = Campaign(
         name=name,
         description=root.text("description", ""),
         topology=topology,
-        broker=_broker(root.table("broker"), topology),
+        system=under_test,
+        settings=_role_settings(root, system, topology),
         workload=workload,
         nemesis=nemesis,
-        checks=_checks(root.table("checks"), nemesis),
+        checks=_checks(root.table("checks"), nemesis, system),
         seeds=_seeds(root.table("seeds")),
-        cells=_cells(root, topology),
+        cells=_cells(root, under_test, topology),
         path=path,
         text=source.text,
     )
     root.done()
-    _check_brokers(root.table("broker"), campaign)
+    _check_nodes(root, campaign)
+    _check_workload(root, campaign, system)
     return campaign
 
 
-def _check_brokers(table: Table, campaign: Campaign) -> None:
-    """Have the broker itself look at what each node of each cell would be given: some keys make sense only together."""
+def _check_nodes(root: Table, campaign: Campaign) -> None:
+    """Have the system itself look at what each node of each cell would be given."""
     for cell in campaign.cells:
-        settings = campaign.broker.merged(cell.broker)
-        for name in campaign.topology.names:
-            address = {"node.id": "1", "listeners": "n:1", "quorum.voters": "1@n:1", "log.dir": "log"}
-            try:
-                BrokerConfig.from_properties(address | settings.of(name), f"{name} in cell {cell.name}")
-            except StartupError as error:
-                table.refuse(str(error))
+        system, settings = system_of(campaign, cell), merge(campaign.settings, cell.settings)
+        try:
+            roles = roles_of(campaign, system)
+        except InputError as error:
+            root.table("system").refuse(str(error))
+        for name, role in zip(campaign.topology.names, roles, strict=True):
+            given = settings.get(role, Settings()).of(name)
+            wrong = system.check_node(role, given, f"{name} in cell {cell.name}")
+            if wrong is not None:
+                root.table(role).refuse(wrong)
+
+
+def _check_workload(root: Table, campaign: Campaign, system: System) -> None:
+    """Whether the system can do what is asked of it."""
+    kind = campaign.workload.kind
+    if kind not in system.description.workloads:
+        root.table("workload").refuse(
+            f"kind: {system.name} cannot be tested with {kind!r}; it takes: {', '.join(system.description.workloads)}",
+            "kind",
+        )
+    serving = client_nodes(campaign, system)
+    if campaign.workload.replication_factor > len(serving):
+        root.table("workload").refuse(
+            f"replication_factor: {campaign.workload.replication_factor} replicas need as many nodes that keep "
+            f"data, and there are {len(serving)}",
+            "replication_factor",
+        )
+    if not system.description.promises.events:
+        for step in campaign.nemesis.steps:
+            if getattr(step, "condition", None) == "event":
+                root.table("nemesis").refuse(f"{step.title}: {system.name} writes no trace events to wait for")
 
 
 def _topology(table: Table) -> Topology:
@@ -113,22 +131,51 @@ def _topology(table: Table) -> Topology:
     return Topology(nodes, world, filesystem, inventory, node_root)
 
 
-def _broker(table: Table, topology: Topology) -> BrokerSettings:
+def _system(table: Table, path: Path, topology: Topology) -> tuple[SystemUnderTest, System]:
+    own = table.text("path", "")
+    directory = path.parent / own if own else None
+    name = table.text("name", "") or (_name_of(directory) if directory else SystemUnderTest.name)
+    version = table.text("version", "") or None
+    roles = table.table("roles")
+    asked = {node: roles.text(node) for node in roles.data}
+    roles.done()
+    table.done()
+    try:
+        system = load_system(name, version=version, directory=directory)
+        system.assign_roles(topology.nodes, asked)
+    except InputError as error:
+        table.refuse(str(error))
+    return SystemUnderTest(name, version, directory, asked), system
+
+
+def _name_of(directory: Path) -> str:
+    return read_description(directory).name
+
+
+def _role_settings(table: Table, system: System, topology: Topology) -> dict[str, Settings]:
+    return {
+        role: _settings(table.table(role), system, role, topology)
+        for role in system.description.roles
+        if role in table.data
+    }
+
+
+def _settings(table: Table, system: System, role: str, topology: Topology) -> Settings:
     common, per_node = {}, {}
     for key, value in table.data.items():
         if not isinstance(value, dict):
-            common[key] = _property(table, key)
+            common[key] = _setting(table, system, role, key)
             continue
         if key not in topology.names:
             dotted = _dotted(key, value)
-            if dotted in _BROKER_KEYS:
+            if system.check_setting(role, dotted, 1) is None:
                 table.refuse(f'{dotted}: to TOML, dots make tables; put the key in quotes: "{dotted}" = ...', key)
             table.refuse(f"there is no node {key}; the nodes are n1 to n{topology.nodes}", key)
         node = table.table(key)
-        per_node[key] = {inner: _property(node, inner) for inner in node.data}
+        per_node[key] = {inner: _setting(node, system, role, inner) for inner in node.data}
         node.done()
     table.done()
-    return BrokerSettings(common, per_node)
+    return Settings(common, per_node)
 
 
 def _dotted(key: str, value: object) -> str:
@@ -139,18 +186,15 @@ def _dotted(key: str, value: object) -> str:
     return key
 
 
-def _property(table: Table, key: str) -> str:
+def _setting(table: Table, system: System, role: str, key: str) -> str:
     value = table.raw(key, None)
-    if key not in _BROKER_KEYS:
-        table.refuse(f"unknown broker key {key!r}; {suggestion(key, _BROKER_KEYS)}", key)
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        table.refuse(f"{key}: {value!r} is neither a whole number nor a text", key)
-    if key in _INTEGER_KEYS:
-        minimum = _INTEGER_KEYS[key]
-        if not isinstance(value, int):
-            table.refuse(f"{key}: {value!r} is not a whole number", key)
-        if minimum is not None and value < minimum:
-            table.refuse(f"{key}: {value} is smaller than {minimum}", key)
+    if not isinstance(value, bool | int | float | str):
+        table.refuse(f"{key}: {value!r} is neither a number, a text, true nor false", key)
+    if isinstance(value, bool | float):
+        value = str(value).lower()
+    wrong = system.check_setting(role, key, value)
+    if wrong is not None:
+        table.refuse(wrong, key)
     return str(value)
 
 
@@ -251,8 +295,8 @@ def _nemesis(table: Table, topology: Topology, workload: Workload) -> Nemesis:
     return nemesis
 
 
-def _checks(table: Table, nemesis: Nemesis) -> Checks:
-    default = Checks()
+def _checks(table: Table, nemesis: Nemesis, system: System) -> Checks:
+    default = Checks(upper_bound=system.description.promises.upper_bound)
     checks = Checks(
         upper_bound=table.text("upper_bound", default.upper_bound, choices=UPPER_BOUNDS),
         min_ok=table.integer("min_ok", default.min_ok, minimum=0),
@@ -281,7 +325,7 @@ def _seeds(table: Table) -> Seeds:
     return seeds
 
 
-def _cells(root: Table, topology: Topology) -> tuple[Cell, ...]:
+def _cells(root: Table, under_test: SystemUnderTest, topology: Topology) -> tuple[Cell, ...]:
     cells: list[Cell] = []
     for table in root.tables("cell"):
         name = table.text("name")
@@ -289,8 +333,14 @@ def _cells(root: Table, topology: Topology) -> tuple[Cell, ...]:
             table.refuse(f"name: {name!r} cannot name a directory", "name")
         if name in {cell.name for cell in cells}:
             table.refuse(f"name: two cells are called {name!r}", "name")
-        mutants = table.texts("mutants", (), choices=MUTANTS.keys())
-        cells.append(Cell(name, mutants, _broker(table.table("broker"), topology), _expect(table.table("expect"))))
+        version = table.text("version", "") or None
+        try:
+            system = load_system(under_test.name, version=version or under_test.version, directory=under_test.directory)
+        except InputError as error:
+            table.refuse(f"version: {error}", "version")
+        mutants = table.texts("mutants", (), choices=system.mutants.keys())
+        settings = _role_settings(table, system, topology)
+        cells.append(Cell(name, mutants, settings, version, _expect(table.table("expect"))))
         table.done()
     return tuple(cells) or (Cell(),)
 

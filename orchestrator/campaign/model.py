@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from orchestrator.campaign.steps import Step
+from systems import RoleSettings
 
 WORLDS = ("auto", "namespaces", "process", "vagrant", "inventory")
 NODE_ROOTS = ("machine", "image")
@@ -40,20 +41,14 @@ class Topology:
 
 
 @dataclass(frozen=True)
-class BrokerSettings:
-    """Broker properties: for all nodes, and what single nodes have instead."""
+class SystemUnderTest:
+    """Which system is tested, and who plays what. `directory`: where it is described, None for one that comes with
+    Brownout. `roles`: by node name, where the campaign says them."""
 
-    common: Mapping[str, str] = field(default_factory=dict)
-    per_node: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-
-    def of(self, node: str) -> dict[str, str]:
-        return {**self.common, **self.per_node.get(node, {})}
-
-    def merged(self, over: BrokerSettings) -> BrokerSettings:
-        """These settings with `over` laid on top."""
-        nodes = self.per_node.keys() | over.per_node.keys()
-        per_node = {n: {**self.per_node.get(n, {}), **over.per_node.get(n, {})} for n in sorted(nodes)}
-        return BrokerSettings({**self.common, **over.common}, per_node)
+    name: str = "brownout"
+    version: str | None = None
+    directory: Path | None = None
+    roles: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -77,11 +72,11 @@ class Workload:
     operations: int = 0
     record_bytes: int = 128
 
-    def assign(self, nodes: int, controller: int | None = None) -> tuple[tuple[int, ...], ...]:
-        """For each partition the broker ids of its replicas, the preferred leader first."""
+    def assign(self, ids: Sequence[int], controller: int | None = None) -> tuple[tuple[int, ...], ...]:
+        """For each partition which of these nodes have its replicas, the preferred leader first."""
         if self.assignment is not None:
             return self.assignment
-        among = [n for n in range(1, nodes + 1) if self.placement == "spread" or n != controller]
+        among = [n for n in ids if self.placement == "spread" or n != controller]
         return tuple(
             tuple(among[(partition + offset) % len(among)] for offset in range(self.replication_factor))
             for partition in range(self.partitions)
@@ -130,11 +125,12 @@ class Expect:
 
 @dataclass(frozen=True)
 class Cell:
-    """One column of the matrix: the campaign with these mutants and broker settings."""
+    """One column of the matrix: the campaign with these mutants, settings and version (None: the campaign's)."""
 
     name: str = "main"
     mutants: tuple[str, ...] = ()
-    broker: BrokerSettings = field(default_factory=BrokerSettings)
+    settings: RoleSettings = field(default_factory=dict)
+    version: str | None = None
     expect: Expect = field(default_factory=Expect)
 
 
@@ -143,7 +139,8 @@ class Campaign:
     name: str
     description: str
     topology: Topology
-    broker: BrokerSettings
+    system: SystemUnderTest
+    settings: RoleSettings
     workload: Workload
     nemesis: Nemesis
     checks: Checks

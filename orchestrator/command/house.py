@@ -23,9 +23,12 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _mutants(*, as_json: bool) -> int:
-    from broker.mutants import MUTANTS
+    from systems.brownout.broker import Brownout
 
-    rows = [{"name": m.name, "rule": m.rule, "anomaly": m.anomaly, "schedule": m.schedule} for m in MUTANTS.values()]
+    rows = [
+        {"name": m.name, "rule": m.rule, "anomaly": m.anomaly, "schedule": m.schedule}
+        for m in Brownout.mutants.values()
+    ]
     if as_json:
         print(json.dumps(rows, indent=1))
     else:

@@ -16,10 +16,10 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _quorum(options: argparse.Namespace) -> int:
-    from orchestrator.command import quorum_describe as quorum_tool
+    from systems.kafka_protocol import quorum_describe
 
     addresses = [_address(text) for text in options.bootstrap_server.split(",")]
-    state = quorum_tool.describe(addresses, timeout_s=options.timeout)
+    state = quorum_describe.describe(addresses, timeout_s=options.timeout)
     if options.json:
         print(json.dumps(state.to_json(), indent=1))
     else:
@@ -35,20 +35,20 @@ def _address(text: str) -> tuple[str, int]:
 
 
 def _log(options: argparse.Namespace) -> int:
-    from orchestrator.command import log_dump as log_tool
+    from systems.kafka_protocol import log_dump
 
     if options.json:
         print(
             json.dumps(
                 [
-                    log_tool.to_json(segment, records=options.records)
-                    for segment in log_tool.segments(options.directory)
+                    log_dump.to_json(segment, records=options.records)
+                    for segment in log_dump.segments(options.directory)
                 ],
                 indent=1,
             )
         )
         return 0
-    for segment in log_tool.segments(options.directory):
-        for line in log_tool.lines(segment, records=options.records):
+    for segment in log_dump.segments(options.directory):
+        for line in log_dump.lines(segment, records=options.records):
             print(line)
     return 0

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.campaign.model import FILESYSTEMS, WORLDS
-from orchestrator.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_USAGE, RunError, UsageError
-from systems.errors import InputError
+from orchestrator.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_USAGE, UsageError
+from systems.errors import ClusterError, InputError
 
 if TYPE_CHECKING:
     _Commands = argparse._SubParsersAction[Any]
@@ -66,7 +66,7 @@ def main(argv: list[str]) -> int:
     except BrokenPipeError:  # the reader of our output has gone, as in `brownout gate ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_INTERNAL
-    except RunError as error:
+    except ClusterError as error:
         print(f"brownout: {error}", file=sys.stderr)
         return EXIT_INTERNAL
     except Exception as error:

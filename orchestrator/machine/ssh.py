@@ -84,13 +84,13 @@ fi"""
 class SystemdUnit:
     """A broker that systemd starts. `name` is a service whose first process becomes the broker."""
 
-    name: str = "brownout-broker.service"
+    name: str = "brownout-service.service"
 
     def start_script(self) -> str:
         return f"systemctl start {shlex.quote(self.name)}"
 
     def pid_script(self) -> str:
-        """From the service's control group: asking systemd costs ten times as much. It has one process, the broker."""
+        """From the service's control group: asking systemd costs ten times as much. Its first process is it."""
         group = shlex.quote(f"system.slice/{self.name}/cgroup.procs")
         return f"""\
 pid=

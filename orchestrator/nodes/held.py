@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from nemeses.ports import HostError
-from orchestrator.campaign.model import BrokerSettings
 from orchestrator.errors import UsageError
 from orchestrator.nodes.registry import Kept, Plan
-from orchestrator.running.cluster import Cluster, Member
-from orchestrator.running.properties import server_properties
+from orchestrator.running.cluster import Cluster
 from orchestrator.worlds.base import Node, Progress, World, WorldSpec
 from orchestrator.worlds.lab import Lab, LabSpec
 from orchestrator.worlds.selection import lab_named
-from orchestrator.worlds.services import in_parallel
+from systems import Deployed, load_system
 
 _REGISTERED_S = 30.0
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -37,20 +35,18 @@ class HeldNodes:
     """The nodes of one plan, between `up` and `down`."""
 
     def __init__(self, kept: Kept, plan: Plan) -> None:
+        system = load_system()
+        roles = system.assign_roles(plan.node_count, {})
+        self._deployed = Deployed(system, roles, cluster_id=f"brownout-nodes-{kept.id}")
         self._lab: Lab = lab_named(plan.world)(lab_spec(plan, kept.lab))
         self._spec = WorldSpec(
             run_id=f"nodes-{kept.id}",
             run_dir=kept.directory / "run",
             node_count=plan.node_count,
-            properties=self._properties,
+            deployment=self._deployed,
             filesystem=plan.filesystem,
         )
         self._world: World | None = None
-
-    def _properties(self, node: Node) -> str:
-        world = self._there
-        cluster = f"brownout-{self._spec.run_id}"
-        return server_properties(node, world.nodes, BrokerSettings(), cluster, world.time_scale)
 
     @property
     def _there(self) -> World:
@@ -103,17 +99,23 @@ class HeldNodes:
             self._there.start_services()
         nodes = self._there.nodes
         on_progress("waiting for a controller with whom all brokers are registered")
-        cluster = Cluster([Member(node.name, node.id, node.address, node.port) for node in nodes], topic="")
-        with contextlib.closing(cluster):
-            view = cluster.await_registered(_REGISTERED_S * self._lab.time_scale)
+        members = self._deployed.members(nodes)
+        everyone = frozenset(member.name for member in members)
+        observer = self._deployed.system.observe(members, "", self._lab.time_scale)
+        with contextlib.closing(Cluster(observer, members, topic="")) as cluster:
+            view = cluster.await_view(
+                lambda view: view.controller is not None and view.unfenced >= everyone,
+                "waiting for a controller and all brokers to be registered",
+                _REGISTERED_S * self._lab.time_scale,
+            )
         on_progress(f"the controller is {view.controller}")
 
-    def stop_brokers(self, on_progress: Progress) -> None:
+    def stop_services(self, on_progress: Progress) -> None:
         """Shut down those that run, in order. Raises `WorldError`."""
         if isinstance(self._lab, Provisioned):
             self._lab.play("stop", on_progress)
         else:
-            in_parallel(self._there.nodes, self._there.stop_service)
+            self._there.stop_services()
 
     def _look(self, node: Node) -> dict[str, Any]:
         world = self._there

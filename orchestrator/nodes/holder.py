@@ -162,7 +162,7 @@ class Holder:
     def _stop(self, asker: Channel, _message: Answer) -> Answer:
         assert self._nodes is not None, "orders but status wait until nodes are up"
         with self._busy:
-            self._nodes.stop_brokers(lambda text: asker.tell({"progress": text}))
+            self._nodes.stop_services(lambda text: asker.tell({"progress": text}))
         return self._nodes.summary()
 
 

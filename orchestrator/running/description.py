@@ -7,11 +7,13 @@ from typing import Any
 
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.store import invocation_of
+from orchestrator.campaign.systems import client_nodes
 from orchestrator.running.versions import versions
 from orchestrator.worlds.base import World
+from systems import Deployed
 
 
-def describe(planned: PlannedRun, world: World, reason: str) -> dict[str, Any]:
+def describe(planned: PlannedRun, world: World, deployed: Deployed, reason: str) -> dict[str, Any]:
     """The content of `run.toml`. `reason`: why this world was chosen.
 
     Faults that the world cannot inflict are neither scheduled nor required; the limits of the verdict say so.
@@ -21,7 +23,6 @@ def describe(planned: PlannedRun, world: World, reason: str) -> dict[str, Any]:
     limits = [*world.limits, f"the {world.name} world was chosen because {reason}"]
     if impossible:
         limits.append(f"not exercised in the {world.name} world: {', '.join(impossible)}")
-    settings = campaign.broker.merged(cell.broker)
     return {
         "run": planned.id,
         "campaign": campaign.name,
@@ -46,21 +47,32 @@ def describe(planned: PlannedRun, world: World, reason: str) -> dict[str, Any]:
             "filesystem": campaign.topology.filesystem,
             "inventory": campaign.topology.inventory,
         },
-        "workload": _workload(planned),
+        "system": _system(deployed, world),
+        "replicas": {"format": deployed.system.description.promises.replicas},
+        "workload": _workload(planned, deployed),
         "nemesis": _nemesis(planned, impossible),
-        "broker": {**settings.common, **settings.per_node},
+        "settings": {role: {**settings.common, **settings.per_node} for role, settings in deployed.settings.items()},
         "versions": versions(),
     }
 
 
-def _workload(planned: PlannedRun) -> dict[str, Any]:
-    workload, nodes = planned.campaign.workload, planned.campaign.topology.nodes
+def _system(deployed: Deployed, world: World) -> dict[str, Any]:
+    return {
+        "name": deployed.system.name,
+        "title": deployed.system.description.title,
+        "version": deployed.system.version,
+        "roles": {node.name: deployed.roles[node.id - 1] for node in world.nodes},
+    }
+
+
+def _workload(planned: PlannedRun, deployed: Deployed) -> dict[str, Any]:
+    workload, ids = planned.campaign.workload, client_nodes(planned.campaign, deployed.system)
     return {
         "kind": workload.kind,
         "topic": workload.topic,
         "partitions": workload.partitions,
         "placement": "assigned" if workload.assignment else workload.placement,
-        "assignment": None if workload.placement == "off-controller" else [list(ids) for ids in workload.assign(nodes)],
+        "assignment": None if workload.placement == "off-controller" else [list(ids) for ids in workload.assign(ids)],
         "producers": workload.producers,
         "consumers": workload.consumers,
         "rate": workload.rate,

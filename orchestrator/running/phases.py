@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from nemeses.ports import HostError
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.store import RunDirectory
 from orchestrator.errors import Interrupted, RunError
-from orchestrator.running.cluster import Cluster, Member, View
+from orchestrator.running.cluster import Cluster
 from orchestrator.running.faults import FaultBook, follow_schedule
 from orchestrator.running.fleet import Fleet
 from orchestrator.running.interrupts import Interrupts
@@ -29,6 +29,7 @@ from orchestrator.running.stepper import Stepper
 from orchestrator.running.watch import EventTail
 from orchestrator.worlds.base import Node, World
 from orchestrator.worlds.services import in_parallel
+from systems import Deployed, Member, View
 from workloads.process import ClientError, ClientProcess
 
 REGISTERED_S = 30.0
@@ -53,6 +54,7 @@ class Equipment:
     planned: PlannedRun
     directory: RunDirectory
     world: World
+    deployed: Deployed
     journal: Journal
     progress: Progress
     interrupts: Interrupts
@@ -70,19 +72,22 @@ class Run:
         self._world = equipment.world
         self._journal = equipment.journal
         self._progress = equipment.progress
-        members = [Member(node.name, node.id, node.address, node.port) for node in self._world.nodes]
-        self._cluster = Cluster(members, self._campaign.workload.topic, self._world.time_scale)
+        self._deployed = equipment.deployed
+        members = self._deployed.members(self._world.nodes)
+        topic, system = self._campaign.workload.topic, self._deployed.system
+        self._serving = [member for member in members if self._deployed.role(member.id).serves_clients]
+        self._cluster = Cluster(system.observe(members, topic, self._world.time_scale), members, topic)
         self._fleet = Fleet(
             equipment.planned,
             equipment.directory.path,
-            self._cluster.bootstrap,
+            bootstrap(self._serving),
             self._journal,
             self._world.time_scale,
         )
         self._book: FaultBook | None = None
         self._first_ack_seen = False
         self._assignment: tuple[tuple[int, ...], ...] = ()
-        self._brokers_started = False
+        self._services_started = False
         self._next_roll_call = 0.0
         self._finished = False
 
@@ -126,33 +131,38 @@ class Run:
         nemesis = Nemesis(self._world.site)
         self._book = FaultBook(nemesis, self._journal, self._progress)
         # Clients take as long to start as brokers do, so both start at once.
-        starting = _InBackground(lambda: self._world.start_services())
-        self._brokers_started = True
+        starting = _InBackground(self._start_services)
+        self._services_started = True
         self._fleet.start_first()
         starting.result()
         for node in self._world.nodes:
             self._journal.node(node.name, "started")
         arming = _InBackground(lambda: _arm(nemesis))  # nobody needs it before the first fault
         self._progress.detail("waiting for the quorum")
-        view = self._cluster.await_registered(self._scaled(REGISTERED_S), meanwhile=self._require_brokers)
+        view = self._cluster.await_view(
+            self._all_alive,
+            f"waiting for all nodes of {self._deployed.system.description.title} to be alive",
+            self._scaled(REGISTERED_S),
+            meanwhile=self._require_services,
+        )
         self._journal.note("registered", seconds=self._since_start(), controller=view.controller)
         controller = next((node.id for node in self._world.nodes if node.name == view.controller), None)
-        self._assignment = self._campaign.workload.assign(len(self._world.nodes), controller)
+        self._assignment = self._campaign.workload.assign([member.id for member in self._serving], controller)
         self._journal.note("assignment", replicas=self._assignment)
         self._cluster.create_topic(self._assignment, self._scaled(TOPIC_S))
         self._cluster.await_view(
             self._all_whole,
             "waiting for every partition's leader",
             self._scaled(TOPIC_S),
-            meanwhile=self._require_brokers,
+            meanwhile=self._require_services,
         )
         self._journal.note("topic_ready", seconds=self._since_start())
         self._fleet.wait_ready()
         self._journal.note("clients_ready", seconds=self._since_start())
         arming.result()
 
-    def _require_brokers(self) -> None:
-        """Raise `RunError` with a broker's last words when it has ended though nothing was done to it."""
+    def _require_services(self) -> None:
+        """Raise `RunError` with a service's last words when it has ended though nothing was done to it."""
         if time.monotonic() < self._next_roll_call:
             return
         self._next_roll_call = time.monotonic() + self._scaled(ROLL_CALL_S)
@@ -162,15 +172,23 @@ class Run:
             ):  # a node that cannot be reached may be again; waiting for that has an end
                 if self._world.hosts[node.name].service_pid() is None:
                     last_line = self._world.last_words(node).splitlines()[-1]
-                    raise RunError(f"{node.name}: the broker has ended by itself; its last words: {last_line}")
+                    raise RunError(f"{node.name}: the service has ended by itself; its last words: {last_line}")
+
+    def _start_services(self) -> None:
+        self._world.prepare_services()
+        self._world.start_services()
+
+    def _all_alive(self, view: View) -> bool:
+        """Every node is alive, and where the system has a controller one is known."""
+        knows_controller = view.controller is not None or not self._deployed.system.has_controller
+        return knows_controller and view.unfenced >= set(self._campaign.topology.names)
 
     def _all_whole(self, view: View) -> bool:
-        """Every broker is unfenced, every partition led and fully in sync."""
-        workload = self._campaign.workload
+        """Every node is alive, every partition led and fully in sync."""
+        partitions = self._campaign.workload.partitions if self._deployed.system.has_partitions else 0
         return (
-            view.controller is not None
-            and view.unfenced >= set(self._campaign.topology.names)
-            and len(view.partitions) == workload.partitions
+            self._all_alive(view)
+            and len(view.partitions) == partitions
             and all(state.whole for state in view.partitions.values())
         )
 
@@ -271,7 +289,7 @@ class Run:
             self._all_whole,
             "waiting for the cluster to recover after everything was healed",
             self._scaled(QUIESCE_S),
-            meanwhile=self._require_brokers,
+            meanwhile=self._require_services,
         )
         self._journal.note("recovered", view=str(view))
         self._fleet.probe_writes(self._scaled(PROBE_S))
@@ -308,7 +326,7 @@ class Run:
         with contextlib.suppress(OSError):
             self._enter("collect", "stopping brokers, collecting their logs")
         steps: list[tuple[str, Callable[[], None]]] = [("clients", self._fleet.close)]
-        if self._brokers_started:
+        if self._services_started:
             steps.append(("stopping brokers", self._stop_brokers if self._finished else self._end_brokers))
             steps.append(("collecting", self._world.collect_all))
         if not self._e.keep:
@@ -328,7 +346,7 @@ class Run:
             self._journal.phase("done")
 
     def _stop_brokers(self) -> None:
-        in_parallel(self._world.nodes, self._world.stop_service)
+        self._world.stop_services()
         for node in self._world.nodes:
             self._journal.node(node.name, "stopped")
 
@@ -411,3 +429,8 @@ class _InBackground:
             self._thread.join(0.2)  # a join without a limit cannot be interrupted
         if self._error is not None:
             raise self._error
+
+
+def bootstrap(members: Sequence[Member]) -> str:
+    """The addresses of these services, as clients take them."""
+    return ",".join(f"{member.address}:{member.port}" for member in members)

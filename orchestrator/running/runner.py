@@ -18,13 +18,13 @@ from orchestrator.campaign.judging import Engine, JudgingError, judge
 from orchestrator.campaign.model import Campaign
 from orchestrator.campaign.plan import PlannedRun, expand
 from orchestrator.campaign.store import LABS, RunDirectory, Store
+from orchestrator.campaign.systems import deploy
 from orchestrator.errors import Interrupted, RunError, UsageError
 from orchestrator.machine.locks import RunLock
 from orchestrator.running.description import describe
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.phases import Equipment, Run
 from orchestrator.running.progress import Progress
-from orchestrator.running.properties import server_properties
 from orchestrator.worlds.base import PROJECT_ROOT, World, WorldSpec
 from orchestrator.worlds.lab import Lab, LabSpec
 from orchestrator.worlds.selection import Selection
@@ -141,23 +141,20 @@ class Conductor:
         return verdict.met
 
     def _make(self, planned: PlannedRun, directory: RunDirectory, lab: Lab) -> None:
-        campaign, settings = planned.campaign, planned.campaign.broker.merged(planned.cell.broker)
+        campaign, deployed = planned.campaign, deploy(planned)
         world = lab.world(
             WorldSpec(
                 run_id=planned.id,
                 run_dir=directory.path,
                 node_count=campaign.topology.nodes,
-                properties=lambda node: server_properties(
-                    node, world.nodes, settings, f"brownout-{planned.id}", world.time_scale
-                ),
-                mutants=planned.cell.mutants,
+                deployment=deployed,
                 filesystem=campaign.topology.filesystem,
                 rootfs=find_rootfs(campaign, lab.name),
             )
         )
         if self._terms.keep:
             self._kept = world
-        directory.write_description(describe(planned, world, self._terms.selection.reason))
+        directory.write_description(describe(planned, world, deployed, self._terms.selection.reason))
         with Journal(directory.path) as journal:
             journal.run_started(run=planned.id, cell=planned.cell.name, seed=planned.seed, world=world.name)
             Run(
@@ -165,6 +162,7 @@ class Conductor:
                     planned=planned,
                     directory=directory,
                     world=world,
+                    deployed=deployed,
                     journal=journal,
                     progress=self._progress,
                     interrupts=self._interrupts,

@@ -26,11 +26,11 @@ from orchestrator.campaign.steps import (
     WaitStep,
 )
 from orchestrator.errors import RunError
-from orchestrator.running.cluster import View
 from orchestrator.running.faults import FaultBook
 from orchestrator.running.progress import Progress
 from orchestrator.running.watch import EventTail, checkpointed_high_watermark, matches
 from orchestrator.worlds.base import Node
+from systems import View
 
 POLL_S = 0.03
 
@@ -238,11 +238,11 @@ class Stepper:
 
     def _see_fenced(self, node: str) -> tuple[bool, str]:
         view = self._cluster.view()
-        return view.controller is not None and node not in view.unfenced, str(view)
+        return bool(view.unfenced) and node not in view.unfenced, str(view)
 
     def _see_unfenced(self, node: str) -> tuple[bool, str]:
         view = self._cluster.view()
-        return view.controller is not None and node in view.unfenced, str(view)
+        return node in view.unfenced, str(view)
 
     def _see_event(self, event: str, node: str, where: Mapping[str, Any]) -> tuple[bool, str]:
         seen = self._tails[node].since_mark()
@@ -252,7 +252,7 @@ class Stepper:
 
     def _see_checkpoint(self, node: str, at_least: int, partition: int) -> tuple[bool, str]:
         found = checkpointed_high_watermark(
-            self._hosts[node], self._nodes[node].log_dir, self._cluster.topic, partition
+            self._hosts[node], f"{self._nodes[node].data_dir}/log", self._cluster.topic, partition
         )
         return found is not None and found >= at_least, f"on {node}: {found}"
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from nemeses.fault import Kind
 from nemeses.ports import Host, HostError, Network, PowerSwitch, Site
 from orchestrator.errors import RunError
+from systems.service import Deployment, Service
 
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
 DISK_BYTES = 512 << 20
@@ -28,7 +29,8 @@ class WorldError(RunError, HostError):
 
 @dataclass(frozen=True)
 class Node:
-    """One node. The paths are as the node sees them; `record_dir` is where the machine sees what survives of it.
+    """One node, a `systems.Place`. The paths are as the node sees them; `record_dir` is where the machine sees what
+    survives of it.
 
     `record_dir` (`<run>/nodes/<name>`) receives `service.log` and `events.jsonl` as they are written, so that a run
     that is killed can still be read.
@@ -37,41 +39,47 @@ class Node:
     name: str
     id: int
     address: str
-    port: int
+    ports: Mapping[str, int] = field(hash=False)
     data_dir: str
-    properties_path: str
-    trace_path: str
-    service_log: str
+    etc_dir: str
+    var_dir: str
     record_dir: Path
+    files_dir: str = ""
+    python: str = sys.executable
+    python_path: str = str(PROJECT_ROOT)
+    is_local: bool = True
 
     @property
-    def log_dir(self) -> str:
-        """The broker's `log.dir`."""
-        return f"{self.data_dir}/log"
+    def port(self) -> int:
+        """Where clients reach the node's service."""
+        return next(iter(self.ports.values()))
+
+    @property
+    def trace_path(self) -> str:
+        """Where the service writes its trace events, if it does."""
+        return f"{self.var_dir}/events.jsonl"
+
+    @property
+    def service_log(self) -> str:
+        """Where what the service prints goes."""
+        return f"{self.var_dir}/service.log"
 
 
 @dataclass(frozen=True)
 class WorldSpec:
     """What a world is built from.
 
-    `properties` gives each node's server.properties, once all nodes and addresses are known. `broker` is the command
-    that starts a broker, without `--config` and `--mutant`, which the world adds. `rootfs` is the directory tree that
-    nodes run on (see `nodeimage`); None: this machine's own. Only the namespace world has use for it.
+    `deployment` says what runs on its nodes. `rootfs` is the directory tree that nodes run on (see `nodeimage`); None:
+    this machine's own. Only the namespace world has use for it.
     """
 
     run_id: str
     run_dir: Path
     node_count: int
-    properties: Callable[[Node], str]
-    mutants: tuple[str, ...] = ()
+    deployment: Deployment
     filesystem: str = "ext4"
-    broker: tuple[str, ...] = (sys.executable, "-m", "broker")
     disk_bytes: int = DISK_BYTES
     rootfs: Path | None = None
-
-    def broker_command(self, node: Node) -> list[str]:
-        mutants = [argument for name in self.mutants for argument in ("--mutant", name)]
-        return [*self.broker, "--config", node.properties_path, *mutants]
 
 
 class World(Protocol):
@@ -113,16 +121,29 @@ class World(Protocol):
         """Remove everything that `up` made. May be called twice, and after a failed `up`."""
         ...
 
+    def service(self, node: Node) -> Service:
+        """What the node runs."""
+        ...
+
+    def prepare_services(self) -> None:
+        """Run what each service needs to be run once before its first start, and sync what it wrote. Raises
+        `WorldError`."""
+        ...
+
     def start_service(self, node: Node) -> None:
-        """Start the broker and wait until its port is open. Raises `WorldError` with its last words."""
+        """Start the service and wait until its port is open. Raises `WorldError` with its last words."""
         ...
 
     def start_services(self, nodes: Sequence[Node] | None = None) -> None:
-        """Start several brokers (None: all) in parallel."""
+        """Start several services (None: all), those of one start order in parallel."""
         ...
 
     def stop_service(self, node: Node) -> None:
-        """Ask the broker to shut down cleanly (SIGTERM) and wait until it has. Raises `WorldError` if it does not."""
+        """Ask the service to shut down cleanly (SIGTERM) and wait until it has. Raises `WorldError` if it does not."""
+        ...
+
+    def stop_services(self, nodes: Sequence[Node] | None = None) -> None:
+        """Stop several services (None: all), in the opposite order of their start."""
         ...
 
     def restart(self, node: Node) -> None:
@@ -130,7 +151,7 @@ class World(Protocol):
         ...
 
     def last_words(self, node: Node) -> str:
-        """The end of a broker's log, or where it would be."""
+        """The end of a service's log, or where it would be."""
         ...
 
     def collect(self, node: Node, destination: Path) -> None:

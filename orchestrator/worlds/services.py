@@ -1,8 +1,9 @@
-"""Starting and stopping a broker on any host, and waiting until that is done."""
+"""Starting and stopping the service of any host, and waiting until that is done."""
 
 from __future__ import annotations
 
 import contextlib
+import shlex
 import socket
 import time
 from abc import ABC, abstractmethod
@@ -13,10 +14,10 @@ from typing import TypeVar
 
 from nemeses.ports import Host
 from orchestrator.worlds.base import Node, WorldError
+from systems.service import Deployment, Service
 
-START_DEADLINE_S = 30.0
-STOP_DEADLINE_S = 30.0
 LOOK_S = 0.2
+KILLED_S = 10.0
 _LAST_WORDS_BYTES = 2_000
 
 T = TypeVar("T")
@@ -34,7 +35,7 @@ def in_parallel(items: Iterable[T], action: Callable[[T], object]) -> None:
 
 
 class ServicesOnHosts(ABC):
-    """The brokers of a world, started and stopped through the hosts of their nodes: the same in every world."""
+    """The services of a world, started and stopped through the hosts of their nodes: the same in every world."""
 
     time_scale: float = 1.0
 
@@ -46,11 +47,33 @@ class ServicesOnHosts(ABC):
     @abstractmethod
     def hosts(self) -> Mapping[str, Host]: ...
 
+    @property
+    @abstractmethod
+    def deployment(self) -> Deployment: ...
+
     @abstractmethod
     def collect(self, node: Node, destination: Path) -> None: ...
 
+    def service(self, node: Node) -> Service:
+        return self.deployment.service(node, self.nodes, self.time_scale)
+
+    def prepare_services(self) -> None:
+        in_parallel(self.nodes, self._prepare_service)
+
+    def _prepare_service(self, node: Node) -> None:
+        """What was prepared must survive a power cut that comes at once; programs do not always see to that."""
+        host, service = self.hosts[node.name], self.service(node)
+        environment = [f"{key}={value}" for key, value in service.environment.items()]
+        for words in service.prepare:
+            done = host.run(shlex.join(["env", *environment, *words]), timeout_s=service.prepare_deadline_s)
+            if not done.ok:
+                said = (done.stderr or done.stdout).strip()[-_LAST_WORDS_BYTES:]
+                raise WorldError(f"{node.name}: {shlex.join(words)!r} ended with exit code {done.exit_code}: {said}")
+        if service.prepare:
+            host.run(f"sync -f {shlex.quote(node.data_dir)}", timeout_s=service.prepare_deadline_s)
+
     def start_service(self, node: Node) -> None:
-        host, patience_s = self.hosts[node.name], START_DEADLINE_S * self.time_scale
+        host, patience_s = self.hosts[node.name], self.service(node).start_deadline_s * self.time_scale
         host.start_service()
         deadline = time.monotonic() + patience_s
         next_look = time.monotonic() + LOOK_S
@@ -60,39 +83,63 @@ class ServicesOnHosts(ABC):
                 next_look = now + LOOK_S * self.time_scale
                 if host.service_pid() is None:
                     raise WorldError(
-                        f"{node.name}: the broker ended at its start; its last words: {self.last_words(node)}"
+                        f"{node.name}: the service ended at its start; its last words: {self.last_words(node)}"
                     )
                 if now > deadline:
                     raise WorldError(
-                        f"{node.name}: the broker's port {node.port} did not open within {patience_s:g} s; "
+                        f"{node.name}: the service's port {node.port} did not open within {patience_s:g} s; "
                         f"its last words: {self.last_words(node)}"
                     )
             time.sleep(0.01)
 
     def start_services(self, nodes: Sequence[Node] | None = None) -> None:
-        in_parallel(self.nodes if nodes is None else nodes, self.start_service)
+        for together in self._by_start_order(nodes):
+            in_parallel(together, self.start_service)
+
+    def stop_services(self, nodes: Sequence[Node] | None = None) -> None:
+        for together in reversed(self._by_start_order(nodes)):
+            in_parallel(together, self.stop_service)
+
+    def _by_start_order(self, nodes: Sequence[Node] | None) -> list[list[Node]]:
+        """The nodes (None: all) in the groups that start together, first the first."""
+        groups: dict[int, list[Node]] = {}
+        for node in self.nodes if nodes is None else nodes:
+            groups.setdefault(self.service(node).start_order, []).append(node)
+        return [groups[order] for order in sorted(groups)]
 
     def stop_service(self, node: Node) -> None:
-        host, patience_s = self.hosts[node.name], STOP_DEADLINE_S * self.time_scale
+        host, service = self.hosts[node.name], self.service(node)
+        patience_s = service.stop_deadline_s * self.time_scale
         pid = host.service_pid()
         if pid is None:
             return
         host.run(f"kill -TERM {pid}")
+        if self._has_ended(host, pid, patience_s):
+            return
+        if service.kills_at_stop:
+            host.run(f"kill -KILL {pid}")
+            if self._has_ended(host, pid, KILLED_S * self.time_scale):
+                return
+        raise WorldError(
+            f"{node.name}: the service did not end within {patience_s:g} s of SIGTERM; "
+            f"its last words: {self.last_words(node)}"
+        )
+
+    @staticmethod
+    def _has_ended(host: Host, pid: int, patience_s: float) -> bool:
         deadline = time.monotonic() + patience_s
         while host.service_pid() == pid:
             if time.monotonic() > deadline:
-                raise WorldError(
-                    f"{node.name}: the broker did not end within {patience_s:g} s of SIGTERM; "
-                    f"its last words: {self.last_words(node)}"
-                )
+                return False
             time.sleep(0.02)
+        return True
 
     def restart(self, node: Node) -> None:
         self.stop_service(node)
         self.start_service(node)
 
     def last_words(self, node: Node) -> str:
-        """The end of a broker's log, or where it would be."""
+        """The end of a service's log, or where it would be."""
         return end_of_log(node.record_dir / "service.log")
 
     def collect_all(self) -> None:

@@ -25,6 +25,6 @@ def test_a_broker_that_gives_up_is_not_waited_for(tmp_path: Path) -> None:
     verdict = json.loads(verdict_file.read_text())
     assert (code, verdict["verdict"]) == (2, "unknown")
     reason = next(reason for reason in verdict["reasons"] if "was not finished" in reason)
-    assert "n2: the broker" in reason
+    assert "n2: the service" in reason
     assert "correct cluster.id" in reason
     assert "not within" not in reason

@@ -9,6 +9,7 @@ import pytest
 from orchestrator.campaign.file import load
 from orchestrator.campaign.model import Campaign, Expect
 from orchestrator.campaign.steps import CutStep, NodeStep, ProduceStep, WaitStep
+from systems import merge
 from systems.errors import InputError
 from tests.orchestrator.campaigns import campaign
 
@@ -36,7 +37,7 @@ def test_broker_settings_are_laid_on_top_of_each_other() -> None:
         '[broker]\n"min.insync.replicas" = 2\n"num.partitions" = 3\n[broker.n2]\n"num.partitions" = 7\n'
         '[[cell]]\nname = "a"\n[cell.broker]\n"min.insync.replicas" = 1\n'
     )
-    merged = read.broker.merged(read.cells[0].broker)
+    merged = merge(read.settings, read.cells[0].settings)["broker"]
     assert merged.of("n1") == {"min.insync.replicas": "1", "num.partitions": "3"}
     assert merged.of("n2") == {"min.insync.replicas": "1", "num.partitions": "7"}
 

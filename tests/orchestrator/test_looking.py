@@ -10,12 +10,16 @@ import pytest
 from broker.errors import ErrorCode
 from broker.protocol.messages import create_topics, describe_cluster, describe_quorum, metadata
 from broker.protocol.schema import Message
-from orchestrator.command import quorum_describe as quorum_tool
 from orchestrator.command.line import main
-from orchestrator.errors import RunError
-from orchestrator.running import wire
-from orchestrator.running.cluster import METADATA_TOPIC, Cluster, Member
+from orchestrator.running.cluster import Cluster
+from systems import ClusterError, Member
+from systems.kafka_protocol import quorum_describe, requests
+from systems.kafka_protocol.observer import METADATA_TOPIC, KafkaObserver
 from tests.orchestrator.fake_broker import Answer, fake_broker
+
+
+def member(number: int, address: tuple[str, int]) -> Member:
+    return Member(f"n{number}", number, *address, "broker")
 
 
 def quorum(error: int = 0, leader: int = 1, epoch: int = 5) -> describe_quorum.DescribeQuorumResponse:
@@ -87,8 +91,8 @@ def test_the_tool_follows_a_brokers_word_to_the_leader(capsys: pytest.CaptureFix
 def test_a_quorum_without_a_leader_is_given_up_in_time() -> None:
     leaderless = broker(quorum(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader=-1), cluster_state({}))
     words = r"no leader of the quorum answered within 0.2 s; last: .*NOT_LEADER"
-    with fake_broker(leaderless) as address, pytest.raises(RunError, match=words):
-        quorum_tool.describe([address], timeout_s=0.2)
+    with fake_broker(leaderless) as address, pytest.raises(ClusterError, match=words):
+        quorum_describe.describe([address], timeout_s=0.2)
 
 
 def test_the_leader_of_the_newest_epoch_is_believed() -> None:
@@ -96,8 +100,8 @@ def test_the_leader_of_the_newest_epoch_is_believed() -> None:
         deposed = stack.enter_context(fake_broker(broker(quorum(leader=1, epoch=4), cluster_state({}, leader=1))))
         state = cluster_state({1: ("a", 1), 2: ("b", 2)}, leader=2)
         newest = stack.enter_context(fake_broker(broker(quorum(leader=2, epoch=5), state)))
-        members = [Member("n1", 1, *deposed), Member("n2", 2, *newest), Member("n3", 3, *closed_port())]
-        cluster = Cluster(members, "log")
+        members = [member(1, deposed), member(2, newest), member(3, closed_port())]
+        cluster = Cluster(KafkaObserver(members, "log"), members, "log")
         view = cluster.view()
         cluster.close()
     assert (view.controller, view.epoch, view.unfenced) == ("n2", 5, frozenset({"n1", "n2"}))
@@ -125,7 +129,8 @@ def test_a_topic_is_created_by_the_controller_and_may_exist_already() -> None:
         return broker(quorum(), cluster_state({}))(request)
 
     with fake_broker(answer) as address:
-        cluster = Cluster([Member("n1", 1, *address)], "log")
+        members = [member(1, address)]
+        cluster = Cluster(KafkaObserver(members, "log"), members, "log")
         cluster.create_topic([[1, 2], [2, 1]], 5.0)
         cluster.close()
     assert [a.broker_ids for a in asked[0].assignments] == [[1, 2], [2, 1]]
@@ -139,5 +144,5 @@ def test_an_answer_that_is_not_the_protocol_is_said_to_be() -> None:
         (b"\0\0\0\x08\0\0\0\1\0\0", "closed before the answer was complete"),
         (b"\0\0\0\x06\0\0\0\1\0\0", "cannot be decoded"),
     ):
-        with fake_broker(lambda _, raw=raw: raw) as address, pytest.raises(wire.WireError, match=words):  # type: ignore[misc]
-            wire.ask(address, request, metadata.MetadataResponse, 9, timeout_s=2.0)
+        with fake_broker(lambda _, raw=raw: raw) as address, pytest.raises(requests.RequestError, match=words):  # type: ignore[misc]
+            requests.ask(address, request, metadata.MetadataResponse, 9, timeout_s=2.0)

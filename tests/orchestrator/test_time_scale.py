@@ -8,28 +8,29 @@ from pathlib import Path
 import pytest
 
 from broker.config import BrokerConfig, parse_properties
-from orchestrator.campaign.model import BrokerSettings
 from orchestrator.campaign.plan import expand
+from orchestrator.campaign.systems import deploy
 from orchestrator.running.description import describe
-from orchestrator.running.properties import server_properties
 from orchestrator.worlds.base import Node, WorldSpec
 from orchestrator.worlds.process.world import ProcessWorld
+from systems import Deployed, Settings, load_system
 from tests.orchestrator.campaigns import campaign
 from workloads.settings import ClientSettings, consumer_config, producer_config
 
-SETTINGS = BrokerSettings({"broker.lease.ms": "1999", "min.insync.replicas": "2", "log.segment.bytes": "4096"})
+SETTINGS = Settings({"broker.lease.ms": "1999", "min.insync.replicas": "2", "log.segment.bytes": "4096"})
 
 
 def configured(time_scale: float) -> BrokerConfig:
-    node = Node("n1", 1, "10.0.0.1", 9092, "/data", "p", "t", "l", Path("records"))
-    text = server_properties(node, [node], SETTINGS, "c", time_scale)
+    node = Node("n1", 1, "10.0.0.1", {"client": 9092}, "/data", "/etc/b", "/var/b", Path("records"))
+    deployed = Deployed(load_system(), ("broker",), "c", {"broker": SETTINGS})
+    (text,) = deployed.service(node, [node], time_scale).files.values()
     return BrokerConfig.from_properties(parse_properties(text, "p"))
 
 
 def test_every_time_of_a_broker_is_scaled_and_nothing_else() -> None:
     usual, slow = configured(1.0), configured(4.0)
     assert usual == replace(
-        BrokerConfig(1, "10.0.0.1", 9092, usual.voters, "/data/log", "t", "c"),
+        BrokerConfig(1, "10.0.0.1", 9092, usual.voters, "/data/log", "/var/b/events.jsonl", "c"),
         broker_lease_ms=1999,
         min_insync_replicas=2,
         log_segment_bytes=4096,
@@ -60,7 +61,8 @@ def test_clients_wait_longer_for_answers() -> None:
 
 
 def test_the_record_of_a_run_says_at_what_pace_it_was_made(tmp_path: Path) -> None:
-    world = ProcessWorld(WorldSpec("r", tmp_path, 3, properties=lambda _: ""))
-    world.time_scale = 2.5
     (planned,) = expand(campaign(""), "s")
-    assert describe(planned, world, "of a reason")["time_scale"] == 2.5
+    deployed = deploy(planned)
+    world = ProcessWorld(WorldSpec("r", tmp_path, 3, deployed))
+    world.time_scale = 2.5
+    assert describe(planned, world, deployed, "of a reason")["time_scale"] == 2.5

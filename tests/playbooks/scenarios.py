@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -21,9 +22,11 @@ from typing import Any
 from orchestrator.machine.playbooks import STRATEGY_VARIABLE, PlaybookError, Played, Target, play
 from orchestrator.worlds.namespaces.disks import Disk
 from orchestrator.worlds.namespaces.world import NamespaceWorld
+from orchestrator.worlds.remote import paths
 from tests.worlds.scenarios import tell, world
 
-SERVICE = "/opt/brownout/bin/broker-service"
+PROPERTIES = f"{paths.ETC}/server.properties"
+SERVICE = "/opt/brownout/bin/service-control"
 LOGS = {
     "topic-0": (
         "00000000000000000000.log",
@@ -77,8 +80,8 @@ class Hosts:
         assert done.ok, f"{name}: {command}: {done.stderr}"
         return str(done.stdout).strip()
 
-    def configure(self, name: str, **properties: str) -> None:
-        """Write a broker's server.properties, as a world does."""
+    def configure(self, name: str, arguments: str = "", **properties: str) -> None:
+        """Write a broker's server.properties and how it is started, as a world does."""
         node = next(node for node in self.made.nodes if node.name == name)
         given = {
             "listeners": f"PLAINTEXT://{node.address}:9092",
@@ -87,7 +90,9 @@ class Hosts:
             **properties,
         }
         text = "".join(f"{key}={value}\\n" for key, value in given.items())
-        self.ask(name, f"printf '{text}' > /etc/brownout/server.properties")
+        self.ask(name, f"printf '{text}' > {PROPERTIES}")
+        command = f"PYTHONPATH={paths.PYTHON_PATH} exec python3 -m broker --config {PROPERTIES} {arguments}"
+        self.ask(name, f"echo {shlex.quote(command)} > {paths.SERVICE}")
 
 
 @contextmanager
@@ -121,8 +126,7 @@ def provision_twice(run_dir: str, archives: str) -> Any:
 def a_service(run_dir: str, archives: str) -> Any:
     with hosts(run_dir, archives) as them:
         them.play("provision")
-        them.configure("n1")
-        them.ask("n1", "echo '--mutant some_mutant' > /etc/brownout/broker.args")
+        them.configure("n1", "--mutant some_mutant")
         plays = [them.play("start"), them.play("start")]
         running = them.ask("n1", f"{SERVICE} status; cat /run/brownout/service.log")
         for directory, names in LOGS.items():

@@ -20,13 +20,16 @@ from nemeses.ports import PowerSwitch
 from orchestrator.machine.sandbox import PRIVATE_ROOT
 from orchestrator.machine.ssh import SshHost
 from orchestrator.worlds.base import Progress, WorldError
-from orchestrator.worlds.collect import copy_logs
+from orchestrator.worlds.collect import copy_data
 from orchestrator.worlds.namespaces.world import NamespaceWorld
 from orchestrator.worlds.remote import paths
+from orchestrator.worlds.remote.collecting import Collected
 from orchestrator.worlds.remote.world import Endpoint, RemoteWorld
-from tests.worlds.support import STAND_IN, send, specification
+from tests.worlds.support import send, specification
 
 DEADLINE_S = 20.0
+
+TRACE = f"{paths.RUNTIME}/events.jsonl"
 
 
 class Switch:
@@ -60,8 +63,8 @@ class Lent:
             node.name: SshHost(
                 node.name,
                 node.address,
-                paths.PORT,
-                paths.broker_unit(systemd=False),
+                paths.DEFAULT_PORT,
+                paths.service_unit(systemd=False),
                 key_file=PRIVATE_ROOT / run_id / "ssh" / "id_ed25519",
                 known_hosts=directory / "known_hosts",
                 accept_new=True,
@@ -73,10 +76,7 @@ class Lent:
         self.network = lender.network
 
     def provision(self) -> None:
-        launcher = (
-            f"#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(str(STAND_IN))} "
-            f"--config {paths.PROPERTIES} $(cat {paths.ARGUMENTS})\n"
-        )
+        launcher = f"#!/bin/sh\nexec /bin/sh {paths.SERVICE}\n"
         for host in self.hosts.values():
             host.put(paths.LAUNCHER, launcher)
             assert host.run(f"chmod +x {paths.LAUNCHER}").ok
@@ -95,9 +95,10 @@ class Lent:
             assert host.run("rm -rf /data/log").ok
             on_progress(f"{host.name} is as new")
 
-    def collect(self, destinations: Mapping[str, Path]) -> None:
+    def collect(self, destinations: Mapping[str, Path], wanted: Collected) -> None:
+        directory, patterns = wanted
         for name, destination in destinations.items():
-            copy_logs(self._lender._machines[name].data / "log", destination)
+            copy_data(self._lender._machines[name].data / directory, patterns, destination)
 
 
 @contextmanager
@@ -125,7 +126,7 @@ def whole_run(directory: str) -> Any:
     with machines(directory, 2) as lent:
         for number in (1, 2):
             run_dir = Path(directory, f"run-{number}")
-            world = remote(lent, run_dir, run_id=f"run-{number}", mutants=("some_mutant",))
+            world = remote(lent, run_dir, run_id=f"run-{number}", arguments=("--mutant", "some_mutant"))
             world.start_services()
             pids = [world.hosts[node.name].service_pid() for node in world.nodes]
             for node in world.nodes:
@@ -149,8 +150,8 @@ def broken_connections(directory: str) -> Any:
         for _ in range(8):
             time.sleep(0.15)
             host.disconnect()
-        _until(lambda: host.run(f"tail -n 1 {paths.TRACE}").stdout == '{"number": 400}\n')
-        assert host.run(f"printf '{{\"cut\": \"sho' >> {paths.TRACE}; printf 'last words' >> {paths.SERVICE_LOG}").ok
+        _until(lambda: host.run(f"tail -n 1 {TRACE}").stdout == '{"number": 400}\n')
+        assert host.run(f"printf '{{\"cut\": \"sho' >> {TRACE}; printf 'last words' >> {paths.SERVICE_LOG}").ok
         world.collect_all()
         events = _events(world, "n1")
         world.down()
@@ -168,7 +169,7 @@ def power_cut(directory: str) -> Any:
         cut = Fault("power-loss", ("n1",))
         evidence = [nemesis.inject(cut), nemesis.heal(cut)]
         for number in range(1, 4):
-            assert lent.hosts["n1"].run(f"echo '{{\"after\": {number}}}' >> {paths.TRACE}").ok
+            assert lent.hosts["n1"].run(f"echo '{{\"after\": {number}}}' >> {TRACE}").ok
         world.collect_all()
         result = {"evidence": [each.to_json() for each in evidence], "events": _events(world, "n1")}
         world.down()
@@ -179,7 +180,7 @@ def words(directory: str) -> Any:
     """What is said of a broker that ends, of a machine that cannot be made ready, and of one that is gone."""
     said = []
     with machines(directory, 1) as lent:
-        world = remote(lent, Path(directory, "run"), properties=lambda _: "refuse=this configuration\n")
+        world = remote(lent, Path(directory, "run"), configure=lambda _: "refuse=this configuration\n")
         try:
             world.start_service(world.nodes[0])
         except WorldError as error:
@@ -238,8 +239,8 @@ def strangers(directory: str) -> Any:
             host = SshHost(
                 "n1",
                 "10.77.0.11",
-                paths.PORT,
-                paths.broker_unit(systemd=False),
+                paths.DEFAULT_PORT,
+                paths.service_unit(systemd=False),
                 key_file=PRIVATE_ROOT / "run" / "ssh" / "id_ed25519",
                 known_hosts=known,
                 accept_new=accept,
@@ -261,7 +262,7 @@ def _other_key(directory: str) -> str:
 def _write_on(host: SshHost, count: int) -> None:
     """Have a host write numbered lines to the trace, on and on."""
     script = f'i=1; while [ $i -le {count} ]; do echo "{{\\"number\\": $i}}"; i=$((i+1)); sleep 0.003; done'
-    assert host.run(f"setsid sh -c {shlex.quote(script)} >> {paths.TRACE} 2>/dev/null </dev/null &").ok
+    assert host.run(f"setsid sh -c {shlex.quote(script)} >> {TRACE} 2>/dev/null </dev/null &").ok
 
 
 def _events(world: RemoteWorld, name: str) -> list[dict[str, Any]]:

@@ -20,13 +20,12 @@ from typing import Any
 
 import nodeimage
 from nemeses import Fault, Nemesis
-from orchestrator.campaign.model import BrokerSettings
 from orchestrator.machine import cgroups
-from orchestrator.running.properties import server_properties
 from orchestrator.worlds.base import PROJECT_ROOT, Node, WorldError, WorldSpec
 from orchestrator.worlds.namespaces import machine, roots
 from orchestrator.worlds.namespaces.world import NamespaceWorld
-from tests.worlds.support import send, specification
+from systems import Deployed, load_system
+from tests.worlds.support import StandIns, send, specification
 
 LOG = "/data/log/topic-0/00000000000000000000.log"
 
@@ -73,7 +72,7 @@ def on_the_image(run_dir: str) -> Any:
         run_id="run",
         run_dir=Path(run_dir),
         node_count=1,
-        properties=lambda node: server_properties(node, [node], BrokerSettings(), "brownout-run"),
+        deployment=Deployed(load_system(), ("broker",), "brownout-run"),
         rootfs=nodeimage.find(PROJECT_ROOT).rootfs,
     )
     made = NamespaceWorld(spec)
@@ -94,7 +93,7 @@ def on_the_image(run_dir: str) -> Any:
 
 def brokers(run_dir: str) -> Any:
     """Start, stop and collect."""
-    with world(run_dir, mutants=("some_mutant",)) as made:
+    with world(run_dir, arguments=("--mutant", "some_mutant")) as made:
         made.start_services()
         pids = {name: host.service_pid() for name, host in made.hosts.items()}
         made.hosts["n1"].start_service()
@@ -110,7 +109,7 @@ def brokers(run_dir: str) -> Any:
 
 
 def broker_that_ends(run_dir: str) -> Any:
-    with world(run_dir, 1, properties=lambda _: "refuse=this configuration\n") as made:
+    with world(run_dir, 1, configure=lambda _: "refuse=this configuration\n") as made:
         try:
             made.start_service(made.nodes[0])
         except WorldError as error:
@@ -218,7 +217,7 @@ def heal_everything(run_dir: str) -> Any:
 def failures(run_dir: str) -> Any:
     """Worlds that cannot come up; each must leave room for the next, in the same directory."""
     said = []
-    for options in ({"disk_bytes": 4096}, {"properties": _no_space}, {}):
+    for options in ({"disk_bytes": 4096}, {"deployment": StandIns(_no_space)}, {}):
         spec = replace(specification(Path(run_dir), 2), **options)  # type: ignore[arg-type]
         roots.find_program = lambda _: "/bin/false"
         machine._BOOT_DEADLINE_S = 2.0

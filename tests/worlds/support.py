@@ -6,19 +6,51 @@ import json
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from orchestrator.machine.sandbox import Sandbox, spawn_in_sandbox
 from orchestrator.worlds.base import PROJECT_ROOT, Node, WorldSpec
+from systems.service import Place, Service
 
 STAND_IN = Path(__file__).with_name("stand_in_broker.py")
 DEADLINE_S = 60.0
 
 
-def stand_in_properties(node: Node) -> str:
-    return f"listeners=PLAINTEXT://{node.address}:{node.port}\nlog.dir={node.log_dir}\ntrace.path={node.trace_path}\n"
+COLLECTED = ("*/*.log", "*/leader-epoch-checkpoint", "replication-offset-checkpoint")
+
+Configure = Callable[[Place], str]
+"""The text of a node's server.properties."""
+
+
+def stand_in_properties(node: Place) -> str:
+    listener = f"listeners=PLAINTEXT://{node.address}:{node.ports['client']}\n"
+    return f"{listener}log.dir={node.data_dir}/log\ntrace.path={node.var_dir}/events.jsonl\n"
+
+
+@dataclass(frozen=True)
+class StandIns:
+    """The stand-in broker on every node: what worlds are told to run in tests."""
+
+    configure: Configure = stand_in_properties
+    arguments: tuple[str, ...] = ()
+    collected: tuple[str, tuple[str, ...]] = ("log", COLLECTED)
+    files_dir: str = ""
+
+    def ports(self, number: int) -> Mapping[str, int]:
+        del number  # all nodes are alike
+        return {"client": 9092}
+
+    def service(self, node: Place, nodes: Sequence[Place], time_scale: float = 1.0) -> Service:
+        del nodes, time_scale
+        properties = f"{node.etc_dir}/server.properties"
+        return Service(
+            role="broker",
+            command=(sys.executable, str(STAND_IN), "--config", properties, *self.arguments),
+            files={properties: self.configure(node)},
+        )
 
 
 def specification(
@@ -27,17 +59,15 @@ def specification(
     *,
     run_id: str = "run",
     filesystem: str = "ext4",
-    mutants: tuple[str, ...] = (),
-    properties: Callable[[Node], str] = stand_in_properties,
+    arguments: tuple[str, ...] = (),
+    configure: Configure = stand_in_properties,
 ) -> WorldSpec:
     return WorldSpec(
         run_id=run_id,
         run_dir=run_dir,
         node_count=nodes,
-        properties=properties,
-        mutants=mutants,
+        deployment=StandIns(configure, arguments),
         filesystem=filesystem,
-        broker=(sys.executable, str(STAND_IN)),
         disk_bytes=128 << 20 if filesystem == "ext4" else 320 << 20,
     )
 

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.worlds.collect import copy_logs
+from orchestrator.worlds.collect import copy_data
+
+COLLECTED = ("*/*.log", "meta.properties")
 
 
 def broker_directory(root: Path) -> Path:
@@ -31,15 +33,15 @@ def test_half_a_copy_does_not_count_as_a_replica(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(shutil, "copyfile", full_disk)
     with pytest.raises(OSError, match="No space left"):
-        copy_logs(log, tmp_path / "n1")
+        copy_data(log, COLLECTED, tmp_path / "n1")
     assert not (tmp_path / "n1" / "data").exists()
 
     monkeypatch.undo()
-    copy_logs(log, tmp_path / "n1")
+    copy_data(log, COLLECTED, tmp_path / "n1")
     copied = {str(path.relative_to(tmp_path / "n1")) for path in (tmp_path / "n1").rglob("*") if path.is_file()}
     assert copied == {"data/log-0/0.log", "data/log-1/0.log", "data/meta.properties"}
 
 
 def test_a_broker_that_never_started_has_no_logs(tmp_path: Path) -> None:
-    copy_logs(tmp_path / "nowhere", tmp_path / "n1")
+    copy_data(tmp_path / "nowhere", COLLECTED, tmp_path / "n1")
     assert list((tmp_path / "n1" / "data").iterdir()) == []

@@ -65,7 +65,7 @@ def test_brokers_start_stop_and_are_collected(tmp_path: Path) -> None:
 
 
 def test_a_broker_that_ends_at_its_start_is_quoted(tmp_path: Path) -> None:
-    assert "n1: the broker ended" in play("broker_that_ends", str(tmp_path))
+    assert "n1: the service ended" in play("broker_that_ends", str(tmp_path))
     assert "refused: this configuration" in (tmp_path / "nodes/n1/service.log").read_text()
 
 

@@ -79,10 +79,10 @@ def test_a_fault_that_this_world_has_not_is_inconclusive(world: ProcessWorld) ->
 
 
 def test_a_broker_that_ends_at_its_start_is_quoted(tmp_path: Path) -> None:
-    made = ProcessWorld(specification(tmp_path, 1, properties=lambda _: "refuse=this configuration\n"))
+    made = ProcessWorld(specification(tmp_path, 1, configure=lambda _: "refuse=this configuration\n"))
     made.up()
     try:
-        with pytest.raises(WorldError, match=r"n1: the broker ended.*refused: this configuration"):
+        with pytest.raises(WorldError, match=r"n1: the service ended.*refused: this configuration"):
             made.start_service(made.nodes[0])
     finally:
         made.down()

@@ -49,7 +49,7 @@ def test_a_power_cut_takes_no_more_than_what_was_not_read_yet(tmp_path: Path) ->
 
 def test_trouble_is_told_with_the_node_and_its_words(tmp_path: Path) -> None:
     ended, gone, unready, again = play("words", tmp_path)
-    assert ended == "n1: the broker ended at its start; its last words: refused: this configuration"
+    assert ended == "n1: the service ended at its start; its last words: refused: this configuration"
     assert "n1: the end of its records may be missing" in gone
     assert unready == again
     assert "n1: does not come back" in again

@@ -17,7 +17,7 @@ from orchestrator.worlds.base import WorldSpec
 from orchestrator.worlds.lab import LabSpec
 from orchestrator.worlds.remote.world import RemoteWorld
 from orchestrator.worlds.vagrant.lab import VagrantLab
-from tests.worlds.support import stand_in_properties
+from tests.worlds.support import StandIns
 
 # Each file is made and its name made durable first: what is looked at afterwards is what is in it.
 WRITE = """python3 -c '
@@ -46,9 +46,7 @@ def life(directory: str) -> dict[str, Any]:
     seen: dict[str, Any] = {"said": said}
     try:
         lab.open(said.append)
-        world = lab.world(
-            WorldSpec(run_id="run", run_dir=Path(directory, "run"), node_count=1, properties=stand_in_properties)
-        )
+        world = lab.world(WorldSpec(run_id="run", run_dir=Path(directory, "run"), node_count=1, deployment=StandIns()))
         assert isinstance(world, RemoteWorld)
         world.up(said.append)
         seen |= _stops(world) | _power_cut(world)

@@ -45,7 +45,7 @@ class Checked:
 
     def connection(self, known_hosts: Path) -> SshHost:
         """A new, unconnected `SshHost`, with the unit by which this host starts brokers."""
-        unit = paths.broker_unit(systemd=bool(self.facts.get("systemd")))
+        unit = paths.service_unit(systemd=bool(self.facts.get("systemd")))
         return SshHost(
             self.host.node,
             self.address,
@@ -180,7 +180,7 @@ def _reasons(each: Checked, facts: dict[str, Any]) -> list[str]:
             f"{each.address} is not an address of this host, so no broker can listen there; set brownout_address to "
             "the one by which the other hosts reach it"
         )
-    if listener is not None and paths.PROPERTIES not in listener["command"]:
+    if listener is not None and not listener["ours"]:
         who = f"process {listener['pid']} ({listener['command'][:80]})" if listener["pid"] else "somebody"
         wrong.append(f"{who} listens on port {host.port} already; stop it, or set brownout_port")
     if data["error"]:

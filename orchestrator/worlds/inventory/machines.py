@@ -62,7 +62,7 @@ class HostMachines:
         """Keep other campaigns away from the hosts, and end what a killed one left. Raises `HostError` when one is in
         use."""
         self._claims.take(list(self.hosts))
-        in_parallel(self.hosts, self._kill_lost_broker)
+        in_parallel(self.hosts, self._kill_lost_service)
 
     def endpoint(self, name: str) -> Endpoint:
         each = self._checked[name]
@@ -70,14 +70,14 @@ class HostMachines:
 
     def reset(self, on_progress: Progress) -> None:
         self.revive()
-        in_parallel(self.hosts, self._kill_broker)
+        in_parallel(self.hosts, self._kill_service)
         self.play("wipe", on_progress)
         if self.network is not None:
             self.network.build()
         in_parallel(self.hosts.values(), lambda host: host.connect())
 
-    def collect(self, destinations: Mapping[str, Path]) -> None:
-        collecting.collect(self._targets, destinations, self._directory)
+    def collect(self, destinations: Mapping[str, Path], wanted: collecting.Collected) -> None:
+        collecting.collect(self._targets, destinations, wanted, self._directory)
 
     def revive(self) -> None:
         """Let every machine go on that a fault stopped. Raises `HostError`."""
@@ -115,15 +115,15 @@ class HostMachines:
             self.hosts[name].disconnect()
         self._after_boot(names)
 
-    def _kill_broker(self, name: str) -> None:
+    def _kill_service(self, name: str) -> None:
         """One that a killed run left stopped would not hear that it is to end."""
         pid = self.hosts[name].service_pid()
         if pid is not None:
             self.hosts[name].run(f"kill -9 {pid}")
 
-    def _kill_lost_broker(self, name: str) -> None:
+    def _kill_lost_service(self, name: str) -> None:
         """One of ours that serves the port, and that no pid file knows."""
         listener = self._checked[name].facts["listener"]
         if listener is not None and listener["pid"]:
             pid = int(listener["pid"])
-            self.hosts[name].run(f"grep -qa {paths.PROPERTIES} /proc/{pid}/cmdline && kill -9 {pid}")
+            self.hosts[name].run(f"grep -qa {paths.MARK}= /proc/{pid}/environ && kill -9 {pid}")

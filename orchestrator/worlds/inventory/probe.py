@@ -22,6 +22,7 @@ _NOTE = "/etc/brownout/data_dir"
 # The kernel's own namespaces have fixed numbers; in any container some of these are others.
 _FIRST_NAMESPACES = {"pid": 0xEFFFFFFC, "uts": 0xEFFFFFFE, "ipc": 0xEFFFFFFF, "user": 0xEFFFFFFD}
 _CAP_SYS_TIME = 25
+_MARK = "BROWNOUT_SERVICE=1"  # in the environment of every service that a run has started
 _LISTENS = "0A"
 _TRY_LINK = "brownout-try"
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -111,7 +112,8 @@ def _has_address(address: str) -> bool:
 
 
 def _listener(port: int) -> dict[str, Any] | None:
-    """The process that listens on a port: its pid (0: not seen) and command line; None when there is none."""
+    """The process that listens on a port: its pid (0: not seen), its command line, and whether a run has started it;
+    None when there is none."""
     sockets = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in _text(table).splitlines()[1:]:
@@ -124,8 +126,10 @@ def _listener(port: int) -> dict[str, Any] | None:
         with contextlib.suppress(OSError):
             if os.readlink(link) in sockets:
                 pid = link.split("/")[2]
-                return {"pid": int(pid), "command": _text(f"/proc/{pid}/cmdline").replace("\0", " ").strip()}
-    return {"pid": 0, "command": ""}
+                ours = _MARK in _text(f"/proc/{pid}/environ").split("\0")
+                command = _text(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
+                return {"pid": int(pid), "command": command, "ours": ours}
+    return {"pid": 0, "command": "", "ours": False}
 
 
 def _data(directory: str) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,20 +27,16 @@ class Bind:
 class Root:
     """A root filesystem, and how sshd and the broker are started on it.
 
-    `python` is the interpreter that runs the broker, in `directory` and with `environment`; `binds` is what it needs
-    beyond the root filesystem.
+    `python` is the interpreter that has our packages, with `python_path`; services start in `directory`; `binds` is
+    what nodes need beyond the root filesystem.
     """
 
     lower: Path
     sshd: str
     python: str
+    python_path: str
     directory: str
-    environment: Mapping[str, str]
     binds: tuple[Bind, ...]
-
-    def command(self, broker: list[str]) -> tuple[str, ...]:
-        """A broker's command, as it is here: by this root's interpreter."""
-        return (self.python, *broker[1:]) if broker[0] == sys.executable else tuple(broker)
 
 
 def choose_root(rootfs: Path | None) -> Root:
@@ -54,8 +49,8 @@ def _machine() -> Root:
         lower=Path("/"),
         sshd=find_program("sshd") or "/usr/sbin/sshd",
         python=sys.executable,
+        python_path=str(PROJECT_ROOT),
         directory=str(PROJECT_ROOT),
-        environment=_environment(str(PROJECT_ROOT)),
         binds=_visible(),
     )
 
@@ -66,14 +61,10 @@ def _image(rootfs: Path) -> Root:
         lower=rootfs,
         sshd="/usr/sbin/sshd",
         python="/usr/bin/python3",
+        python_path=f"{_IMAGE_APP}:{_IMAGE_SITE}",
         directory=_IMAGE_APP,
-        environment=_environment(f"{_IMAGE_APP}:{_IMAGE_SITE}"),
         binds=(Bind(str(PROJECT_ROOT / "broker"), f"{_IMAGE_APP}/broker"),),
     )
-
-
-def _environment(path: str) -> dict[str, str]:
-    return {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def _visible() -> tuple[Bind, ...]:

@@ -7,7 +7,7 @@ import importlib
 import shutil
 import threading
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from nemeses.fault import PARTITIONS, POWER_LOSSES, Kind
 from nemeses.ports import Host, HostError, Network, PowerSwitch, Site
@@ -16,7 +16,7 @@ from orchestrator.machine.locks import RunLock
 from orchestrator.machine.sandbox import PRIVATE_ROOT, current_sandbox
 from orchestrator.machine.ssh import ScriptUnit, SshHost
 from orchestrator.worlds.base import Node, Progress, WorldError, WorldSpec, no_progress
-from orchestrator.worlds.collect import copy_logs, copy_records
+from orchestrator.worlds.collect import copy_data, copy_records, keep_configuration
 from orchestrator.worlds.namespaces import disks
 from orchestrator.worlds.namespaces.access import Access, hosts_file
 from orchestrator.worlds.namespaces.machine import Machine
@@ -24,8 +24,8 @@ from orchestrator.worlds.namespaces.network import MAX_NODES, BridgeNetwork, nod
 from orchestrator.worlds.namespaces.power import NamespacePower
 from orchestrator.worlds.namespaces.roots import Bind, choose_root
 from orchestrator.worlds.services import ServicesOnHosts, in_parallel
+from systems.service import Deployment
 
-BROKER_PORT = 9092
 _ETC = "/etc/brownout"
 _VAR = "/var/brownout"
 
@@ -67,6 +67,10 @@ class NamespaceWorld(ServicesOnHosts):
     @property
     def hosts(self) -> Mapping[str, Host]:
         return self._hosts
+
+    @property
+    def deployment(self) -> Deployment:
+        return self._spec.deployment
 
     @property
     def power(self) -> PowerSwitch:
@@ -112,7 +116,8 @@ class NamespaceWorld(ServicesOnHosts):
     def collect(self, node: Node, destination: Path) -> None:
         """Read directly off the node's disk, through the mount that its first process has; the node must be on."""
         try:
-            copy_logs(self._machines[node.name].data / "log", destination)
+            directory, patterns = self.deployment.collected
+            copy_data(self._machines[node.name].data / directory, patterns, destination)
             copy_records(node.record_dir, destination)
         except OSError as error:
             raise WorldError(f"{node.name}: its logs cannot be collected: {error}") from error
@@ -127,21 +132,24 @@ class NamespaceWorld(ServicesOnHosts):
             name=name,
             id=number,
             address=node_address(number),
-            port=BROKER_PORT,
+            ports=self._spec.deployment.ports(number),
             data_dir="/data",
-            properties_path=f"{_ETC}/server.properties",
-            trace_path=f"{_VAR}/events.jsonl",
-            service_log=f"{_VAR}/service.log",
+            etc_dir=_ETC,
+            var_dir=_VAR,
             record_dir=self._spec.run_dir / "nodes" / name,
+            files_dir=self._spec.deployment.files_dir,
+            python=self._root.python,
+            python_path=self._root.python_path,
         )
 
     def _host(self, node: Node) -> SshHost:
+        service = self.service(node)
         unit = ScriptUnit(
-            command=self._root.command(self._spec.broker_command(node)),
+            command=service.command,
             directory=self._root.directory,
             log=node.service_log,
-            pid_file="/run/brownout/broker.pid",
-            environment=self._root.environment,
+            pid_file="/run/brownout/service.pid",
+            environment=service.environment,
         )
         return SshHost(
             node.name,
@@ -164,7 +172,10 @@ class NamespaceWorld(ServicesOnHosts):
             disk = disks.Disk(f"{self._spec.run_id} {node.name}", backing, self._spec.disk_bytes, self._spec.filesystem)
             records = Bind(str(node.record_dir), _VAR, read_only=False)
             scratch = self._scratch / node.name
-            self._machines[node.name] = Machine(node, group.child(node.name), disk, scratch, self._root, records)
+            shown = [Bind(path, path) for path in self.service(node).shows]
+            self._machines[node.name] = Machine(
+                node, group.child(node.name), disk, scratch, self._root, *shown, records
+            )
         in_parallel(self._nodes, lambda node: self._prepare(node))
         self._access.trust((node, self._machines[node.name].etc) for node in self._nodes)
         in_parallel(self._nodes, lambda node: self._boot(node, on_progress))
@@ -173,9 +184,12 @@ class NamespaceWorld(ServicesOnHosts):
         machine = self._machines[node.name]
         machine.create()
         self._access.furnish(node, machine.etc, hosts_file(self._nodes))
-        properties = self._spec.properties(node)
-        (machine.etc / "brownout" / "server.properties").write_text(properties, encoding="utf-8")
-        (node.record_dir / "server.properties").write_text(properties, encoding="utf-8")
+        files = self.service(node).files
+        for path, text in files.items():
+            place = machine.etc / PurePosixPath(path).relative_to("/etc")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(text, encoding="utf-8")
+        keep_configuration(node.record_dir, files)
 
     def _boot(self, node: Node, on_progress: Progress) -> None:
         self._machines[node.name].power_on()

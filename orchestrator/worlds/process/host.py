@@ -1,4 +1,4 @@
-"""This machine as one of several hosts: a broker is a process here, a command is a child."""
+"""This machine as one of several hosts: a service is a process here, a command is a child."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from typing import Any
 
 from nemeses.ports import HostError, HostUnreachableError, Result
 from orchestrator.machine.programs import program
-from orchestrator.worlds.base import PROJECT_ROOT, Node
+from orchestrator.worlds.base import Node
+from systems.service import Service
 
 
 class Supervisor:
-    """The process that is the parent of all brokers, and ends with them when this process does."""
+    """The process that is the parent of all services, and ends with them when this process does."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # A session of its own: Ctrl-C is for the orchestrator, which then ends the brokers in its own order.
+        # A session of its own: Ctrl-C is for the orchestrator, which then ends the services in its own order.
         self._process = subprocess.Popen(
             program("orchestrator.worlds.process.supervisor"),
             stdin=subprocess.PIPE,
@@ -55,23 +56,23 @@ class Supervisor:
                 self._process.stdin.flush()
                 answer: dict[str, Any] = json.loads(self._process.stdout.readline())
             except (OSError, ValueError) as error:
-                raise HostUnreachableError("the process that starts the brokers has ended") from error
+                raise HostUnreachableError("the process that starts the services has ended") from error
             return answer
 
 
 class LocalHost:
-    """One broker's view of this machine."""
+    """One service's view of this machine."""
 
-    def __init__(self, node: Node, command: list[str], supervisor: Supervisor) -> None:
+    def __init__(self, node: Node, service: Service, supervisor: Supervisor) -> None:
         self.name = node.name
         self.address = node.address
         self.port = node.port
         self.probe_port = node.port
         self.data_dir = node.data_dir
         self._node = node
-        self._command = command
+        self._service = service
         self._supervisor = supervisor
-        self._broker: tuple[int, str] | None = None
+        self._started: tuple[int, str] | None = None
 
     def run(self, command: str, *, timeout_s: float = 10.0) -> Result:
         process = subprocess.Popen(
@@ -91,16 +92,16 @@ class LocalHost:
         return Result(process.returncode, stdout, stderr)
 
     def service_pid(self) -> int | None:
-        if self._broker is None or _start_time(self._broker[0]) != self._broker[1]:
+        if self._started is None or _start_time(self._started[0]) != self._started[1]:
             return None
-        return self._broker[0]
+        return self._started[0]
 
     def start_service(self) -> None:
         if self.service_pid() is not None:
             return
-        environment = {"PYTHONPATH": str(PROJECT_ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
-        pid = self._supervisor.start(self._command, environment, PROJECT_ROOT, Path(self._node.service_log))
-        self._broker = (pid, _start_time(pid) or "")
+        command, environment = list(self._service.command), dict(self._service.environment)
+        pid = self._supervisor.start(command, environment, Path(self._node.data_dir), Path(self._node.service_log))
+        self._started = (pid, _start_time(pid) or "")
 
 
 def _start_time(pid: int) -> str | None:

@@ -12,9 +12,10 @@ from nemeses.fault import Kind
 from nemeses.ports import Host, Site
 from orchestrator.machine.locks import RunLock
 from orchestrator.worlds.base import Node, Progress, WorldError, WorldSpec, no_progress
-from orchestrator.worlds.collect import copy_logs, copy_records
+from orchestrator.worlds.collect import copy_data, copy_records, keep_configuration
 from orchestrator.worlds.process.host import LocalHost, Supervisor
 from orchestrator.worlds.services import ServicesOnHosts
+from systems.service import Deployment
 
 _ADDRESS = "127.0.0.1"
 # Below the ports that kernels give to outgoing connections, which could otherwise be taken between choice and use.
@@ -39,7 +40,7 @@ class ProcessWorld(ServicesOnHosts):
         ]
         self._spec = spec
         ports = _free_ports(spec.run_id)
-        self._nodes = [self._node(number, next(ports)) for number in range(1, spec.node_count + 1)]
+        self._nodes = [self._node(number, ports) for number in range(1, spec.node_count + 1)]
         self._hosts: dict[str, LocalHost] = {}
         self._supervisor: Supervisor | None = None
         self._lock = RunLock(spec.run_dir)
@@ -53,6 +54,10 @@ class ProcessWorld(ServicesOnHosts):
         return self._hosts
 
     @property
+    def deployment(self) -> Deployment:
+        return self._spec.deployment
+
+    @property
     def site(self) -> Site:
         return Site(self._hosts)
 
@@ -61,10 +66,11 @@ class ProcessWorld(ServicesOnHosts):
         try:
             self._supervisor = Supervisor()
             for node in self._nodes:
-                Path(node.log_dir).mkdir(parents=True, exist_ok=True)
+                Path(node.data_dir).mkdir(parents=True, exist_ok=True)
                 node.record_dir.mkdir(parents=True, exist_ok=True)
-                Path(node.properties_path).write_text(self._spec.properties(node), encoding="utf-8")
-                self._hosts[node.name] = LocalHost(node, self._spec.broker_command(node), self._supervisor)
+                service = self.service(node)
+                keep_configuration(node.record_dir, service.files)
+                self._hosts[node.name] = LocalHost(node, service, self._supervisor)
                 on_progress(f"{node.name} is ready at {node.address}:{node.port}")
         except BaseException as error:
             self.down()
@@ -81,7 +87,8 @@ class ProcessWorld(ServicesOnHosts):
 
     def collect(self, node: Node, destination: Path) -> None:
         try:
-            copy_logs(Path(node.log_dir), destination)
+            directory, patterns = self.deployment.collected
+            copy_data(Path(node.data_dir, directory), patterns, destination)
             copy_records(node.record_dir, destination)
         except OSError as error:
             raise WorldError(f"{node.name}: its logs cannot be collected: {error}") from error
@@ -96,19 +103,19 @@ class ProcessWorld(ServicesOnHosts):
     def _scratch(self) -> Path:
         return self._spec.run_dir / "world"
 
-    def _node(self, number: int, port: int) -> Node:
+    def _node(self, number: int, free: Iterator[int]) -> Node:
         name = f"n{number}"
         records = self._spec.run_dir / "nodes" / name
         return Node(
             name=name,
             id=number,
             address=_ADDRESS,
-            port=port,
+            ports={port: next(free) for port in self._spec.deployment.ports(number)},
             data_dir=str(self._scratch / name),
-            properties_path=str(records / "server.properties"),
-            trace_path=str(records / "events.jsonl"),
-            service_log=str(records / "service.log"),
+            etc_dir=str(records),
+            var_dir=str(records),
             record_dir=records,
+            files_dir=self._spec.deployment.files_dir,
         )
 
 

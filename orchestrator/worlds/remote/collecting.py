@@ -10,18 +10,32 @@ from pathlib import Path
 from orchestrator.machine import playbooks
 from orchestrator.worlds.base import WorldError, no_progress
 
+Collected = tuple[str, tuple[str, ...]]
+"""A directory below a node's data directory, and which files in it, as globs."""
+
 _COLLECTED = ("data", "kernel.log", "journal.log")
 
 
-def collect(targets: Mapping[str, playbooks.Target], destinations: Mapping[str, Path], directory: Path) -> None:
-    """Collect from the nodes named in `destinations`, each into its own directory, by playbook.
+def collect(
+    targets: Mapping[str, playbooks.Target],
+    destinations: Mapping[str, Path],
+    wanted: Collected,
+    directory: Path,
+) -> None:
+    """Collect from the nodes named in `destinations`, each into its own directory, by playbook. `wanted`: the directory
+    below a node's data directory, and which files in it.
 
     `targets` are the nodes as playbooks take them; `directory` is for what Ansible leaves behind. Raises `WorldError`;
     what some nodes gave is then there all the same."""
     chosen = {name: targets[name] for name in destinations}
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory, prefix="collect-") as scratch:
-        variables = {"brownout_collect_to": scratch}
+        source, patterns = wanted
+        variables = {
+            "brownout_collect_to": scratch,
+            "brownout_collect_directory": source,
+            "brownout_collect_files": list(patterns),
+        }
         try:
             playbooks.play("collect", list(chosen.values()), directory, variables=variables, on_progress=no_progress)
         finally:

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from orchestrator.machine.ssh import ScriptUnit, SystemdUnit, Unit
 
-LAUNCHER = "/opt/brownout/bin/broker"
-PROPERTIES = "/etc/brownout/server.properties"
-ARGUMENTS = "/etc/brownout/broker.args"
-"""The broker's arguments besides `--config`, on one line."""
+LAUNCHER = "/opt/brownout/bin/service"
+ETC = "/etc/brownout"
+SERVICE = f"{ETC}/service.sh"
+"""The script that becomes the service; a run writes it."""
+MARK = "BROWNOUT_SERVICE"
+"""An environment variable of every service that a run has started, by which one that was left is known."""
+FILES = "/opt/brownout/files"
+"""The files of the system's version."""
+PYTHON_PATH = "/opt/brownout/app:/opt/brownout/site"
 
 RUNTIME = "/run/brownout"
 """Gone after a boot."""
-TRACE = f"{RUNTIME}/events.jsonl"
 SERVICE_LOG = f"{RUNTIME}/service.log"
-PID_FILE = f"{RUNTIME}/broker.pid"
+PID_FILE = f"{RUNTIME}/service.pid"
 
 DATA = "/data"
-PORT = 9092
+DEFAULT_PORT = 9092
+"""Until a run's system says another one."""
 
 
-def broker_unit(*, systemd: bool) -> Unit:
-    """How a machine starts its broker, with systemd as its first process or without."""
+def service_unit(*, systemd: bool) -> Unit:
+    """How a machine starts its service, with systemd as its first process or without."""
     if systemd:
         return SystemdUnit()
     return ScriptUnit(command=(LAUNCHER,), directory="/", log=SERVICE_LOG, pid_file=PID_FILE)

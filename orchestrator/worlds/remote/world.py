@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +14,12 @@ from nemeses.ports import Host, HostError, Network, PowerSwitch, Site, Suspender
 from orchestrator.machine.locks import RunLock
 from orchestrator.machine.ssh import SshHost, put_script
 from orchestrator.worlds.base import Node, Progress, WorldError, WorldSpec, no_progress
-from orchestrator.worlds.collect import copy_records
+from orchestrator.worlds.collect import copy_records, keep_configuration
 from orchestrator.worlds.remote import paths
+from orchestrator.worlds.remote.collecting import Collected
 from orchestrator.worlds.remote.mirror import Mirror
 from orchestrator.worlds.services import ServicesOnHosts, in_parallel
+from systems.service import Deployment, Service
 
 SETTLE_S = 10.0
 LAST_WORDS_S = 2.0
@@ -28,11 +31,11 @@ LIMIT = (
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a machine's broker listens, and where its data lies on the machine."""
+    """Where a machine's service is reached (`port`: None for the one that its role names), and where its data lies."""
 
     id: int
     address: str
-    port: int = paths.PORT
+    port: int | None = None
     data_dir: str = paths.DATA
 
 
@@ -60,8 +63,8 @@ class Machines(Protocol):
         no fault left. Raises `WorldError`."""
         ...
 
-    def collect(self, destinations: Mapping[str, Path]) -> None:
-        """Bring each machine's broker directory (`<destination>/data`, as `orchestrator.worlds.collect` has it) and its
+    def collect(self, destinations: Mapping[str, Path], wanted: Collected) -> None:
+        """Bring each machine's data (`<destination>/data`, as `orchestrator.worlds.collect` has it) and its
         `kernel.log` and `journal.log` home. Raises `WorldError`."""
         ...
 
@@ -97,6 +100,10 @@ class RemoteWorld(ServicesOnHosts):
     @property
     def hosts(self) -> Mapping[str, Host]:
         return self._machines.hosts
+
+    @property
+    def deployment(self) -> Deployment:
+        return self._spec.deployment
 
     @property
     def power(self) -> PowerSwitch | None:
@@ -151,7 +158,8 @@ class RemoteWorld(ServicesOnHosts):
     def _collect(self, destinations: Mapping[Node, Path]) -> None:
         complaints = [self._settled(node) for node in destinations]
         try:
-            self._machines.collect({node.name: destination for node, destination in destinations.items()})
+            named = {node.name: destination for node, destination in destinations.items()}
+            self._machines.collect(named, self.deployment.collected)
         except HostError as error:
             complaints.append(str(error))
         for node, destination in destinations.items():
@@ -170,30 +178,36 @@ class RemoteWorld(ServicesOnHosts):
 
     def _node(self, name: str) -> Node:
         endpoint = self._machines.endpoint(name)
+        ports = dict(self._spec.deployment.ports(endpoint.id))
+        if endpoint.port is not None:
+            ports[next(iter(ports))] = endpoint.port
         return Node(
             name=name,
             id=endpoint.id,
             address=endpoint.address,
-            port=endpoint.port,
+            ports=ports,
             data_dir=endpoint.data_dir,
-            properties_path=paths.PROPERTIES,
-            trace_path=paths.TRACE,
-            service_log=paths.SERVICE_LOG,
+            etc_dir=paths.ETC,
+            var_dir=paths.RUNTIME,
             record_dir=self._spec.run_dir / "nodes" / name,
+            files_dir=paths.FILES,
+            python="python3",
+            python_path=paths.PYTHON_PATH,
+            is_local=False,
         )
 
     def _configure(self, node: Node) -> None:
-        properties = self._spec.properties(node)
-        arguments = " ".join(f"--mutant {name}" for name in self._spec.mutants)
+        host, service = self._machines.hosts[node.name], self.service(node)
+        host.port = node.port
         steps = [
-            put_script(paths.PROPERTIES, properties),
-            put_script(paths.ARGUMENTS, f"{arguments}\n"),
-            f"rm -f {paths.TRACE} {paths.SERVICE_LOG}",  # an earlier run in the same boot may have left its own
+            *(put_script(path, text) for path, text in service.files.items()),
+            put_script(paths.SERVICE, service_script(service)),
+            f"rm -f {node.trace_path} {node.service_log}",  # an earlier run in the same boot may have left its own
         ]
-        done = self._machines.hosts[node.name].run(" && ".join(steps))
+        done = host.run(" && ".join(steps))
         if not done.ok:
-            raise WorldError(f"{node.name}: its broker cannot be configured: {done.stderr.strip()}")
-        (node.record_dir / "server.properties").write_text(properties, encoding="utf-8")
+            raise WorldError(f"{node.name}: its service cannot be configured: {done.stderr.strip()}")
+        keep_configuration(node.record_dir, service.files)
 
     def _silence(self, node: Node) -> None:
         """Kill a broker that still runs on a machine that can be reached."""
@@ -202,3 +216,9 @@ class RemoteWorld(ServicesOnHosts):
             pid = host.service_pid()
             if pid is not None:
                 host.run(f"kill -9 {pid}")
+
+
+def service_script(service: Service) -> str:
+    """The script that becomes a service, for whoever starts it on the machine."""
+    variables = "".join(f"export {key}={shlex.quote(value)}\n" for key, value in service.environment.items())
+    return f"#!/bin/sh\nexport {paths.MARK}=1\n{variables}exec {shlex.join(service.command)}\n"

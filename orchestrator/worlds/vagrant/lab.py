@@ -183,8 +183,8 @@ class VagrantLab:
         host = SshHost(
             name,
             network.data_address(number),
-            paths.PORT,
-            paths.broker_unit(systemd=True),
+            paths.DEFAULT_PORT,
+            paths.service_unit(systemd=True),
             key_file=self._key_file,
             known_hosts=_PLACE / "known_hosts",
             ssh_address=address,
@@ -220,7 +220,7 @@ class VagrantLab:
             known_hosts=_PLACE / "known_hosts",
             variables={
                 "brownout_address": self._machines[name].host.address,
-                "brownout_port": paths.PORT,
+                "brownout_port": paths.DEFAULT_PORT,
                 "brownout_data_dir": paths.DATA,
                 "brownout_data_serial": DATA_SERIAL,
                 "brownout_filesystem": self._spec.filesystem,

@@ -54,14 +54,14 @@ class VirtualMachines:
         in_parallel(self._machines.values(), self._restore)
         on_progress(f"{', '.join(self._machines)} are as they were after provisioning")
 
-    def collect(self, destinations: Mapping[str, Path]) -> None:
+    def collect(self, destinations: Mapping[str, Path], wanted: collecting.Collected) -> None:
         try:
             for name, destination in destinations.items():
                 destination.mkdir(parents=True, exist_ok=True)
                 self._machines[name].write_console(destination / "console.log")
         except OSError as error:
             raise WorldError(f"what the consoles said cannot be kept: {error}") from error
-        collecting.collect(self._targets, destinations, self._directory)
+        collecting.collect(self._targets, destinations, wanted, self._directory)
 
     def play(self, playbook: str, on_progress: Progress) -> Played:
         """Run a playbook on all machines. Raises `PlaybookError`."""

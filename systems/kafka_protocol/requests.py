@@ -18,14 +18,14 @@ _LARGEST_ANSWER = 64 << 20
 CLIENT_ID = "brownout"
 
 
-class WireError(Exception):
+class RequestError(Exception):
     """No usable answer: nobody listens, nothing came in time, or it is not the protocol. Names address and cause."""
 
 
 def ask(
     address: tuple[str, int], request: Message, answer: type[Response], version: int, *, timeout_s: float
 ) -> Response:
-    """Send one request on a connection of its own and return the answer. Raises `WireError`."""
+    """Send one request on a connection of its own and return the answer. Raises `RequestError`."""
     deadline = time.monotonic() + timeout_s
     where = f"{address[0]}:{address[1]}"
     try:
@@ -34,15 +34,15 @@ def ask(
             connection.sendall(encode_request(request, version, 1, CLIENT_ID))
             (length,) = _LENGTH.unpack(_receive(connection, _LENGTH.size, deadline))
             if not 0 < length <= _LARGEST_ANSWER:
-                raise WireError(f"{where}: an answer of {length} bytes is not the Kafka protocol")
+                raise RequestError(f"{where}: an answer of {length} bytes is not the Kafka protocol")
             body = _receive(connection, length, deadline)
     except OSError as error:
-        raise WireError(f"{where}: {error}") from error
+        raise RequestError(f"{where}: {error}") from error
     try:
         _, position = decode_response_header(api_of(request), version, body)
         return decode(answer, version, body, position)[0]
     except DecodeError as error:
-        raise WireError(f"{where}: the answer cannot be decoded: {error}") from error
+        raise RequestError(f"{where}: the answer cannot be decoded: {error}") from error
 
 
 def _receive(connection: socket.socket, size: int, deadline: float) -> bytes:

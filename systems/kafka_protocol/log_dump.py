@@ -16,7 +16,7 @@ from broker.protocol.records import (
     read_records,
     validate_batch,
 )
-from orchestrator.errors import UsageError
+from systems.errors import InputError
 
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _TRANSACTIONAL = 0x10
@@ -45,11 +45,11 @@ class Segment:
 def segments(path: Path) -> Iterator[Segment]:
     """The segments of a partition's directory in the order of their offsets, or the one file that is given.
 
-    Raises `UsageError` when there is none.
+    Raises `InputError` when there is none.
     """
     files = [path] if path.is_file() else sorted(path.glob("*.log"))
     if not files:
-        raise UsageError(f"{path}: no segment files (*.log) here; give a partition's directory, such as .../log-0")
+        raise InputError(f"{path}: no segment files (*.log) here; give a partition's directory, such as .../log-0")
     for file in files:
         yield _read(file)
 
@@ -58,7 +58,7 @@ def _read(path: Path) -> Segment:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
     batches: list[Batch] = []
     end, torn = 0, ""
     try:

@@ -10,9 +10,9 @@ from typing import Any
 
 from broker.errors import ErrorCode
 from broker.protocol.messages import describe_quorum, metadata
-from orchestrator.errors import RunError
-from orchestrator.running import wire
-from orchestrator.running.cluster import METADATA_TOPIC
+from systems.errors import ClusterError
+from systems.kafka_protocol import requests
+from systems.kafka_protocol.observer import METADATA_TOPIC
 
 Address = tuple[str, int]
 
@@ -70,7 +70,7 @@ class QuorumState:
 
 
 def describe(bootstrap: Sequence[Address], *, timeout_s: float) -> QuorumState:
-    """Ask until the leader answers (K595-45). Raises `RunError` when none does within the time.
+    """Ask until the leader answers (K595-45). Raises `ClusterError` when none does within the time.
 
     A broker that knows the leader names it, and the next question goes there; otherwise the next goes to any broker
     after a pause that doubles from time to time.
@@ -83,7 +83,7 @@ def describe(bootstrap: Sequence[Address], *, timeout_s: float) -> QuorumState:
             cluster = _metadata(target)
             known |= {broker.node_id: (broker.host, broker.port) for broker in cluster.brokers}
             result = _ask(target)
-        except wire.WireError as error:
+        except requests.RequestError as error:
             complaint, result = str(error), None
         if result is not None and result.error_code == ErrorCode.NONE:
             return _state(cluster.cluster_id or "", result)
@@ -95,19 +95,19 @@ def describe(bootstrap: Sequence[Address], *, timeout_s: float) -> QuorumState:
         time.sleep(min(pause_s, max(0.0, deadline - time.monotonic())))
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         target = random.choice([*bootstrap, *known.values()])
-    raise RunError(f"no leader of the quorum answered within {timeout_s:g} s; last: {complaint}")
+    raise ClusterError(f"no leader of the quorum answered within {timeout_s:g} s; last: {complaint}")
 
 
 def _metadata(target: Address) -> metadata.MetadataResponse:
     request = metadata.MetadataRequest(topics=[], allow_auto_topic_creation=False)
-    return wire.ask(target, request, metadata.MetadataResponse, 9, timeout_s=_ASK_S)
+    return requests.ask(target, request, metadata.MetadataResponse, 9, timeout_s=_ASK_S)
 
 
 def _ask(target: Address) -> describe_quorum.PartitionResult | None:
     request = describe_quorum.DescribeQuorumRequest(
         topics=[describe_quorum.TopicData(METADATA_TOPIC, [describe_quorum.PartitionData(0)])]
     )
-    answer = wire.ask(target, request, describe_quorum.DescribeQuorumResponse, 1, timeout_s=_ASK_S)
+    answer = requests.ask(target, request, describe_quorum.DescribeQuorumResponse, 1, timeout_s=_ASK_S)
     if answer.error_code != ErrorCode.NONE:
         return describe_quorum.PartitionResult(error_code=answer.error_code, leader_id=-1)
     return answer.topics[0].partitions[0] if answer.topics and answer.topics[0].partitions else None

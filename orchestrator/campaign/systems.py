@@ -1,0 +1,37 @@
+"""The system that a campaign tests, as each of its cells has it."""
+
+from __future__ import annotations
+
+from orchestrator.campaign.model import Campaign, Cell
+from orchestrator.campaign.plan import PlannedRun
+from systems import Deployed, System, load_system, merge
+
+
+def system_of(campaign: Campaign, cell: Cell) -> System:
+    """Raises `InputError`."""
+    asked = campaign.system
+    return load_system(asked.name, version=cell.version or asked.version, directory=asked.directory)
+
+
+def roles_of(campaign: Campaign, system: System) -> tuple[str, ...]:
+    """Each node's role, by number. Raises `InputError`."""
+    return system.assign_roles(campaign.topology.nodes, campaign.system.roles)
+
+
+def client_nodes(campaign: Campaign, system: System) -> tuple[int, ...]:
+    """The nodes, by number, that serve clients and have the data."""
+    roles = roles_of(campaign, system)
+    return tuple(number for number, role in enumerate(roles, 1) if system.description.roles[role].serves_clients)
+
+
+def deploy(planned: PlannedRun) -> Deployed:
+    """What runs on the nodes of a run. Raises `InputError`."""
+    campaign, cell = planned.campaign, planned.cell
+    system = system_of(campaign, cell)
+    return Deployed(
+        system,
+        roles_of(campaign, system),
+        cluster_id=f"brownout-{planned.id}",
+        settings=merge(campaign.settings, cell.settings),
+        mutants=cell.mutants,
+    )

@@ -1,0 +1,1 @@
+"""Brownout's own broker as a system under test."""

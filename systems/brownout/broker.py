@@ -1,0 +1,59 @@
+"""Brownout's own broker as a system under test: its settings' schema, its mutants, the Kafka protocol to look at it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from broker.config import BrokerConfig
+from broker.errors import StartupError
+from broker.mutants import MUTANTS
+from systems.kafka_protocol.observer import KafkaObserver
+from systems.system import System
+from systems.toml_tables import suggestion
+from systems.view import Member
+
+_KEYS = {f.metadata["key"]: f for f in fields(BrokerConfig) if "key" in f.metadata}
+_TIMES = {key: str(f.default) for key, f in _KEYS.items() if key.endswith(".ms")}
+"""The settings that are times, with their defaults, in milliseconds."""
+
+
+class Brownout(System):
+    """Every node is a broker and a voter of the metadata quorum (K595-1)."""
+
+    mutants: Mapping[str, Any] = MUTANTS
+    has_controller = True
+    has_partitions = True
+
+    def check_setting(self, role: str, key: str, value: str | int) -> str | None:
+        spec = _KEYS.get(key)
+        if spec is None:
+            return f"unknown {role} key {key!r}; {suggestion(key, _KEYS)}"
+        if isinstance(spec.default, int):
+            if not isinstance(value, int):
+                return f"{key}: {value!r} is not a whole number"
+            minimum = spec.metadata["minimum"]
+            if minimum is not None and value < minimum:
+                return f"{key}: {value} is smaller than {minimum}"
+        return None
+
+    def check_node(self, role: str, settings: Mapping[str, str], where: str) -> str | None:
+        """Have the broker itself look: some keys make sense only together."""
+        del role  # there is one
+        address = {"node.id": "1", "listeners": "n:1", "quorum.voters": "1@n:1", "log.dir": "log"}
+        try:
+            BrokerConfig.from_properties(address | dict(settings), where)
+        except StartupError as error:
+            return str(error)
+        return None
+
+    def effective(self, role: str, given: Mapping[str, str], time_scale: float) -> dict[str, str]:
+        """Where everything takes longer all timeouts have to, those that nobody has set as well."""
+        return super().effective(role, given if time_scale == 1.0 else {**_TIMES, **given}, time_scale)
+
+    def arguments(self, mutants: Sequence[str]) -> tuple[str, ...]:
+        return tuple(argument for name in mutants for argument in ("--mutant", name))
+
+    def observe(self, members: Sequence[Member], topic: str, time_scale: float = 1.0) -> KafkaObserver:
+        return KafkaObserver(members, topic, time_scale)

@@ -1,0 +1,238 @@
+"""Reads a system's description, `system.toml`: what it is called, what runs on its nodes, and what it promises.
+
+Strict: a complaint names the file, the line and the key (`InputError`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from systems.toml_tables import Source, Table
+
+FILE_NAME = "system.toml"
+UPPER_BOUNDS = ("strict", "session", "lower-bound-only")
+REPLICA_FORMATS = ("kafka", "none")
+PLACEMENTS = ("all", "first", "last", "rest")
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_WORD = re.compile(r"[a-z][a-z0-9_]{0,31}")
+# What a campaign says already with tables of these names; a role's settings are a table of its own name.
+_RESERVED = frozenset({"topology", "workload", "nemesis", "checks", "seeds", "cell", "system", "name", "description"})
+
+
+@dataclass(frozen=True)
+class Promises:
+    """What the system may be held to. `upper_bound`: the strictest bound of queries; `replicas`: the format of its
+    replicas' files; `events`: whether its nodes write trace events, for which scripts can wait."""
+
+    upper_bound: str = "strict"
+    replicas: str = "none"
+    events: bool = False
+
+
+@dataclass(frozen=True)
+class RoleDescription:
+    """What a node of this role runs. Texts are templates (Jinja2); see `systems.system` for what they can use.
+
+    `nodes`: which nodes play it where a campaign does not say: all, the first, the last, or the rest (those that no
+    other role takes). `ports`: by name, the first is where the service is reached. `files`: templates' file names by
+    the path that they get below the node's configuration directory. Deadlines in seconds.
+    """
+
+    name: str
+    nodes: str
+    ports: Mapping[str, int]
+    command: tuple[str, ...]
+    prepare: tuple[tuple[str, ...], ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    shows: tuple[str, ...] = ()
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    start_deadline_s: float = 30.0
+    stop_deadline_s: float = 30.0
+    prepare_deadline_s: float = 60.0
+    kills_at_stop: bool = False
+    start_order: int = 0
+    serves_clients: bool = True
+
+
+@dataclass(frozen=True)
+class ClientDescription:
+    """How clients are made where the workload's own library does not serve: a Python class (`file.py:Class`), or a
+    program that writes its operations to a file (see docs/operations.md)."""
+
+    class_name: str | None = None
+    command: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Description:
+    """One system. `directory` holds its files; `class_name` is `file.py:Class` there, None for the plain family.
+
+    `versions`: the first is the default; empty where the system has none. `times`: globs of settings that are times, to
+    be multiplied by a world's time scale. `fatal`: patterns (regular expressions) of log lines that no healthy process
+    writes. `playbook_role`: the Ansible role that puts it on machines of its own.
+    """
+
+    name: str
+    title: str
+    directory: Path
+    class_name: str | None
+    workloads: tuple[str, ...]
+    versions: Mapping[str, Mapping[str, str]]
+    roles: Mapping[str, RoleDescription]
+    promises: Promises
+    client: ClientDescription
+    times: tuple[str, ...]
+    collect_directory: str
+    collect_files: tuple[str, ...]
+    fatal: tuple[str, ...]
+    programs: Mapping[str, str]
+    playbook_role: str | None
+
+
+def read(path: Path) -> Description:
+    """Read a description from its file or from the directory that it lies in. Raises `InputError`."""
+    if path.is_dir():
+        path = path / FILE_NAME
+    root = Source.read(path).root()
+    name = root.text("name")
+    if _NAME.fullmatch(name) is None:
+        root.refuse(f"name: {name!r} cannot name a system; use small letters, digits, '.', '_' and '-'", "name")
+    collect, log, machine = root.table("collect"), root.table("log"), root.table("machine")
+    settings = root.table("settings")
+    found = Description(
+        name=name,
+        title=root.text("title", name),
+        directory=path.resolve().parent,
+        class_name=root.text("class", "") or None,
+        workloads=root.texts("workloads"),
+        versions=_versions(root.table("versions")),
+        roles=_roles(root.table("roles")),
+        promises=_promises(root.table("promises")),
+        client=_client(root.table("client")),
+        times=settings.texts("times", ()),
+        collect_directory=collect.text("directory", "."),
+        collect_files=collect.texts("files", ()),
+        fatal=_patterns(log, "fatal"),
+        programs=_texts(machine.table("programs")),
+        playbook_role=machine.text("playbook_role", "") or None,
+    )
+    if not found.workloads:
+        root.refuse('workloads is empty; name what can be tested, such as ["register"]', "workloads")
+    for table in (collect, log, machine, settings, root):
+        table.done()
+    return found
+
+
+def _versions(table: Table) -> dict[str, dict[str, str]]:
+    versions = {name: _texts(table.table(name)) for name in table.data}
+    table.done()
+    return versions
+
+
+def _roles(table: Table) -> dict[str, RoleDescription]:
+    roles: dict[str, RoleDescription] = {}
+    for name in table.data:
+        if _WORD.fullmatch(name) is None or name in _RESERVED:
+            table.refuse(f"{name!r} cannot name a role: it is to be a table of campaigns, which have others", name)
+        roles[name] = _role(name, table.table(name))
+    if not roles:
+        table.refuse("there is no role; add [roles.NAME] with command = [...] and ports = {...}")
+    table.done()
+    return roles
+
+
+def _role(name: str, table: Table) -> RoleDescription:
+    ports_table = table.table("ports")
+    ports = {port: ports_table.integer(port, minimum=1, maximum=65535) for port in ports_table.data}
+    ports_table.done()
+    if not ports:
+        table.refuse("ports is missing; add ports = { client = 1234 }: the first is where the service is reached")
+    default = RoleDescription(name, "all", {}, ())
+    role = RoleDescription(
+        name=name,
+        nodes=table.text("nodes", default.nodes, choices=PLACEMENTS),
+        ports=ports,
+        command=_words(table, "command"),
+        prepare=_commands(table, "prepare"),
+        environment=_texts(table.table("environment")),
+        files=_texts(table.table("files")),
+        shows=table.texts("shows", ()),
+        defaults=_texts(table.table("defaults")),
+        start_deadline_s=table.number("start_deadline_s", default.start_deadline_s, minimum=0.1),
+        stop_deadline_s=table.number("stop_deadline_s", default.stop_deadline_s, minimum=0.1),
+        prepare_deadline_s=table.number("prepare_deadline_s", default.prepare_deadline_s, minimum=0.1),
+        kills_at_stop=table.boolean("kills_at_stop", default.kills_at_stop),
+        start_order=table.integer("start_order", default.start_order),
+        serves_clients=table.boolean("serves_clients", default.serves_clients),
+    )
+    if not role.command:
+        table.refuse("command is empty; give the program and its arguments", "command")
+    table.done()
+    return role
+
+
+def _promises(table: Table) -> Promises:
+    default = Promises()
+    promises = Promises(
+        upper_bound=table.text("upper_bound", default.upper_bound, choices=UPPER_BOUNDS),
+        replicas=table.text("replicas", default.replicas, choices=REPLICA_FORMATS),
+        events=table.boolean("events", default.events),
+    )
+    table.done()
+    return promises
+
+
+def _client(table: Table) -> ClientDescription:
+    client = ClientDescription(
+        class_name=table.text("class", "") or None,
+        command=_words(table, "command") if "command" in table else (),
+        options=_texts(table.table("options")),
+    )
+    if client.class_name and client.command:
+        table.refuse("class and command: a client is one or the other; leave one of them out", "command")
+    table.done()
+    return client
+
+
+def _patterns(table: Table, key: str) -> tuple[str, ...]:
+    patterns = table.texts(key, ())
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            table.refuse(f"{key}: {pattern!r} is not a regular expression: {error}", key)
+    return patterns
+
+
+def _words(table: Table, key: str) -> tuple[str, ...]:
+    """A command's words; unlike names, they may stand twice."""
+    words = table.raw(key, [])
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        table.refuse(f'{key}: a command is a list of texts such as ["./server", "--port", "80"]', key)
+    return tuple(words)
+
+
+def _commands(table: Table, key: str) -> tuple[tuple[str, ...], ...]:
+    commands = table.raw(key, [])
+    if not isinstance(commands, list) or not all(
+        isinstance(words, list) and words and all(isinstance(word, str) for word in words) for words in commands
+    ):
+        table.refuse(f'{key}: commands are lists of texts: [["mkdir", "-p", "..."], [...]]', key)
+    return tuple(tuple(words) for words in commands)
+
+
+def _texts(table: Table) -> dict[str, str]:
+    """Texts by key; numbers and truth values are taken as they are written."""
+    found: dict[str, str] = {}
+    for key in table.data:
+        value = table.raw(key, None)
+        if not isinstance(value, str | int | float):
+            table.refuse(f"{key}: {value!r} is neither a text nor a number; put a key with dots in quotes", key)
+        found[key] = str(value).lower() if isinstance(value, bool) else str(value)
+    table.done()
+    return found

@@ -1,0 +1,127 @@
+"""Looking at a cluster through the Kafka protocol: any system that answers DescribeQuorum, Metadata, DescribeCluster.
+
+Every question goes to all nodes at once, on connections of their own and with a short deadline, because at any time
+some node may be dead, stopped or cut off. Where answers disagree the leader of the newest quorum epoch is believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from broker.errors import ErrorCode
+from broker.protocol.messages import create_topics, describe_cluster, describe_quorum, metadata
+from systems.kafka_protocol import requests
+from systems.view import Member, PartitionState, View
+
+ASK_S = 0.7
+CREATE_S = 5.0
+METADATA_TOPIC = "__cluster_metadata"
+
+
+class KafkaObserver:
+    """Asks the brokers of one run about one topic. `members` are those that answer as brokers."""
+
+    def __init__(self, members: Sequence[Member], topic: str, time_scale: float = 1.0) -> None:
+        self.members = tuple(members)
+        self.topic = topic
+        self._time_scale = time_scale
+        self._by_id = {member.id: member.name for member in members}
+        self._pool = ThreadPoolExecutor(len(self.members), thread_name_prefix="observer")
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def view(self) -> View:
+        """How the cluster looks now; an empty view with complaints when nobody answers."""
+        answers = list(self._pool.map(self._ask_member, self.members))
+        complaints = tuple(answer for answer in answers if isinstance(answer, str))
+        views = [answer for answer in answers if isinstance(answer, View)]
+        if not views:
+            return View(complaints=complaints)
+        newest = max(views, key=lambda view: (view.controller is not None, view.epoch, len(view.unfenced)))
+        return View(newest.controller, newest.epoch, newest.unfenced, newest.partitions, complaints)
+
+    def create_topic(self, assignment: Sequence[Sequence[int]], timeout_s: float) -> str | None:
+        """One attempt at the controller."""
+        controller = self.view().controller
+        member = next((m for m in self.members if m.name == controller), None)
+        if member is None:
+            return "no controller is known"
+        topic = create_topics.CreatableTopic(name=self.topic, num_partitions=-1, replication_factor=-1)
+        topic.assignments = [
+            create_topics.CreatableReplicaAssignment(partition_index=number, broker_ids=list(ids))
+            for number, ids in enumerate(assignment)
+        ]
+        request = create_topics.CreateTopicsRequest(topics=[topic], timeout_ms=int(timeout_s * 1000))
+        address, patience_s = (member.address, member.port), CREATE_S * self._time_scale
+        try:
+            answer = requests.ask(address, request, create_topics.CreateTopicsResponse, 5, timeout_s=patience_s)
+        except requests.RequestError as error:
+            return str(error)
+        result = answer.topics[0]
+        # An earlier attempt whose answer was lost may have made it.
+        if result.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            return None
+        return f"{_name(result.error_code)}: {result.error_message}"
+
+    def _ask_member(self, member: Member) -> View | str:
+        """This node's view, or its complaint."""
+        try:
+            epoch = self._quorum_epoch(member)
+            state = self._metadata(member)
+            unfenced = self._unfenced(member)
+        except requests.RequestError as error:
+            return f"{member.name} does not answer ({error})"
+        partitions = {
+            partition.partition_index: self._partition(partition)
+            for topic in state.topics
+            if topic.name == self.topic and topic.error_code == ErrorCode.NONE
+            for partition in topic.partitions
+        }
+        return View(member.name if epoch is not None else None, -1 if epoch is None else epoch, unfenced, partitions)
+
+    def _quorum_epoch(self, member: Member) -> int | None:
+        """The quorum's epoch if this node leads it, else None."""
+        request = describe_quorum.DescribeQuorumRequest(
+            topics=[describe_quorum.TopicData(METADATA_TOPIC, [describe_quorum.PartitionData(0)])]
+        )
+        address = (member.address, member.port)
+        answer = requests.ask(
+            address, request, describe_quorum.DescribeQuorumResponse, 1, timeout_s=ASK_S * self._time_scale
+        )
+        if answer.error_code != ErrorCode.NONE or not answer.topics or not answer.topics[0].partitions:
+            return None
+        result = answer.topics[0].partitions[0]
+        return result.leader_epoch if result.error_code == ErrorCode.NONE and result.leader_id == member.id else None
+
+    def _metadata(self, member: Member) -> metadata.MetadataResponse:
+        request = metadata.MetadataRequest(
+            topics=[metadata.MetadataRequestTopic(name=self.topic)], allow_auto_topic_creation=False
+        )
+        return requests.ask(
+            (member.address, member.port), request, metadata.MetadataResponse, 9, timeout_s=ASK_S * self._time_scale
+        )
+
+    def _unfenced(self, member: Member) -> frozenset[str]:
+        """Who may lead and be in sync, as this node knows it; Metadata lists fenced brokers too."""
+        request = describe_cluster.DescribeClusterRequest()
+        address = (member.address, member.port)
+        answer = requests.ask(
+            address, request, describe_cluster.DescribeClusterResponse, 0, timeout_s=ASK_S * self._time_scale
+        )
+        return frozenset(self._by_id[broker.broker_id] for broker in answer.brokers if broker.broker_id in self._by_id)
+
+    def _partition(self, state: metadata.MetadataResponsePartition) -> PartitionState:
+        def names(ids: Sequence[int]) -> tuple[str, ...]:
+            return tuple(self._by_id.get(number, str(number)) for number in ids)
+
+        leader = self._by_id.get(state.leader_id) if state.leader_id >= 0 else None
+        return PartitionState(leader, state.leader_epoch, names(state.isr_nodes), names(state.replica_nodes))
+
+
+def _name(code: int) -> str:
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"

@@ -1,0 +1,78 @@
+"""Finding systems: those that come with Brownout by their name, other people's by their directory."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+from systems.description import FILE_NAME, Description, read
+from systems.errors import InputError
+from systems.system import System
+from systems.toml_tables import suggestion
+
+HOME = Path(__file__).resolve().parent
+DEFAULT = "brownout"
+
+
+def known() -> dict[str, Path]:
+    """The systems that come with Brownout: their directories, by name."""
+    found = sorted(path.parent for path in HOME.glob(f"*/{FILE_NAME}"))
+    return {directory.name.replace("_", "-"): directory for directory in found}
+
+
+def load_system(name: str = DEFAULT, *, version: str | None = None, directory: Path | None = None) -> System:
+    """The system of this name, or the one that is described in a directory. Raises `InputError`."""
+    if directory is None:
+        places = known()
+        if name not in places:
+            raise InputError(
+                f"there is no system {name!r}; {suggestion(name, places)}; one of your own is named by its directory: "
+                'path = "..."'
+            )
+        directory = places[name]
+    description = read(directory)
+    if description.name != name:
+        raise InputError(
+            f"{description.directory}/{FILE_NAME}: its name is {description.name!r}, and {name!r} was asked for"
+        )
+    return family(description)(description, version)
+
+
+def family(description: Description) -> type[System]:
+    """The class that a description names, `System` where it names none. Raises `InputError`."""
+    if description.class_name is None:
+        return System
+    where = f"{description.directory}/{FILE_NAME}: class"
+    file_name, colon, class_name = description.class_name.partition(":")
+    path = description.directory / file_name
+    if not colon or not path.is_file():
+        raise InputError(f'{where}: {description.class_name!r} is not "file.py:Class" with a file that is there')
+    try:
+        found = getattr(_module(path), class_name)
+    except AttributeError:
+        raise InputError(f"{where}: {path} has no {class_name}") from None
+    except Exception as error:
+        raise InputError(f"{where}: {path} cannot be loaded: {type(error).__name__}: {error}") from error
+    if not (isinstance(found, type) and issubclass(found, System)):
+        raise InputError(f"{where}: {class_name} is no `systems.System`; make it a subclass")
+    return found
+
+
+def _module(path: Path) -> object:
+    """A Python file as a module: ours under their names, others under one made of their path."""
+    if path.is_relative_to(HOME):
+        return importlib.import_module(".".join(path.relative_to(HOME.parent).with_suffix("").parts))
+    name = f"brownout_system_{abs(hash(str(path)))}"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, path)
+        if spec is None or spec.loader is None:
+            raise InputError(f"{path}: is not a Python file")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module  # dataclasses and pickles look themselves up there
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            raise
+    return sys.modules[name]

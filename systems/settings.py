@@ -1,0 +1,33 @@
+"""A role's settings: texts by key, the same on every node but for what single nodes are given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`common` settings, and those of single nodes (`n1`, ...), which win."""
+
+    common: Mapping[str, str] = field(default_factory=dict)
+    per_node: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def of(self, node: str) -> dict[str, str]:
+        """The settings of one node."""
+        return {**self.common, **self.per_node.get(node, {})}
+
+    def merged(self, other: Settings) -> Settings:
+        """These settings with another's laid over them."""
+        nodes = self.per_node.keys() | other.per_node.keys()
+        per_node = {node: {**self.per_node.get(node, {}), **other.per_node.get(node, {})} for node in sorted(nodes)}
+        return Settings({**self.common, **other.common}, per_node)
+
+
+RoleSettings = Mapping[str, Settings]
+"""By role."""
+
+
+def merge(below: RoleSettings, above: RoleSettings) -> dict[str, Settings]:
+    """The settings of all roles, the second laid over the first."""
+    return {role: below.get(role, Settings()).merged(above.get(role, Settings())) for role in {**below, **above}}

@@ -1,0 +1,266 @@
+"""A system under test: what its nodes run in one run, and how it is looked at. The base of every family's class.
+
+Templates in a description (Jinja2) can use
+- `node`: the node itself: `name`, `id` (from 1), `address`, `ports.<name>`, `data_dir` (its own disk), `etc_dir`
+  (configuration), `var_dir` (what it says), `files_dir` (the version's files);
+- `nodes`: all nodes; `role_nodes.<role>`: those of one role;
+- `settings`: the node's settings, as texts by key; `version`; `cluster_id` (unique in each run);
+- `python`, `python_path`: an interpreter with Brownout's packages; what the family adds in `variables`.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import socket
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import jinja2
+
+from systems.description import Description, RoleDescription
+from systems.errors import InputError
+from systems.service import Place, Service
+from systems.settings import RoleSettings, Settings
+from systems.toml_tables import suggestion
+from systems.view import Member, Observer, View
+
+_CONNECT_S = 0.5
+
+
+class System:
+    """One version of a system. What is here serves every system whose nodes are alike: override what differs.
+
+    `mutants`: deliberate bugs that it can switch on, by name; `description.promises` says what it is held to.
+    """
+
+    mutants: Mapping[str, Any] = {}
+    has_controller = False
+    """Whether an observer can tell who leads the cluster as a whole."""
+    has_partitions = False
+    """Whether an observer can tell who leads each partition and who is in sync."""
+
+    def __init__(self, description: Description, version: str | None = None) -> None:
+        """Raises `InputError` for a version that the description does not have."""
+        if version is not None and version not in description.versions:
+            raise InputError(
+                f"{description.name} has no version {version!r}; {suggestion(version, description.versions)}"
+            )
+        self.description = description
+        self.version = version or next(iter(description.versions), "")
+
+    @property
+    def name(self) -> str:
+        return self.description.name
+
+    @property
+    def files_dir(self) -> str:
+        """Where this version's files lie on this machine; empty where it needs none."""
+        return ""
+
+    def prepare(self) -> None:
+        """See that what the nodes need is on this machine. Called before any node is made. Raises `InputError` with
+        what is missing and how to get it."""
+
+    # ---- what a campaign may ask
+
+    def check_setting(self, role: str, key: str, value: str | int) -> str | None:
+        """What is wrong with a setting, in words, or None. Here: nothing, for the system itself knows its keys."""
+        del role, key, value
+        return None
+
+    def check_node(self, role: str, settings: Mapping[str, str], where: str) -> str | None:
+        """What is wrong with all settings of a node together, or None; complaints begin with `where`."""
+        del role, settings, where
+        return None
+
+    def assign_roles(self, count: int, asked: Mapping[str, str]) -> tuple[str, ...]:
+        """The role of each node, by number. `asked`: roles by node name, as a campaign gives them.
+
+        Raises `InputError` for a node that gets none or several, a role that nobody plays, and names that do not exist.
+        """
+        roles, names = self.description.roles, [f"n{number}" for number in range(1, count + 1)]
+        given = dict(asked)
+        for name, wanted in given.items():
+            if name not in names:
+                raise InputError(f"roles: there is no node {name}; the nodes are n1 to n{count}")
+            if wanted not in roles:
+                raise InputError(f"roles: {self.name} has no role {wanted!r}; {suggestion(wanted, roles)}")
+        if not asked:
+            for role in roles.values():
+                if role.nodes in ("first", "last"):
+                    given.setdefault(names[0 if role.nodes == "first" else -1], role.name)
+        rest = next((role.name for role in roles.values() if role.nodes in ("all", "rest")), None)
+        for name in names:
+            if name not in given and rest is None:
+                raise InputError(f"roles: {name} plays none; give each node one of: {', '.join(roles)}")
+            given.setdefault(name, rest or "")
+        idle = [role.name for role in roles.values() if role.nodes != "all" and role.name not in given.values()]
+        needed = [name for name in idle if not asked and roles[name].nodes != "rest"]
+        if needed:
+            raise InputError(f"roles: {needed[0]} is played by nobody; {self.name} needs more than {count} nodes")
+        return tuple(given[name] for name in names)
+
+    # ---- what nodes run
+
+    def effective(self, role: str, given: Mapping[str, str], time_scale: float) -> dict[str, str]:
+        """A node's settings: the role's defaults with the given ones over them, times multiplied by the scale."""
+        settings = {**self.description.roles[role].defaults, **given}
+        if time_scale == 1.0:
+            return settings
+        return {key: self._scaled(key, value, time_scale) for key, value in settings.items()}
+
+    def _scaled(self, key: str, value: str, time_scale: float) -> str:
+        is_time = any(fnmatch.fnmatchcase(key, pattern) for pattern in self.description.times)
+        return str(max(1, int(int(value) * time_scale))) if is_time and value.isdigit() else value
+
+    def arguments(self, mutants: Sequence[str]) -> tuple[str, ...]:
+        """What the command gets for these mutants."""
+        if mutants:
+            raise InputError(f"{self.name} has no mutants: {', '.join(mutants)}")
+        return ()
+
+    def variables(self, node: Place) -> dict[str, Any]:
+        """What templates can use beside what every system's can."""
+        del node
+        return {}
+
+    # ---- how it is looked at
+
+    def observe(self, members: Sequence[Member], topic: str, time_scale: float = 1.0) -> Observer:
+        """Looks at the cluster from outside. Here: who accepts connections is alive, and more is not known."""
+        del topic
+        return PortObserver(members, time_scale)
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """One run's system on its nodes. `roles`: by node number, from 1."""
+
+    system: System
+    roles: tuple[str, ...]
+    cluster_id: str
+    settings: RoleSettings = field(default_factory=dict)
+    mutants: tuple[str, ...] = ()
+
+    def role(self, number: int) -> RoleDescription:
+        return self.system.description.roles[self.roles[number - 1]]
+
+    def ports(self, number: int) -> Mapping[str, int]:
+        return self.role(number).ports
+
+    @property
+    def collected(self) -> tuple[str, tuple[str, ...]]:
+        return self.system.description.collect_directory, self.system.description.collect_files
+
+    @property
+    def files_dir(self) -> str:
+        return self.system.files_dir
+
+    def members(self, nodes: Sequence[Place]) -> list[Member]:
+        """The nodes' services, as clients reach them."""
+        return [
+            Member(node.name, node.id, node.address, next(iter(node.ports.values())), self.roles[node.id - 1])
+            for node in nodes
+        ]
+
+    def service(self, node: Place, nodes: Sequence[Place], time_scale: float = 1.0) -> Service:
+        """Raises `InputError` for a template that cannot be filled in."""
+        system, role = self.system, self.role(node.id)
+        given = self.settings.get(role.name, Settings()).of(node.name)
+        text = _Templates(
+            system.description,
+            role.name,
+            {
+                "node": node,
+                "nodes": nodes,
+                "role_nodes": {
+                    name: [each for each in nodes if self.roles[each.id - 1] == name]
+                    for name in system.description.roles
+                },
+                "settings": system.effective(role.name, given, time_scale),
+                "version": system.version,
+                "cluster_id": self.cluster_id,
+                "python": node.python,
+                "python_path": node.python_path,
+                "time_scale": time_scale,
+                **system.variables(node),
+            },
+        )
+        return Service(
+            role=role.name,
+            command=(*(text.fill(word, "command") for word in role.command), *system.arguments(self.mutants)),
+            files={f"{node.etc_dir}/{path}": text.file(name) for path, name in role.files.items()},
+            prepare=tuple(tuple(text.fill(word, "prepare") for word in words) for words in role.prepare),
+            environment={key: text.fill(value, f"environment.{key}") for key, value in role.environment.items()},
+            shows=tuple(filter(None, (text.fill(path, "shows") for path in role.shows))),
+            start_deadline_s=role.start_deadline_s,
+            stop_deadline_s=role.stop_deadline_s,
+            prepare_deadline_s=role.prepare_deadline_s,
+            kills_at_stop=role.kills_at_stop,
+            start_order=role.start_order,
+        )
+
+
+class _Templates:
+    """A role's templates with the values of one node."""
+
+    def __init__(self, description: Description, role: str, values: Mapping[str, Any]) -> None:
+        self._description = description
+        self._role = role
+        self._values = dict(values)
+        self._environment = jinja2.Environment(
+            loader=jinja2.FileSystemLoader(description.directory),
+            undefined=jinja2.StrictUndefined,
+            keep_trailing_newline=True,
+            autoescape=False,
+        )
+
+    def fill(self, text: str, key: str) -> str:
+        """Raises `InputError` naming the key."""
+        try:
+            return self._environment.from_string(text).render(self._values)
+        except jinja2.TemplateError as error:
+            where = f"{self._description.directory}/system.toml: [roles.{self._role}] {key}"
+            raise InputError(f"{where}: {text!r} cannot be filled in: {error}") from error
+
+    def file(self, name: str) -> str:
+        """Raises `InputError` naming the template's file and line."""
+        try:
+            return self._environment.get_template(name).render(self._values)
+        except jinja2.TemplateNotFound:
+            raise InputError(f"{self._description.directory}/{name}: there is no such template") from None
+        except jinja2.TemplateError as error:
+            line = getattr(error, "lineno", None)
+            where = f"{self._description.directory}/{name}" + (f":{line}" if line else "")
+            raise InputError(f"{where}: the template cannot be filled in: {error}") from error
+
+
+class PortObserver:
+    """Sees who accepts connections, and nothing else."""
+
+    def __init__(self, members: Sequence[Member], time_scale: float = 1.0) -> None:
+        self._members = tuple(members)
+        self._patience_s = _CONNECT_S * time_scale
+        self._pool = ThreadPoolExecutor(len(self._members), thread_name_prefix="observer")
+
+    def view(self) -> View:
+        complaints = dict(zip(self._members, self._pool.map(self._complaint, self._members), strict=True))
+        alive = frozenset(member.name for member, complaint in complaints.items() if complaint is None)
+        return View(unfenced=alive, complaints=tuple(filter(None, complaints.values())))
+
+    def create_topic(self, assignment: Sequence[Sequence[int]], timeout_s: float) -> str | None:
+        """There is nothing to create where nothing is known of topics."""
+        del assignment, timeout_s
+        return None
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _complaint(self, member: Member) -> str | None:
+        try:
+            socket.create_connection((member.address, member.port), timeout=self._patience_s).close()
+        except OSError as error:
+            return f"{member.name} does not answer ({error})"
+        return None

@@ -1,0 +1,72 @@
+"""A cluster as its own answers show it: who leads what, who is in sync, who is alive."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Member:
+    """A service as clients reach it, by its first port."""
+
+    name: str
+    id: int
+    address: str
+    port: int
+    role: str
+
+
+@dataclass(frozen=True)
+class PartitionState:
+    """`leader` is None while nobody leads."""
+
+    leader: str | None
+    leader_epoch: int
+    isr: tuple[str, ...]
+    replicas: tuple[str, ...]
+
+    @property
+    def whole(self) -> bool:
+        """Led, and every replica in sync."""
+        return self.leader is not None and set(self.isr) == set(self.replicas)
+
+
+@dataclass(frozen=True)
+class View:
+    """What the cluster looked like at one moment, by whoever was believed.
+
+    `controller`: who leads the cluster as a whole (a metadata quorum's leader, a Raft leader); None when nobody is
+    known to. `unfenced`: those known to be alive. `partitions`: empty for systems that have none. `complaints`: what
+    stood in the way of seeing more.
+    """
+
+    controller: str | None = None
+    epoch: int = -1
+    unfenced: frozenset[str] = frozenset()
+    partitions: Mapping[int, PartitionState] = field(default_factory=dict)
+    complaints: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        states = [
+            f"{number}: leader {p.leader or 'none'}, in sync {','.join(p.isr) or 'nobody'}"
+            for number, p in sorted(self.partitions.items())
+        ]
+        seen = f"controller {self.controller or 'unknown'}, unfenced {','.join(sorted(self.unfenced)) or 'nobody'}"
+        return "; ".join([seen, *(f"partition {state}" for state in states), *self.complaints])
+
+
+class Observer(Protocol):
+    """Looks at one run's cluster from outside. Safe to use from one thread at a time."""
+
+    def view(self) -> View:
+        """How the cluster looks now; an empty view with complaints when nobody answers. Never raises."""
+        ...
+
+    def create_topic(self, assignment: Sequence[Sequence[int]], timeout_s: float) -> str | None:
+        """One attempt to create the observed topic with these replicas (node ids, the preferred leader first); None
+        when it is there, else what stands in the way."""
+        ...
+
+    def close(self) -> None: ...
