@@ -177,6 +177,7 @@ def test_a_log_is_dumped_as_kafkas_tool_does(tmp_path: Path, capsys: pytest.Capt
 
 def test_the_description_of_a_run_is_toml(tmp_path: Path) -> None:
     from orchestrator.campaign.plan import expand
+    from orchestrator.campaign.systems import deploy
     from orchestrator.running.description import describe
     from orchestrator.worlds.base import WorldSpec
     from orchestrator.worlds.process.world import ProcessWorld
@@ -189,8 +190,9 @@ def test_the_description_of_a_run_is_toml(tmp_path: Path) -> None:
         ),
         "s",
     )[0]
-    world = ProcessWorld(WorldSpec("s", tmp_path, 3, lambda node: node.name))
-    content = tomllib.loads(dump(describe(planned, world, "no root")))
+    deployed = deploy(planned)
+    world = ProcessWorld(WorldSpec("s", tmp_path, 3, deployed))
+    content = tomllib.loads(dump(describe(planned, world, deployed, "no root")))
     assert content["checks"]["required_faults"] == ["kill"]
     assert content["nemesis"]["faults"] == ["kill"]
     assert content["limits"][-2:] == [

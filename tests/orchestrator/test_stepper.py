@@ -13,11 +13,11 @@ from history.journal import Journal
 from nemeses.fault import Evidence, Fault
 from nemeses.ports import Result
 from orchestrator.errors import RunError
-from orchestrator.running.cluster import PartitionState, View
 from orchestrator.running.faults import FaultBook
 from orchestrator.running.progress import Progress
 from orchestrator.running.stepper import Stepper
 from orchestrator.worlds.base import Node
+from systems import PartitionState, View
 from tests.orchestrator.campaigns import campaign
 
 
@@ -66,7 +66,7 @@ class FakeWorld:
     def node(self, number: int) -> Node:
         name = f"n{number}"
         (self.directory / name).mkdir(exist_ok=True)
-        return Node(name, number, "127.0.0.1", 9092, "/data", "", "", "", self.directory / name)
+        return Node(name, number, "127.0.0.1", {"client": 9092}, "/data", "", "", self.directory / name)
 
     def emit(self, node: str, **event: object) -> None:
         with open(self.directory / node / "events.jsonl", "a") as file:

@@ -21,11 +21,12 @@ from typing import Any
 import nodeimage
 from nemeses import Fault, Nemesis
 from orchestrator.machine import cgroups
-from orchestrator.worlds.base import PROJECT_ROOT, Node, WorldError, WorldSpec
+from orchestrator.worlds.base import PROJECT_ROOT, WorldError, WorldSpec
 from orchestrator.worlds.namespaces import machine, roots
+from orchestrator.worlds.namespaces import world as namespaces
 from orchestrator.worlds.namespaces.world import NamespaceWorld
 from systems import Deployed, load_system
-from tests.worlds.support import StandIns, send, specification
+from tests.worlds.support import send, specification
 
 LOG = "/data/log/topic-0/00000000000000000000.log"
 
@@ -217,8 +218,10 @@ def heal_everything(run_dir: str) -> Any:
 def failures(run_dir: str) -> Any:
     """Worlds that cannot come up; each must leave room for the next, in the same directory."""
     said = []
-    for options in ({"disk_bytes": 4096}, {"deployment": StandIns(_no_space)}, {}):
-        spec = replace(specification(Path(run_dir), 2), **options)  # type: ignore[arg-type]
+    keep = namespaces.keep_configuration
+    for disk_bytes, keeping in ((4096, keep), ((128 << 20), _no_space), ((128 << 20), keep)):
+        spec = replace(specification(Path(run_dir), 2), disk_bytes=disk_bytes)
+        namespaces.keep_configuration = keeping
         roots.find_program = lambda _: "/bin/false"
         machine._BOOT_DEADLINE_S = 2.0
         try:
@@ -229,7 +232,7 @@ def failures(run_dir: str) -> Any:
     return {"said": said, "left": [str(path) for path in left], "links": sorted(os.listdir("/proc/sys/net/ipv4/conf"))}
 
 
-def _no_space(_: Node) -> str:
+def _no_space(*_: object) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
