@@ -76,7 +76,7 @@ def _show(name: str, version: str | None, *, as_json: bool) -> int:
         print("  it has no files to fetch")
     for each in versions:
         state = _shown(Path(each["directory"])) if each["fetched"] else "not fetched"
-        print(f"  {each['version']:10} {each['files']:3} files, {each['bytes'] / 1e6:5.1f} MB   {state}")
+        print(f"  {each['version']:10} files: {each['files']:3}, {each['bytes'] / 1e6:5.1f} MB   {state}")
     return EXIT_PASS
 
 

@@ -40,7 +40,7 @@ def test_a_lock_says_how_it_was_made(systems: Path) -> None:
 def test_a_system_is_listed_shown_and_fetched(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     capsys.readouterr()
     assert cli.main(["system", "show", "some-log"]) == EXIT_PASS
-    assert "1 files,   0.0 MB   not fetched" in capsys.readouterr().out
+    assert "files:   1,   0.0 MB   not fetched" in capsys.readouterr().out
     assert cli.main(["system", "show", "some-log", "1.0"]) == EXIT_PASS
     assert "not fetched; run: brownout system fetch some-log 1.0" in capsys.readouterr().out
     assert cli.main(["system", "fetch", "some-log", "1.0"]) == EXIT_PASS
