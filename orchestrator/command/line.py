@@ -46,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = root.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for add in (_run, _analyze, _report, _gate, _nodes, _image, _doctor, _mutants, _test, _quorum, _log):
+    for add in (_run, _analyze, _report, _gate, _system, _nodes, _image, _doctor, _mutants, _test, _quorum, _log):
         add(commands)
     return root
 
@@ -105,6 +105,10 @@ def _dispatch(options: argparse.Namespace, argv: list[str]) -> int:
         from orchestrator.command import image
 
         return image.main(options)
+    if command == "system":
+        from orchestrator.command import system
+
+        return system.main(options)
     if command in ("quorum", "log"):
         from orchestrator.command import inspect
 
@@ -268,6 +272,52 @@ def _nodes(commands: _Commands) -> None:
         ("down", "take the nodes down"),
     ):
         _add(inner, name, summary, summary.capitalize() + ".")
+
+
+def _system(commands: _Commands) -> None:
+    system = _add(
+        commands,
+        "system",
+        "the systems that can be tested, and their files",
+        "Lists the systems that campaigns can test, and fetches the files of those that do not come with Brownout.\n"
+        "Which files a version consists of, and the hash of each, is written down in its lock file,\n"
+        "systems/<system>/versions/<version>.lock; nothing else is ever used.\n\n"
+        "  brownout system list                           all systems, their versions, which are fetched\n"
+        "  brownout system show apache-kafka 4.1.1        the files of one version\n"
+        "  brownout system fetch apache-kafka 4.1.1       get them by Maven, once\n\n"
+        "Without a network `fetch` says which files it wants and into which directory to put them by hand.",
+    )
+    inner = system.add_subparsers(dest="action", metavar="ACTION", required=True)
+    listing = _add(inner, "list", "the systems there are", "Lists systems, their versions, and which are fetched.")
+    _json_option(listing)
+    show = _add(inner, "show", "what is known of one", "Shows a system's versions, or the files of one version.")
+    show.add_argument("name", metavar="NAME", help="such as apache-kafka")
+    show.add_argument("version", nargs="?", metavar="VERSION", help="such as 4.1.1: its files")
+    _json_option(show)
+    fetch = _add(
+        inner,
+        "fetch",
+        "get the files of a version",
+        "Gets the files of a version by Maven, checks their hashes, and keeps them in .cache/systems/. What is there\n"
+        "is not fetched again; an interrupted fetch leaves nothing behind.",
+    )
+    fetch.add_argument("name", metavar="NAME", help="such as apache-kafka")
+    fetch.add_argument("version", metavar="VERSION", help="such as 4.1.1")
+    _json_option(fetch)
+    lock = _add(
+        inner,
+        "lock",
+        "write the lock file of a version",
+        "Asks Maven for jars and all that they need when they run, and writes their hashes into the version's lock\n"
+        "file: for a new version, or a new system on the JVM. Review the file, and keep it with the sources.\n\n"
+        "  brownout system lock apache-kafka 4.1.1 org.apache.kafka:kafka_2.13:4.1.1 --without scala-reflect",
+    )
+    lock.add_argument("name", metavar="NAME", help="such as apache-kafka; its directory is made if need be")
+    lock.add_argument("version", metavar="VERSION", help="such as 4.1.1")
+    lock.add_argument("coordinate", nargs="+", metavar="COORDINATE", help="group:artifact:version[:classifier]")
+    lock.add_argument(
+        "--without", action="append", default=[], metavar="ARTIFACT", help="leave these out; may have * (repeatable)"
+    )
 
 
 def _image(commands: _Commands) -> None:

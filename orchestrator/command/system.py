@@ -1,0 +1,146 @@
+"""`brownout system`: which systems can be tested, their files, and the locks of these."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+from orchestrator.command.printing import show
+from orchestrator.errors import EXIT_PASS
+from orchestrator.machine import packages as system_packages
+from orchestrator.running.progress import Progress
+from orchestrator.worlds.base import PROJECT_ROOT
+from systems import catalog, lock_file, lock_making, maven
+from systems.files import FileCache
+from systems.lock_file import Coordinate, Lock
+
+SYSTEMS = catalog.SYSTEMS
+CACHE = PROJECT_ROOT / ".cache" / "systems"
+
+
+def main(options: argparse.Namespace) -> int:
+    """Dispatch to the action. Raises `InputError`."""
+    if options.action == "list":
+        return _list(as_json=options.json)
+    if options.action == "show":
+        return _show(options.name, options.version, as_json=options.json)
+    if options.action == "fetch":
+        return _fetch(options.name, options.version, as_json=options.json)
+    return _lock(options)
+
+
+def _list(*, as_json: bool) -> int:
+    cache = FileCache(CACHE)
+    found = catalog.all_systems(SYSTEMS)
+    fetched = {each.name: [v for v in each.versions if cache.is_fetched(each.lock(v))] for each in found}
+    if as_json:
+        content = [
+            {
+                "name": each.name,
+                "directory": str(each.directory),
+                "versions": [{"version": v, "fetched": v in fetched[each.name]} for v in each.versions],
+            }
+            for each in found
+        ]
+        print(json.dumps(content, indent=1))
+        return EXIT_PASS
+    rows = [{"system": each.name, "versions": each.versions, "fetched": fetched[each.name]} for each in found]
+    show("systems", rows, ("system", "versions", "fetched"))
+    return EXIT_PASS
+
+
+def _show(name: str, version: str | None, *, as_json: bool) -> int:
+    system = catalog.find_system(name, SYSTEMS)
+    if version is not None:
+        return _show_version(system.lock(version), as_json=as_json)
+    cache = FileCache(CACHE)
+    versions: list[dict[str, Any]] = [
+        {
+            "version": lock.version,
+            "files": len(lock.files),
+            "bytes": lock.size,
+            "fetched": cache.is_fetched(lock),
+            "directory": str(cache.directory(lock)),
+        }
+        for lock in map(system.lock, system.versions)
+    ]
+    if as_json:
+        content = {"name": system.name, "directory": str(system.directory), "versions": versions}
+        print(json.dumps(content, indent=1))
+        return EXIT_PASS
+    print(f"{system.name}, described in {_shown(system.directory)}")
+    if not versions:
+        print("  it has no files to fetch")
+    for each in versions:
+        state = _shown(Path(each["directory"])) if each["fetched"] else "not fetched"
+        print(f"  {each['version']:10} files: {each['files']:3}, {each['bytes'] / 1e6:5.1f} MB   {state}")
+    return EXIT_PASS
+
+
+def _show_version(lock: Lock, *, as_json: bool) -> int:
+    cache = FileCache(CACHE)
+    content: dict[str, Any] = {
+        "name": lock.system,
+        "version": lock.version,
+        "fetched": cache.is_fetched(lock),
+        "directory": str(cache.directory(lock)),
+        "by_hand": str(cache.by_hand(lock)),
+        "files": [
+            {"file": file.name, "coordinate": str(file.coordinate), "sha256": file.sha256, "bytes": file.size}
+            for file in lock.files
+        ],
+    }
+    if as_json:
+        print(json.dumps(content, indent=1))
+        return EXIT_PASS
+    show(f"{lock.system} {lock.version}", content["files"], ("file", "bytes", "coordinate", "sha256"))
+    if content["fetched"]:
+        print(f"fetched: {_shown(cache.directory(lock))}")
+    else:
+        print(f"not fetched; run: brownout system fetch {lock.system} {lock.version}")
+        print(f"without a network, put the files into {_shown(cache.by_hand(lock))} first")
+    return EXIT_PASS
+
+
+def _fetch(name: str, version: str, *, as_json: bool) -> int:
+    lock = catalog.find_system(name, SYSTEMS).lock(version)
+    cache = FileCache(CACHE)
+    was_there = cache.is_fetched(lock)
+    with Progress() as progress:
+        progress.run(f"{name} {version}")
+        directory = cache.fetch(lock, progress.phase, _get_maven)
+    if as_json:
+        content = {"name": name, "version": version, "directory": str(directory), "was_there": was_there}
+        print(json.dumps(content, indent=1))
+        return EXIT_PASS
+    before = "is there already" if was_there else "is there"
+    print(f"{name} {version} {before}: {_shown(directory)}, {len(lock.files)} files, {lock.size / 1e6:.1f} MB")
+    return EXIT_PASS
+
+
+def _lock(options: argparse.Namespace) -> int:
+    path = catalog.new_lock_path(options.name, options.version, SYSTEMS)
+    coordinates = [Coordinate.parse(each) for each in options.coordinate]
+    _get_maven()
+    with Progress() as progress:
+        progress.run(f"{options.name} {options.version}")
+        progress.phase("asking Maven what is needed")
+        files = lock_making.resolve(coordinates, options.without, progress.phase)
+    left_out = [word for pattern in options.without for word in ("--without", pattern)]
+    command = shlex.join(
+        ["brownout", "system", "lock", options.name, options.version, *map(str, coordinates), *left_out]
+    )
+    lock_file.write(path, files, f"Made by: {command}")
+    print(f"{_shown(path)}: {len(files)} files, {sum(file.size for file in files) / 1e6:.1f} MB")
+    return EXIT_PASS
+
+
+def _get_maven() -> None:
+    system_packages.ensure(maven.PROGRAMS, "fetching jars")
+
+
+def _shown(path: Path) -> str:
+    return str(path.relative_to(PROJECT_ROOT)) if path.is_relative_to(PROJECT_ROOT) else str(path)

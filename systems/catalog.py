@@ -1,0 +1,79 @@
+"""Which systems there are: the directories of this room that describe one, and the versions that each has locks for.
+
+A system called `apache-kafka` is described in `apache_kafka/`: names are written with hyphens, directories must be
+importable. A system whose files come with this project or from the nodes' packages has no `versions/`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from systems.errors import InputError
+from systems.lock_file import Lock
+from systems.toml_tables import suggestion
+
+SYSTEMS = Path(__file__).resolve().parent
+
+_DESCRIPTION = "system.toml"
+_VERSIONS = "versions"
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+-]*")
+
+
+@dataclass(frozen=True)
+class SystemFiles:
+    """A system that was found; `versions` are those that have a lock, oldest first."""
+
+    name: str
+    directory: Path
+    versions: tuple[str, ...]
+
+    def lock(self, version: str) -> Lock:
+        """Raises `InputError` for a version that there is no lock of, with the nearest that there is."""
+        if not self.versions:
+            raise InputError(f"{self.name} has no versions with files to fetch: what it needs is there without them")
+        if version not in self.versions:
+            raise InputError(f"{self.name} has no version {version!r}; {suggestion(version, self.versions)}")
+        return Lock.read(lock_path(self.directory, version), self.name, version)
+
+
+def all_systems(root: Path = SYSTEMS) -> list[SystemFiles]:
+    """All systems under `root`, by name."""
+    found = (path for path in root.iterdir() if (path / _DESCRIPTION).is_file() or (path / _VERSIONS).is_dir())
+    return sorted((SystemFiles(_name(path), path, _versions(path)) for path in found), key=lambda each: each.name)
+
+
+def find_system(name: str, root: Path = SYSTEMS) -> SystemFiles:
+    """Raises `InputError` for a name that no system has, with the nearest that one has."""
+    known = {each.name: each for each in all_systems(root)}
+    if name not in known:
+        raise InputError(f"there is no system {name!r}; {suggestion(name, known)}")
+    return known[name]
+
+
+def new_lock_path(name: str, version: str, root: Path = SYSTEMS) -> Path:
+    """Where the lock of a version belongs, be the system known or new. Raises `InputError` for impossible names."""
+    if not _NAME.fullmatch(name):
+        raise InputError(f"{name!r} cannot be a system's name; use small letters, digits and hyphens: apache-kafka")
+    if not _VERSION.fullmatch(version):
+        raise InputError(f"{version!r} cannot be a version; use letters, digits, dots, plus and hyphens: 4.1.1")
+    return lock_path(root / name.replace("-", "_"), version)
+
+
+def lock_path(directory: Path, version: str) -> Path:
+    return directory / _VERSIONS / f"{version}.lock"
+
+
+def _name(directory: Path) -> str:
+    return directory.name.replace("_", "-")
+
+
+def _versions(directory: Path) -> tuple[str, ...]:
+    return tuple(sorted((path.stem for path in (directory / _VERSIONS).glob("*.lock")), key=_natural))
+
+
+def _natural(version: str) -> list[tuple[int, str]]:
+    """So that 0.10 comes after 0.9; digits before letters."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.findall(r"[0-9]+|[^0-9.]+", version)]

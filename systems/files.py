@@ -1,0 +1,209 @@
+"""The files of a version on this machine: fetched once, checked by their hashes, kept in a cache.
+
+    <cache>/<system>/<version>/          every file of the lock, whole, and what is known of each (`_STAMP`)
+    <cache>/<system>/by-hand/            where people put files for a machine without a network
+    <cache>/<system>/.draft-<version>    a fetch under way; it is renamed when everything in it is right
+
+The invariant: a version's directory holds either all files of a lock, each with its hash, or does not exist. What
+happens to it later (a damaged disk, a changed lock) is seen when it is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import systems.maven as maven
+from systems.errors import InputError
+from systems.lock_file import Lock, LockedFile
+
+Progress = Callable[[str], None]
+
+_STAMP = "verified.json"
+_SCRATCH = ".maven"
+
+
+class FileCache:
+    """The files of all versions, under `root`."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def directory(self, lock: Lock) -> Path:
+        """Where the files of a version are once they have been fetched."""
+        return self._root / lock.system / lock.version
+
+    def by_hand(self, lock: Lock) -> Path:
+        """Where people may put files; `fetch` takes them from there."""
+        return self._root / lock.system / "by-hand"
+
+    def use(self, lock: Lock) -> Path:
+        """The directory with all files of a version. Raises `InputError` when one is missing or is not what the lock
+        says. A file that has the size and the time that it had when it was hashed is not hashed again."""
+        directory = self.directory(lock)
+        again = f"run: brownout system fetch {lock.system} {lock.version}"
+        if not directory.is_dir():
+            raise InputError(f"the files of {lock.system} {lock.version} are not on this machine; {again}")
+        if trouble := _trouble(directory, lock):
+            raise InputError(f"{trouble}; {again}")
+        return directory
+
+    def is_fetched(self, lock: Lock) -> bool:
+        """Whether `use` would give the directory."""
+        directory = self.directory(lock)
+        return directory.is_dir() and not _trouble(directory, lock)
+
+    def fetch(self, lock: Lock, on_progress: Progress, get_maven: Callable[[], None]) -> Path:
+        """The directory with all files of a version, fetched unless it is there.
+
+        Files that lie in `by_hand` are taken from it; when others are wanted, `get_maven` is called (it sees that
+        Maven is installed) and then Maven. Two at a time wait for each other; one that fails or is interrupted keeps
+        nothing. Raises `InputError`: for a file that is not what the lock says, and when Maven cannot bring one."""
+        home = self.directory(lock).parent
+        try:
+            self.by_hand(lock).mkdir(parents=True, exist_ok=True)
+            with _one_at_a_time(home / ".lock", on_progress):
+                for leftover in home.glob(".draft-*"):
+                    shutil.rmtree(leftover)
+                if not self.is_fetched(lock):
+                    self._fetch(lock, home / f".draft-{lock.version}", on_progress, get_maven)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise InputError(f"{error.filename or home}: {error.strerror}; fetched files are kept there") from error
+        return self.directory(lock)
+
+    def _fetch(self, lock: Lock, draft: Path, on_progress: Progress, get_maven: Callable[[], None]) -> None:
+        draft.mkdir()
+        try:
+            wanted = [file for file in lock.files if not self._take_held(lock, file, draft)]
+            if wanted:
+                self._download(lock, wanted, draft, on_progress, get_maven)
+            on_progress(f"{len(lock.files)} files have the hashes of the lock")
+            _write_stamp(draft, lock)
+            _replace(draft, self.directory(lock))
+        except BaseException:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
+
+    def _take_held(self, lock: Lock, file: LockedFile, draft: Path) -> bool:
+        """Copy a file that is on this machine: of an earlier fetch whose other files are damaged, or put by hand."""
+        earlier = self.directory(lock) / file.name
+        if earlier.is_file() and _sha256(earlier) == file.sha256:
+            shutil.copyfile(earlier, draft / file.name)
+            return True
+        put = self.by_hand(lock) / file.name
+        if not put.is_file():
+            return False
+        _check(put, file, "put the right file there, or remove this one and let Maven fetch it")
+        shutil.copyfile(put, draft / file.name)
+        return True
+
+    def _download(
+        self,
+        lock: Lock,
+        wanted: Sequence[LockedFile],
+        draft: Path,
+        on_progress: Progress,
+        get_maven: Callable[[], None],
+    ) -> None:
+        try:
+            get_maven()
+            size = sum(file.size for file in wanted)
+            on_progress(f"asking Maven for {len(wanted)} files, {size / 1e6:.0f} MB")
+            found = maven.download([file.coordinate for file in wanted], draft / _SCRATCH, on_progress)
+        except (maven.MavenError, InputError) as error:
+            raise InputError(self._how_by_hand(lock, wanted, str(error))) from error
+        for file in wanted:
+            kept = f"~/.m2/repository/{file.coordinate.group.replace('.', '/')}/{file.coordinate.artifact}"
+            _check(
+                found[file.coordinate],
+                file,
+                f"remove {kept} (where Maven keeps it; another place if its settings say so) and fetch again; should "
+                "it stay so, do not use it: Maven's repository has another file than the one that was locked",
+            )
+            found[file.coordinate].rename(draft / file.name)
+        shutil.rmtree(draft / _SCRATCH)
+
+    def _how_by_hand(self, lock: Lock, wanted: Sequence[LockedFile], why: str) -> str:
+        listed = "\n".join(f"  {file.name}  {file.coordinate}  sha256 {file.sha256}" for file in wanted)
+        return (
+            f"Maven could not bring the files of {lock.system} {lock.version}: {why}\n"
+            "With a network, run the same command again. Without one, put these files into\n"
+            f"  {self.by_hand(lock)}\nand run it again; they are checked by their hashes:\n{listed}"
+        )
+
+
+def _trouble(directory: Path, lock: Lock) -> str:
+    """What is wrong with the first file that is not as the lock says; empty: all are right."""
+    stamp = _read_stamp(directory)
+    for file in lock.files:
+        path = directory / file.name
+        try:
+            status = path.stat()
+        except OSError:
+            return f"{path}: is missing"
+        if status.st_size != file.size:
+            return f"{path}: has {status.st_size} bytes instead of {file.size}"
+        if stamp.get(file.name) != [file.sha256, status.st_mtime_ns] and (found := _sha256(path)) != file.sha256:
+            return f"{path}: has the SHA-256 hash {found} instead of {file.sha256}"
+    return ""
+
+
+def _check(path: Path, file: LockedFile, remedy: str) -> None:
+    """Raises `InputError` when a file is not the one of the lock."""
+    found = _sha256(path)
+    if found != file.sha256 or path.stat().st_size != file.size:
+        raise InputError(
+            f"{path}: is not the {file.name} that is wanted: its SHA-256 hash is {found} ({path.stat().st_size} bytes),"
+            f" wanted {file.sha256} ({file.size} bytes); {remedy}"
+        )
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _write_stamp(directory: Path, lock: Lock) -> None:
+    """The hash that each file had, and its time of change then (nanoseconds)."""
+    stamp = {file.name: [file.sha256, (directory / file.name).stat().st_mtime_ns] for file in lock.files}
+    (directory / _STAMP).write_text(json.dumps(stamp, indent=1), encoding="utf-8")
+
+
+def _read_stamp(directory: Path) -> dict[str, Any]:
+    """Empty when it is not there or not readable: then everything is hashed."""
+    try:
+        content = json.loads((directory / _STAMP).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _replace(draft: Path, place: Path) -> None:
+    if place.exists():
+        old = place.with_name(f".draft-old-{place.name}")
+        place.rename(old)
+        draft.rename(place)
+        shutil.rmtree(old, ignore_errors=True)
+    else:
+        draft.rename(place)
+
+
+@contextlib.contextmanager
+def _one_at_a_time(lock: Path, on_progress: Progress) -> Iterator[None]:
+    """The kernel lets go of the lock when its holder ends, however it ends."""
+    with open(lock, "w", encoding="ascii") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_progress("another fetch is under way; waiting for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

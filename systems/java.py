@@ -1,0 +1,87 @@
+"""The machine's Java: found where people say it is, and where systems install it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from systems.errors import InputError
+
+# Where Debian, Fedora, SDK archives and macOS put Javas, each with bin/java in it.
+USUAL_HOMES = (
+    "/usr/lib/jvm/*",
+    "/usr/java/*",
+    "/opt/java*",
+    "/opt/jdk*",
+    "/Library/Java/JavaVirtualMachines/*/Contents/Home",
+)
+
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+_ANSWER_S = 30.0
+
+
+@dataclass(frozen=True)
+class Java:
+    """A Java that answers; `version` is its feature release: 8, 11, 17."""
+
+    program: Path
+    version: int
+
+
+def find_java(
+    at_least: int, environment: Mapping[str, str] | None = None, usual_homes: Sequence[str] = USUAL_HOMES
+) -> Java:
+    """The first of JAVA_HOME, PATH and the usual directories that has at least this version.
+
+    Raises `InputError`, naming what was found instead and the remedy."""
+    too_old: list[str] = []
+    for program in _candidates(os.environ if environment is None else environment, usual_homes):
+        version = java_version(program)
+        if version is None:
+            too_old.append(f"{program} (does not say its version)")
+        elif version < at_least:
+            too_old.append(f"{program} (Java {version})")
+        else:
+            return Java(program, version)
+    found = f"only {', '.join(too_old)}" if too_old else "none in JAVA_HOME, PATH and the usual directories"
+    raise InputError(
+        f"Java {at_least} or later is needed, and there is {found}; install one, on Debian for example by "
+        "./brownout install-packages default-jre-headless, or let JAVA_HOME name the directory of one"
+    )
+
+
+def java_version(program: Path) -> int | None:
+    """The feature release; None when this is no Java that works."""
+    try:
+        done = subprocess.run(
+            [program, "-version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_ANSWER_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = _VERSION.search(done.stderr + done.stdout)
+    return int(found[1]) if found and done.returncode == 0 else None
+
+
+def _candidates(environment: Mapping[str, str], usual_homes: Sequence[str]) -> Iterator[Path]:
+    """Programs called java, each file once, under the first name that it is found by."""
+    homes = [environment["JAVA_HOME"]] if environment.get("JAVA_HOME") else []
+    named = [Path(home) / "bin" / "java" for home in homes]
+    named += [Path(each) / "java" for each in environment.get("PATH", "").split(":") if each.startswith("/")]
+    for pattern in usual_homes:
+        named += sorted(Path("/").glob(pattern.lstrip("/") + "/bin/java"), reverse=True)
+    seen: set[Path] = set()
+    for program in named:
+        real = program.resolve()
+        if real not in seen and os.access(program, os.X_OK) and program.is_file():
+            seen.add(real)
+            yield program

@@ -1,0 +1,34 @@
+"""Making a lock: everything that some coordinates need when they run, as Maven resolves it now."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import tempfile
+from collections.abc import Collection
+from pathlib import Path
+
+import systems.maven as maven
+from systems.errors import InputError
+from systems.lock_file import Coordinate, LockedFile
+
+
+def resolve(
+    coordinates: Collection[Coordinate], without: Collection[str], on_progress: maven.Progress
+) -> list[LockedFile]:
+    """The files at the coordinates and of all that they depend on, except artifacts that match a pattern of `without`.
+
+    Raises `InputError` when Maven cannot resolve them, and for a pattern that leaves nothing out."""
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            found = maven.download(coordinates, Path(scratch) / "maven", on_progress, dependencies=True)
+        except maven.MavenError as error:
+            raise InputError(f"Maven could not resolve {', '.join(map(str, coordinates))}: {error}") from error
+        for pattern in without:
+            if not fnmatch.filter([each.artifact for each in found], pattern):
+                raise InputError(f"--without {pattern}: no artifact is called so; remove it, or correct it")
+        return sorted(
+            LockedFile(each, hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_size)
+            for each, path in found.items()
+            if not any(fnmatch.fnmatch(each.artifact, pattern) for pattern in without)
+        )

@@ -1,0 +1,117 @@
+"""Jars by Maven: the machine's own client, with whatever repositories, mirrors and cache it has been told to use."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+from systems.lock_file import Coordinate
+
+PROGRAMS = {"mvn": "maven"}
+
+Progress = Callable[[str], None]
+
+# Pinned: another version may lay files out in another way.
+_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+_DOWNLOADED = re.compile(r"Downloaded from \S+ \S+/(\S+\.jar)\b")
+_ERROR = re.compile(r"\[ERROR\]\s+(\S.*)")
+_SHOWN_CHARACTERS = 400
+_END_S = 10.0
+
+
+class MavenError(Exception):
+    """Maven is not there or did not bring what it was asked for; the message says why, in its own words."""
+
+
+def download(
+    coordinates: Collection[Coordinate], scratch: Path, on_progress: Progress, *, dependencies: bool = False
+) -> Mapping[Coordinate, Path]:
+    """The jars at these coordinates, with `dependencies` also all that they need when they run.
+
+    `scratch` is made, and holds the jars and other things; whoever calls removes it. Raises `MavenError`."""
+    jars = scratch / "jars"
+    jars.mkdir(parents=True)
+    (scratch / "pom.xml").write_text(_project(coordinates, dependencies=dependencies), encoding="utf-8")
+    options = ["-DincludeScope=runtime", "-Dmdep.useRepositoryLayout=true", f"-DoutputDirectory={jars}"]
+    _run(["mvn", "-B", "-Dstyle.color=never", "-f", str(scratch / "pom.xml"), _GOAL, *options], scratch, on_progress)
+    found = {_coordinate(path.relative_to(jars)): path for path in sorted(jars.rglob("*.jar"))}
+    absent = [str(coordinate) for coordinate in coordinates if coordinate not in found]
+    if absent:
+        raise MavenError(f"it ended well, but did not bring {', '.join(absent)}")
+    return found
+
+
+def _project(coordinates: Collection[Coordinate], *, dependencies: bool) -> str:
+    """A project that depends on the coordinates and is nothing else."""
+    alone = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+    entries = []
+    for each in coordinates:
+        fields = {"groupId": each.group, "artifactId": each.artifact, "version": each.version}
+        if each.classifier:
+            fields["classifier"] = each.classifier
+        inner = "".join(f"<{key}>{escape(value)}</{key}>" for key, value in fields.items())
+        entries.append(f"<dependency>{inner}{'' if dependencies else alone}</dependency>")
+    identity = "<groupId>brownout</groupId><artifactId>files</artifactId><version>1</version>"
+    return (
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        f"{identity}<dependencies>{''.join(entries)}</dependencies></project>\n"
+    )
+
+
+def _coordinate(path: Path) -> Coordinate:
+    """From a path in the layout of repositories: group/with/slashes/artifact/version/artifact-version[-classifier]."""
+    *group, artifact, version, _ = path.parts
+    return Coordinate(
+        ".".join(group), artifact, version, path.stem.removeprefix(f"{artifact}-{version}").removeprefix("-")
+    )
+
+
+def _run(command: list[str], directory: Path, on_progress: Progress) -> None:
+    program = shutil.which(command[0])
+    if program is None:
+        raise MavenError("there is no program mvn on this machine")
+    errors: list[str] = []
+    last = ""
+    # In a process group of its own: on Ctrl-C it is we who end it, with all that it has started.
+    with subprocess.Popen(
+        [program, *command[1:]],
+        cwd=directory,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        process_group=0,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                last = line.strip() or last
+                if found := _DOWNLOADED.search(line):
+                    on_progress(f"downloaded {found[1]}")
+                elif found := _ERROR.search(line):
+                    errors.append(found[1])
+            code = process.wait()
+        except BaseException:
+            _end(process)
+            raise
+    if code:
+        said = errors[0] if errors else last or "it said nothing"
+        raise MavenError(f"it ended with exit code {code}: {said[:_SHOWN_CHARACTERS]}")
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    try:
+        process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
