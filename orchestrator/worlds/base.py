@@ -12,7 +12,6 @@ from nemeses.fault import Kind
 from nemeses.ports import Host, HostError, Network, PowerSwitch, Site
 from orchestrator.errors import RunError
 
-PROJECT_ROOT = Path(__file__).resolve().parents[2]
 DISK_BYTES = 512 << 20
 
 Progress = Callable[[str], None]

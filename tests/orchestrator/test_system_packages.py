@@ -1,4 +1,5 @@
-"""System packages: what is missing is named with the command that installs it; the front door installs it."""
+"""System packages: what is missing is named with the command that installs it; the front door and an installed
+package install it by the same script."""
 
 from __future__ import annotations
 
@@ -9,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from installation.files import PROJECT_ROOT
 from orchestrator.errors import UsageError
 from orchestrator.machine import packages as system_packages
-from orchestrator.machine.packages import FRONT_DOOR
 
 THERE = {"sh": "dash", "/etc": "base-files"}
 
@@ -40,7 +41,8 @@ def enter(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     apt = programs / "apt-get"
     apt.write_text(f'#!/bin/sh\necho "$*" >> {directory}/asked\necho cannot do that\nexit ${{APT_CODE:-0}}\n')
     apt.chmod(0o755)
-    shutil.copy(FRONT_DOOR, directory / "brownout")
+    for name in ("brownout", "system-packages"):
+        shutil.copy(PROJECT_ROOT / name, directory / name)
     return subprocess.run(
         [directory / "brownout", "install-packages", *arguments],
         capture_output=True,
@@ -54,7 +56,10 @@ def enter(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_only_names_of_packages_are_taken(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     done = enter(tmp_path, *arguments)
     assert done.returncode == 64
-    assert "usage: ./brownout install-packages" in done.stderr or "is not the name of a Debian package" in done.stderr
+    assert (
+        f"usage: {tmp_path}/brownout install-packages" in done.stderr
+        or "is not the name of a Debian package" in done.stderr
+    )
     assert not (tmp_path / "asked").exists()
 
 

@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import nodeimage
+from installation.files import PROJECT_ROOT
 from nemeses import Fault, Nemesis
 from orchestrator.campaign.model import BrokerSettings
 from orchestrator.machine import cgroups
 from orchestrator.running.properties import server_properties
-from orchestrator.worlds.base import PROJECT_ROOT, Node, WorldError, WorldSpec
+from orchestrator.worlds.base import Node, WorldError, WorldSpec
 from orchestrator.worlds.namespaces import machine, roots
 from orchestrator.worlds.namespaces.world import NamespaceWorld
 from tests.worlds.support import send, specification

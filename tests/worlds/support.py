@@ -10,8 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from installation.files import PROJECT_ROOT
 from orchestrator.machine.sandbox import Sandbox, spawn_in_sandbox
-from orchestrator.worlds.base import PROJECT_ROOT, Node, WorldSpec
+from orchestrator.worlds.base import Node, WorldSpec
 
 STAND_IN = Path(__file__).with_name("stand_in_broker.py")
 DEADLINE_S = 60.0

@@ -11,9 +11,10 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from installation.files import PROJECT_ROOT
 from nemeses.ports import HostError, HostUnreachableError, Result
 from orchestrator.machine.programs import program
-from orchestrator.worlds.base import PROJECT_ROOT, Node
+from orchestrator.worlds.base import Node
 
 
 class Supervisor:
