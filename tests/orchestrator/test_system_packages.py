@@ -34,6 +34,20 @@ def test_where_nothing_may_be_installed_the_command_is_told(monkeypatch: pytest.
     assert message.splitlines()[0].endswith("/brownout install-packages some-package")
 
 
+def test_missing_packages_are_named_as_this_system_has_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = {"java": "echo 'openjdk version \"11.0.1\"' >&2", "apt-cache": '[ "$2" = openjdk-21-jre-headless ]'}
+    for name, script in programs.items():
+        path = tmp_path / name
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    named = system_packages.missing_for_campaigns()
+    assert named[0] == "openjdk-21-jre-headless"
+    assert named[0] in system_packages.how_to_install(named)
+    (tmp_path / "java").write_text("#!/bin/sh\necho 'openjdk version \"17.0.1\"' >&2\n")
+    assert system_packages.missing_for_campaigns() == named[1:]
+
+
 def enter(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Call a front door of its own, with an apt-get that only notes what it is asked."""
     programs = directory / "programs"
