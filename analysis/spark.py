@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from installation.files import PROJECT_ROOT
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
@@ -140,7 +142,7 @@ class SparkHandle:
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         # The workers import this package too.
         paths = [
-            str(Path(__file__).resolve().parents[1]),
+            str(PROJECT_ROOT),
             *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)),
         ]
         os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))

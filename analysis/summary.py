@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.verdict import FAIL, PASS, UNKNOWN, Verdict
+from installation.commands import command
 
 
 def summarize(campaign_dir: Path) -> dict[str, Any]:
@@ -30,7 +31,7 @@ def summarize(campaign_dir: Path) -> dict[str, Any]:
 def _entry(run_dir: Path) -> dict[str, Any]:
     path = run_dir / "verdict.json"
     if not path.exists():
-        reason = f"no verdict yet; make it with: ./brownout analyze {run_dir}"
+        reason = f"no verdict yet; make it with: {command('analyze', str(run_dir))}"
         blank = {"cell": "", "seed": -1, "verdict": UNKNOWN, "expected": PASS, "met": False, "anomalies": []}
         nothing = {"faults": 0, "faults_confirmed": 0, "acknowledged": 0, "duration_s": 0.0}
         return {"run": run_dir.name, "reasons": [reason], **blank, **nothing}

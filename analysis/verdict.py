@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from analysis.core.anomalies import Anomaly
+from installation.commands import command
 
 PASS, FAIL, UNKNOWN = "pass", "fail", "unknown"
 
@@ -83,7 +84,7 @@ class Verdict:
         try:
             return msgspec.json.decode(path.read_bytes(), type=cls)
         except msgspec.MsgspecError as error:
-            remedy = f"make it anew with: ./brownout analyze {path.parent}"
+            remedy = f"make it anew with: {command('analyze', str(path.parent))}"
             raise ValueError(f"{path}: is not a verdict ({error}); {remedy}") from error
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import nodeimage.archives as archives
+from installation.files import cache_directory
 
 # `broker` imports no other room.
 _ROOMS = ("broker",)
@@ -25,12 +26,12 @@ class App:
 
 
 def app_archive(project: Path) -> App:
-    """The archive of the project's broker as it is now, made unless it is there; kept in .cache/apps by its key.
+    """The archive of the project's broker as it is now, made unless it is there; kept in the cache by its key.
 
     The same content has the same key and the same bytes, whoever makes it and when."""
     files = {str(path.relative_to(project)): path for room in _ROOMS for path in sorted((project / room).rglob("*.py"))}
     key = archives.content_key(files, salt=f"app 2 {sys.implementation.cache_tag}")
-    archive = project / ".cache" / "apps" / f"{key}.tar.gz"
+    archive = cache_directory(project) / "apps" / f"{key}.tar.gz"
     if not archive.exists():
         with tempfile.TemporaryDirectory() as scratch:
             archives.write({**files, **_compiled(files, Path(scratch))}, archive)

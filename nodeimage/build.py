@@ -20,6 +20,8 @@ import nodeimage.furnish as furnish
 import nodeimage.initrd as initrd
 import nodeimage.modules as modules
 import nodeimage.recipe as recipe
+from installation.commands import command_anywhere
+from installation.files import cache_directory
 from nodeimage.errors import ImageError, ImageMissingError, ImageStaleError
 from nodeimage.image import UNFINISHED, Image, built, find, image_in, images_directory, make_current, wanted_key
 from nodeimage.site import site_archive, site_key
@@ -66,7 +68,7 @@ def remove_all(project: Path, on_progress: Progress = lambda _: None) -> int:
         return 0
     with _one_at_a_time(directory / _LOCK, on_progress):
         count = len(built(project))
-        for path in (*directory.iterdir(), project / ".cache" / "sites", project / ".cache" / "apps"):
+        for path in (*directory.iterdir(), cache_directory(project) / "sites", cache_directory(project) / "apps"):
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
             elif path.name != _LOCK:
@@ -89,7 +91,9 @@ def check_machine() -> None:
             "the namespace and inventory worlds need no image"
         )
     if os.geteuid() != 0:
-        raise ImageError("an image has files of many owners, so it is built by root: sudo ./brownout image build")
+        raise ImageError(
+            f"an image has files of many owners, so it is built by root: sudo {command_anywhere('image', 'build')}"
+        )
 
 
 @contextlib.contextmanager

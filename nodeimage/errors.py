@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-BUILD_IT = "build it: ./brownout image build"
+from installation.commands import command
 
 
 class ImageError(Exception):
@@ -13,11 +13,11 @@ class ImageMissingError(ImageError):
     """No image has been built, or the one that was is not whole."""
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"{why}; {BUILD_IT}")
+        super().__init__(f"{why}; build it: {command('image', 'build')}")
 
 
 class ImageStaleError(ImageError):
     """An image is there, but was built from another recipe than the one in this project."""
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"{why}; {BUILD_IT}")
+        super().__init__(f"{why}; build it: {command('image', 'build')}")

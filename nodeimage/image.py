@@ -9,6 +9,7 @@ from typing import Any
 
 import nodeimage.archives as archives
 import nodeimage.recipe as recipe
+from installation.files import cache_directory
 from nodeimage.errors import ImageMissingError, ImageStaleError
 from nodeimage.site import site_key
 
@@ -54,7 +55,7 @@ class Image:
 
 
 def images_directory(project: Path) -> Path:
-    return project / ".cache" / "images"
+    return cache_directory(project) / "images"
 
 
 def wanted_key(project: Path) -> str:
@@ -113,7 +114,7 @@ def built(project: Path) -> list[Path]:
 
 
 def make_current(image: Image) -> None:
-    """Have `.cache/images/current` lead to this image: where `vagrant up` by hand looks."""
+    """Have `images/current` in the cache lead to this image: where `vagrant up` by hand looks."""
     link = image.directory.with_name(f"{UNFINISHED}{CURRENT}")
     link.unlink(missing_ok=True)
     link.symlink_to(image.directory.name)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import nodeimage.archives as archives
+from installation.files import cache_directory
 from nodeimage.errors import ImageError
 from nodeimage.programs import run
 
@@ -69,7 +70,7 @@ def site_archive(
     machine: str = "x86_64",
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Site:
-    """The archive of the broker's pinned dependencies, made by pip unless it is there; kept in .cache/sites by its key.
+    """The archive of the broker's pinned dependencies, made by pip unless it is there; kept in the cache by its key.
 
     Every file that pip takes is checked against the hashes of requirements.lock. Raises `ImageError`."""
     if python not in PYTHONS or machine not in MACHINES:
@@ -79,7 +80,7 @@ def site_archive(
         )
     requirements = _requirements(project)
     key = _key(requirements, python, machine)
-    archive = project / ".cache" / "sites" / f"{key}.tar.gz"
+    archive = cache_directory(project) / "sites" / f"{key}.tar.gz"
     if archive.exists():
         return Site(key, archive)
     on_progress(f"fetching the broker's packages for Python {python} on {machine}")

@@ -13,11 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from installation.files import PROJECT_ROOT
 from workloads.settings import ClientSettings
 
 Role = Literal["producer", "consumer", "reader"]
-
-_ROOT = Path(__file__).resolve().parents[1]
 
 
 class ClientError(Exception):
@@ -38,7 +37,7 @@ class ClientProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                cwd=_ROOT,
+                cwd=PROJECT_ROOT,
                 text=True,
             )
         self.counts: dict[str, int] = {"ok": 0, "fail": 0, "info": 0}

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from installation.commands import command
 from orchestrator.campaign.gate import Decision, decide
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def judge(run_dir: Path, engine: Engine) -> Verdict:
             (run_dir / "analysis-error.txt").write_text(traceback.format_exc(), encoding="utf-8")
         raise JudgingError(
             f"the analysis of {run_dir} broke: {type(error).__name__}: {error} (whole text: analysis-error.txt there); "
-            f"once that is repaired: ./brownout analyze {run_dir}"
+            f"once that is repaired: {command('analyze', str(run_dir))}"
         ) from error
     return verdict
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from installation.commands import command
+from orchestrator.campaign.finding import shown
 from orchestrator.campaign.model import Campaign, Cell
 from orchestrator.errors import UsageError
 from systems.toml_tables import suggestion
@@ -32,8 +33,8 @@ class PlannedRun:
     @property
     def replay(self) -> str:
         """The one command that makes this run again."""
-        command = f"./brownout run {self.campaign.path} --cell {self.cell.name} --seed {self.seed}"
-        return " ".join([command, *map(shlex.quote, self.where)])
+        which = ("--cell", self.cell.name, "--seed", str(self.seed))
+        return command("run", shown(self.campaign.path), *which, *self.where)
 
 
 def expand(

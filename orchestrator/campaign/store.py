@@ -19,8 +19,6 @@ from orchestrator.campaign import toml_text
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.errors import UsageError
 
-PROJECT_ROOT = Path(__file__).resolve().parents[2]
-DEFAULT_STORE = PROJECT_ROOT / "store"
 LABS = ".labs"
 """The directory of those labs, in a store, that need a place on disk."""
 
@@ -71,7 +69,7 @@ class RunDirectory:
 class Store:
     """The directory of all campaigns."""
 
-    def __init__(self, root: Path = DEFAULT_STORE) -> None:
+    def __init__(self, root: Path) -> None:
         self.root = root
 
     def new_stamp(self) -> str:

@@ -11,8 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 
-from orchestrator.campaign.store import DEFAULT_STORE, PROJECT_ROOT
+from installation.commands import command
+from installation.files import PROJECT_ROOT, default_store, is_installed
 from orchestrator.errors import EXIT_PASS, EXIT_UNKNOWN
+from orchestrator.machine import packages as system_packages
 
 _LIBRARIES = (
     "confluent-kafka",
@@ -56,12 +58,20 @@ def main(*, clean: bool, as_json: bool) -> int:
     if clean:
         _clean()
     findings = examine()
-    worlds = able(findings)
+    worlds, absent = able(findings), system_packages.missing_for_campaigns()
     if as_json:
-        content = {"can_run": worlds["process"], **worlds, "findings": [asdict(each) for each in findings]}
+        content = {
+            "can_run": worlds["process"],
+            **worlds,
+            "missing_packages": absent,
+            "findings": [asdict(each) for each in findings],
+        }
         print(json.dumps(content, indent=1))
     else:
         _print(findings, worlds)
+        if absent:
+            print(f"system packages that campaigns need and that are missing: {', '.join(absent)}")
+            print(f"  {system_packages.how_to_install(absent)}")
     return EXIT_PASS if worlds["process"] else EXIT_UNKNOWN
 
 
@@ -123,7 +133,7 @@ def _python() -> list[Finding]:
     detail = f"{len(_LIBRARIES) - len(absent)} of {len(_LIBRARIES)}" + (
         f", without {', '.join(absent)}" if absent else ""
     )
-    remedy = "remove .venv and run ./brownout again" if absent else ""
+    remedy = _install_again() if absent else ""
     return [*findings, Finding(EVERY_WORLD, "libraries", not absent, detail, remedy)]
 
 
@@ -133,6 +143,13 @@ def _installed(name: str) -> bool:
     except metadata.PackageNotFoundError:
         return False
     return True
+
+
+def _install_again() -> str:
+    """How the Python packages that Brownout is declared to need are had once more."""
+    if is_installed():
+        return "install brownout again, the way it was installed (pip, pipx or uv): what it needs comes along"
+    return f"remove .venv and run {command('doctor')} again"
 
 
 def _java() -> Finding:
@@ -145,7 +162,8 @@ def _java() -> Finding:
 
 
 def _disk() -> Finding:
-    where = DEFAULT_STORE if DEFAULT_STORE.exists() else DEFAULT_STORE.parent
+    store = default_store()
+    where = store if store.exists() else store.parent
     free = shutil.disk_usage(where).free
     met = free >= _FREE_BYTES and os.access(where, os.W_OK)
     remedy = "" if met else f"free some space, or give another place: --store DIR (at least {_FREE_BYTES >> 30} GiB)"
@@ -175,7 +193,9 @@ def _virtual_machines() -> list[Finding]:
         image = nodeimage.find(PROJECT_ROOT)
         findings.append(Finding(VIRTUAL_MACHINES, "image", True, f"up to date: {image.key}"))
     except nodeimage.ImageError as error:
-        findings.append(Finding(VIRTUAL_MACHINES, "image", False, str(error).splitlines()[0], "./brownout image build"))
+        findings.append(
+            Finding(VIRTUAL_MACHINES, "image", False, str(error).splitlines()[0], command("image", "build"))
+        )
     return findings
 
 
@@ -184,7 +204,7 @@ def _inventory() -> list[Finding]:
 
     absent = [name for name in _ANSIBLE if not _installed(name)]
     detail = f"without {', '.join(absent)}" if absent else f"ansible-core {metadata.version('ansible-core')}"
-    remedy = "remove .venv and run ./brownout again" if absent else ""
+    remedy = _install_again() if absent else ""
     ssh = find_program("ssh")
     return [
         Finding(INVENTORY, "ansible", not absent, detail, remedy),
@@ -195,7 +215,7 @@ def _inventory() -> list[Finding]:
 def _clean() -> None:
     from orchestrator.nodes.leftovers import remove_leftovers
 
-    removed = remove_leftovers()
+    removed = remove_leftovers(default_store())
     for each in removed:
         print(f"removed: {each}", file=sys.stderr)
     if not removed:

@@ -1,4 +1,4 @@
-"""`brownout doctor`, `mutants` and `test`."""
+"""`brownout doctor`, `mutants`, `test` and `install-packages`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import os
 import subprocess
 import sys
 
-from orchestrator.campaign.store import PROJECT_ROOT
+from installation.files import PROJECT_ROOT, is_installed
+from orchestrator.errors import UsageError
+from orchestrator.machine import packages as system_packages
 
 
 def main(options: argparse.Namespace) -> int:
@@ -17,6 +19,8 @@ def main(options: argparse.Namespace) -> int:
         return _mutants(as_json=options.json)
     if options.command == "test":
         return _test(options.arguments)
+    if options.command == "install-packages":
+        return system_packages.install(options.names)
     from orchestrator.command import doctor
 
     return doctor.main(clean=options.clean, as_json=options.json)
@@ -39,7 +43,9 @@ def _mutants(*, as_json: bool) -> int:
 
 
 def _test(arguments: list[str]) -> int:
-    """Run pytest on the project; its exit code becomes 0 or 1."""
+    """Run pytest on the project; its exit code becomes 0 or 1. Raises `UsageError` where there are no tests."""
+    if is_installed():
+        raise UsageError("the tests come with a checkout, not with the installed package: run ./brownout test there")
     given = arguments[1:] if arguments[:1] == ["--"] else arguments
     environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}
     result = subprocess.run([sys.executable, "-m", "pytest", *given], cwd=PROJECT_ROOT, env=environment, check=False)

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import nodeimage
+from installation.files import PROJECT_ROOT
 from orchestrator.errors import EXIT_PASS, EXIT_UNKNOWN, RunError
 from orchestrator.machine import packages as system_packages
 from orchestrator.running.progress import Progress
-from orchestrator.worlds.base import PROJECT_ROOT
 
 PROGRAMS = {
     "mmdebstrap": "mmdebstrap",
@@ -99,7 +99,7 @@ def _remove() -> int:
 
 
 def _shown(path: Path) -> str:
-    return str(path.relative_to(PROJECT_ROOT))
+    return str(path.relative_to(PROJECT_ROOT) if path.is_relative_to(PROJECT_ROOT) else path)
 
 
 def _megabytes(record: dict[str, Any], name: str) -> str:

@@ -7,15 +7,17 @@ import json
 import sys
 from pathlib import Path
 
+from installation.commands import command
+from installation.files import default_store
 from orchestrator.campaign.gate import Decision
 from orchestrator.campaign.judging import Engine, JudgingError, conclude, decide_over, judge
-from orchestrator.campaign.store import DEFAULT_STORE, RunDirectory, Store
+from orchestrator.campaign.store import RunDirectory, Store
 from orchestrator.errors import EXIT_INTERNAL, EXIT_OF_VERDICT, UsageError
 
 
 def main(options: argparse.Namespace) -> int:
     """Raises `UsageError` for a path that is no run or campaign."""
-    store = Store((options.store or DEFAULT_STORE).resolve())
+    store = Store((options.store or default_store()).resolve())
     if options.command == "analyze":
         return _analyze(store, options)
     if options.command == "report":
@@ -68,7 +70,7 @@ def _report(path: Path) -> int:
 
     if (path / "run.toml").exists():
         if not (path / "verdict.json").exists():
-            raise UsageError(f"{path} has no verdict yet; make it with: ./brownout analyze {path}")
+            raise UsageError(f"{path} has no verdict yet; make it with: {command('analyze', str(path))}")
         print(render_run(path))
         return 0
     _require_campaign(path)

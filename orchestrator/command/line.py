@@ -37,6 +37,19 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}\n{self.format_usage().rstrip()}\nfor more: {self.prog} --help")
 
 
+class _Version(argparse.Action):
+    """Asks git only when it is asked."""
+
+    def __init__(self, option_strings: list[str], dest: str, help: str) -> None:
+        super().__init__(option_strings, dest, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from orchestrator.running.versions import commit, release
+
+        print(f"{parser.prog} {release()} (commit {commit()})")
+        parser.exit()
+
+
 def parser() -> argparse.ArgumentParser:
     """All commands and their options."""
     root = _Parser(
@@ -45,8 +58,23 @@ def parser() -> argparse.ArgumentParser:
         epilog=_EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    root.add_argument("--version", action=_Version, help="print version and commit")
     commands = root.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for add in (_run, _analyze, _report, _gate, _system, _nodes, _image, _doctor, _mutants, _test, _quorum, _log):
+    for add in (
+        _run,
+        _analyze,
+        _report,
+        _gate,
+        _system,
+        _nodes,
+        _image,
+        _doctor,
+        _install_packages,
+        _mutants,
+        _test,
+        _quorum,
+        _log,
+    ):
         add(commands)
     return root
 
@@ -131,7 +159,7 @@ def _add(commands: _Commands, name: str, summary: str, description: str) -> argp
 
 def _store_option(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--store", type=Path, metavar="DIR", help="where runs are kept (default: store/ of the project)"
+        "--store", type=Path, metavar="DIR", help="where runs are kept (default: store/ of the current directory)"
     )
 
 
@@ -154,7 +182,7 @@ def _run(commands: _Commands) -> None:
         "run",
         "make all runs of a campaign and judge them",
         "Makes every run of a campaign (each cell with each seed), judges each, and decides over them.\n\n"
-        "  brownout run                                     campaigns/demo.toml\n"
+        "  brownout run                                     the demo\n"
         "  brownout run campaigns/demo.toml --seeds 1-20    twenty seeds\n"
         "  brownout run X.toml --cell mutated --seed 3      one run of it: this is how a run is replayed\n"
         "  brownout run X.toml --resume                     go on where an interrupted invocation stopped\n"
@@ -166,7 +194,7 @@ def _run(commands: _Commands) -> None:
         nargs="?",
         default=None,
         metavar="CAMPAIGN",
-        help="a TOML file, or the name of one in campaigns/ (default: demo)",
+        help="a TOML file, or the name of one in campaigns/ here or of those that Brownout brings (default: demo)",
     )
     command.add_argument("--cell", action="append", default=[], metavar="NAME", help="only this cell (may be repeated)")
     command.add_argument(
@@ -356,6 +384,17 @@ def _mutants(commands: _Commands) -> None:
         "Lists the mutants of the broker: the rule that each breaks, the anomaly it must cause, and the schedule.",
     )
     _json_option(command)
+
+
+def _install_packages(commands: _Commands) -> None:
+    command = _add(
+        commands,
+        "install-packages",
+        "install system packages (root, Debian)",
+        "Installs Debian packages by apt-get, without what they only recommend and without starting what they bring.\n"
+        "`brownout doctor` names those that are missing.",
+    )
+    command.add_argument("names", nargs="+", metavar="NAME", help="a Debian package, or `java` for a fitting runtime")
 
 
 def _test(commands: _Commands) -> None:

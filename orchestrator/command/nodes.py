@@ -9,13 +9,13 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
+from installation.commands import command
 from orchestrator.campaign.model import MAX_NODES
 from orchestrator.errors import UsageError
 from orchestrator.nodes import client
 from orchestrator.nodes.registry import Kept, Plan, Registry
 from orchestrator.running.progress import Progress
 
-_NONE_UP = "no nodes are up; bring some up: ./brownout nodes up"
 _KILLED = "the process that held nodes was killed, and they ended with it; what it left is removed"
 
 
@@ -32,7 +32,7 @@ def main(options: argparse.Namespace, _: list[str]) -> int:
     if options.action == "down":
         return _down(registry, kept)
     if kept is None:
-        raise UsageError(_NONE_UP)
+        raise UsageError(_none_up())
     if options.action == "ssh":
         return _ssh(kept, options.node, options.argv)
     return _brokers(kept, options.action)
@@ -50,9 +50,9 @@ def _up(registry: Registry, options: argparse.Namespace) -> int:
     names = result["nodes"]
     print(
         f"{_counted(len(names))} up in the {plan.world} world: {', '.join(names)}; the brokers are not started\n"
-        f"  start the brokers:   ./brownout nodes start\n"
-        f"  look around:         ./brownout nodes ssh {names[0]}\n"
-        f"  take them down:      ./brownout nodes down"
+        f"  start the brokers:   {command('nodes', 'start')}\n"
+        f"  look around:         {command('nodes', 'ssh', names[0])}\n"
+        f"  take them down:      {command('nodes', 'down')}"
     )
     return 0
 
@@ -92,7 +92,7 @@ def _status(kept: Kept | None, *, as_json: bool) -> int:
         print(json.dumps(content, indent=1))
         return 0
     if kept is None:
-        print(_NONE_UP)
+        print(_none_up())
     elif content["state"] != "up":
         print(f"{_counted(kept.plan.node_count)} of the {kept.plan.world} world: {content['state']}")
     else:
@@ -137,13 +137,13 @@ def _brokers(kept: Kept, action: str) -> int:
         result = client.ask(kept, {"order": action}, lambda text: progress.say(text, dim=True))
     names = result["nodes"]
     if action == "stop":
-        print(f"the brokers on {', '.join(names)} are stopped; what they stored stays until ./brownout nodes down")
+        print(f"the brokers on {', '.join(names)} are stopped; what they stored stays until {command('nodes', 'down')}")
         return 0
     print(f"bootstrap servers: {result['bootstrap']}")
     if kept.plan.sandboxed:
         print(
             f"these addresses exist only in the nodes' own network; clients run there:\n"
-            f"  ./brownout nodes ssh {names[0]} -- COMMAND"
+            f"  {command('nodes', 'ssh', names[0])} -- COMMAND"
         )
     return 0
 
@@ -160,6 +160,10 @@ def _down(registry: Registry, kept: Kept | None) -> int:
             raise
     print("the nodes are down; nothing is left of them")
     return 0
+
+
+def _none_up() -> str:
+    return f"no nodes are up; bring some up: {command('nodes', 'up')}"
 
 
 def _counted(number: int) -> str:

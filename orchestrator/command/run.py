@@ -6,18 +6,20 @@ import argparse
 import json
 import os
 import re
-import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from installation.commands import command
+from installation.files import default_store
 from orchestrator.campaign.file import load
+from orchestrator.campaign.finding import DEMO, find, shortest, shown
 from orchestrator.campaign.gate import Decision
 from orchestrator.campaign.judging import Engine, conclude, decide_over
 from orchestrator.campaign.model import Campaign
 from orchestrator.campaign.plan import expand
-from orchestrator.campaign.store import DEFAULT_STORE, PROJECT_ROOT, Store
+from orchestrator.campaign.store import Store
 from orchestrator.errors import EXIT_INTERRUPTED, EXIT_UNKNOWN, Interrupted, UsageError
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
@@ -34,8 +36,6 @@ from orchestrator.running.runner import (
 from orchestrator.worlds.lab import LabSpec
 from orchestrator.worlds.selection import Selection, lab_named, select_lab
 
-DEMO = "campaigns/demo.toml"
-
 # Told to the same command in its sandbox: the lab, why it was chosen, and where outside the sandbox begins.
 _LAB_VARIABLE = "BROWNOUT_LAB"
 _REASON_VARIABLE = "BROWNOUT_LAB_REASON"
@@ -44,11 +44,11 @@ _OUTSIDE_VARIABLE = "BROWNOUT_OUTSIDE"
 
 def main(options: argparse.Namespace, argv: list[str]) -> int:
     """Make the runs of a campaign. Raises `UsageError`."""
-    campaign = load(_campaign_path(options.campaign))
+    campaign = load(find(options.campaign or DEMO))
     if any(seed < 0 for seed in options.seed):
         raise UsageError(f"--seed {min(options.seed)}: seeds are whole numbers from 0")
     seeds = [*options.seed, *_seed_range(options.seeds)]
-    store = Store((options.store or DEFAULT_STORE).resolve())
+    store = Store((options.store or default_store()).resolve())
     if options.dry_run:
         return _dry_run(campaign, options, seeds)
     _require_engine(options.engine)
@@ -93,28 +93,6 @@ def _conduct(invocation: Invocation, store: Store, terms: Terms, options: argpar
     return (
         max(decision.exit_code, EXIT_UNKNOWN) if invocation.broken and decision.exit_code == 0 else decision.exit_code
     )
-
-
-def _campaign_path(given: str | None) -> Path:
-    """The campaign's file, from here or from the project."""
-    if given is None:
-        return _shortest(PROJECT_ROOT / DEMO)
-    for candidate in (Path(given), PROJECT_ROOT / given, PROJECT_ROOT / "campaigns" / f"{given}.toml"):
-        if candidate.is_file():
-            return _shortest(candidate)
-    if Path(given).is_dir():
-        raise UsageError(f"{given} is a directory; give a campaign's TOML file")
-    known = ", ".join(sorted(path.stem for path in (PROJECT_ROOT / "campaigns").glob("*.toml")))
-    raise UsageError(f"{given}: there is no such campaign; give a TOML file, or one of: {known}")
-
-
-def _shortest(path: Path) -> Path:
-    """Relative to where we are, if that is shorter: the replay command quotes it."""
-    path = path.resolve()
-    try:
-        return path.relative_to(Path.cwd())
-    except ValueError:
-        return path
 
 
 def _seed_range(text: str | None) -> range:
@@ -226,12 +204,12 @@ def _entrance() -> str:
 
 def _say_how_to_go_on(invocation: Invocation, store: Store, where: list[str]) -> None:
     campaign = invocation.campaign
-    elsewhere = "" if store.root == DEFAULT_STORE.resolve() else f" --store {store.root}"
-    elsewhere += "".join(f" {shlex.quote(word)}" for word in where)
+    elsewhere = [] if store.root == default_store().resolve() else ["--store", str(store.root)]
+    go_on = command("run", shown(campaign.path), "--resume", *elsewhere, *where)
     print(
         f"brownout: stopped; nothing is left running, and what was recorded is in {store.campaign_dir(campaign.name)}\n"
-        f"  judge what there is:  ./brownout analyze {_shortest(store.root / 'latest')}\n"
-        f"  go on:                ./brownout run {campaign.path} --resume{elsewhere}",
+        f"  judge what there is:  {command('analyze', str(shortest(store.root / 'latest')))}\n"
+        f"  go on:                {go_on}",
         file=sys.stderr,
     )
 
@@ -254,4 +232,4 @@ def _print_result(
                 print(f"  {reason}")
     verdict_line(decision.verdict, decision.reason)
     where = campaign_dir / ours[0]["run"] if len(ours) == 1 else campaign_dir
-    print(f"report: {_shortest(where / 'report.html')}")
+    print(f"report: {shortest(where / 'report.html')}")

@@ -1,18 +1,20 @@
-"""Programs of the machine that come in system packages: found, or installed through the project's front door."""
+"""Programs of the machine that come in system packages: found, or installed by the script `system-packages`."""
 
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from installation.commands import command_anywhere
+from installation.files import PROJECT_ROOT, cache_directory
 from orchestrator.errors import UsageError
 from orchestrator.machine.programs import find_program
-from orchestrator.worlds.base import PROJECT_ROOT
 
-FRONT_DOOR = PROJECT_ROOT / "brownout"
+SCRIPT = PROJECT_ROOT / "system-packages"
+# Named, because not every installer keeps the right to execute a file.
+_RUN_SCRIPT = ("bash", str(SCRIPT))
 _ADVICE = "on other systems than Debian and its kin: what these packages hold, by the system's own package manager"
 
 
@@ -30,30 +32,50 @@ def ensure(programs: Mapping[str, str], purpose: str) -> None:
     packages = missing(programs)
     if not packages:
         return
-    command = [str(FRONT_DOOR), "install-packages", *packages]
-    by_hand = f"run: sudo {shlex.join(command)}\n({_ADVICE})"
+    by_hand = f"run: sudo {command_anywhere('install-packages', *packages)}\n({_ADVICE})"
     needs = f"{purpose} needs packages that are not installed: {', '.join(packages)}"
     if os.environ.get("BROWNOUT_SETUP") == "skip" or os.geteuid() != 0:
         raise UsageError(f"{needs}; {by_hand}")
-    try:
-        code = _run(command)
-    except OSError as error:
-        raise UsageError(f"{needs}, and {FRONT_DOOR} cannot be run: {error.strerror}") from error
-    if code:
-        raise UsageError(f"{needs}, and could not be installed (see above, and .cache/apt.log); {by_hand}")
+    if install(packages):
+        raise UsageError(f"{needs}, and could not be installed (see above, and {cache_directory()}/apt.log); {by_hand}")
     still = missing(programs)
     if still:
         raise UsageError(f"{needs}; they were installed, but do not bring what was expected of {', '.join(still)}")
 
 
-def _run(command: list[str]) -> int:
-    """Its exit code; what it says goes where we say things. On Ctrl-C it ends by itself, and is waited for."""
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL) as process:
+def install(packages: Sequence[str]) -> int:
+    """Install Debian packages; what is said goes where we say things. 0, 64 where that is not possible, or 70.
+
+    On Ctrl-C it ends by itself, and is waited for. Raises `UsageError` when it cannot be run."""
+    settings = {"BROWNOUT_CACHE": str(cache_directory()), "BROWNOUT_COMMAND": command_anywhere()}
+    try:
+        process = subprocess.Popen(
+            [*_RUN_SCRIPT, "install", *packages], stdin=subprocess.DEVNULL, env={**os.environ, **settings}
+        )
+    except OSError as error:
+        raise UsageError(f"{_RUN_SCRIPT[0]} cannot be run: {error.strerror}; install it") from error
+    with process:
         try:
             return process.wait()
         except KeyboardInterrupt:
             process.wait()
             raise
+
+
+def missing_for_campaigns() -> list[str]:
+    """The Debian packages that campaigns in the namespace world need and that are not there; none without bash."""
+    try:
+        done = subprocess.run([*_RUN_SCRIPT, "missing"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return []
+    return done.stdout.split()
+
+
+def how_to_install(packages: Sequence[str]) -> str:
+    """What to do about missing packages on this machine, in a line."""
+    if find_program("apt-get") is not None:
+        return f"install them: {'' if os.geteuid() == 0 else 'sudo '}apt-get install {' '.join(packages)}"
+    return "install what they hold with this system's package manager"
 
 
 def _is_there(program: str) -> bool:

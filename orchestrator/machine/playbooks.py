@@ -26,9 +26,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from installation.files import PROJECT_ROOT
 from orchestrator.errors import UsageError
 from orchestrator.machine.sandbox import PRIVATE_ROOT, current_sandbox
-from orchestrator.worlds.base import PROJECT_ROOT, Progress, WorldError
+from orchestrator.worlds.base import Progress, WorldError
 
 PLAYBOOKS = PROJECT_ROOT / "playbooks"
 STRATEGY_VARIABLE = "BROWNOUT_ANSIBLE_STRATEGY"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
-PROJECT_ROOT = Path(__file__).resolve().parents[2]
+from installation.files import PROJECT_ROOT
 
 # Where administrators' programs are, which not every PATH lists.
 _ADMINISTRATION = ("/usr/local/sbin", "/usr/sbin", "/sbin")

@@ -13,12 +13,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from installation.commands import command
+from installation.files import PROJECT_ROOT
 from orchestrator.errors import RunError, UsageError
 from orchestrator.machine.programs import find_program
 from orchestrator.nodes import channel
 from orchestrator.nodes.channel import Channel
 from orchestrator.nodes.registry import Kept, Plan, Registry
-from orchestrator.worlds.base import PROJECT_ROOT
 
 # The longest silence of a holder that is at work; each word of progress begins it anew.
 _PATIENCE_S = 300.0
@@ -176,7 +177,7 @@ def _reach(kept: Kept, patience_s: float) -> Channel:
     except OSError as error:
         raise RunError(
             f"the process that holds the nodes takes no orders ({error.strerror or error}): it is coming up, or going "
-            "down; ./brownout nodes status says which, ./brownout nodes down ends it"
+            f"down; {command('nodes', 'status')} says which, {command('nodes', 'down')} ends it"
         ) from error
 
 
@@ -187,10 +188,10 @@ def _ask(kept: Kept, asked: Channel, order: dict[str, Any], say: Say) -> dict[st
     except TimeoutError:
         raise RunError(
             f"the process that holds the nodes does not answer (its log: {_shown(kept.log)}); "
-            "end it with ./brownout nodes down"
+            f"end it with {command('nodes', 'down')}"
         ) from None
     if result is None:
-        raise RunError("the process that holds the nodes has ended; see ./brownout nodes status")
+        raise RunError(f"the process that holds the nodes has ended; see {command('nodes', 'status')}")
     return result
 
 

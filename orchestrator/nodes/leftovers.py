@@ -10,17 +10,17 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from installation.files import PROJECT_ROOT
 from nodeimage.image import UNFINISHED, images_directory
-from orchestrator.campaign.store import DEFAULT_STORE, LABS
+from orchestrator.campaign.store import LABS
 from orchestrator.machine import cgroups
 from orchestrator.nodes.registry import Registry
-from orchestrator.worlds.base import PROJECT_ROOT
 
 # A directory younger than this may be one whose maker is about to use it.
 _LEAST_AGE_S = 5.0
 
 
-def remove_leftovers(store: Path = DEFAULT_STORE, project: Path = PROJECT_ROOT) -> list[str]:
+def remove_leftovers(store: Path, project: Path = PROJECT_ROOT) -> list[str]:
     """Remove everything that no living process needs any more; what it was, for people. What is in use stays."""
     removed = [f"control group {name}" for name in cgroups.reap_leftovers()]
     removed += [f"nodes whose holder was killed ({name})" for name in _kept_nodes()]

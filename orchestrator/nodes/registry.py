@@ -1,4 +1,4 @@
-"""Where kept nodes are recorded: `<project>/.cache/nodes/<id>/`, and a lock that their holder has while it lives.
+"""Where kept nodes are recorded: `nodes/<id>/` in the cache, and a lock that their holder has while it lives.
 
 <id>/plan.json   what was asked for, and since when
 <id>/pid         the process whose end is the end of all of it
@@ -23,10 +23,11 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from installation.commands import command
+from installation.files import cache_directory
 from orchestrator.errors import UsageError
-from orchestrator.worlds.base import PROJECT_ROOT
 
-DEFAULT_ROOT = PROJECT_ROOT / ".cache" / "nodes"
+DEFAULT_ROOT = cache_directory() / "nodes"
 
 _LABS = "labs"
 
@@ -210,5 +211,5 @@ def _up_already(kept: Kept) -> UsageError:
     plan = kept.plan
     return UsageError(
         f"nodes are up already ({plan.node_count} in the {plan.world} world, since {plan.since}); "
-        "take them down first: ./brownout nodes down"
+        f"take them down first: {command('nodes', 'down')}"
     )

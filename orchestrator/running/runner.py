@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from history.journal import Journal
+from installation.files import PROJECT_ROOT
 from nemeses.ports import HostError
 from orchestrator.campaign import toml_text
 from orchestrator.campaign.judging import Engine, JudgingError, judge
@@ -25,7 +26,7 @@ from orchestrator.running.description import describe
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.phases import Equipment, Run
 from orchestrator.running.progress import Progress
-from orchestrator.worlds.base import PROJECT_ROOT, World, WorldSpec
+from orchestrator.worlds.base import World, WorldSpec
 from orchestrator.worlds.lab import Lab, LabSpec
 from orchestrator.worlds.selection import Selection
 

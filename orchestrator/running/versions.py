@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+import tomllib
 from importlib import metadata
-from pathlib import Path
 
-_ROOT = Path(__file__).resolve().parents[2]
+from installation.files import PROJECT_ROOT, build_record, is_installed
+
 _LIBRARIES = ("confluent-kafka", "pyspark", "pyarrow", "uvloop")
 
 
@@ -28,8 +29,18 @@ def versions() -> dict[str, str]:
     return found
 
 
+def release() -> str:
+    """The version, as declared in pyproject.toml."""
+    if is_installed():
+        return str(build_record()["version"])
+    declared = tomllib.loads((PROJECT_ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return str(declared["project"]["version"])
+
+
 def commit() -> str:
-    """The commit of the project's tree; `unknown` when it is not a git checkout."""
+    """The commit of the project's tree, or that the package was built from; `unknown` when that was not in git."""
+    if is_installed():  # it may lie in somebody's repository, whose commit is not ours
+        return build_record()["commit"] or "unknown"
     head = _git("rev-parse", "--short=12", "HEAD")
     if head is None:
         return "unknown"
@@ -39,7 +50,7 @@ def commit() -> str:
 def _git(*arguments: str) -> str | None:
     try:
         result = subprocess.run(
-            ["git", "-C", str(_ROOT), *arguments], capture_output=True, text=True, timeout=5, check=True
+            ["git", "-C", str(PROJECT_ROOT), *arguments], capture_output=True, text=True, timeout=5, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return None

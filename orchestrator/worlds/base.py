@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from installation.files import PROJECT_ROOT
 from nemeses.fault import Kind
 from nemeses.ports import Host, HostError, Network, PowerSwitch, Site
 from orchestrator.errors import RunError
 from systems.service import Deployment, Service
 
-PROJECT_ROOT = Path(__file__).resolve().parents[2]
 DISK_BYTES = 512 << 20
 
 Progress = Callable[[str], None]

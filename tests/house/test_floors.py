@@ -14,14 +14,15 @@ ROOT = Path(__file__).resolve().parents[2]
 MAY_IMPORT: dict[str, set[str]] = {
     "history": set(),
     "broker": set(),
+    "installation": set(),
     "simulator": {"broker", "history"},
-    "workloads": {"history"},
+    "workloads": {"history", "installation"},
     "nemeses": {"history"},
-    "analysis": {"history"},
-    "nodeimage": set(),
-    "systems": {"history", "broker", "workloads", "nemeses"},
-    "orchestrator": {"history", "broker", "simulator", "workloads", "nemeses", "analysis", "nodeimage", "systems"},
+    "analysis": {"history", "installation"},
+    "nodeimage": {"installation"},
+    "systems": {"history", "broker", "installation", "workloads", "nemeses"},
 }
+MAY_IMPORT["orchestrator"] = set(MAY_IMPORT) - {"broker", "simulator"}
 MAX_LINES = 600
 
 

@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from installation.files import PROJECT_ROOT
 from orchestrator.nodes import client
 from orchestrator.nodes.registry import Kept
-from orchestrator.worlds.base import PROJECT_ROOT
 
 _PROGRAM = """\
 import sys

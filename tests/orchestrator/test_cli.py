@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from pathlib import Path
 
@@ -85,8 +86,17 @@ def test_a_campaign_that_is_wrong_ends_with_64(tmp_path: Path, capsys: pytest.Ca
     assert capsys.readouterr().err == f"brownout: {path}:3: [workload] unknown key 'rat'; did you mean 'rate'?\n"
 
 
+def test_it_tells_version_and_commit(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    said = rf"brownout {declared} \(commit ([0-9a-f]{{12}}(\+changes)?|unknown)\)\n"
+    assert re.fullmatch(said, capsys.readouterr().out)
+
+
 def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("run", "analyze", "report", "gate", "doctor", "mutants", "test", "quorum", "log"):
+    for name in ("run", "analyze", "report", "gate", "doctor", "install-packages", "mutants", "test", "quorum", "log"):
         with pytest.raises(SystemExit) as ended:
             parser().parse_args([name, "--help"])
         assert ended.value.code == 0

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from installation.files import PROJECT_ROOT
 from orchestrator.nodes import client
 from orchestrator.nodes.registry import Plan, Registry
-from orchestrator.worlds.base import PROJECT_ROOT
 from orchestrator.worlds.namespaces import requirements
 from tests.orchestrator.kept_nodes import Nodes
 from tests.worlds.footprint import Footprint, machine_wide

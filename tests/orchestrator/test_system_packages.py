@@ -1,4 +1,5 @@
-"""System packages: what is missing is named with the command that installs it; the front door installs it."""
+"""System packages: what is missing is named with the command that installs it; the front door and an installed
+package install it by the same script."""
 
 from __future__ import annotations
 
@@ -9,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from installation.files import PROJECT_ROOT
 from orchestrator.errors import UsageError
 from orchestrator.machine import packages as system_packages
-from orchestrator.machine.packages import FRONT_DOOR
 
 THERE = {"sh": "dash", "/etc": "base-files"}
 
@@ -33,6 +34,20 @@ def test_where_nothing_may_be_installed_the_command_is_told(monkeypatch: pytest.
     assert message.splitlines()[0].endswith("/brownout install-packages some-package")
 
 
+def test_missing_packages_are_named_as_this_system_has_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = {"java": "echo 'openjdk version \"11.0.1\"' >&2", "apt-cache": '[ "$2" = openjdk-21-jre-headless ]'}
+    for name, script in programs.items():
+        path = tmp_path / name
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    named = system_packages.missing_for_campaigns()
+    assert named[0] == "openjdk-21-jre-headless"
+    assert named[0] in system_packages.how_to_install(named)
+    (tmp_path / "java").write_text("#!/bin/sh\necho 'openjdk version \"17.0.1\"' >&2\n")
+    assert system_packages.missing_for_campaigns() == named[1:]
+
+
 def enter(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Call a front door of its own, with an apt-get that only notes what it is asked."""
     programs = directory / "programs"
@@ -40,7 +55,8 @@ def enter(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     apt = programs / "apt-get"
     apt.write_text(f'#!/bin/sh\necho "$*" >> {directory}/asked\necho cannot do that\nexit ${{APT_CODE:-0}}\n')
     apt.chmod(0o755)
-    shutil.copy(FRONT_DOOR, directory / "brownout")
+    for name in ("brownout", "system-packages"):
+        shutil.copy(PROJECT_ROOT / name, directory / name)
     return subprocess.run(
         [directory / "brownout", "install-packages", *arguments],
         capture_output=True,
@@ -54,7 +70,10 @@ def enter(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_only_names_of_packages_are_taken(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     done = enter(tmp_path, *arguments)
     assert done.returncode == 64
-    assert "usage: ./brownout install-packages" in done.stderr or "is not the name of a Debian package" in done.stderr
+    assert (
+        f"usage: {tmp_path}/brownout install-packages" in done.stderr
+        or "is not the name of a Debian package" in done.stderr
+    )
     assert not (tmp_path / "asked").exists()
 
 

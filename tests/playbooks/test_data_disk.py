@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.worlds.base import PROJECT_ROOT
+from installation.files import PROJECT_ROOT
 from orchestrator.worlds.namespaces import requirements
 from orchestrator.worlds.namespaces.disks import Disk
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from installation.files import PROJECT_ROOT
 from orchestrator.errors import UsageError
 from orchestrator.machine.playbooks import STRATEGY_VARIABLE, PlaybookError, Target, play
-from orchestrator.worlds.base import PROJECT_ROOT
 from orchestrator.worlds.namespaces import requirements
 from tests.worlds import support
 

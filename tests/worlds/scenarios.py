@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import nodeimage
+from installation.files import PROJECT_ROOT
 from nemeses import Fault, Nemesis
 from orchestrator.machine import cgroups
-from orchestrator.worlds.base import PROJECT_ROOT, WorldError, WorldSpec
+from orchestrator.worlds.base import WorldError, WorldSpec
 from orchestrator.worlds.namespaces import machine, roots
 from orchestrator.worlds.namespaces import world as namespaces
 from orchestrator.worlds.namespaces.world import NamespaceWorld

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from installation.files import PROJECT_ROOT
 from orchestrator.machine.sandbox import Sandbox, spawn_in_sandbox
-from orchestrator.worlds.base import PROJECT_ROOT, Node, WorldSpec
+from orchestrator.worlds.base import Node, WorldSpec
 from systems.service import Place, Service
 
 STAND_IN = Path(__file__).with_name("stand_in_broker.py")

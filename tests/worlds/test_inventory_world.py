@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from installation.files import PROJECT_ROOT
 from nodeimage import site_archive
-from orchestrator.worlds.base import PROJECT_ROOT
 from tests.worlds import support
 
 pytestmark = pytest.mark.root

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.worlds.base import PROJECT_ROOT
+from installation.files import PROJECT_ROOT
 
 pytestmark = pytest.mark.root
 

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from installation.files import PROJECT_ROOT
 from nemeses import Fault, Nemesis
 from nemeses.ports import HostError
-from orchestrator.worlds.base import PROJECT_ROOT, WorldError
+from orchestrator.worlds.base import WorldError
 from orchestrator.worlds.process.world import ProcessWorld
 from tests.worlds.support import DEADLINE_S, send, specification
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from installation.files import PROJECT_ROOT
 from orchestrator.machine import cgroups
 from orchestrator.machine.sandbox import Sandbox, current_sandbox, spawn_in_sandbox
-from orchestrator.worlds.base import PROJECT_ROOT
 from tests.worlds.footprint import Footprint, children, machine_wide
 from tests.worlds.support import DEADLINE_S, launch, result
 

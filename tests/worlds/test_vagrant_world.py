@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from installation.files import PROJECT_ROOT
 from nodeimage import ImageError
 from orchestrator.errors import UsageError
-from orchestrator.worlds.base import PROJECT_ROOT, WorldError
+from orchestrator.worlds.base import WorldError
 from orchestrator.worlds.lab import LabSpec
 from orchestrator.worlds.vagrant import kvm, lab, requirements
 from orchestrator.worlds.vagrant.vagrant_up import VagrantUp

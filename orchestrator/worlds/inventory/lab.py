@@ -10,12 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from installation.files import PROJECT_ROOT
 from nemeses.fault import KINDS, PACKET_FAULTS, PARTITIONS, POWER_LOSSES, Kind
 from nemeses.ports import Host, HostError
 from nodeimage import App, ImageError, Site, app_archive, site_archive
 from orchestrator.errors import UsageError
 from orchestrator.machine.playbooks import PlaybookError, Played, Target
-from orchestrator.worlds.base import PROJECT_ROOT, Progress, World, WorldError, WorldSpec, no_progress
+from orchestrator.worlds.base import Progress, World, WorldError, WorldSpec, no_progress
 from orchestrator.worlds.inventory import hosts, reading
 from orchestrator.worlds.inventory.checks import Checked, check_all, examine
 from orchestrator.worlds.inventory.hosts import InventoryHost

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from installation.commands import command
 from orchestrator.errors import UsageError
 
 GROUP = "brownout"
@@ -131,10 +132,10 @@ def _ansible(program: str, path: Path, *arguments: str) -> str:
         if not Path("~/.ansible").expanduser().exists():
             environment["ANSIBLE_HOME"] = scratch  # or else it would be made
         # The program of this very environment, whatever PATH says.
-        command = [str(Path(sys.executable).with_name(program)), "-i", str(path), *arguments]
+        argv = [str(Path(sys.executable).with_name(program)), "-i", str(path), *arguments]
         try:
             done = subprocess.run(
-                command,
+                argv,
                 env=environment,
                 capture_output=True,
                 text=True,
@@ -144,7 +145,7 @@ def _ansible(program: str, path: Path, *arguments: str) -> str:
             )
         except OSError as error:
             raise UsageError(
-                f"{program} cannot be run: {error.strerror}; start through ./brownout once more"
+                f"{program} cannot be run: {error.strerror}; {command('doctor')} says what is missing"
             ) from error
         except subprocess.TimeoutExpired as error:
             raise UsageError(f"{path}: {program} did not answer within {_DEADLINE_S:g} s; try it by hand") from error

@@ -7,8 +7,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from installation.files import PROJECT_ROOT
 from orchestrator.machine.programs import find_program
-from orchestrator.worlds.base import PROJECT_ROOT
 
 _IMAGE_APP = "/opt/brownout/app"
 _IMAGE_SITE = "/opt/brownout/site"

@@ -9,6 +9,7 @@ import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from installation.files import PROJECT_ROOT, cache_directory
 from nemeses.fault import KINDS, Kind
 from nemeses.ports import Host, HostError
 from nodeimage import App, Image, ImageError, app_archive, find
@@ -17,7 +18,7 @@ from orchestrator.machine import cgroups, playbooks
 from orchestrator.machine import packages as system_packages
 from orchestrator.machine.sandbox import PRIVATE_ROOT, current_sandbox
 from orchestrator.machine.ssh import SshHost
-from orchestrator.worlds.base import PROJECT_ROOT, Progress, World, WorldError, WorldSpec, no_progress
+from orchestrator.worlds.base import Progress, World, WorldError, WorldSpec, no_progress
 from orchestrator.worlds.lab import LabSpec
 from orchestrator.worlds.remote import paths
 from orchestrator.worlds.remote.world import RemoteWorld
@@ -37,7 +38,7 @@ _PLACE = PRIVATE_ROOT / "lab"
 _SAVED_BYTES = 512 << 20
 _MEMORY_MB = 512
 # What the last lab that could not be made had said.
-_FAILED = PROJECT_ROOT / ".cache" / "vagrant-failed"
+_FAILED = cache_directory() / "vagrant-failed"
 _LOGS = ("vagrant.log", "libvirtd.log", "log", "ansible")
 
 

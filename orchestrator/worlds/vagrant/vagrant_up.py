@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from orchestrator.worlds.base import PROJECT_ROOT, Progress, WorldError
+from installation.files import PROJECT_ROOT
+from orchestrator.worlds.base import Progress, WorldError
 
 NODES_DEADLINE_S = 30.0
 """For the first node, multiplied by the time scale; each further one adds a part."""

@@ -1,0 +1,42 @@
+"""The command line as it is to be typed here: every message that tells a command to copy gets it from this module."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+from installation.files import PROJECT_ROOT, is_installed
+
+_NAME = "brownout"
+
+
+def command(*arguments: str) -> str:
+    """A command that works when it is pasted into a shell in the current directory; arguments are quoted as needed."""
+    return shlex.join([*_shortest_start(), *arguments])
+
+
+def command_anywhere(*arguments: str) -> str:
+    """The same by absolute path: works from any directory and whatever PATH is, such as behind `sudo`."""
+    return shlex.join([*_absolute_start(), *arguments])
+
+
+def _shortest_start() -> list[str]:
+    if not is_installed():
+        return [f"./{_NAME}"] if Path.cwd() == PROJECT_ROOT else _absolute_start()
+    found = shutil.which(_NAME)
+    # pipx and uv link to the environment's own script; another installation's must not be named.
+    ours = found is not None and Path(found).resolve() == _script().resolve()
+    return [_NAME] if ours else _absolute_start()
+
+
+def _absolute_start() -> list[str]:
+    if not is_installed():
+        return [str(PROJECT_ROOT / _NAME)]
+    return [str(_script())] if _script().exists() else [sys.executable, "-m", _NAME]
+
+
+def _script() -> Path:
+    """The entry point that an installer put beside this interpreter."""
+    return Path(sys.executable).with_name(_NAME)

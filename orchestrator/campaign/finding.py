@@ -1,0 +1,47 @@
+"""Which file a campaign's name means, and how a campaign is named on the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from installation.files import PROJECT_ROOT, is_installed
+from orchestrator.errors import UsageError
+
+DEMO = "demo"
+_DIRECTORY = "campaigns"
+_SHIPPED = PROJECT_ROOT / _DIRECTORY
+
+
+def find(given: str) -> Path:
+    """The campaign's file: a path, or a name in `campaigns/` of the current directory or else of Brownout's own.
+
+    Relative to where we are, if it is below: the replay command quotes it. Raises `UsageError`."""
+    for candidate in (Path(given), *_by_name(given), PROJECT_ROOT / given):
+        if candidate.is_file():
+            return shortest(candidate)
+    if Path(given).is_dir():
+        raise UsageError(f"{given} is a directory; give a campaign's TOML file")
+    known = {path.stem for place in (Path(_DIRECTORY), _SHIPPED) for path in place.glob("*.toml")}
+    raise UsageError(f"{given}: there is no such campaign; give a TOML file, or one of: {', '.join(sorted(known))}")
+
+
+def _by_name(name: str) -> tuple[Path, Path]:
+    file = f"{name}.toml"
+    return Path(_DIRECTORY) / file, _SHIPPED / file
+
+
+def shown(path: Path) -> str:
+    """What to give for this campaign. An installed package's own goes by its name: the package's place may change."""
+    name = path.stem
+    theirs, ours = _by_name(name)
+    by_name = is_installed() and path.resolve() == ours and not theirs.exists() and not Path(name).exists()
+    return name if by_name else str(path)
+
+
+def shortest(path: Path) -> Path:
+    """Relative to where we are, if it is below."""
+    path = path.resolve()
+    try:
+        return path.relative_to(Path.cwd())
+    except ValueError:
+        return path

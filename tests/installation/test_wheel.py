@@ -1,0 +1,194 @@
+"""The wheel: what is in it, and that it runs from any directory as a checkout does."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from installation.files import PROJECT_ROOT
+
+ROOMS = (
+    "analysis",
+    "broker",
+    "history",
+    "installation",
+    "nemeses",
+    "nodeimage",
+    "orchestrator",
+    "systems",
+    "workloads",
+)
+DATA = ("campaigns", "playbooks", "analysis/templates", "nodeimage/guest", "nodeimage/initrd", "nodeimage/box")
+HOME = "brownout/home"
+MINE = """
+name = "mine"
+[topology]
+world = "process"
+[workload]
+partitions = 1
+producers = 1
+consumers = 1
+rate = 50
+duration_s = 4
+[nemesis]
+kind = "none"
+[checks]
+min_ok = 1
+"""
+
+
+@dataclass(frozen=True)
+class Installed:
+    """The package in a directory of its own; `away` is where a user might be."""
+
+    wheel: Path
+    target: Path
+    away: Path
+
+    def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "PYTHONPATH": str(self.target), "XDG_CACHE_HOME": str(self.away / "cache")}
+        return subprocess.run(
+            [sys.executable, "-m", "brownout", *arguments],
+            cwd=self.away,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+
+def build(source: Path, destination: Path) -> Path:
+    """The wheel of a source tree, or of a source archive."""
+    pip("wheel", str(source), "--no-deps", "--no-build-isolation", "--wheel-dir", str(destination))
+    (wheel,) = destination.glob("*.whl")
+    return wheel
+
+
+def pip(*arguments: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", *arguments, "--disable-pip-version-check", "--no-index"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    place = tmp_path_factory.mktemp("package")
+    wheel = build(PROJECT_ROOT, place / "wheels")
+    pip("install", "--no-deps", "--no-compile", "--target", str(place / "site"), str(wheel))
+    (place / "away").mkdir()
+    return Installed(wheel, place / "site", place / "away")
+
+
+def of_the_checkout(*directories: str) -> dict[str, bool]:
+    """The files that git knows below these directories, and whether each may be executed."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *directories],
+        cwd=PROJECT_ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split("\0")
+    return {name: os.access(PROJECT_ROOT / name, os.X_OK) for name in listed if (PROJECT_ROOT / name).is_file()}
+
+
+def test_the_wheel_takes_one_name_and_has_every_file_of_the_rooms(installed: Installed) -> None:
+    with zipfile.ZipFile(installed.wheel) as archive:
+        packed = {entry.filename: entry.external_attr >> 16 & 0o111 != 0 for entry in archive.infolist()}
+    top = {name.split("/")[0] for name in packed}
+    assert {name for name in top if not name.endswith(".dist-info")} == {"brownout"}
+    assert len(top) == 2
+    expected = of_the_checkout(*ROOMS, *DATA, "Vagrantfile", "requirements.lock", "system-packages")
+    assert {directory for directory in DATA if not any(name.startswith(directory) for name in expected)} == set()
+    assert {name: packed.get(f"{HOME}/{name}") for name in expected} == expected
+    assert not [name for name in packed if name.startswith((f"{HOME}/tests", f"{HOME}/store", f"{HOME}/."))]
+
+
+def test_guest_programs_stay_executable_when_they_are_installed(installed: Installed) -> None:
+    expected = of_the_checkout("nodeimage/guest", "nodeimage/initrd")
+    assert any(expected.values())
+    home = installed.target / HOME
+    assert {name: os.access(home / name, os.X_OK) for name in expected} == expected
+
+
+def test_a_source_archive_builds_the_same_wheel(installed: Installed, tmp_path: Path) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path)],
+        cwd=PROJECT_ROOT,
+        capture_output=True,
+        check=True,
+    )
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as packed:
+        packed.extractall(tmp_path / "tree", filter="data")
+    (tree,) = (tmp_path / "tree").iterdir()
+    assert os.access(tree / "brownout", os.X_OK)
+    assert (tree / "tests" / "installation" / "test_wheel.py").exists()
+    wheel = build(tree, tmp_path / "wheels")
+    with zipfile.ZipFile(wheel) as ours, zipfile.ZipFile(installed.wheel) as theirs:
+        assert sorted(ours.namelist()) == sorted(theirs.namelist())
+        record = f"{HOME}/installed.json"
+        assert ours.read(record) == theirs.read(record)
+
+
+def test_it_tells_its_version_and_what_the_machine_can_run(installed: Installed) -> None:
+    said = installed("--version")
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.startswith("brownout 0.")
+    record = json.loads((installed.target / HOME / "installed.json").read_text())
+    assert said.stdout == f"brownout {record['version']} (commit {record['commit'] or 'unknown'})\n"
+    doctor = installed("doctor", "--json")
+    content = json.loads(doctor.stdout)
+    assert doctor.returncode == (0 if content["can_run"] else 2)
+    assert isinstance(content["missing_packages"], list)
+    (store,) = (each for each in content["findings"] if each["name"] == "store")
+    assert store["detail"].endswith(str(installed.away))
+
+
+def test_tests_come_with_a_checkout(installed: Installed) -> None:
+    refused = installed("test")
+    assert refused.returncode == 64
+    assert "the tests come with a checkout" in refused.stderr
+
+
+def test_packages_are_installed_by_the_script_that_came_along(installed: Installed) -> None:
+    refused = installed("install-packages", "Not a name")
+    assert refused.returncode == 64
+    assert "'Not a name' is not the name of a Debian package" in refused.stderr
+
+
+def test_shipped_campaigns_are_known_by_name(installed: Installed) -> None:
+    planned = installed("run", "--dry-run", "--json", "demo")
+    assert planned.returncode == 0, planned.stderr
+    (run,) = json.loads(planned.stdout)["runs"]
+    assert run["replay"] == f"{sys.executable} -m brownout run demo --cell main --seed 1"
+
+
+def test_a_campaign_of_the_users_runs_and_its_store_is_beside_it(installed: Installed) -> None:
+    (installed.away / "campaigns").mkdir()
+    (installed.away / "campaigns" / "mine.toml").write_text(MINE)
+    before = sorted(path for path in installed.target.rglob("*") if "__pycache__" not in path.parts)
+    done = installed("run", "mine", "--engine", "in-process", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads(done.stdout)
+    assert result["verdict"] == "pass"
+    run = (installed.away / "store" / "latest").resolve()
+    assert run.name == result["runs"][0]["run"]
+    assert (run / "report.html").exists()
+    judged = installed("gate", f"store/{result['campaign']}")
+    assert judged.returncode == 0, judged.stderr
+    assert sorted(path for path in installed.target.rglob("*") if "__pycache__" not in path.parts) == before
+    shutil.rmtree(installed.away / "store")
