@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from broker.errors import ErrorCode
 from broker.protocol.messages import create_topics, describe_cluster, describe_quorum, metadata
-from nemeses.generate import ClusterView
+from nemeses import ClusterView
 from orchestrator.errors import RunError
 from orchestrator.running import wire
 
