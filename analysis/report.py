@@ -15,7 +15,6 @@ from jinja2 import Environment, FileSystemLoader
 
 from analysis.core.anomalies import Anomaly
 from analysis.core.explain import name_of
-from analysis.proof import proof
 from analysis.verdict import Verdict
 from history import INF
 
@@ -149,7 +148,8 @@ def _fault_row(fault: Mapping[str, Any]) -> dict[str, str]:
         "kind": str(fault.get("kind", "?")),
         "targets": ", ".join(fault.get("targets", ())),
         "status": str(fault.get("status", "inconclusive")),
-        "brief": proof(str(fault.get("kind", "")), fault.get("evidence") or {}),
+        "sentence": str(fault.get("sentence", "")),
+        "proof": str(fault.get("proof", "")),
         "evidence": _brief(fault.get("evidence"), 4_000),
     }
 

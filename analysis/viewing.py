@@ -92,10 +92,12 @@ def fault_rows(history: History) -> list[dict[str, Any]]:
             "id": row["id"],
             "kind": row["kind"],
             "targets": list(row["targets"] or ()),
+            "sentence": row["sentence"] or "",
             "status": row["status"],
             "start_s": seconds(row["injected"] or row["invoked"]),
             "end_s": seconds(row["healed"]),
             "evidence": json.loads(row["evidence"] or "{}"),
+            "proof": row["proof"] or "",
             "parameters": json.loads(row["parameters"] or "{}"),
         }
         for row in history.faults.to_pylist()

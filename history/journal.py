@@ -58,24 +58,42 @@ class Journal:
         return self.event("phase", name=name)
 
     def fault_invoked(
-        self, fault: str, kind: str, targets: Sequence[str], parameters: Mapping[str, Any] | None = None
+        self,
+        fault: str,
+        kind: str,
+        targets: Sequence[str],
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        sentence: str = "",
     ) -> int:
-        """A fault is about to be inflicted; `fault` is its id, unique in the run."""
+        """A fault is about to be inflicted; `fault` is its id, unique in the run. `sentence` tells people what it
+        does."""
         return self.event(
-            "fault_invoked", id=fault, kind=kind, targets=list(targets), parameters=dict(parameters or {})
+            "fault_invoked",
+            id=fault,
+            kind=kind,
+            targets=list(targets),
+            parameters=dict(parameters or {}),
+            sentence=sentence,
         )
 
-    def fault_injected(self, fault: str, status: str, evidence: Mapping[str, Any] | None = None) -> int:
-        """The fault is in force, as far as `evidence` shows: confirmed, mismatch or inconclusive."""
+    def fault_injected(
+        self, fault: str, status: str, evidence: Mapping[str, Any] | None = None, *, proof: str = ""
+    ) -> int:
+        """The fault is in force, as far as `evidence` shows: confirmed, mismatch or inconclusive. `proof` tells people
+        what matters most of the evidence."""
         if status not in STATUSES:
             raise ValueError(f"unknown status {status!r}: one of {', '.join(STATUSES)}")
-        return self.event("fault_injected", id=fault, status=status, evidence=dict(evidence or {}))
+        return self.event("fault_injected", id=fault, status=status, evidence=dict(evidence or {}), proof=proof)
 
-    def fault_healed(self, fault: str, status: str | None = None, evidence: Mapping[str, Any] | None = None) -> int:
-        """The fault is over. A `status` given here replaces the one given at injection: some evidence comes late."""
+    def fault_healed(
+        self, fault: str, status: str | None = None, evidence: Mapping[str, Any] | None = None, *, proof: str = ""
+    ) -> int:
+        """The fault is over. A `status` or `proof` given here replaces the one given at injection: some evidence comes
+        late."""
         if status is not None and status not in STATUSES:
             raise ValueError(f"unknown status {status!r}: one of {', '.join(STATUSES)}")
-        late = {} if status is None else {"status": status}
+        late = ({} if status is None else {"status": status}) | ({"proof": proof} if proof else {})
         return self.event("fault_healed", id=fault, evidence=dict(evidence or {}), **late)
 
     def node(self, node: str, what: str, **fields: Any) -> int:

@@ -153,7 +153,11 @@ def _faults(journal: list[dict[str, Any]]) -> pa.Table:
         row = rows.setdefault(line["id"], {"id": line["id"], "status": "inconclusive", "evidence": {}})
         row[event.removeprefix("fault_")] = line["t"]
         row["evidence"] = {**row["evidence"], **line.get("evidence", {})}
-        row |= {name: line[name] for name in ("kind", "targets", "parameters", "status") if name in line}
+        row |= {
+            name: line[name]
+            for name in ("kind", "targets", "parameters", "sentence", "proof", "status")
+            if name in line
+        }
     for row in rows.values():
         row["parameters"] = json.dumps(row.get("parameters", {}), default=str)
         row["evidence"] = json.dumps(row["evidence"], default=str)

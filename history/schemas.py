@@ -75,14 +75,18 @@ FAULTS: Final = pa.schema(
         pa.field("kind", pa.string()),
         pa.field("targets", pa.list_(pa.string())),
         pa.field("parameters", pa.string()),
+        pa.field("sentence", pa.string()),
         pa.field("invoked", pa.int64()),
         pa.field("injected", pa.int64()),
         pa.field("healed", pa.int64()),
         pa.field("status", pa.string()),
         pa.field("evidence", pa.string()),
+        pa.field("proof", pa.string()),
     ]
 )
-"""One row per fault; `parameters` and `evidence` are JSON, times are null for steps that did not happen."""
+"""One row per fault; `parameters` and `evidence` are JSON, times are null for steps that did not happen.
+
+`sentence` (what it did) and `proof` (what matters most of the evidence) are for people; old records have neither."""
 
 PHASES: Final = pa.schema([pa.field("name", pa.string()), pa.field("start", pa.int64()), pa.field("end", pa.int64())])
 """The run's phases in order; the last one of an interrupted run has a null `end`."""

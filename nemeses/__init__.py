@@ -1,8 +1,11 @@
-"""What goes wrong: seeded fault schedules, and the code that inflicts each fault on real hosts and proves it."""
+"""What goes wrong: kinds of fault, seeded schedules of them, and what inflicts and proves each on real hosts."""
 
-from nemeses.fault import KINDS, Evidence, Fault, Status
-from nemeses.generate import ClusterView, FaultPlan, Schedule, ScheduleError, plan_schedule
-from nemeses.inflict import Nemesis
+from nemeses.aiming import ClusterView
+from nemeses.fault import Evidence, Fault, Status
+from nemeses.generate import FaultPlan, Schedule, ScheduleError, plan_schedule
+from nemeses.kind import Kind, Lot, Need
+from nemeses.nemesis import Nemesis
+from nemeses.parameters import Choice, Parameter, ParameterError
 from nemeses.ports import (
     Host,
     HostError,
@@ -15,9 +18,13 @@ from nemeses.ports import (
     Site,
     Suspender,
 )
+from nemeses.registry import BEGINS, ENDS, KINDS, inflictable, needing
 
 __all__ = [
+    "BEGINS",
+    "ENDS",
     "KINDS",
+    "Choice",
     "ClusterView",
     "Evidence",
     "Fault",
@@ -25,10 +32,15 @@ __all__ = [
     "Host",
     "HostError",
     "HostUnreachableError",
+    "Kind",
+    "Lot",
     "MachineState",
+    "Need",
     "Nemesis",
     "Network",
     "PacketCount",
+    "Parameter",
+    "ParameterError",
     "PowerSwitch",
     "Result",
     "Schedule",
@@ -36,5 +48,7 @@ __all__ = [
     "Site",
     "Status",
     "Suspender",
+    "inflictable",
+    "needing",
     "plan_schedule",
 ]

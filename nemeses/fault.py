@@ -4,32 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-Kind = Literal[
-    "kill",
-    "pause",
-    "power-loss",
-    "power-loss-all",
-    "partition-one",
-    "partition-halves",
-    "partition-leader",
-    "stall",
-    "clock-freeze",
-    "clock-jump",
-    "packet-delay",
-    "packet-loss",
-]
 Status = Literal["confirmed", "mismatch", "inconclusive"]
-Direction = Literal["both", "out", "in"]
-
-KINDS: tuple[Kind, ...] = get_args(Kind)
-PARTITIONS: frozenset[Kind] = frozenset({"partition-one", "partition-halves", "partition-leader"})
-POWER_LOSSES: frozenset[Kind] = frozenset({"power-loss", "power-loss-all"})
-SUSPENSIONS: frozenset[Kind] = frozenset({"stall", "clock-freeze"})
-PACKET_FAULTS: frozenset[Kind] = frozenset({"packet-delay", "packet-loss"})
-# What these did is seen only afterwards: by a boot, or by what clocks show once a machine goes on or is set right.
-PROVEN_LATE: frozenset[Kind] = POWER_LOSSES | SUSPENSIONS | {"clock-jump"}
 
 _GRAVITY: dict[Status, int] = {"confirmed": 0, "inconclusive": 1, "mismatch": 2}
 
@@ -38,13 +15,11 @@ _GRAVITY: dict[Status, int] = {"confirmed": 0, "inconclusive": 1, "mismatch": 2}
 class Fault:
     """One fault: `kind` done to the nodes `targets`, `at` seconds after the main phase began.
 
-    `parameters`: `duration_s` (until its heal); for power losses `tear` (a seed for partly written back pages, or None
-    for a clean cut); for partitions `direction`: what the targets lose towards the rest: "both", "out" or "in"; or
-    `pairs`: exactly these directed pairs, as lists of two names; for clock jumps `jump_s` (seconds, negative: back);
-    for packets `delay_ms` and `jitter_ms`, or `percent`.
+    `kind` is the name of one of `nemeses.KINDS`, `parameters` are what that kind takes. Random schedules add
+    `duration_s` (until its heal) and `aim` (what the targets were chosen for).
     """
 
-    kind: Kind
+    kind: str
     targets: tuple[str, ...]
     at: float = 0.0
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -77,19 +52,3 @@ def worst(statuses: Iterable[Status]) -> Status:
 def combine(evidence: Mapping[str, Evidence]) -> Evidence:
     """The evidence of one fault on several nodes: it took effect only if it did on each."""
     return Evidence(worst(e.status for e in evidence.values()), {name: e.detail for name, e in evidence.items()})
-
-
-def cut_pairs(fault: Fault, nodes: Iterable[str]) -> set[tuple[str, str]]:
-    """The directed pairs (source, destination) that a partition cuts. Raises `ValueError` for other kinds of fault."""
-    if fault.kind not in PARTITIONS:
-        raise ValueError(f"{fault.kind} is not a partition")
-    if "pairs" in fault.parameters:
-        return {(source, destination) for source, destination in fault.parameters["pairs"]}
-    inside, outside = set(fault.targets), set(nodes) - set(fault.targets)
-    direction: Direction = fault.parameters.get("direction", "both")
-    pairs = set()
-    if direction in ("both", "out"):
-        pairs |= {(a, b) for a in inside for b in outside}
-    if direction in ("both", "in"):
-        pairs |= {(b, a) for a in inside for b in outside}
-    return pairs

@@ -1,30 +1,27 @@
 """Seeded fault schedules that know the cluster.
 
-A schedule is drawn once from the seed and never looks at the cluster: it says when, what kind, for how long, and which
-*role* to aim at. Only when a fault is due is the role turned into nodes, by the cluster as it then is. So the same seed
-gives the same schedule, whatever the cluster does in the meantime.
+A schedule is drawn once from the seed and never looks at the cluster: it says when, what kind, for how long, and whom
+to *aim* at. Only when a fault is due is the aim turned into nodes, by the cluster as it then is. So the same seed gives
+the same schedule, whatever the cluster does in the meantime.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Literal
+from typing import Any
 
-from nemeses.fault import KINDS, PARTITIONS, POWER_LOSSES, Direction, Fault, Kind
-
-Role = Literal["any", "leader", "controller", "follower", "last-isr"]
+from nemeses.aiming import Aim, ClusterView
+from nemeses.fault import Fault
+from nemeses.kind import Lot
+from nemeses.parameters import Direction
+from nemeses.registry import KINDS
 
 # Leaders and controllers are where the protocol can go wrong, so they are aimed at more often than chance would.
-_ROLES: tuple[Role, ...] = ("leader", "leader", "controller", "follower", "last-isr", "any")
+_AIMS: tuple[Aim, ...] = ("leader", "leader", "controller", "follower", "last-isr", "any")
 _DIRECTIONS: tuple[Direction, ...] = ("both", "both", "out", "in")
 _TORN_SHARE = 0.5
-# Smallest and largest; small values are as likely as large ones, for both are where mistakes are found.
-_JUMP_S = (2.0, 3600.0)
-_DELAY_MS = (20.0, 500.0)
-_LOSS_PERCENT = (1.0, 50.0)
 
 
 class ScheduleError(ValueError):
@@ -32,26 +29,16 @@ class ScheduleError(ValueError):
 
 
 @dataclass(frozen=True)
-class ClusterView:
-    """The cluster as lately seen. Partitions are (topic, number); nodes are names. What is unknown is absent."""
-
-    nodes: tuple[str, ...]
-    leaders: Mapping[tuple[str, int], str] = field(default_factory=dict)
-    isr: Mapping[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
-    controller: str | None = None
-
-
-@dataclass(frozen=True)
 class FaultPlan:
-    """A fault to come: `at` and `duration_s` in seconds (from the start of the main phase), aimed at a role.
+    """A fault to come: `at` and `duration_s` in seconds (from the start of the main phase), aimed at somebody.
 
-    `draw` in [0, 1) settles every choice that is left when the role is turned into nodes.
+    `draw` in [0, 1) settles every choice that is left when the aim is turned into nodes.
     """
 
-    kind: Kind
+    kind: str
     at: float
     duration_s: float
-    role: Role
+    aim: Aim
     draw: float
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
@@ -64,8 +51,8 @@ class FaultPlan:
         if not view.nodes:
             raise ScheduleError(f"{self.kind}: the cluster has no nodes to aim at")
         chooser = Random(self.draw)
-        parameters = {"duration_s": self.duration_s, "role": self.role, **self.parameters}
-        return Fault(self.kind, _targets(self.kind, self.role, view, chooser), self.at, parameters)
+        parameters = {"duration_s": self.duration_s, "aim": self.aim, **self.parameters}
+        return Fault(self.kind, KINDS[self.kind].targets(self.aim, view, chooser), self.at, parameters)
 
 
 @dataclass(frozen=True)
@@ -84,7 +71,7 @@ class Schedule:
 
 def plan_schedule(
     seed: int,
-    kinds: Sequence[Kind],
+    kinds: Sequence[str],
     *,
     total_s: float,
     interval_s: tuple[float, float],
@@ -119,7 +106,7 @@ def plan_schedule(
 
 
 def _check(
-    kinds: Sequence[Kind],
+    kinds: Sequence[str],
     total_s: float,
     interval_s: tuple[float, float],
     duration_s: tuple[float, float],
@@ -177,61 +164,10 @@ def _squeeze(
     return between(fits)
 
 
-def _draw(rng: Random, kind: Kind, at: float, duration_s: float) -> FaultPlan:
+def _draw(rng: Random, name: str, at: float, duration_s: float) -> FaultPlan:
     # Every fault draws the same number of values, so that changing one kind does not reshuffle all that follow it.
-    role, draw = rng.choice(_ROLES), rng.random()
+    aim, draw = rng.choice(_AIMS), rng.random()
     direction, torn, tear = rng.choice(_DIRECTIONS), rng.random() < _TORN_SHARE, rng.getrandbits(32)
-    parameters: dict[str, Any] = {}
-    if kind in PARTITIONS:
-        parameters["direction"] = direction
-    if kind in POWER_LOSSES:
-        parameters["tear"] = tear if torn else None
-    if kind == "partition-leader":
-        role = "leader"
-    if kind in ("power-loss-all", "partition-halves"):
-        role = "any"
-    return FaultPlan(kind, at, duration_s, role, draw, parameters | _strength(kind, draw))
-
-
-def _strength(kind: Kind, draw: float) -> dict[str, Any]:
-    """How hard a fault hits, of the kinds that have a measure; from the fault's own draw and nothing else."""
-    rng = Random(f"strength {draw!r}")
-    if kind == "clock-jump":
-        return {"jump_s": round(rng.choice((-1, 1)) * _spread(rng, _JUMP_S), 3)}
-    if kind == "packet-delay":
-        delay_ms = round(_spread(rng, _DELAY_MS), 1)
-        return {"delay_ms": delay_ms, "jitter_ms": round(delay_ms * rng.uniform(0, 0.5), 1)}
-    if kind == "packet-loss":
-        return {"percent": round(_spread(rng, _LOSS_PERCENT), 1)}
-    return {}
-
-
-def _spread(rng: Random, between: tuple[float, float]) -> float:
-    """A number whose logarithm is even between these two."""
-    return math.exp(rng.uniform(*map(math.log, between)))
-
-
-def _targets(kind: Kind, role: Role, view: ClusterView, chooser: Random) -> tuple[str, ...]:
-    if kind == "power-loss-all":
-        return view.nodes
-    if kind == "partition-halves":
-        shuffled = chooser.sample(sorted(view.nodes), len(view.nodes))
-        return tuple(sorted(shuffled[: len(shuffled) // 2]))
-    return (chooser.choice(_candidates(role, view)),)
-
-
-def _candidates(role: Role, view: ClusterView) -> list[str]:
-    """The nodes that play a role now, sorted; all nodes when nobody is seen to play it."""
-    leaders = set(view.leaders.values())
-    found: set[str] = set()
-    if role == "leader":
-        found = leaders
-    elif role == "controller" and view.controller is not None:
-        found = {view.controller}
-    elif role == "follower":
-        found = set(view.nodes) - leaders
-    elif role == "last-isr":
-        # A partition's only in-sync replica; where there is none, a member of the smallest in-sync set.
-        smallest = min((len(members) for members in view.isr.values() if members), default=0)
-        found = {name for members in view.isr.values() if len(members) == smallest for name in members}
-    return sorted(found & set(view.nodes)) or sorted(view.nodes)
+    kind = KINDS[name]
+    parameters = kind.draw(Lot(draw, direction, tear if torn else None))
+    return FaultPlan(name, at, duration_s, kind.aim or aim, draw, parameters)

@@ -139,6 +139,8 @@ class Suspender(Protocol):
 class Site:
     """Everything that a nemesis can reach in a world. `power`, `network`, `suspender`: None where the world has no such
     thing. `time_scale`: how much longer everything takes than on an ordinary machine; deadlines are multiplied by it.
+    `start_deadline_s`, `stop_deadline_s`: within which the service's port opens after its start, and its process ends
+    after it was asked to (seconds on an ordinary machine).
     """
 
     hosts: Mapping[str, Host]
@@ -146,3 +148,5 @@ class Site:
     network: Network | None = None
     suspender: Suspender | None = None
     time_scale: float = 1.0
+    start_deadline_s: float = 15.0
+    stop_deadline_s: float = 30.0

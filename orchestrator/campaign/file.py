@@ -9,8 +9,7 @@ import re
 from pathlib import Path
 
 from analysis.core.anomalies import CLASSES as ANOMALIES
-from nemeses.fault import KINDS
-from nemeses.generate import ScheduleError, plan_schedule
+from nemeses import KINDS, ScheduleError, plan_schedule
 from orchestrator.campaign.model import (
     FILESYSTEMS,
     MAX_CLIENTS,
@@ -310,9 +309,10 @@ def _checks(table: Table, nemesis: Nemesis, system: System) -> Checks:
             "leave it out here",
             "required_faults",
         )
-    if checks.upper_bound == "strict" and "clock-freeze" in nemesis.inflicts:
+    still = [kind for kind in sorted(nemesis.inflicts) if KINDS[kind].stops_clocks]
+    if checks.upper_bound == "strict" and still:
         table.refuse(
-            'upper_bound: "strict" cannot be claimed with clock-freeze: a leader whose clock stands still does not see '
+            f'upper_bound: "strict" cannot be claimed with {still[0]}: a leader whose clock stands still does not see '
             'its lease end, and goes on serving reads; set upper_bound = "session"',
             "upper_bound" if "upper_bound" in table else None,
         )

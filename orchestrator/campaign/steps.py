@@ -10,39 +10,23 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from nemeses.fault import Kind
+from nemeses import BEGINS, ENDS, Choice, Kind, Parameter, ParameterError
 from systems.toml_tables import Table
 
 DEFAULT_DEADLINE_S = 30.0
 
-# Steps that act on one node, and what each needs of the world beside plain processes.
-NODE_ACTIONS: Mapping[str, Kind | None] = {
-    "name": None,
-    "kill": "kill",
-    "start": None,
-    "pause": "pause",
-    "resume": None,
-    "power-loss": "power-loss",
-    "power-on": None,
-    "stall": "stall",
-    "freeze": "clock-freeze",
-    "set-clock": "clock-jump",
-    "reset-clock": None,
-    "delay": "packet-delay",
-    "lose": "packet-loss",
-    "sync": None,
-}
-OTHER_ACTIONS: Mapping[str, Kind | None] = {
-    "cut": "partition-one",
-    "heal": None,
-    "produce": None,
-    "consume": None,
-    "wait": None,
-}
-MOST_JUMP_S = 86_400.0
-MOST_DELAY_MS = 2_000.0
-MOST_LOSS_PERCENT = 50.0  # beyond it control connections do not work either
+# What steps do beside beginning and ending faults; the words for those come with each kind of fault.
+_OWN_NODE_WORDS = frozenset({"name", "sync"})
+_OWN_WORDS = frozenset({"produce", "consume", "wait"})
+# This one ends faults between groups, on one node, or all of them: its step has a shape of its own.
+HEAL = "heal"
+NODE_WORDS = _OWN_NODE_WORDS | {word for word, kind in BEGINS.items() if kind.takes == "node"} | (ENDS.keys() - {HEAL})
+GROUP_WORDS = frozenset(word for word, kind in BEGINS.items() if kind.takes == "groups")
+WORDS = _OWN_WORDS | NODE_WORDS | GROUP_WORDS | {HEAL}
+_taken = (_OWN_WORDS | _OWN_NODE_WORDS) & (BEGINS.keys() | ENDS.keys()) or GROUP_WORDS & ENDS.keys()
+assert not _taken, f"a kind of fault takes a word that steps have for something else: {sorted(_taken)}"
 CONDITIONS = (
     "leader",
     "isr",
@@ -79,23 +63,27 @@ class Step:
         return self.do
 
     @property
-    def needs(self) -> Kind | None:
-        """The fault kind that the world must be able to inflict, if any."""
-        return NODE_ACTIONS.get(self.do) or OTHER_ACTIONS.get(self.do)
+    def kind(self) -> Kind[Any] | None:
+        """The kind of fault that it begins, if any."""
+        return BEGINS.get(self.do)
+
+    @property
+    def needs(self) -> str | None:
+        """The name of the kind of fault that the world must be able to inflict, if any."""
+        return None if self.kind is None else self.kind.name
 
 
 @dataclass(frozen=True)
 class NodeStep(Step):
     """Do something to one node, and optionally give the node a name for the later steps. `parameters`: how much, in the
-    words of `nemeses.Fault`."""
+    words of the kind of fault that it begins."""
 
     node: str
     alias: str | None = None
-    tear: bool = False
-    parameters: Mapping[str, float] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def describe(self) -> str:
-        how = "".join(f" {key}={value:g}" for key, value in self.parameters.items())
+        how = "".join(f" {key}={value:g}" for key, value in self.parameters.items() if value is not None)
         return f"{self.do} {self.node}{how}" + (f" as {self.alias}" if self.alias else "")
 
 
@@ -107,7 +95,7 @@ class CutStep(Step):
     one_way: bool = False
 
     def describe(self) -> str:
-        return f"cut {_plain(self.between[0])} {'->' if self.one_way else '<->'} {_plain(self.between[1])}"
+        return f"{self.do} {_plain(self.between[0])} {'->' if self.one_way else '<->'} {_plain(self.between[1])}"
 
 
 @dataclass(frozen=True)
@@ -175,14 +163,14 @@ class StepParser:
         return tuple(self._step(number, table) for number, table in enumerate(tables, 1))
 
     def _step(self, number: int, table: Table) -> Step:
-        do = table.text("do", choices={*NODE_ACTIONS, *OTHER_ACTIONS})
+        do = table.text("do", choices=WORDS)
         deadline_s = table.number("deadline_s", DEFAULT_DEADLINE_S, minimum=0.001)
         why = table.text("why", "")
         step: Step
-        if do in NODE_ACTIONS:
+        if do in NODE_WORDS:
             step = self._node_step(table, number, do, deadline_s, why)
-        elif do == "cut":
-            step = self._cut(table, number, deadline_s, why)
+        elif do in GROUP_WORDS:
+            step = self._cut(table, number, do, deadline_s, why)
         elif do == "produce":
             step = self._produce(table, number, deadline_s, why)
         elif do == "consume":
@@ -197,47 +185,40 @@ class StepParser:
     def _node_step(self, table: Table, number: int, do: str, deadline_s: float, why: str) -> NodeStep:
         node = self._node(table, "node")
         alias = table.text("as", "") or None
-        tear = table.boolean("tear", False) if do == "power-loss" else False
         if do == "name" and alias is None:
             table.refuse('as is missing; add as = "A"')
         if alias is not None:
             if re.fullmatch(r"[A-Z][A-Za-z0-9_]*", alias) is None:
                 table.refuse(f"as: {alias!r} is not a name; begin it with a capital letter, such as A", "as")
             self._names.add(alias)
-        return NodeStep(number, do, deadline_s, why, node, alias, tear, self._parameters(table, do))
+        return NodeStep(number, do, deadline_s, why, node, alias, self._parameters(table, number, do))
 
-    def _parameters(self, table: Table, do: str) -> dict[str, float]:
-        """How much of it, of what has a measure."""
-        if do == "set-clock":
-            jump_s = table.number("jump_s", minimum=-MOST_JUMP_S)
-            if not 1 <= abs(jump_s) <= MOST_JUMP_S:
-                table.refuse(
-                    f"jump_s: {jump_s:g} is not 1 to {MOST_JUMP_S:g} seconds, forward or (negative) back", "jump_s"
-                )
-            return {"jump_s": jump_s}
-        if do == "delay":
-            delay_ms, jitter_ms = table.number("delay_ms", minimum=1), table.number("jitter_ms", 0, minimum=0)
-            if delay_ms > MOST_DELAY_MS:
-                table.refuse(f"delay_ms: more than {MOST_DELAY_MS:g} ms is a cut rather than a delay", "delay_ms")
-            if jitter_ms >= delay_ms:
-                table.refuse("jitter_ms: the jitter must be smaller than delay_ms", "jitter_ms")
-            return {"delay_ms": delay_ms, "jitter_ms": jitter_ms}
-        if do == "lose":
-            percent = table.number("percent", minimum=1)
-            if percent > MOST_LOSS_PERCENT:
-                table.refuse(f"percent: at most {MOST_LOSS_PERCENT:g}; to lose everything, use cut", "percent")
-            return {"percent": percent}
-        return {}
+    def _parameters(self, table: Table, number: int, do: str) -> dict[str, Any]:
+        """What the fault is told that the step begins, if it begins one."""
+        if do not in BEGINS:
+            return {}
+        told: dict[str, Any] = {}
+        for each in BEGINS[do].parameters:
+            match each:
+                case Parameter(name, default=default):
+                    told[name] = table.number(name) if default is None else table.number(name, default)
+                case Choice(name, scripted=True):
+                    told[name] = number if table.boolean(name, False) else None
+        try:
+            BEGINS[do].check(told)
+        except ParameterError as error:
+            table.refuse(str(error), error.parameter)
+        return told
 
     def _heal(self, table: Table, number: int, deadline_s: float, why: str) -> HealStep:
         if "between" in table and "node" in table:
             table.refuse("heal takes between (for a cut) or node (for delays and losses), not both", "node")
         groups = self._groups(table) if "between" in table else None
-        return HealStep(number, "heal", deadline_s, why, groups, self._node(table, "node") if "node" in table else None)
+        return HealStep(number, HEAL, deadline_s, why, groups, self._node(table, "node") if "node" in table else None)
 
-    def _cut(self, table: Table, number: int, deadline_s: float, why: str) -> CutStep:
+    def _cut(self, table: Table, number: int, do: str, deadline_s: float, why: str) -> CutStep:
         groups = self._groups(table)
-        return CutStep(number, "cut", deadline_s, why, groups, table.boolean("one_way", False))
+        return CutStep(number, do, deadline_s, why, groups, table.boolean("one_way", False))
 
     def _groups(self, table: Table) -> Groups:
         groups = table.raw("between", None)

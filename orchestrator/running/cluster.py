@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from nemeses.generate import ClusterView
+from nemeses import ClusterView
 from orchestrator.errors import RunError
 from systems.view import Member, Observer, View
 

@@ -6,9 +6,7 @@ import time
 from collections.abc import Callable
 
 from history.journal import Journal
-from nemeses.fault import PROVEN_LATE, Evidence, Fault
-from nemeses.generate import ClusterView, Schedule
-from nemeses.inflict import Nemesis
+from nemeses import KINDS, ClusterView, Evidence, Fault, Nemesis, Schedule
 from orchestrator.errors import RunError
 from orchestrator.running.progress import Progress
 
@@ -23,23 +21,28 @@ class FaultBook:
         self._nemesis = nemesis
         self._journal = journal
         self._progress = progress
-        self._open: dict[str, Fault] = {}
+        self._open: dict[str, tuple[Fault, Evidence | None]] = {}
         self._count = 0
 
     def inject(self, fault: Fault) -> Evidence:
         """Inflict a fault and record what is seen of it."""
         self._count += 1
         identifier = f"f{self._count}"
-        self._open[identifier] = fault
-        self._journal.fault_invoked(identifier, fault.kind, fault.targets, fault.parameters)
+        kind = KINDS[fault.kind]
+        self._open[identifier] = fault, None
+        self._journal.fault_invoked(
+            identifier, fault.kind, fault.targets, fault.parameters, sentence=kind.sentence(fault)
+        )
         evidence = self._nemesis.inject(fault)
-        self._journal.fault_injected(identifier, evidence.status, evidence.detail)
+        self._open[identifier] = fault, evidence
+        proof = kind.proof(evidence.detail, {})
+        self._journal.fault_injected(identifier, evidence.status, evidence.detail, proof=proof)
         self._progress.fault(f"{fault.kind} {', '.join(fault.targets)}: {evidence.status}")
         return evidence
 
     def heal(self, matches: Callable[[Fault], bool]) -> bool:
         """End every fault in force that matches; whether there was one."""
-        found = [identifier for identifier, fault in self._open.items() if matches(fault)]
+        found = [identifier for identifier, (fault, _) in self._open.items() if matches(fault)]
         for identifier in found:
             self._heal(identifier)
         return bool(found)
@@ -54,10 +57,12 @@ class FaultBook:
             raise RunError(f"healing everything was {evidence.status}: {_short(evidence)}")
 
     def _heal(self, identifier: str) -> None:
-        fault = self._open.pop(identifier)
-        evidence = self._nemesis.heal(fault)
-        late = evidence.status if fault.kind in PROVEN_LATE and not evidence.confirmed else None
-        self._journal.fault_healed(identifier, late, {"healed": {"status": evidence.status, "detail": evidence.detail}})
+        fault, seen = self._open.pop(identifier)
+        kind, evidence = KINDS[fault.kind], self._nemesis.heal(fault)
+        late = evidence.status if kind.proven_late and not evidence.confirmed else None
+        healed = {"healed": {"status": evidence.status, "detail": evidence.detail}}
+        proof = "" if seen is None else kind.proof(seen.detail, evidence.detail)
+        self._journal.fault_healed(identifier, late, healed, proof=proof)
         self._progress.say(f"{fault.kind} {', '.join(fault.targets)}: healed, {evidence.status}", dim=True)
 
 

@@ -14,9 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from history.journal import Journal
-from nemeses.generate import plan_schedule
-from nemeses.inflict import Nemesis
-from nemeses.ports import HostError
+from nemeses import HostError, Nemesis, plan_schedule
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.store import RunDirectory
 from orchestrator.errors import Interrupted, RunError

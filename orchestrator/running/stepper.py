@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from history.journal import Journal
-from nemeses.fault import PACKET_FAULTS, PARTITIONS, POWER_LOSSES, SUSPENSIONS, Fault, Kind
+from nemeses import ENDS, KINDS, Fault
 from nemeses.ports import Host, HostError
 from orchestrator.campaign.steps import (
-    NODE_ACTIONS,
+    HEAL,
     ConsumeStep,
     CutStep,
     Groups,
@@ -102,7 +102,7 @@ class Stepper:
                 first, second = self._groups(step, step.between)
                 pairs = [[a, b] for a in first for b in second]
                 pairs += [] if step.one_way else [[b, a] for a, b in pairs]
-                self._inject(step, Fault("partition-one", first, parameters={"pairs": pairs}))
+                self._inject(step, first, {"pairs": pairs})
             case HealStep():
                 self._heal(step)
             case ProduceStep():
@@ -119,26 +119,14 @@ class Stepper:
         if step.alias is not None:
             self._names[step.alias] = node
             self._journal.note(f"{step.alias} is {node}", step=step.number)
-        match step.do:
-            case "power-loss":
-                tear = step.number if step.tear else None
-                self._inject(step, Fault("power-loss", (node,), parameters={"tear": tear}))
-            case "start":
-                self._end(step, node, {"kill"})
-            case "resume":
-                self._end(step, node, SUSPENSIONS | {"pause"})
-            case "reset-clock":
-                self._end(step, node, {"clock-jump"})
-            case "power-on":
-                self._end(step, node, POWER_LOSSES)
-            case "sync":
-                result = self._hosts[node].run(f"sync -f {shlex.quote(str(self._nodes[node].data_dir))}")
-                if not result.ok:
-                    raise RunError(f"{step.title}: {result.stderr.strip()}")
-            case _:
-                kind = NODE_ACTIONS[step.do]
-                if kind is not None:
-                    self._inject(step, Fault(kind, (node,), parameters=step.parameters))
+        if step.kind is not None:
+            self._inject(step, (node,), step.parameters)
+        elif step.do in ENDS:
+            self._end(step, node, ENDS[step.do])
+        elif step.do == "sync":
+            result = self._hosts[node].run(f"sync -f {shlex.quote(str(self._nodes[node].data_dir))}")
+            if not result.ok:
+                raise RunError(f"{step.title}: {result.stderr.strip()}")
 
     def _groups(self, step: Step, groups: Groups) -> Groups:
         """The nodes that two groups mean now."""
@@ -147,10 +135,11 @@ class Stepper:
 
     def _heal(self, step: HealStep) -> None:
         if step.node is not None:
-            self._end(step, self._resolve(step, step.node), PACKET_FAULTS)
+            on_nodes = frozenset(name for name in ENDS[HEAL] if KINDS[name].takes == "node")
+            self._end(step, self._resolve(step, step.node), on_nodes)
             return
         if step.between is None:
-            self._faults.heal(lambda fault: fault.kind in PARTITIONS | PACKET_FAULTS)
+            self._faults.heal(lambda fault: fault.kind in ENDS[HEAL])
             return
         first, second = map(set, self._groups(step, step.between))
 
@@ -161,12 +150,13 @@ class Stepper:
         if not self._faults.heal(is_meant):
             raise RunError(f"{step.title}: nothing to end: there is no such cut")
 
-    def _inject(self, step: Step, fault: Fault) -> None:
-        evidence = self._faults.inject(fault)
+    def _inject(self, step: Step, targets: tuple[str, ...], parameters: Mapping[str, Any]) -> None:
+        assert step.kind is not None, "only for steps that begin a fault"
+        evidence = self._faults.inject(Fault(step.kind.name, targets, parameters=parameters))
         if not evidence.confirmed:
             raise RunError(f"{step.title}: the fault is {evidence.status}: {evidence.detail}")
 
-    def _end(self, step: Step, node: str, kinds: set[str] | frozenset[Kind]) -> None:
+    def _end(self, step: Step, node: str, kinds: frozenset[str]) -> None:
         if not self._faults.heal(lambda fault: fault.kind in kinds and node in fault.targets):
             raise RunError(f"{step.title}: nothing to end: {node} is not under such a fault")
 

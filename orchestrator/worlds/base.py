@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Protocol
 
 from installation.files import PROJECT_ROOT
-from nemeses.fault import Kind
 from nemeses.ports import Host, HostError, Network, PowerSwitch, Site
 from orchestrator.errors import RunError
 from systems.service import Deployment, Service
@@ -86,7 +85,8 @@ class World(Protocol):
     """A cluster's surroundings. `nodes` are known before `up`; everything else is there between `up` and `down`."""
 
     name: str
-    capabilities: frozenset[Kind]
+    capabilities: frozenset[str]
+    """The names of the kinds of fault that can be inflicted there."""
     limits: list[str]
     needs_sandbox: bool
     time_scale: float

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from nemeses.fault import Kind
 from nemeses.ports import Host
 from orchestrator.worlds.base import DISK_BYTES, Progress, World, WorldSpec, no_progress
 
@@ -37,7 +36,8 @@ class Lab(Protocol):
     """The machines of one invocation. `open`, then `world` for one run after the other, then `close`."""
 
     name: str
-    capabilities: frozenset[Kind]
+    capabilities: frozenset[str]
+    """The names of the kinds of fault that can be inflicted on its machines."""
     limits: list[str]
     needs_sandbox: bool
     time_scale: float

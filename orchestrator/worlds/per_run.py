@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Protocol
 
-from nemeses.fault import Kind
 from nemeses.ports import Host
 from orchestrator.worlds.base import Progress, World, WorldError, WorldSpec, no_progress
 from orchestrator.worlds.lab import LabSpec
@@ -24,7 +23,7 @@ class PerRunLab:
 
     kind: ClassVar[type[Enterable]]
     name: str
-    capabilities: frozenset[Kind]
+    capabilities: frozenset[str]
     needs_sandbox: bool
     time_scale: float
 

@@ -105,8 +105,8 @@ class StoredRun:
         writer.close()
 
     def _fault(self, journal: Journal) -> None:
-        journal.fault_invoked("f1", "kill", ["n2"])
-        journal.fault_injected("f1", self.fault_status, {"n2": {"state": "gone"}})
+        journal.fault_invoked("f1", "kill", ["n2"], sentence="the service on n2 is killed")
+        journal.fault_injected("f1", self.fault_status, {"n2": {"state": "gone"}}, proof="n2: process gone")
         self.clock.now += 50 * MS
         journal.fault_healed("f1")
 

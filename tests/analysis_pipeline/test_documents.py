@@ -54,7 +54,8 @@ def test_the_page_of_an_unknown_lists_what_was_never_seen(campaign: Path) -> Non
     page = render_run(campaign / "4-unproven").read_text()
     assert "Never seen, though required" in page
     assert "fault pause" in page
-    assert "process state gone" in page
+    assert "the service on n2 is killed" in page
+    assert "n2: process gone" in page
 
 
 def test_a_campaign_is_decided_over_all_its_runs(campaign: Path) -> None:

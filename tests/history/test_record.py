@@ -199,6 +199,27 @@ def test_the_journal_tells_phases_and_faults(tmp_path: Path) -> None:
     assert history.journal[0] == {"t": 1_000, "wall": 5.0, "event": "run_started", "boot": "b"}
 
 
+def test_the_journal_tells_faults_in_sentences(tmp_path: Path) -> None:
+    with Journal(tmp_path) as journal:
+        journal.fault_invoked("f1", "stall", ["n1"], sentence="the machine of n1 stops")
+        journal.fault_injected("f1", "confirmed", proof="silent")
+        journal.fault_healed("f1", proof="silent; its clocks went on")
+        journal.fault_invoked("f2", "kill", ["n2"], sentence="n2 is killed")
+        journal.fault_injected("f2", "confirmed", proof="gone")
+        journal.fault_healed("f2")
+    told = [(row["sentence"], row["proof"]) for row in read_run(tmp_path).faults.to_pylist()]
+    assert told == [("the machine of n1 stops", "silent; its clocks went on"), ("n2 is killed", "gone")]
+
+
+def test_records_from_before_faults_had_sentences_are_read(tmp_path: Path) -> None:
+    with Journal(tmp_path) as journal:
+        journal.event("fault_invoked", id="f1", kind="kill", targets=["n2"], parameters={})
+        journal.event("fault_injected", id="f1", status="confirmed", evidence={"n2": {"state": "gone"}})
+        journal.event("fault_healed", id="f1", evidence={})
+    (fault,) = read_run(tmp_path).faults.to_pylist()
+    assert (fault["status"], fault["sentence"], fault["proof"]) == ("confirmed", None, None)
+
+
 def test_compaction_keeps_every_row_and_puts_appends_and_queries_apart(tmp_path: Path) -> None:
     with writer(tmp_path, Clock()) as client:
         for partition in (0, 1):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-from nemeses.ports import HostError, PacketCount, Result
+from nemeses import Evidence, Fault, HostError, Nemesis, PacketCount, Result, Site
 
 Answer = Callable[[str], str]
 
@@ -97,3 +97,16 @@ class FakeNetwork:
 
     def counters(self) -> dict[tuple[str, str], PacketCount]:
         return {pair: PacketCount(count, self.dropped.get(pair, 0)) for pair, count in self.seen.items()}
+
+
+def lines(**values: str) -> str:
+    """What a script answers."""
+    return "".join(f"{key}={value}\n" for key, value in values.items())
+
+
+def inject(kind: str, host: FakeHost, **parts: Any) -> Evidence:
+    return Nemesis(Site({host.name: host}, **parts)).inject(Fault(kind, (host.name,)))
+
+
+def heal(kind: str, host: FakeHost, **parts: Any) -> Evidence:
+    return Nemesis(Site({host.name: host}, **parts)).heal(Fault(kind, (host.name,)))

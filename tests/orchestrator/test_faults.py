@@ -41,7 +41,7 @@ class SlowNemesis:
     def inject(self, fault: Fault) -> Evidence:
         self.done.append(("inject", fault.kind, self._clock.now))
         self._clock.now += 2
-        return Evidence("confirmed", {"boot_id": "a"})
+        return Evidence("confirmed", {"n1": {"boot_id": "a"}})
 
     def heal(self, fault: Fault) -> Evidence:
         self.done.append(("heal", fault.kind, self._clock.now))
@@ -64,7 +64,7 @@ def book(nemesis: SlowNemesis, journal: Journal) -> FaultBook:
 
 
 def plan(kind: str, at: float, duration_s: float) -> FaultPlan:
-    return FaultPlan(kind, at, duration_s, "any", 0.5)  # type: ignore[arg-type]
+    return FaultPlan(kind, at, duration_s, "any", 0.5)
 
 
 def test_pauses_are_kept_and_what_does_not_fit_is_left_out_unless_it_is_new(clock: Clock, tmp_path: Path) -> None:
@@ -101,6 +101,16 @@ def test_the_journal_tells_each_fault_with_its_evidence(clock: Clock, tmp_path: 
         ("fault_healed", "f1", "mismatch"),
         ("fault_healed", "f2", None),
     ]
+
+
+def test_the_journal_tells_people_what_a_fault_did_and_what_proves_it(clock: Clock, tmp_path: Path) -> None:
+    with Journal(tmp_path) as journal:
+        faults_of_run = book(SlowNemesis(clock), journal)
+        faults_of_run.inject(Fault("clock-jump", ("n1",), parameters={"jump_s": 9.0}))
+        faults_of_run.heal(lambda _: True)
+    invoked, injected, healed = map(json.loads, (tmp_path / "history" / "journal.jsonl").read_text().splitlines())
+    assert invoked["sentence"] == "the clock of n1 jumps 9 s forward"
+    assert injected["proof"] == healed["proof"] == "n1: its clock was not read"
 
 
 def test_what_is_not_healed_ends_the_run(clock: Clock, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from installation.files import PROJECT_ROOT
-from nemeses import Fault, Nemesis
+from nemeses import KINDS, Fault, Nemesis
 from nemeses.ports import HostError
 from orchestrator.worlds.base import WorldError
 from orchestrator.worlds.process.world import ProcessWorld
@@ -52,7 +52,8 @@ def test_brokers_start_stop_and_are_collected(world: ProcessWorld, tmp_path: Pat
 
 
 def test_what_it_can_do_is_what_it_says(world: ProcessWorld) -> None:
-    assert world.capabilities == {"kill", "pause"}
+    assert {"kill", "pause"} <= world.capabilities
+    assert {KINDS[name].needs for name in world.capabilities} == {frozenset()}, "what needs nothing but a process"
     assert world.power is None
     assert world.network is None
     assert any("power loss" in limit for limit in world.limits)

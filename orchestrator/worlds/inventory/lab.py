@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from installation.files import PROJECT_ROOT
-from nemeses.fault import KINDS, PACKET_FAULTS, PARTITIONS, POWER_LOSSES, Kind
-from nemeses.ports import Host, HostError
+from nemeses import KINDS, Host, HostError, Need, inflictable, needing
 from nodeimage import App, ImageError, Site, app_archive, site_archive
 from orchestrator.errors import UsageError
 from orchestrator.machine.playbooks import PlaybookError, Played, Target
@@ -26,25 +25,25 @@ from orchestrator.worlds.lab import LabSpec
 from orchestrator.worlds.remote.world import RemoteWorld
 from orchestrator.worlds.services import in_parallel
 
-_ALWAYS: frozenset[Kind] = frozenset({"kill", "pause"})
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class InventoryLab:
     """The first hosts of an inventory, as nodes n1, n2, ...
 
-    `capabilities` is what the inventory promises; after `open`, what the hosts keep of it.
+    `capabilities` comes from what the inventory promises; after `open`, from what the hosts keep of that.
     """
 
     name = "inventory"
-    capabilities: frozenset[Kind] = frozenset(KINDS)
+    capabilities: frozenset[str] = frozenset(KINDS)
     needs_sandbox = False
 
     def __init__(self, spec: LabSpec) -> None:
         """Raises `UsageError` when the inventory cannot be read, or has too few hosts."""
         self._spec = spec
         self._path, self._chosen = _hosts_of(spec.inventory, spec.node_count)
-        self.capabilities, self.limits = _promised(self._chosen)
+        self._offers, self.limits = _promised(self._chosen)
+        self.capabilities = inflictable(self._offers)
         self.time_scale = max(host.time_scale for host in self._chosen)
         self._checked: list[Checked] = []
         self._machines: HostMachines | None = None
@@ -128,7 +127,7 @@ class InventoryLab:
             if kind not in sites:
                 sites[kind] = _site(*kind, on_progress)
         targets = {each.host.node: self._target(each, app, sites[each.python, each.machine]) for each in checked}
-        return HostMachines(checked, self.capabilities, targets, self._spec.directory / "ansible", self._known_hosts)
+        return HostMachines(checked, self._offers, targets, self._spec.directory / "ansible", self._known_hosts)
 
     def _target(self, each: Checked, app: App, site: Site) -> Target:
         """A host as the playbooks take it, by the inventory's name of it."""
@@ -169,12 +168,13 @@ class InventoryLab:
 
         in_parallel(self._checked, look)
         self._checked = [found[each.host.node] for each in self._checked]
-        for kinds, reasons in _broken_promises(self._checked):
-            if self.capabilities & kinds and reasons:
-                self.capabilities -= kinds
-                self.limits.append(f"no {', '.join(sorted(kinds))}: {'; '.join(reasons)}")
+        for need, reasons in _broken_promises(self._checked):
+            if need in self._offers and reasons:
+                self._offers -= {need}
+                self.limits.append(f"no {_kinds_needing(need)}: {'; '.join(reasons)}")
                 on_progress(self.limits[-1])
-        machines.restrict(self.capabilities)
+        self.capabilities = inflictable(self._offers)
+        machines.restrict(self._offers)
 
 
 @functools.cache
@@ -185,34 +185,34 @@ def _hosts_of(path: Path | None, count: int) -> tuple[Path, tuple[InventoryHost,
     return path, tuple(hosts.chosen(inventory, count))
 
 
-def _promised(chosen: Sequence[InventoryHost]) -> tuple[frozenset[Kind], list[str]]:
+def _promised(chosen: Sequence[InventoryHost]) -> tuple[frozenset[Need], list[str]]:
     """What the inventory's variables allow, and what people should know of it."""
-    kinds = set(_ALWAYS | PARTITIONS | PACKET_FAULTS)
+    offers: set[Need] = {"network", "netem"}
     limits = ["partitions are made by the hosts themselves: each drops what comes from the peers that it is cut from"]
-    optional: tuple[tuple[frozenset[Kind], list[InventoryHost], str], ...] = (
-        (POWER_LOSSES, [h for h in chosen if not h.has_power], "brownout_power_off and brownout_power_on"),
-        (frozenset({"stall"}), [h for h in chosen if h.stall is None], "brownout_suspend_stall"),
-        (frozenset({"clock-freeze"}), [h for h in chosen if h.freeze is None], "brownout_suspend_freeze"),
-        (frozenset({"clock-jump"}), [h for h in chosen if not h.own_clock], "brownout_own_clock"),
+    optional: tuple[tuple[Need, list[InventoryHost], str], ...] = (
+        ("power", [h for h in chosen if not h.has_power], "brownout_power_off and brownout_power_on"),
+        ("stall", [h for h in chosen if h.stall is None], "brownout_suspend_stall"),
+        ("freeze", [h for h in chosen if h.freeze is None], "brownout_suspend_freeze"),
+        ("clock", [h for h in chosen if not h.own_clock], "brownout_own_clock"),
     )
     for wanted, without, lack in optional:
         if without:
-            limits.append(f"no {', '.join(sorted(wanted))}: the inventory has no {lack} for {_named(without)}")
+            limits.append(f"no {_kinds_needing(wanted)}: the inventory has no {lack} for {_named(without)}")
         else:
-            kinds |= wanted
+            offers.add(wanted)
     resets = [host for host in chosen if host.sysrq]
-    if kinds & POWER_LOSSES and resets:
+    if "power" in offers and resets:
         limits.append(
             f"the power of {_named(resets)} is cut by a reset from inside (sysrq): the kernel cooperates, and what "
             "the disk's own cache holds survives"
         )
-    elif kinds & POWER_LOSSES:
+    elif "power" in offers:
         limits.append("what a power cut takes from the disks' own caches is up to the disks")
-    return frozenset(kinds), limits
+    return frozenset(offers), limits
 
 
-def _broken_promises(checked: Sequence[Checked]) -> Iterable[tuple[frozenset[Kind], list[str]]]:
-    """Kinds of fault, and why these hosts cannot suffer them."""
+def _broken_promises(checked: Sequence[Checked]) -> Iterable[tuple[Need, list[str]]]:
+    """What was promised, and why these hosts do not have it."""
     ours = _BOOT_ID.read_text(encoding="ascii").strip()
 
     def told(reasons: Mapping[str, str]) -> list[str]:
@@ -227,17 +227,21 @@ def _broken_promises(checked: Sequence[Checked]) -> Iterable[tuple[frozenset[Kin
         title: here[title] or ("it has the address that brownout comes from" if _is_own(each.address) else "")
         for title, each in by_title.items()
     }
-    yield PARTITIONS, told({t: self_addressed[t] or each.facts["nft"] for t, each in by_title.items()})
-    yield PACKET_FAULTS, told({t: each.facts["netem"] for t, each in by_title.items()})
+    yield "network", told({t: self_addressed[t] or each.facts["nft"] for t, each in by_title.items()})
+    yield "netem", told({t: each.facts["netem"] for t, each in by_title.items()})
     shared = {
         title: here[title] or ("" if each.facts["own_kernel"] else "it is a container, whose kernel is shared")
         for title, each in by_title.items()
     }
-    yield POWER_LOSSES, told({t: shared[t] if each.host.sysrq else here[t] for t, each in by_title.items()})
+    yield "power", told({t: shared[t] if each.host.sysrq else here[t] for t, each in by_title.items()})
     yield (
-        frozenset({"clock-jump"}),
+        "clock",
         told({t: shared[t] or ("" if each.facts["may_set_clock"] else "not allowed") for t, each in by_title.items()}),
     )
+
+
+def _kinds_needing(need: Need) -> str:
+    return ", ".join(sorted(needing(need)))
 
 
 def _is_own(address: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from nemeses.fault import PARTITIONS, POWER_LOSSES, SUSPENSIONS, Kind
+from nemeses import Need
 from orchestrator.machine import playbooks
 from orchestrator.worlds.base import Progress
 from orchestrator.worlds.inventory.checks import Checked
@@ -21,13 +21,13 @@ from orchestrator.worlds.services import in_parallel
 class HostMachines:
     """Hosts that were checked: connections, switches and playbooks. `directory` is for what Ansible leaves behind.
 
-    Which switches there are depends on `capabilities`. `targets` are the hosts as playbooks take them, by node.
+    Which switches there are depends on what the hosts offer. `targets` are the hosts as playbooks take them, by node.
     """
 
     def __init__(
         self,
         checked: Sequence[Checked],
-        capabilities: frozenset[Kind],
+        offers: frozenset[Need],
         targets: Mapping[str, playbooks.Target],
         directory: Path,
         known_hosts: Path,
@@ -47,15 +47,15 @@ class HostMachines:
         self.power: HostsPower | None = HostsPower(inventory, self.hosts, accesses, self._after_boot, scale)
         self.suspender: HostsSuspender | None = HostsSuspender(inventory, accesses, self._after_resume)
         self.network: HostsNetwork | None = HostsNetwork(self.hosts, self._answers)
-        self.restrict(capabilities)
+        self.restrict(offers)
 
-    def restrict(self, capabilities: frozenset[Kind]) -> None:
-        """Give up the switches that no fault of these kinds needs."""
-        if not capabilities & POWER_LOSSES:
+    def restrict(self, offers: frozenset[Need]) -> None:
+        """Give up the switches that are not among what the hosts offer."""
+        if "power" not in offers:
             self.power = None
-        if not capabilities & SUSPENSIONS:
+        if not offers & {"stall", "freeze"}:
             self.suspender = None
-        if not capabilities & PARTITIONS:
+        if "network" not in offers:
             self.network = None
 
     def claim(self) -> None:

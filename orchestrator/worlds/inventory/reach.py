@@ -6,7 +6,7 @@ import contextlib
 import shlex
 from collections.abc import Iterator, Mapping
 
-from nemeses.inflict.shell import ask, reach_script
+from nemeses.mechanisms.shell import ask, reach_script
 from nemeses.ports import HostError
 from orchestrator.machine.ssh import SshHost
 from orchestrator.worlds.base import WorldError

@@ -9,8 +9,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from nemeses.fault import PARTITIONS, POWER_LOSSES, Kind
-from nemeses.ports import Host, HostError, Network, PowerSwitch, Site
+from nemeses import Host, HostError, Network, PowerSwitch, Site, inflictable
 from orchestrator.machine import cgroups
 from orchestrator.machine.locks import RunLock
 from orchestrator.machine.sandbox import PRIVATE_ROOT, current_sandbox
@@ -34,7 +33,7 @@ class NamespaceWorld(ServicesOnHosts):
     """Nodes as namespaces. Lives in a sandbox (`sandbox.enter_sandbox`), one world at a time in each."""
 
     name = "namespaces"
-    capabilities: frozenset[Kind] = frozenset({"kill", "pause", *POWER_LOSSES, *PARTITIONS})
+    capabilities: frozenset[str] = inflictable(("power", "network"))
     needs_sandbox = True
     time_scale = 1.0
 

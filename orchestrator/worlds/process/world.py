@@ -8,8 +8,7 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from nemeses.fault import Kind
-from nemeses.ports import Host, Site
+from nemeses import Host, Site, inflictable
 from orchestrator.machine.locks import RunLock
 from orchestrator.worlds.base import Node, Progress, WorldError, WorldSpec, no_progress
 from orchestrator.worlds.collect import copy_data, copy_records, keep_configuration
@@ -26,7 +25,7 @@ class ProcessWorld(ServicesOnHosts):
     """Brokers as plain processes of this user, on loopback, each on its own port."""
 
     name = "process"
-    capabilities: frozenset[Kind] = frozenset({"kill", "pause"})
+    capabilities: frozenset[str] = inflictable(())
     needs_sandbox = False
     time_scale = 1.0
     power = None

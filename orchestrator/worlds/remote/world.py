@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from nemeses.fault import Kind
 from nemeses.ports import Host, HostError, Network, PowerSwitch, Site, Suspender
 from orchestrator.machine.locks import RunLock
 from orchestrator.machine.ssh import SshHost, put_script
@@ -79,7 +78,7 @@ class RemoteWorld(ServicesOnHosts):
         spec: WorldSpec,
         name: str,
         machines: Machines,
-        capabilities: frozenset[Kind],
+        capabilities: frozenset[str],
         limits: Sequence[str],
         time_scale: float,
     ) -> None:

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from installation.files import PROJECT_ROOT, cache_directory
-from nemeses.fault import KINDS, Kind
-from nemeses.ports import Host, HostError
+from nemeses import Host, HostError, inflictable
 from nodeimage import App, Image, ImageError, app_archive, find
 from orchestrator.errors import UsageError
 from orchestrator.machine import cgroups, playbooks
@@ -46,7 +45,7 @@ class VagrantLab:
     """Virtual machines n1, n2, ... in this sandbox."""
 
     name = "vagrant"
-    capabilities: frozenset[Kind] = frozenset(KINDS)
+    capabilities: frozenset[str] = inflictable(("power", "network", "netem", "stall", "freeze", "clock"))
     needs_sandbox = True
 
     def __init__(self, spec: LabSpec) -> None:

@@ -7,13 +7,15 @@ import math
 import re
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nemeses.fault import Evidence, Fault, Kind, combine
-from nemeses.inflict.parallel import on_each
-from nemeses.inflict.shell import ask, burst_script, connect_times_script
+from nemeses.fault import Evidence, Fault, combine
+from nemeses.kind import Kind, Need
+from nemeses.mechanism import Mechanism
+from nemeses.mechanisms.parallel import on_each
+from nemeses.mechanisms.shell import ask, burst_script, connect_times_script
 from nemeses.ports import Host, HostError, Site
 
 # By this name of its own a queue is known as ours, and is found again after a run that was killed.
@@ -27,7 +29,6 @@ _CONNECTS = 5
 _HEAL_DEADLINE_S = 5.0
 _PATIENCE_S = 30.0  # the control connection may go through the same device
 _UNSEEN = 1e-9  # how likely the probes may miss a loss that is in force
-_LEAST_PERCENT, _MOST_PERCENT = 1.0, 50.0
 
 
 @dataclass(frozen=True)
@@ -40,32 +41,36 @@ class _Way:
 
 
 @dataclass(frozen=True)
-class _Rule:
-    """What netem is told, and by how much at least a packet is late then."""
+class Rule:
+    """What netem is told for one kind of fault; by how much at least a packet is late then, and which share is lost."""
 
+    kind: str
     netem: str
     least_s: float = 0.0
+    share: float = 0.0
 
 
-class Packets:
-    """Evidence: netem is read back; delays: connects to another host take longer; losses: of a burst of probes some
-    were dropped and counted. Healed: netem is gone, and connects are as fast as they were."""
+class Netem(Mechanism):
+    """The queues of all hosts towards the others. Rules of several kinds are in force on one at the same time."""
+
+    stage = 40
+    part = "packets"
 
     def __init__(self, site: Site) -> None:
-        self._site = site
+        super().__init__(site)
         self._patience_s = _PATIENCE_S * site.time_scale
-        self._rules: dict[str, dict[Kind, _Rule]] = {}
+        self._rules: dict[str, dict[str, Rule]] = {}
         self._ways: dict[str, _Way] = {}
 
-    def inject(self, fault: Fault) -> Evidence:
-        """Raises `ValueError` for a loss outside 1 to 50 percent and for a delay of nothing."""
-        rule = _rule(fault)
-        return combine(on_each(self._site, fault.targets, lambda host: self._disturb(host, fault, rule)))
+    def disturb(self, targets: Collection[str], rule: Rule) -> Evidence:
+        """Put a rule in force on hosts, and see packets late or lost."""
+        return combine(on_each(self.site, targets, lambda host: self._disturb(host, rule)))
 
-    def heal(self, fault: Fault) -> Evidence:
-        return combine(on_each(self._site, fault.targets, lambda host: self._soothe(host, fault.kind)))
+    def soothe(self, targets: Collection[str], kind: str) -> Evidence:
+        """Take the rule of a kind away; where none is left, packets are as fast as they were."""
+        return combine(on_each(self.site, targets, lambda host: self._soothe(host, kind)))
 
-    def heal_leftovers(self) -> Evidence:
+    def clear_leftovers(self) -> Evidence:
         """Remove every queue that is ours, of this run or of one that was killed."""
         self._rules.clear()
         touched, self._ways = self._ways, {}
@@ -73,9 +78,9 @@ class Packets:
         def remove(host: Host) -> Evidence:
             return self._remove(host, self._patience_s if host.name in touched else 0.0)
 
-        return combine(on_each(self._site, self._site.hosts, remove))
+        return combine(on_each(self.site, self.site.hosts, remove))
 
-    def _disturb(self, host: Host, fault: Fault, rule: _Rule) -> Evidence:
+    def _disturb(self, host: Host, rule: Rule) -> Evidence:
         way = self._ways.get(host.name) or self._find_way(host)
         if way is None:
             return Evidence("inconclusive", {"error": "no other host answers to measure by"})
@@ -83,13 +88,11 @@ class Packets:
             return Evidence("inconclusive", {"error": "this host reaches the others by its loopback device"})
         self._ways[host.name] = way
         rules = self._rules.setdefault(host.name, {})
-        rules[fault.kind] = rule
+        rules[rule.kind] = rule
         _apply(host, way.device, rules)
-        if fault.kind == "packet-delay":
-            return self._prove_delay(host, way, rule)
-        return self._prove_loss(host, way, float(fault.parameters["percent"]) / 100)
+        return self._prove_loss(host, way, rule.share) if rule.share else self._prove_delay(host, way, rule)
 
-    def _prove_delay(self, host: Host, way: _Way, rule: _Rule) -> Evidence:
+    def _prove_delay(self, host: Host, way: _Way, rule: Rule) -> Evidence:
         queue = _queues(host, self._patience_s).get(way.device)
         times = self._connect_times(host, way.peer)
         detail = {
@@ -130,7 +133,7 @@ class Packets:
         most = share * tries + 6 * math.sqrt(share * (1 - share) * tries) + 6
         return Evidence("confirmed" if 0 < dropped <= most else "mismatch", detail)
 
-    def _soothe(self, host: Host, kind: Kind) -> Evidence:
+    def _soothe(self, host: Host, kind: str) -> Evidence:
         rules = self._rules.get(host.name, {})
         rule, way = rules.pop(kind, None), self._ways.get(host.name)
         if rules and way is not None:
@@ -140,7 +143,7 @@ class Packets:
         if not removed.confirmed or way is None or rule is None:
             return removed
         del self._ways[host.name]
-        deadline_s = time.monotonic() + _HEAL_DEADLINE_S * self._site.time_scale
+        deadline_s = time.monotonic() + _HEAL_DEADLINE_S * self.site.time_scale
         while True:
             times = self._connect_times(host, way.peer)
             fast = bool(times) and (not rule.least_s or min(times) <= way.connect_s + rule.least_s / 2)
@@ -161,14 +164,14 @@ class Packets:
 
     def _connect_times(self, host: Host, peer: Host) -> list[float]:
         """Seconds that connects to a host's probe port take; those that fail are left out. Raises `HostError`."""
-        seconds = round(5 * self._site.time_scale)
+        seconds = round(5 * self.site.time_scale)
         script = connect_times_script(peer.address, peer.probe_port, _CONNECTS, seconds)
         seen = ask(host, script, timeout_s=seconds + self._patience_s, patience_s=self._patience_s)
         return [int(value) / 1e6 for key, value in seen.items() if key.startswith("connect")]
 
     def _find_way(self, host: Host) -> _Way | None:
         """The way to the first of the other hosts that can be connected to."""
-        for peer in self._site.hosts.values():
+        for peer in self.site.hosts.values():
             if peer.name == host.name:
                 continue
             said = host.run(f"{_PATH} ip -o route get {shlex.quote(peer.address)}")
@@ -181,21 +184,7 @@ class Packets:
         return None
 
 
-def _rule(fault: Fault) -> _Rule:
-    if fault.kind == "packet-delay":
-        delay_ms, jitter_ms = float(fault.parameters["delay_ms"]), float(fault.parameters.get("jitter_ms", 0))
-        if not 0 <= jitter_ms < delay_ms:
-            raise ValueError(
-                f"a delay of {delay_ms:g} ms with a jitter of {jitter_ms:g} ms: the jitter must be smaller"
-            )
-        return _Rule(f"delay {delay_ms:g}ms {jitter_ms:g}ms", (delay_ms - jitter_ms) / 1e3)
-    percent = float(fault.parameters["percent"])
-    if not _LEAST_PERCENT <= percent <= _MOST_PERCENT:
-        raise ValueError(f"a loss of {percent:g} percent is not between {_LEAST_PERCENT:g} and {_MOST_PERCENT:g}")
-    return _Rule(f"loss {percent:g}%")
-
-
-def _apply(host: Host, device: str, rules: Mapping[Kind, _Rule], *, patience_s: float = 0.0) -> None:
+def _apply(host: Host, device: str, rules: Mapping[str, Rule], *, patience_s: float = 0.0) -> None:
     """Have these rules, and no others, in force on a device. Raises `HostError`."""
     netem = " ".join(rules[kind].netem for kind in sorted(rules))
     command = f"qdisc replace dev {shlex.quote(device)} root handle {_HANDLE} netem limit {_QUEUE} {netem}"
@@ -218,3 +207,15 @@ def _queues(host: Host, patience_s: float) -> dict[str, dict[str, Any]]:
 
 def _ms(seconds: float) -> float:
     return round(seconds * 1e3, 2)
+
+
+class NetemKind(Kind[Netem]):
+    """Evidence: netem is read back; delays: connects to another host take longer; losses: of a burst of probes some
+    were dropped and counted. Healed: netem is gone, and connects are as fast as they were."""
+
+    mechanism = Netem
+    needs = frozenset[Need]({"netem"})
+    ended_by = "heal"
+
+    def heal(self, by: Netem, fault: Fault) -> Evidence:
+        return by.soothe(fault.targets, self.name)

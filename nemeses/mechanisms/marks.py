@@ -11,7 +11,7 @@ import uuid
 from typing import Any
 
 from nemeses.fault import Evidence, Status, worst
-from nemeses.inflict.shell import ask
+from nemeses.mechanisms.shell import ask
 from nemeses.ports import Host, HostError
 
 # A filesystem may be mounted a moment after the host answers.

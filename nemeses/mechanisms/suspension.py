@@ -6,16 +6,19 @@ import socket
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from nemeses.fault import Evidence, Fault, Kind, combine, worst
-from nemeses.inflict.clocks import Change, Reading, change, read_clocks, set_right
-from nemeses.inflict.parallel import on_each
-from nemeses.ports import Host, HostError, MachineState, Site, Suspender
+from nemeses.fault import Evidence, combine, worst
+from nemeses.kind import Facts, Kind, facts_of, node_facts
+from nemeses.mechanism import Mechanism
+from nemeses.mechanisms.clocks import Change, Reading, change, read_clocks, set_right
+from nemeses.mechanisms.parallel import on_each
+from nemeses.ports import Host, HostError, Site
 
 _PATIENCE_S = 30.0
 _WORD_S = 5.0
-_STATES: dict[Kind, MachineState] = {"stall": "stalled", "clock-freeze": "frozen"}
+
+StoppedState = Literal["stalled", "frozen"]
 
 
 @dataclass(frozen=True)
@@ -27,24 +30,24 @@ class _Held:
     done_s: float
 
 
-class Suspension:
-    """Evidence: the suspender says so, and nothing answers for longer than it took to answer before; healed: it runs
-    and answers, and since before its clocks have gone on (stalled) or lost the time in between (frozen).
+class Suspension(Mechanism):
+    """Stopping whole machines, and letting them go on."""
 
-    After a freeze the real-time clock is set right, so that its heal leaves nothing behind."""
+    stage = 10
+    part = "suspended"
 
     def __init__(self, site: Site) -> None:
-        self._site = site
+        super().__init__(site)
         self._held: dict[str, _Held] = {}
 
-    def inject(self, fault: Fault) -> Evidence:
-        suspender = self._site.suspender
+    def stop(self, targets: Collection[str], wanted: StoppedState) -> Evidence:
+        suspender = self.site.suspender
         if suspender is None:
             return Evidence("inconclusive", {"error": "this world has nothing that stops machines"})
-        readings, words = self._look(fault.targets)
+        readings, words = self._look(targets)
         begun_s = time.monotonic()
         try:
-            said = (suspender.stall if fault.kind == "stall" else suspender.freeze)(fault.targets)
+            said = (suspender.stall if wanted == "stalled" else suspender.freeze)(targets)
         except HostError as error:
             return Evidence("inconclusive", {"error": str(error)})
         done_s = time.monotonic()
@@ -53,7 +56,7 @@ class Suspension:
         def prove(host: Host) -> Evidence:
             state = suspender.state(host.name)
             detail: dict[str, Any] = {**said.get(host.name, {}), "state": state}
-            if state != _STATES[fault.kind]:
+            if state != wanted:
                 return Evidence("mismatch", detail)
             if host.name not in words:
                 return Evidence("inconclusive", {**detail, "error": "it did not answer before either"})
@@ -64,15 +67,15 @@ class Suspension:
                 return Evidence("mismatch", {**detail, "answers_after_s": round(word_s, 3)})
             return Evidence("confirmed", detail)
 
-        return combine(on_each(self._site, fault.targets, prove))
+        return combine(on_each(self.site, targets, prove))
 
-    def heal(self, fault: Fault) -> Evidence:
-        suspender = self._site.suspender
+    def resume(self, targets: Collection[str], after: StoppedState) -> Evidence:
+        suspender = self.site.suspender
         if suspender is None:
             return Evidence("inconclusive", {"error": "this world has nothing that stops machines"})
         begun_s = time.monotonic()
         try:
-            said = suspender.resume(fault.targets)
+            said = suspender.resume(targets)
         except HostError as error:
             return Evidence("inconclusive", {"error": str(error)})
         done_s = time.monotonic()
@@ -81,21 +84,24 @@ class Suspension:
             state = suspender.state(host.name)
             if state != "running":
                 return Evidence("mismatch", {**said.get(host.name, {}), "state": state})
-            back = self._back(host, fault.kind, begun_s, done_s)
+            back = self._back(host, after, begun_s, done_s)
             return Evidence(back.status, {**said.get(host.name, {}), "state": state, **back.detail})
 
-        return combine(on_each(self._site, fault.targets, prove))
+        return combine(on_each(self.site, targets, prove))
 
-    def heal_leftovers(self, suspender: Suspender) -> Evidence:
+    def heal_all(self) -> Evidence | None:
         """Let every machine go on that does not run, whoever stopped it."""
+        suspender = self.site.suspender
+        if suspender is None:
+            return None
         try:
-            states = {name: suspender.state(name) for name in self._site.hosts}
+            states = {name: suspender.state(name) for name in self.site.hosts}
         except HostError as error:
             return Evidence("inconclusive", {"error": str(error)})
         healed = {name: Evidence("confirmed", {"state": state}) for name, state in states.items()}
-        for kind, stopped in _STATES.items():
-            for name in [name for name, state in states.items() if state == stopped]:
-                healed[name] = self.heal(Fault(kind, (name,)))
+        for name, state in states.items():
+            if state != "running":
+                healed[name] = self.resume((name,), state)
         return combine(healed)
 
     def _look(self, targets: Collection[str]) -> tuple[dict[str, Reading], dict[str, float]]:
@@ -104,35 +110,35 @@ class Suspension:
         words: dict[str, float] = {}
 
         def note(host: Host) -> Evidence:
-            word_s = _first_word_s(host, _WORD_S * self._site.time_scale)
+            word_s = _first_word_s(host, _WORD_S * self.site.time_scale)
             if word_s is not None:
                 words[host.name] = word_s
             readings[host.name] = read_clocks(host)
             return Evidence("confirmed", {})
 
-        on_each(self._site, targets, note)
+        on_each(self.site, targets, note)
         return readings, words
 
-    def _back(self, host: Host, kind: Kind, begun_s: float, done_s: float) -> Evidence:
-        now = read_clocks(host, patience_s=_PATIENCE_S * self._site.time_scale)
+    def _back(self, host: Host, state: StoppedState, begun_s: float, done_s: float) -> Evidence:
+        now = read_clocks(host, patience_s=_PATIENCE_S * self.site.time_scale)
         held = self._held.pop(host.name, None)
         # Who was healed before, or by whom it was not stopped, has nothing to show; it runs, and answers.
         judged = Evidence("confirmed", {})
         if held is not None:
             shortest_s, longest_s = begun_s - held.done_s, done_s - held.begun_s
-            judged = _judge(kind, change(held.reading, now), shortest_s, longest_s)
-        if kind == "stall":
+            judged = _judge(state, change(held.reading, now), shortest_s, longest_s)
+        if state == "stalled":
             return judged
         righted = set_right(host, now)
         return Evidence(worst([judged.status, righted.status]), {**judged.detail, "set_right": righted.detail})
 
 
-def _judge(kind: Kind, seen: Change, shortest_s: float, longest_s: float) -> Evidence:
+def _judge(state: StoppedState, seen: Change, shortest_s: float, longest_s: float) -> Evidence:
     """Whether the clocks show what they must after a stop of a length between these two."""
     detail = {"stopped_s": [round(shortest_s, 3), round(longest_s, 3)], "moved": seen.to_json()}
     if shortest_s <= seen.tolerance_s:
         return Evidence("inconclusive", {**detail, "error": "too short to be told from the round trip"})
-    if kind == "stall":
+    if state == "stalled":
         went_on = abs(seen.steady_s) <= seen.tolerance_s and abs(seen.real_s) <= seen.tolerance_s
         return Evidence("confirmed" if went_on else "mismatch", detail)
     # The time since boot is the proof: the real-time clock may already have been set by whoever keeps time there.
@@ -154,3 +160,25 @@ def _first_word_s(host: Host, patience_s: float) -> float | None:
     except OSError:  # no answer in time, or no way to it
         return None
     return time.monotonic() - begun_s
+
+
+class SuspensionKind(Kind[Suspension]):
+    """Evidence: the suspender says so, and nothing answers for longer than it took to answer before; healed: it runs
+    and answers, and since before its clocks have gone on (stalled) or lost the time in between (frozen).
+
+    After a freeze the real-time clock is set right, so that its heal leaves nothing behind."""
+
+    mechanism = Suspension
+    proven_late = True
+    ended_by = "resume"
+
+    def proof(self, seen: Facts, after: Facts) -> str:
+        return "; ".join(f"{name}: {_tell(facts, facts_of(after, name))}" for name, facts in node_facts(seen).items())
+
+
+def _tell(facts: Facts, after: Facts) -> str:
+    words = f"{facts.get('state', 'not seen to stop')}, silent for {facts.get('silent_s', 0):.1f} s when asked"
+    moved = after.get("moved")
+    if moved is not None:
+        words += f"; afterwards its time since boot was off by {moved['steady_s']:+.2f} s"
+    return words

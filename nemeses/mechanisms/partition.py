@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from typing import Any
 
-from nemeses.fault import Evidence, Fault, cut_pairs
-from nemeses.inflict.parallel import on_each
-from nemeses.inflict.shell import ask, datagrams_script, reach_script
-from nemeses.ports import Host, HostError, Network, PacketCount, Site
+from nemeses.fault import Evidence, Fault
+from nemeses.kind import Facts, Kind, Lot, Need, listed
+from nemeses.mechanism import Mechanism
+from nemeses.mechanisms.parallel import on_each
+from nemeses.mechanisms.shell import ask, datagrams_script, reach_script
+from nemeses.parameters import Choice, Direction
+from nemeses.ports import Host, HostError, Network, PacketCount
 
 Pair = tuple[str, str]
 Counters = dict[Pair, PacketCount]
@@ -18,18 +22,17 @@ _INJECT_DEADLINE_S = 2.0
 _HEAL_DEADLINE_S = 5.0
 
 
-class Partition:
-    """Evidence: probes in every cut direction were dropped and counted, and in the open direction were not; healed:
-    connections between all that were cut succeed."""
+class Partition(Mechanism):
+    """The network between the hosts, cut and healed by directed pairs."""
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    stage = 30
+    part = "network"
 
-    def inject(self, fault: Fault) -> Evidence:
-        network = self._site.network
+    def cut(self, fault: Fault) -> Evidence:
+        network = self.site.network
         if network is None:
             return Evidence("inconclusive", {"error": "this world has no network to cut"})
-        pairs = cut_pairs(fault, self._site.hosts)
+        pairs = cut_pairs(fault, self.site.hosts)
         before = network.counters()
         try:
             network.cut(pairs)
@@ -38,10 +41,16 @@ class Partition:
             return Evidence("inconclusive", {"error": str(error)})
 
     def heal(self, fault: Fault) -> Evidence:
-        network = self._site.network
+        network = self.site.network
         if network is None:
             return Evidence("inconclusive", {"error": "this world has no network to heal"})
-        pairs = cut_pairs(fault, self._site.hosts)
+        return self._heal(network, cut_pairs(fault, self.site.hosts))
+
+    def heal_all(self) -> Evidence | None:
+        network = self.site.network
+        return None if network is None else self._heal(network, network.cut_pairs())
+
+    def _heal(self, network: Network, pairs: set[Pair]) -> Evidence:
         dropped = {_arrow(pair): count.dropped for pair, count in network.counters().items() if pair in pairs}
         try:
             network.heal(pairs)
@@ -53,7 +62,7 @@ class Partition:
         if not pairs:
             return Evidence("mismatch", {"error": "the partition separates nobody"})
         one_way = {(b, a) for a, b in pairs} - network.cut_pairs()
-        deadline = time.monotonic() + _INJECT_DEADLINE_S * self._site.time_scale
+        deadline = time.monotonic() + _INJECT_DEADLINE_S * self.site.time_scale
         while True:
             unreached = self._send_probes(pairs | one_way)
             now = network.counters()
@@ -75,13 +84,13 @@ class Partition:
         """A datagram along each pair; the sources that could not be asked to send."""
         destinations: dict[str, list[str]] = defaultdict(list)
         for source, destination in sorted(pairs):
-            destinations[source].append(self._site.hosts[destination].address)
+            destinations[source].append(self.site.hosts[destination].address)
 
         def send(host: Host) -> Evidence:
             ask(host, datagrams_script(destinations[host.name]))
             return Evidence("confirmed", {})
 
-        return {name for name, e in on_each(self._site, destinations, send).items() if not e.confirmed}
+        return {name for name, e in on_each(self.site, destinations, send).items() if not e.confirmed}
 
     def _prove_heal(self, network: Network, pairs: set[Pair], dropped: dict[str, int]) -> Evidence:
         still_cut = pairs & network.cut_pairs()
@@ -89,20 +98,20 @@ class Partition:
             return Evidence("mismatch", {"still_cut": sorted(map(_arrow, still_cut)), "dropped": dropped})
         targets: dict[str, list[tuple[str, str, int]]] = defaultdict(list)
         for source, destination in sorted(pairs | {(b, a) for a, b in pairs}):
-            host = self._site.hosts[destination]
+            host = self.site.hosts[destination]
             targets[source].append((host.name, host.address, host.probe_port))
         closed: dict[str, list[str]] = {}
 
         def connect(host: Host) -> Evidence:
             # TCP sends a lost SYN again after a second; a fresh connection does not wait for that.
-            deadline = time.monotonic() + _HEAL_DEADLINE_S * self._site.time_scale
+            deadline = time.monotonic() + _HEAL_DEADLINE_S * self.site.time_scale
             while True:
                 seen = ask(host, reach_script(targets[host.name]))
                 closed[host.name] = sorted(name for name, state in seen.items() if state != "open")
                 if not closed[host.name] or time.monotonic() > deadline:
                     return Evidence("mismatch" if closed[host.name] else "confirmed", {})
 
-        seen = on_each(self._site, targets, connect)
+        seen = on_each(self.site, targets, connect)
         detail = {"dropped": dropped, "unreachable": {a: b for a, b in sorted(closed.items()) if b}}
         if any(e.status == "mismatch" for e in seen.values()):
             return Evidence("mismatch", detail)
@@ -112,3 +121,58 @@ class Partition:
 
 def _arrow(pair: Pair) -> str:
     return f"{pair[0]}->{pair[1]}"
+
+
+def cut_pairs(fault: Fault, nodes: Iterable[str]) -> set[Pair]:
+    """The directed pairs (source, destination) that a partition cuts."""
+    if "pairs" in fault.parameters:
+        return {(source, destination) for source, destination in fault.parameters["pairs"]}
+    inside, outside = set(fault.targets), set(nodes) - set(fault.targets)
+    direction: Direction = fault.parameters.get("direction", "both")
+    pairs = set()
+    if direction in ("both", "out"):
+        pairs |= {(a, b) for a in inside for b in outside}
+    if direction in ("both", "in"):
+        pairs |= {(b, a) for a in inside for b in outside}
+    return pairs
+
+
+class PartitionKind(Kind[Partition]):
+    """Evidence: probes in every cut direction were dropped and counted, and in the open direction were not; healed:
+    connections between all that were cut succeed."""
+
+    proven_by = "the drop rule's counters under probes; after healing the probes pass"
+    mechanism = Partition
+    needs = frozenset[Need]({"network"})
+    parameters = (
+        Choice("direction", "what the targets lose towards the rest: `both`, `out` or `in`"),
+        Choice("pairs", "or exactly these directed pairs of nodes (what a script's `between` comes to)", drawn=False),
+    )
+    ended_by = "heal"
+    takes = "groups"
+
+    def inflict(self, by: Partition, fault: Fault) -> Evidence:
+        return by.cut(fault)
+
+    def heal(self, by: Partition, fault: Fault) -> Evidence:
+        return by.heal(fault)
+
+    def draw(self, lot: Lot) -> dict[str, Any]:
+        return {"direction": lot.direction}
+
+    def sentence(self, fault: Fault) -> str:
+        pairs = fault.parameters.get("pairs")
+        if pairs is not None:
+            return f"nothing passes {listed([_arrow((source, destination)) for source, destination in pairs])}"
+        who, verb = listed(fault.targets), "is" if len(fault.targets) == 1 else "are"
+        match fault.parameters.get("direction", "both"):
+            case "out":
+                return f"nothing that {who} {'sends' if verb == 'is' else 'send'} reaches the other nodes"
+            case "in":
+                return f"nothing from the other nodes reaches {who}"
+            case _:
+                return f"{who} {verb} cut off from the other nodes, both ways"
+
+    def proof(self, seen: Facts, after: Facts) -> str:
+        dropped = after.get("dropped") or seen.get("dropped") or {}
+        return f"{sum(dropped.values())} packets dropped on {len(dropped)} directed links"

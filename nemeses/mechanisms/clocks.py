@@ -1,4 +1,4 @@
-"""Clocks of hosts: read against this machine's, made to jump, set right again."""
+"""Clocks of hosts: read against this machine's, moved, set right again."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from nemeses.fault import Evidence, Fault, combine
-from nemeses.inflict.parallel import on_each
-from nemeses.inflict.shell import ask
-from nemeses.ports import Host, HostError, Site
+from nemeses.fault import Evidence
+from nemeses.mechanisms.shell import ask
+from nemeses.ports import Host, HostError
 
 # There as long as a clock is wrong because of us; lost with a boot, as is what `date` did to the clock.
-_MOVED = "/run/brownout/clock-moved"
+MOVED = "/run/brownout/clock-moved"
 # Every value is read within one round trip. The shell's own `read` needs no process; `date` needs one.
 _READ = """\
 while read -r key value rest; do [ "$key" = ctxt ] && echo "switches=$value"; done < /proc/stat
@@ -24,9 +23,8 @@ _READS = 5
 _SHARP_S = 0.05  # a reading as good as this is not repeated
 _UPTIME_STEP_S = 0.01
 _MOST_DRIFT = 1e-3  # seconds a second, twice what a kernel may be told to slew by
-_PATIENCE_S = 20.0
 _AGAIN_S = 0.2
-_SHARED = "this host has this machine's own clock, which is never set"
+SHARED = "this host has this machine's own clock, which is never set"
 
 
 @dataclass(frozen=True)
@@ -85,65 +83,15 @@ def change(before: Reading, after: Reading) -> Change:
 def set_right(host: Host, found: Reading) -> Evidence:
     """Set a host's real-time clock, `found` a moment ago, to this machine's and read it back."""
     if found.shared:
-        return Evidence("confirmed", {"shared": _SHARED})
-    said = _move(host, -found.real_s)
+        return Evidence("confirmed", {"shared": SHARED})
+    said = move(host, -found.real_s)
     now = read_clocks(host)
     tolerance_s = change(found, now).tolerance_s
     detail = {"found_s": _short(found.real_s), "offset_s": _short(now.real_s), "tolerance_s": _short(tolerance_s)}
     if abs(now.real_s) > tolerance_s:
         return Evidence("mismatch", {**detail, "date": said})
-    host.run(f"rm -f {_MOVED}")
+    host.run(f"rm -f {MOVED}")
     return Evidence("confirmed", detail)
-
-
-class ClockJump:
-    """Evidence: the real-time clock is off by the jump, the time since boot did not jump; healed: nobody else had set
-    it meanwhile, and it shows this machine's time again."""
-
-    def __init__(self, site: Site) -> None:
-        self._site = site
-        self._patience_s = _PATIENCE_S * site.time_scale
-        self._jumped: dict[str, tuple[Reading, float]] = {}
-
-    def inject(self, fault: Fault) -> Evidence:
-        jump_s = float(fault.parameters["jump_s"])
-        return combine(on_each(self._site, fault.targets, lambda host: self._jump(host, jump_s)))
-
-    def heal(self, fault: Fault) -> Evidence:
-        return combine(on_each(self._site, fault.targets, self._back))
-
-    def heal_leftovers(self) -> Evidence:
-        """Set every clock right that was moved, by this run or by one that was killed."""
-
-        def heal(host: Host) -> Evidence:
-            patience_s = self._patience_s if host.name in self._jumped else 0.0
-            seen = ask(host, f"[ -e {_MOVED} ] && echo moved=yes || echo moved=no", patience_s=patience_s)
-            return self._back(host) if seen.get("moved") == "yes" else Evidence("confirmed", {})
-
-        return combine(on_each(self._site, self._site.hosts, heal))
-
-    def _jump(self, host: Host, jump_s: float) -> Evidence:
-        before = read_clocks(host)
-        if before.shared:
-            return Evidence("inconclusive", {"error": _SHARED})
-        self._jumped[host.name] = before, jump_s
-        said = _move(host, jump_s)
-        seen = change(before, read_clocks(host))
-        detail = {"jump_s": jump_s, "offset_before_s": _short(before.real_s), "moved": seen.to_json(), "date": said}
-        jumped = abs(seen.real_s - jump_s) <= seen.tolerance_s
-        steady = abs(seen.steady_s) <= seen.tolerance_s
-        return Evidence("confirmed" if jumped and steady else "mismatch", detail)
-
-    def _back(self, host: Host) -> Evidence:
-        found = read_clocks(host, patience_s=self._patience_s)
-        healed = set_right(host, found)
-        if not healed.confirmed:
-            return healed
-        before, jump_s = self._jumped.pop(host.name, (found, 0.0))
-        if abs(found.real_s - before.real_s) < abs(jump_s) / 2:
-            # Half of the jump: who holds a clock takes it back at once, or by and by.
-            return Evidence("mismatch", {**healed.detail, "error": "something else has set the clock meanwhile"})
-        return healed
 
 
 def _read_once(host: Host, patience_s: float) -> Reading:
@@ -171,10 +119,10 @@ def _read_once(host: Host, patience_s: float) -> Reading:
         raise HostError(f"{host.name}: its clocks cannot be read: {seen}") from error
 
 
-def _move(host: Host, by_s: float) -> str:
+def move(host: Host, by_s: float) -> str:
     """Set a clock forward or back; what `date` said. It reads and sets the clock itself, so the way there does not
     count; but it must not be asked twice."""
-    note = f"mkdir -p /run/brownout; echo moved > {_MOVED}"
+    note = f"mkdir -p /run/brownout; echo moved > {MOVED}"
     return host.run(f"{note}; LC_ALL=C date -s '{by_s:+.6f} seconds' 2>&1").stdout.strip()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nemeses import Evidence, Fault, Nemesis, Result, Site
-from nemeses.inflict import clocks, suspend
+from nemeses.mechanisms import clocks, suspension
 from nemeses.ports import HostError
 from tests.nemeses.fakes import FakeHost, FakePower, unreachable
 from tests.nemeses.machines import FakeMachine, FakeSuspender, FakeTime, greeting
@@ -18,7 +18,7 @@ from tests.nemeses.machines import FakeMachine, FakeSuspender, FakeTime, greetin
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
     fake = FakeTime()
-    for module in (clocks, suspend):
+    for module in (clocks, suspension):
         monkeypatch.setattr(module, "time", fake)
     return fake
 
@@ -199,7 +199,7 @@ def test_heal_all_wakes_machines_first_and_sets_every_moved_clock(clock: FakeTim
     lost.inject(Fault("clock-jump", ("n1",), parameters={"jump_s": -500.0}))
     for fault, name in (("stall", "n2"), ("clock-freeze", "n3")):
         machines[int(name[1]) - 1].address = "not.an.address.invalid"
-        lost.inject(Fault(fault, (name,)))  # type: ignore[arg-type]
+        lost.inject(Fault(fault, (name,)))
     clock.now += 10
     healed = Nemesis(site).heal_all()
     assert healed.status == "confirmed", healed

@@ -1,0 +1,36 @@
+"""Whom a fault is aimed at: the part that a node plays in the cluster, and who plays it at the moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Aim = Literal["any", "leader", "controller", "follower", "last-isr"]
+
+
+@dataclass(frozen=True)
+class ClusterView:
+    """The cluster as lately seen. Partitions are (topic, number); nodes are names. What is unknown is absent."""
+
+    nodes: tuple[str, ...]
+    leaders: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    isr: Mapping[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
+    controller: str | None = None
+
+
+def candidates(aim: Aim, view: ClusterView) -> list[str]:
+    """The nodes that are aimed at, sorted; all nodes when nobody is seen to play that part."""
+    leaders = set(view.leaders.values())
+    found: set[str] = set()
+    if aim == "leader":
+        found = leaders
+    elif aim == "controller" and view.controller is not None:
+        found = {view.controller}
+    elif aim == "follower":
+        found = set(view.nodes) - leaders
+    elif aim == "last-isr":
+        # A partition's only in-sync replica; where there is none, a member of the smallest in-sync set.
+        smallest = min((len(members) for members in view.isr.values() if members), default=0)
+        found = {name for members in view.isr.values() if len(members) == smallest for name in members}
+    return sorted(found & set(view.nodes)) or sorted(view.nodes)

@@ -1,0 +1,1 @@
+"""One file for each kind of fault. A file added here is found by `nemeses.registry`; nothing else lists the kinds."""

@@ -1,0 +1,112 @@
+"""A clock that jumps: whoever measures time by it is wrong from one moment to the next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nemeses.fault import Evidence, Fault, combine
+from nemeses.kind import Facts, Kind, Lot, Need, listed, node_facts
+from nemeses.mechanism import Mechanism
+from nemeses.mechanisms.clocks import MOVED, SHARED, Reading, change, move, read_clocks, set_right
+from nemeses.mechanisms.parallel import on_each
+from nemeses.mechanisms.shell import ask
+from nemeses.parameters import Parameter
+from nemeses.ports import Host, Site
+
+_PATIENCE_S = 20.0
+_JUMP = Parameter(
+    "jump_s", "s", "by how much the clock is set forward, or back", 1, 86_400, signed=True, drawn=(2.0, 3600.0)
+)
+
+
+class Clocks(Mechanism):
+    """The real-time clocks of all hosts, and what they showed before they were moved."""
+
+    stage = 50
+    part = "clocks"
+
+    def __init__(self, site: Site) -> None:
+        super().__init__(site)
+        self._patience_s = _PATIENCE_S * site.time_scale
+        self._jumped: dict[str, tuple[Reading, float]] = {}
+
+    def clear_leftovers(self) -> Evidence | None:
+        """Set every clock right that was moved, by this run or by one that was killed."""
+
+        def heal(host: Host) -> Evidence:
+            patience_s = self._patience_s if host.name in self._jumped else 0.0
+            seen = ask(host, f"[ -e {MOVED} ] && echo moved=yes || echo moved=no", patience_s=patience_s)
+            return self.back(host) if seen.get("moved") == "yes" else Evidence("confirmed", {})
+
+        return combine(on_each(self.site, self.site.hosts, heal))
+
+    def jump(self, host: Host, jump_s: float) -> Evidence:
+        """Move a clock, and see that it and nothing else has moved."""
+        before = read_clocks(host)
+        if before.shared:
+            return Evidence("inconclusive", {"error": SHARED})
+        self._jumped[host.name] = before, jump_s
+        said = move(host, jump_s)
+        seen = change(before, read_clocks(host))
+        detail = {"jump_s": jump_s, "offset_before_s": round(before.real_s, 4), "moved": seen.to_json(), "date": said}
+        jumped = abs(seen.real_s - jump_s) <= seen.tolerance_s
+        steady = abs(seen.steady_s) <= seen.tolerance_s
+        return Evidence("confirmed" if jumped and steady else "mismatch", detail)
+
+    def back(self, host: Host) -> Evidence:
+        """Set a clock right, and see whether it still was as it had been set."""
+        found = read_clocks(host, patience_s=self._patience_s)
+        healed = set_right(host, found)
+        if not healed.confirmed:
+            return healed
+        before, jump_s = self._jumped.pop(host.name, (found, 0.0))
+        if abs(found.real_s - before.real_s) < abs(jump_s) / 2:
+            # Half of the jump: who holds a clock takes it back at once, or by and by.
+            return Evidence("mismatch", {**healed.detail, "error": "something else has set the clock meanwhile"})
+        return healed
+
+
+class ClockJump(Kind[Clocks]):
+    """Evidence: the real-time clock is off by the jump, the time since boot did not jump; healed: nobody else had set
+    it meanwhile, and it shows this machine's time again."""
+
+    name = "clock-jump"
+    deed = "`date -s` on the node"
+    proven_by = (
+        "the real-time clock is off by the jump, the time since boot did not jump; when healed it still was off, and "
+        "then agrees with the orchestrator's"
+    )
+    mechanism = Clocks
+    needs = frozenset[Need]({"clock"})
+    parameters = (_JUMP,)
+    proven_late = True
+    begun_by = "set-clock"
+    ended_by = "reset-clock"
+
+    def inflict(self, by: Clocks, fault: Fault) -> Evidence:
+        jump_s = float(fault.parameters["jump_s"])
+        return combine(on_each(by.site, fault.targets, lambda host: by.jump(host, jump_s)))
+
+    def heal(self, by: Clocks, fault: Fault) -> Evidence:
+        return combine(on_each(by.site, fault.targets, by.back))
+
+    def draw(self, lot: Lot) -> dict[str, Any]:
+        rng = lot.rng()
+        return {"jump_s": round(rng.choice((-1, 1)) * _JUMP.draw(rng), 3)}
+
+    def sentence(self, fault: Fault) -> str:
+        jump_s = float(fault.parameters["jump_s"])
+        return f"the clock of {listed(fault.targets)} jumps {abs(jump_s):g} s {'forward' if jump_s > 0 else 'back'}"
+
+    def proof(self, seen: Facts, after: Facts) -> str:
+        return "; ".join(f"{name}: {_tell(facts)}" for name, facts in node_facts(seen).items())
+
+
+def _tell(facts: Facts) -> str:
+    moved = facts.get("moved")
+    if moved is None:
+        return "its clock was not read"
+    return (
+        f"its clock moved by {moved['real_s']:+.2f} s, its time since boot by {moved['steady_s']:+.2f} s "
+        f"(read within {moved['tolerance_s']:.2f} s)"
+    )

@@ -1,0 +1,45 @@
+"""kill -9 of a service: the page cache stays, everything in the process's memory is gone."""
+
+from __future__ import annotations
+
+from nemeses.fault import Evidence, Fault, combine
+from nemeses.kind import Facts, Kind, listed, node_facts
+from nemeses.mechanisms.parallel import on_each
+from nemeses.mechanisms.service import Services
+from nemeses.mechanisms.shell import ask, kill_script
+from nemeses.ports import Host
+
+
+class Kill(Kind[Services]):
+    """Evidence: the process (pid and start time) is gone, its port is closed; healed: the port is open again."""
+
+    name = "kill"
+    deed = "SIGKILL to the service"
+    proven_by = "the process is gone and its port closed; afterwards a new one answers"
+    mechanism = Services
+    begun_by = "kill"
+    ended_by = "start"
+
+    def inflict(self, by: Services, fault: Fault) -> Evidence:
+        return combine(on_each(by.site, fault.targets, _kill))
+
+    def heal(self, by: Services, fault: Fault) -> Evidence:
+        return by.start(fault.targets)
+
+    def sentence(self, fault: Fault) -> str:
+        return f"the service on {listed(fault.targets)} is killed; its machine goes on"
+
+    def proof(self, seen: Facts, after: Facts) -> str:
+        return "; ".join(f"{name}: process state {facts.get('state')}" for name, facts in node_facts(seen).items())
+
+
+def _kill(host: Host) -> Evidence:
+    pid = host.service_pid()
+    if pid is None:
+        return Evidence("inconclusive", {"error": "no service was running"})
+    seen = ask(host, kill_script(pid, host.address, host.port))
+    detail = {"pid": pid, **seen}
+    if not seen.get("start"):
+        return Evidence("inconclusive", {**detail, "error": "the service had ended before the signal"})
+    gone = seen.get("signalled") == "yes" and seen["state"] == "gone" and seen["port"] == "closed"
+    return Evidence("confirmed" if gone else "mismatch", detail)

@@ -1,0 +1,20 @@
+"""A partition through the middle of the cluster."""
+
+from __future__ import annotations
+
+from random import Random
+
+from nemeses.aiming import Aim, ClusterView
+from nemeses.mechanisms.partition import PartitionKind
+
+
+class PartitionHalves(PartitionKind):
+    """The smaller half of the nodes and the larger one."""
+
+    name = "partition-halves"
+    deed = "packets between two halves of the cluster are dropped, in one direction or both"
+    aim = "any"
+
+    def targets(self, aim: Aim, view: ClusterView, chooser: Random) -> tuple[str, ...]:
+        shuffled = chooser.sample(sorted(view.nodes), len(view.nodes))
+        return tuple(sorted(shuffled[: len(shuffled) // 2]))

@@ -1,0 +1,72 @@
+"""SIGSTOP of a service: a process that is silent for a while and then goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+from nemeses.fault import Evidence, Fault, combine
+from nemeses.kind import Facts, Kind, listed, node_facts
+from nemeses.mechanism import Mechanism
+from nemeses.mechanisms.parallel import on_each
+from nemeses.mechanisms.shell import ask, signal_script
+from nemeses.ports import Host
+
+
+class Signals(Mechanism):
+    """Stopping services and letting them go on, by signals."""
+
+    stage = 60
+    part = "awake"
+
+    def heal_all(self) -> Evidence | None:
+        return combine(on_each(self.site, self.site.hosts, _wake))
+
+
+class Pause(Kind[Signals]):
+    """Evidence: every thread's state is T; healed: none is."""
+
+    name = "pause"
+    deed = "SIGSTOP to the service, later SIGCONT"
+    proven_by = "the state of all its threads, read back both times"
+    mechanism = Signals
+    begun_by = "pause"
+    ended_by = "resume"
+
+    def inflict(self, by: Signals, fault: Fault) -> Evidence:
+        return combine(on_each(by.site, fault.targets, _stop))
+
+    def heal(self, by: Signals, fault: Fault) -> Evidence:
+        return combine(on_each(by.site, fault.targets, _resume))
+
+    def sentence(self, fault: Fault) -> str:
+        return f"the service on {listed(fault.targets)} stands still, and later goes on as if nothing had happened"
+
+    def proof(self, seen: Facts, after: Facts) -> str:
+        return "; ".join(f"{name}: process state {facts.get('after')}" for name, facts in node_facts(seen).items())
+
+
+def _wake(host: Host) -> Evidence:
+    """Resume the service if there is one; a host without one has nothing asleep."""
+    evidence = _resume(host)
+    return Evidence("confirmed", evidence.detail) if "absent" in evidence.detail else evidence
+
+
+def _stop(host: Host) -> Evidence:
+    pid = host.service_pid()
+    if pid is None:
+        return Evidence("inconclusive", {"absent": "no service was running"})
+    seen = ask(host, signal_script(pid, "STOP", until_stopped=True))
+    return _judge(pid, seen, seen["after"] == "T")
+
+
+def _resume(host: Host) -> Evidence:
+    pid = host.service_pid()
+    if pid is None:
+        return Evidence("inconclusive", {"absent": "no service is running"})
+    seen = ask(host, signal_script(pid, "CONT", until_stopped=False))
+    return _judge(pid, seen, seen["after"] != "" and "T" not in seen["after"])
+
+
+def _judge(pid: int, seen: dict[str, str], as_wanted: bool) -> Evidence:
+    detail = {"pid": pid, **seen}
+    if not seen.get("start"):
+        return Evidence("inconclusive", {**detail, "absent": "the service had ended before the signal"})
+    return Evidence("confirmed" if as_wanted and seen.get("signalled") == "yes" else "mismatch", detail)

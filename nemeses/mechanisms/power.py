@@ -1,0 +1,170 @@
+"""Power loss: of a machine, only what its disk holds comes back."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Collection
+from typing import Any
+
+from nemeses.fault import Evidence, Fault, Status, combine, worst
+from nemeses.kind import Facts, Kind, Lot, Need, facts_of, listed, node_facts
+from nemeses.mechanism import Mechanism
+from nemeses.mechanisms.marks import Marks
+from nemeses.mechanisms.parallel import guarded, on_each
+from nemeses.mechanisms.service import start_and_verify
+from nemeses.parameters import Choice
+from nemeses.ports import Host, HostError, PowerSwitch, Site
+
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_SILENCE_S = 0.1
+
+
+class Power(Mechanism):
+    """The power of all hosts, and what their disks keep when it goes."""
+
+    stage = 20
+    part = "power"
+
+    def __init__(self, site: Site) -> None:
+        super().__init__(site)
+        self._marks = Marks(site.time_scale)
+        self._boot_before: dict[str, str] = {}
+
+    def arm(self) -> Evidence | None:
+        """Leave a synced mark on every host, which no cut may take."""
+        if self.site.power is None:
+            return None
+        return combine(on_each(self.site, self.site.hosts, self._marks.renew))
+
+    def cut(self, fault: Fault) -> Evidence:
+        power = self.site.power
+        if power is None:
+            return Evidence("inconclusive", {"error": "this world has no power switch"})
+        self._prepare(fault.targets)
+        try:
+            lost = power.cut(fault.targets, fault.parameters.get("tear"))
+        except HostError as error:
+            return Evidence("inconclusive", {"error": str(error)})
+        return combine(on_each(self.site, fault.targets, lambda host: _silent(host, power, lost.get(host.name, {}))))
+
+    def restore(self, fault: Fault) -> Evidence:
+        power = self.site.power
+        if power is None:
+            return Evidence("inconclusive", {"error": "this world has no power switch"})
+        try:
+            booted = power.restore(fault.targets)
+        except HostError as error:
+            return Evidence("inconclusive", {"error": str(error)})
+        return combine(on_each(self.site, fault.targets, lambda host: self._back(host, booted.get(host.name, {}))))
+
+    def heal_all(self) -> Evidence | None:
+        return None if self.site.power is None else switch_on(self.site, self.site.power)
+
+    def _prepare(self, targets: Collection[str]) -> None:
+        """Note the boot ids of those that answer and leave them an unsynced mark; a host that is off already keeps what
+        was noted before."""
+
+        def note(host: Host) -> Evidence:
+            self._boot_before[host.name] = read_boot_id(host)
+            self._marks.leave_unsynced(host)
+            return Evidence("confirmed", {})
+
+        on_each(self.site, targets, note)
+
+    def _back(self, host: Host, booted: dict[str, Any]) -> Evidence:
+        boot_id, before = read_boot_id(host), self._boot_before.get(host.name)
+        marks = guarded(self._marks.look_after_cut, host)
+        service = start_and_verify(host, self.site)
+        boot: Status = "inconclusive" if before is None else "mismatch" if boot_id == before else "confirmed"
+        detail = {"boot_id_before": before, "boot_id": boot_id, **booted, **marks.detail, "service": service.detail}
+        return Evidence(worst([boot, marks.status, service.status]), detail)
+
+
+def switch_on(site: Site, power: PowerSwitch) -> Evidence:
+    """Every host has power and answers; which boot it is does not matter."""
+    dark = [name for name in site.hosts if not power.is_on(name)]
+    try:
+        booted = power.restore(dark)
+    except HostError as error:
+        return Evidence("inconclusive", {"error": str(error)})
+    still_dark = [name for name in dark if not power.is_on(name)]
+    return Evidence("mismatch" if still_dark else "confirmed", {"booted": booted, "still_off": still_dark})
+
+
+def read_boot_id(host: Host) -> str:
+    """The kernel's name for the present boot. Raises `HostError` when it cannot be read."""
+    result = host.run(f"cat {BOOT_ID}")
+    if not result.ok or not result.stdout.strip():
+        raise HostError(f"{host.name}: {BOOT_ID} cannot be read: {result.stderr.strip()}")
+    return result.stdout.strip()
+
+
+def _silent(host: Host, power: PowerSwitch, lost: dict[str, Any]) -> Evidence:
+    answers = _answers(host)
+    off = not power.is_on(host.name)
+    return Evidence("confirmed" if off and not answers else "mismatch", {**lost, "off": off, "answers": answers})
+
+
+def _answers(host: Host) -> bool:
+    try:
+        socket.create_connection((host.address, host.probe_port), timeout=_SILENCE_S).close()
+    except OSError:
+        return False
+    return True
+
+
+class PowerLossKind(Kind[Power]):
+    """Evidence: the switch is off and nothing answers; healed: the boot id is another than before, the mark that was
+    synced is there, the service runs."""
+
+    deed = (
+        "namespaces: link down, filesystem shut down without flushing, every process killed, disk mounted anew; "
+        "virtual machines: the hypervisor's process killed, unflushed disk writes taken back; inventory: its "
+        "power command"
+    )
+    proven_by = (
+        "nothing answers; another boot id; a mark on the disk that was fsynced is there (`synced_mark: kept`). One "
+        "that was only written, just before the cut, should not be (`unsynced_mark: lost`): that it was really "
+        "the power that went"
+    )
+    mechanism = Power
+    needs = frozenset[Need]({"power"})
+    parameters = (
+        Choice("tear", "write some dirty pages back first, as a dying machine may (by a seed)", scripted=True),
+    )
+    proven_late = True
+    ended_by = "power-on"
+
+    def inflict(self, by: Power, fault: Fault) -> Evidence:
+        return by.cut(fault)
+
+    def heal(self, by: Power, fault: Fault) -> Evidence:
+        return by.restore(fault)
+
+    def draw(self, lot: Lot) -> dict[str, Any]:
+        return {"tear": lot.tear}
+
+    def sentence(self, fault: Fault) -> str:
+        verb, together = ("loses", "") if len(fault.targets) == 1 else ("lose", " at the same moment")
+        kept = (
+            "unsynced pages are lost"
+            if fault.parameters.get("tear") is None
+            else "unsynced pages reach the disk partly"
+        )
+        return f"{listed(fault.targets)} {verb} power{together}; {kept}"
+
+    def proof(self, seen: Facts, after: Facts) -> str:
+        nodes = node_facts(seen)
+        booted = {name: facts_of(after, name) for name in nodes if "boot_id" in facts_of(after, name)}
+        anew = [name for name, facts in booted.items() if facts["boot_id"] != facts.get("boot_id_before")]
+        told = [f"another boot id on {listed(anew)}" if booted else f"no power on {listed(list(nodes))}"]
+        for fact, words in (("pages_dropped", "dirty pages lost"), ("writes_lost", "unflushed disk writes lost")):
+            counts = [int(facts[fact] or 0) for facts in nodes.values() if fact in facts]
+            if any(counts) or (counts and fact == "pages_dropped"):
+                told.append(f"{sum(counts)} {words}")
+        marks = [facts_of(after, name) for name in nodes if "synced_mark" in facts_of(after, name)]
+        if marks:
+            kept = sum(mark["synced_mark"] == "kept" for mark in marks)
+            lost = sum(mark.get("unsynced_mark") == "lost" for mark in marks)
+            told.append(f"marks: {kept} of {len(marks)} synced kept, {lost} of {len(marks)} unsynced lost")
+        return "; ".join(told)

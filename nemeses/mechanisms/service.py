@@ -1,0 +1,38 @@
+"""The service on a host: seen to run again, after whatever ended it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nemeses.fault import Evidence, combine
+from nemeses.mechanism import Mechanism
+from nemeses.mechanisms.parallel import on_each
+from nemeses.mechanisms.shell import ask, await_port_script
+from nemeses.ports import Host, Site
+
+
+class Services(Mechanism):
+    """Evidence: the process runs, and its port is open."""
+
+    stage = 70
+    part = "services"
+
+    def start(self, targets: Iterable[str]) -> Evidence:
+        """Start the services that do not run, and see every port open."""
+        return combine(on_each(self.site, targets, lambda host: start_and_verify(host, self.site)))
+
+    def heal_all(self) -> Evidence | None:
+        return self.start(self.site.hosts)
+
+
+def start_and_verify(host: Host, site: Site) -> Evidence:
+    """Start the service if it does not run, and see its port open."""
+    deadline_s = round(site.start_deadline_s * site.time_scale)
+    host.start_service()
+    pid = host.service_pid()
+    if pid is None:
+        return Evidence("mismatch", {"error": "the service ended at once"})
+    script = await_port_script(pid, host.address, host.port, deadline_s)
+    seen = ask(host, script, timeout_s=deadline_s + 5)
+    running = host.service_pid() == pid and seen["port"] == "open"
+    return Evidence("confirmed" if running else "mismatch", {"pid": pid, **seen})

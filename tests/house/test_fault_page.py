@@ -1,0 +1,14 @@
+"""docs/faults.md tells of every kind of fault, and is up to date."""
+
+from __future__ import annotations
+
+from nemeses import KINDS
+from tests.house.faults import PAGE, page
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "make it anew with: .venv/bin/python -m tests.house.faults"
+
+
+def test_the_page_tells_of_every_kind() -> None:
+    assert [name for name in KINDS if f"| `{name}` |" not in page()] == []

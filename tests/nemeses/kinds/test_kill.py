@@ -1,0 +1,42 @@
+"""Kills: what is concluded from what the host says, and that the service comes back."""
+
+from __future__ import annotations
+
+import pytest
+
+from nemeses import Fault, Nemesis, Site
+from tests.nemeses.fakes import FakeHost, heal, inject, lines
+
+GONE = {"start": "7", "signalled": "yes", "state": "gone", "port": "closed"}
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ({}, "confirmed"),
+        ({"state": "S"}, "mismatch"),
+        ({"port": "open"}, "mismatch"),
+        ({"signalled": ""}, "mismatch"),
+        ({"start": ""}, "inconclusive"),
+    ],
+)
+def test_a_kill_is_a_process_gone_and_a_port_closed(change: dict[str, str], status: str) -> None:
+    evidence = inject("kill", FakeHost("n1", lambda _: lines(**{**GONE, **change})))
+    assert evidence.status == status
+    assert evidence.detail["n1"]["pid"] == 42
+
+
+def test_a_killed_broker_is_started_again_once() -> None:
+    host = FakeHost("n1", lambda _: lines(port="open"))
+    host.pid = None
+    nemesis = Nemesis(Site({"n1": host}))
+    fault = Fault("kill", ("n1",))
+    assert [nemesis.heal(fault).status, nemesis.heal(fault).status] == ["confirmed", "confirmed"]
+    assert host.starts == 1
+
+
+@pytest.mark.parametrize("problem", ["port stays closed", "ends at once"])
+def test_a_broker_that_does_not_come_back_is_a_mismatch(problem: str) -> None:
+    host = FakeHost("n1", lambda _: lines(port="closed"))
+    host.pid, host.comes_up = None, problem != "ends at once"
+    assert heal("kill", host).status == "mismatch"

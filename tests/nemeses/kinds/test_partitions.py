@@ -1,0 +1,88 @@
+"""Partitions: probes that are dropped and counted, and pass again when healed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nemeses import Fault, Nemesis, Site
+from nemeses.mechanisms import partition
+from tests.nemeses.fakes import FakeHost, FakeNetwork, lines, unreachable
+
+
+class Cluster:
+    """Three hosts on one network; `silent` ones cannot be asked to send."""
+
+    def __init__(self, *silent: str) -> None:
+        names = ("n1", "n2", "n3")
+        self.network = FakeNetwork(names)
+        self.hosts = {name: FakeHost(name, unreachable if name in silent else self._answer(name)) for name in names}
+        self.nemesis = Nemesis(Site(self.hosts, None, self.network))
+        self.reached = "open"
+
+    def _answer(self, name: str) -> Any:
+        def answer(command: str) -> str:
+            if "/dev/udp/" in command:
+                self.network.carry(name)
+                return lines(sent="1")
+            return lines(**dict.fromkeys(("n1", "n2", "n3"), self.reached))
+
+        return answer
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition, "_INJECT_DEADLINE_S", 0.01)
+    monkeypatch.setattr(partition, "_HEAL_DEADLINE_S", 0.01)
+
+
+ISOLATE = Fault("partition-one", ("n1",))
+
+
+ONE_WAY = Fault("partition-one", ("n1",), parameters={"direction": "out"})
+
+
+@pytest.mark.parametrize("fault", [ISOLATE, ONE_WAY])
+def test_a_partition_is_probes_dropped_and_counted(fault: Fault) -> None:
+    cluster = Cluster()
+    injected = cluster.nemesis.inject(fault)
+    assert injected.status == "confirmed"
+    assert injected.detail["dropped"]["n1->n2"] >= 1
+    assert bool(injected.detail["passing"]) == (fault is ONE_WAY)
+    healed = cluster.nemesis.heal(fault)
+    assert healed.status == "confirmed"
+    assert healed.detail["dropped"]["n1->n3"] >= 1
+    assert cluster.nemesis.heal(fault).status == "confirmed"
+
+
+def test_a_partition_that_drops_nothing_is_a_mismatch() -> None:
+    cluster = Cluster()
+    cluster.network.deaf = True
+    assert cluster.nemesis.inject(ISOLATE).status == "mismatch"
+
+
+def test_a_one_way_cut_whose_other_way_does_not_pass_is_a_mismatch() -> None:
+    cluster = Cluster()
+    cluster.network.dropped[("n2", "n1")] = 3
+    assert cluster.nemesis.inject(ONE_WAY).status == "mismatch"
+
+
+def test_a_partition_that_nobody_could_probe_is_inconclusive() -> None:
+    assert Cluster("n1", "n2", "n3").nemesis.inject(ISOLATE).status == "inconclusive"
+
+
+def test_a_partition_of_nobody_is_a_mismatch() -> None:
+    assert Cluster().nemesis.inject(Fault("partition-halves", ())).status == "mismatch"
+
+
+def test_a_heal_is_connections_that_succeed() -> None:
+    cluster = Cluster()
+    cluster.nemesis.inject(ISOLATE)
+    cluster.reached = "closed"
+    assert cluster.nemesis.heal(ISOLATE).status == "mismatch"
+    cluster.reached, cluster.network.stuck = "open", True
+    cluster.network.cut({("n1", "n2")})
+    stuck = cluster.nemesis.heal(ISOLATE)
+    assert stuck.status == "mismatch"
+    assert stuck.detail["still_cut"] == ["n1->n2"]

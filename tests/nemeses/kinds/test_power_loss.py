@@ -1,0 +1,143 @@
+"""Power losses: a new boot, and the marks that a cut must keep and should take."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nemeses import Evidence, Fault, Nemesis, Site
+from nemeses.mechanisms import marks as marks_module
+from nemeses.ports import HostError, Result
+from tests.nemeses.fakes import FakeHost, FakePower, heal, inject, lines
+
+
+def machine(power: FakePower, *, same_boot: bool = False) -> FakeHost:
+    """A host whose boot id changes with each boot."""
+
+    def answer(command: str) -> str:
+        if "boot_id" in command:
+            return f"boot-{0 if same_boot else power.boots}\n"
+        return lines(port="open")
+
+    return FakeHost("n1", answer)
+
+
+def test_a_power_loss_is_a_new_boot() -> None:
+    power = FakePower()
+    nemesis, fault = Nemesis(Site({"n1": machine(power)}, power)), Fault("power-loss", ("n1",), parameters={"tear": 5})
+    injected = nemesis.inject(fault)
+    assert injected.status == "confirmed"
+    assert injected.detail["n1"] == {"tear": 5, "off": True, "answers": False}
+    healed = nemesis.heal(fault)
+    assert healed.status == "confirmed"
+    assert (healed.detail["n1"]["boot_id_before"], healed.detail["n1"]["boot_id"]) == ("boot-0", "boot-1")
+    assert nemesis.heal(fault).status == "confirmed"
+    assert power.boots == 1
+
+
+def test_a_switch_that_is_stuck_is_a_mismatch() -> None:
+    power = FakePower(stuck=True)
+    assert inject("power-loss", machine(power), power=power).status == "mismatch"
+
+
+def test_the_same_boot_is_a_mismatch_however_dark_it_was() -> None:
+    power = FakePower()
+    nemesis, fault = Nemesis(Site({"n1": machine(power, same_boot=True)}, power)), Fault("power-loss", ("n1",))
+    assert nemesis.inject(fault).status == "confirmed"
+    assert nemesis.heal(fault).status == "mismatch"
+
+
+def test_a_boot_with_nothing_to_compare_proves_nothing() -> None:
+    power = FakePower()
+    power.off.add("n1")
+    assert heal("power-loss", machine(power), power=power).status == "inconclusive"
+
+
+class MarkedMachine(FakeHost):
+    """Its shell is this machine's, its disk a directory; a boot takes away what `cut_takes` names."""
+
+    def __init__(self, disk: Path, power: FakePower, *cut_takes: str) -> None:
+        super().__init__("n1")
+        self.data_dir = str(disk)
+        self._marks, self._power, self._cut_takes = disk / ".brownout", power, cut_takes
+
+    def run(self, command: str, *, timeout_s: float = 10.0) -> Result:
+        if "boot_id" in command:
+            return Result(0, f"boot-{self._power.boots}\n", "")
+        if self._power.boots:
+            for name in self._cut_takes:
+                (self._marks / name).unlink(missing_ok=True)
+            self._cut_takes = ()
+        if "/dev/tcp" in command:
+            return Result(0, "port=open\n", "")
+        done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=timeout_s, check=False)
+        return Result(done.returncode, done.stdout, done.stderr)
+
+
+CUT = Fault("power-loss", ("n1",))
+
+
+@pytest.mark.parametrize(
+    ("taken", "status", "marks"),
+    [
+        (["unsynced"], "confirmed", {"synced_mark": "kept", "unsynced_mark": "lost"}),
+        ([], "confirmed", {"synced_mark": "kept", "unsynced_mark": "kept"}),
+        (["synced", "unsynced"], "mismatch", {"synced_mark": "LOST", "unsynced_mark": "lost"}),
+    ],
+)
+def test_a_cut_must_keep_the_mark_that_was_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: list[str], status: str, marks: dict[str, str]
+) -> None:
+    monkeypatch.setattr(marks_module, "_MOUNTED_S", 0.1)
+    power = FakePower()
+    nemesis = Nemesis(Site({"n1": MarkedMachine(tmp_path, power, *taken)}, power))
+    assert nemesis.arm().status == "confirmed"
+    assert nemesis.inject(CUT).status == "confirmed"
+    healed = nemesis.heal(CUT)
+    assert healed.status == status
+    assert {key: healed.detail["n1"][key] for key in marks} == marks
+    assert healed.detail["n1"]["service"]["port"] == "open", "the service runs, whatever the marks say"
+    again = nemesis.inject(CUT), nemesis.heal(CUT)
+    assert [each.status for each in again] == ["confirmed"] * 2, "marked anew after the boot"
+    assert again[1].detail["n1"]["synced_mark"] == "kept"
+
+
+def test_a_mark_that_is_lost_is_told_even_if_no_other_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(marks_module, "_MOUNTED_S", 0.1)
+    power = FakePower()
+    machine = MarkedMachine(tmp_path, power)
+    nemesis = Nemesis(Site({"n1": machine}, power))
+    nemesis.arm()
+    nemesis.inject(CUT)
+    machine.data_dir = "/proc"  # where no mark is, and none can be written
+    healed = nemesis.heal(CUT)
+    assert healed.status == "mismatch"
+    assert healed.detail["n1"]["synced_mark"] == "LOST"
+    assert "exit code" in healed.detail["n1"]["marks"]
+    assert Nemesis(Site({"n1": machine}, power)).arm().status == "inconclusive"
+
+
+def test_a_world_without_power_needs_no_marks() -> None:
+    host = FakeHost("n1", lambda _: lines(moved="no", queues="[]"))
+    assert Nemesis(Site({"n1": host})).arm().status == "confirmed"
+    assert not any("sync" in command for command in host.commands)
+
+
+def test_a_failing_switch_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    power = FakePower()
+
+    def fail(*_: Any) -> dict[str, dict[str, Any]]:
+        raise HostError("the switch does not answer")
+
+    monkeypatch.setattr(power, "cut", fail)
+    monkeypatch.setattr(power, "restore", fail)
+    for evidence in (
+        inject("power-loss", machine(power), power=power),
+        heal("power-loss", machine(power), power=power),
+    ):
+        assert evidence == Evidence("inconclusive", {"error": "the switch does not answer"})

@@ -1,0 +1,112 @@
+"""Clean shutdowns: a process that was asked to end, ends in time, and is not there any more."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from nemeses import BEGINS, ENDS, KINDS, Fault, Nemesis, Result, Site, inflictable
+from tests.nemeses.fakes import FakeHost, lines, unreachable
+
+STOP = Fault("stop", ("n1",))
+ENDED = {"start": "7", "signalled": "yes", "state": "gone", "waited": "2", "port": "closed"}
+
+POLITE = "import signal, sys; signal.signal(15, lambda *_: sys.exit())"
+STUBBORN = "import signal; signal.signal(15, signal.SIG_IGN)"
+SERVE = """
+import socket, time
+with socket.create_server(("127.0.0.1", 0)) as server:
+    print(server.getsockname()[1], flush=True)
+    while True: time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ({}, "confirmed"),
+        ({"state": "S"}, "mismatch"),
+        ({"port": "open"}, "mismatch"),
+        ({"signalled": ""}, "mismatch"),
+        ({"start": ""}, "inconclusive"),
+    ],
+)
+def test_a_stop_is_a_process_that_ended_by_itself(change: dict[str, str], status: str) -> None:
+    host = FakeHost("n1", lambda _: lines(**{**ENDED, **change}))
+    evidence = Nemesis(Site({"n1": host}, stop_deadline_s=12, time_scale=2)).inject(STOP)
+    assert evidence.status == status
+    assert evidence.detail["n1"]["deadline_s"] == 24
+    assert "kill -TERM 42" in host.commands[0]
+
+
+@pytest.mark.parametrize("answer", [unreachable, lambda _: "", lambda _: "no such file\n"])
+def test_who_does_not_answer_proves_nothing(answer: object) -> None:
+    assert Nemesis(Site({"n1": FakeHost("n1", answer)})).inject(STOP).status == "inconclusive"  # type: ignore[arg-type]
+
+
+def test_who_was_not_there_proves_nothing() -> None:
+    host = FakeHost("n1")
+    host.pid = None
+    assert Nemesis(Site({"n1": host})).inject(STOP).status == "inconclusive"
+    assert host.commands == []
+
+
+def test_it_is_started_again_once() -> None:
+    host = FakeHost("n1", lambda _: lines(port="open"))
+    host.pid = None
+    nemesis = Nemesis(Site({"n1": host}))
+    assert [nemesis.heal(STOP).status, nemesis.heal(STOP).status] == ["confirmed", "confirmed"]
+    assert host.starts == 1
+
+
+class RealService(FakeHost):
+    """A process of this machine that listens on a port of its own."""
+
+    def __init__(self, manners: str) -> None:
+        super().__init__("n1")
+        self.process = subprocess.Popen([sys.executable, "-c", manners + SERVE], stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None, "opened as a pipe"
+        self.port = int(self.process.stdout.readline())
+        self.pid = self.process.pid
+
+    def run(self, command: str, *, timeout_s: float = 10.0) -> Result:
+        done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=timeout_s, check=False)
+        return Result(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def service(request: pytest.FixtureRequest) -> Iterator[RealService]:
+    made = RealService(request.param)
+    yield made
+    made.process.kill()
+    made.process.communicate()
+
+
+@pytest.mark.parametrize("service", [POLITE], indirect=True)
+def test_a_real_process_is_seen_to_end(service: RealService) -> None:
+    evidence = Nemesis(Site({"n1": service})).inject(STOP)
+    assert evidence.status == "confirmed", evidence
+    assert service.process.wait(5) == 0, "it ended in its own way"
+    with pytest.raises(ConnectionRefusedError), socket.create_connection(("127.0.0.1", service.port)):
+        pass
+
+
+@pytest.mark.parametrize("service", [STUBBORN], indirect=True)
+def test_a_real_process_that_will_not_end_is_a_mismatch(service: RealService) -> None:
+    evidence = Nemesis(Site({"n1": service}, stop_deadline_s=1)).inject(STOP)
+    assert evidence.status == "mismatch"
+    assert (evidence.detail["n1"]["state"], evidence.detail["n1"]["port"]) == ("S", "open")
+    assert "had not ended after" in KINDS["stop"].proof(evidence.detail, {})
+
+
+def test_it_is_told_and_has_its_words_and_its_worlds() -> None:
+    kind = KINDS["stop"]
+    assert kind.sentence(STOP) == "the service on n1 is asked to shut down, and ends in its own way"
+    assert kind.proof({"n1": ENDED}, {}) == "n1: it ended by itself within 3 s"
+    assert BEGINS["stop"] is kind
+    assert ENDS["start"] >= {"stop", "kill"}
+    assert "stop" in inflictable(()), "every world can inflict it"

@@ -1,0 +1,123 @@
+"""The kinds of fault are the files in a directory: each is found, and none that is not whole."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from nemeses import BEGINS, ENDS, KINDS, Evidence, Fault, Nemesis, ParameterError, Site, inflictable, needing
+from nemeses.registry import RegistrationError, discover
+from tests.nemeses.fakes import FakeHost
+
+ROOT = Path(__file__).resolve().parents[2]
+_numbers = itertools.count()
+
+HEAD = """
+from nemeses.fault import Evidence
+from nemeses.kind import Kind
+from nemeses.mechanisms.service import Services
+
+class Quake(Kind[Services]):
+    name = "quake"
+    deed = "the floor shakes"
+    mechanism = Services
+    begun_by, ended_by = "shake", "steady"
+    def inflict(self, by, fault): return Evidence("confirmed", {})
+    def heal(self, by, fault): return Evidence("confirmed", {})
+    def sentence(self, fault): return "it shakes"
+"""
+WHOLE = HEAD + "    proven_by = 'the cups fall'\n    def proof(self, seen, after): return ''\n"
+
+
+@pytest.fixture
+def kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Package:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return Package(tmp_path)
+
+
+class Package:
+    """A directory of kinds that a test writes."""
+
+    def __init__(self, directory: Path) -> None:
+        self._name = f"kinds_of_test_{next(_numbers)}"
+        self._directory = directory / self._name
+        self._directory.mkdir()
+        (self._directory / "__init__.py").touch()
+
+    def write(self, name: str, text: str) -> ModuleType:
+        (self._directory / f"{name}.py").write_text(text)
+        importlib.invalidate_caches()
+        return importlib.import_module(self._name)
+
+
+def test_every_file_is_a_kind_and_every_kind_a_file() -> None:
+    files = {path.stem for path in (ROOT / "nemeses" / "kinds").glob("*.py")} - {"__init__"}
+    assert {name.replace("-", "_") for name in KINDS} == files
+    assert all(name == kind.name for name, kind in KINDS.items())
+
+
+def test_a_file_that_is_added_is_found(kinds: Package) -> None:
+    found = discover(kinds.write("quake", WHOLE))
+    assert list(found) == ["quake"]
+    assert found["quake"].sentence(Fault("quake", ("n1",))) == "it shakes"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "complaint"),
+    [
+        ("quake", HEAD, "Quake lacks proof, proven_by"),
+        ("quake", "", "this one holds 0"),
+        ("quake", WHOLE + "\nclass Flood(Quake):\n    name = 'flood'\n", "this one holds 2"),
+        ("tremor", WHOLE, "name the file as the kind is named"),
+        ("quake", WHOLE.replace('"steady"', '""'), "cannot end it"),
+        ("quake", WHOLE.replace('"steady"', '"shake"'), "both begin a fault and end one"),
+    ],
+)
+def test_a_file_that_is_no_whole_kind_is_refused(kinds: Package, name: str, text: str, complaint: str) -> None:
+    with pytest.raises(RegistrationError, match=complaint):
+        discover(kinds.write(name, text))
+
+
+def test_no_two_files_are_the_same_kind_or_begin_by_the_same_word(kinds: Package) -> None:
+    kinds.write("flood", WHOLE.replace('"quake"', '"flood"'))
+    with pytest.raises(RegistrationError, match="flood both begin by 'shake'"):
+        discover(kinds.write("quake", WHOLE))
+    kinds.write("flood", WHOLE)
+    kinds_again = Package(Path(kinds.write("flood", WHOLE).__path__[0]).parent)
+    kinds_again.write("a", WHOLE.replace('"quake"', '"a"').replace("shake", "a"))
+    with pytest.raises(RegistrationError, match=r"two files are the kind 'a': the second is b\.py"):
+        discover(kinds_again.write("b", WHOLE.replace('"quake"', '"a"').replace("shake", "b")))
+
+
+def test_what_a_world_offers_says_what_can_be_inflicted_there() -> None:
+    assert {"kill", "pause"} <= inflictable(())
+    assert {KINDS[name].needs for name in inflictable(())} == {frozenset()}
+    assert inflictable(("power",)) - inflictable(()) == needing("power") == {"power-loss", "power-loss-all"}
+    assert needing("network") == {"partition-one", "partition-halves", "partition-leader"}
+    assert inflictable(("power", "network", "netem", "stall", "freeze", "clock")) == set(KINDS)
+
+
+def test_scripts_have_a_word_for_each_kind_that_has_one() -> None:
+    assert BEGINS["freeze"].name == "clock-freeze"
+    assert ENDS["resume"] == {"pause", "stall", "clock-freeze"}
+    assert ENDS["power-on"] == {"power-loss", "power-loss-all"}
+
+
+def test_parameters_are_checked_before_anything_is_done() -> None:
+    host = FakeHost("n1")
+    nemesis = Nemesis(Site({"n1": host}))
+    for parameters, complaint in (({}, "jump_s: missing"), ({"jump_s": 0.5}, "0.5 is not 1 to 86400 s, forward")):
+        with pytest.raises(ParameterError, match=complaint) as caught:
+            nemesis.inject(Fault("clock-jump", ("n1",), parameters=parameters))
+        assert caught.value.parameter == "jump_s"
+    assert host.commands == []
+
+
+def test_each_part_of_a_world_has_one_mechanism_for_all_its_kinds() -> None:
+    stages = [kind.mechanism.stage for kind in KINDS.values()]
+    assert len({kind.mechanism for kind in KINDS.values()}) == len(set(stages)), "each has its own place"
+    assert isinstance(Nemesis(Site({})).heal_all(), Evidence)
