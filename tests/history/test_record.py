@@ -11,8 +11,10 @@ from history import (
     INF,
     INFO,
     OPERATIONS,
+    FatalLine,
     Journal,
     OperationWriter,
+    ServiceExit,
     Value,
     compact,
     decode_value,
@@ -197,6 +199,35 @@ def test_the_journal_tells_phases_and_faults(tmp_path: Path) -> None:
         {"name": "heal", "start": 1_300, "end": None},
     ]
     assert history.journal[0] == {"t": 1_000, "wall": 5.0, "event": "run_started", "boot": "b"}
+
+
+def test_the_journal_tells_how_the_systems_processes_ended_and_what_they_called_fatal(tmp_path: Path) -> None:
+    with Journal(tmp_path, clock=Clock(), wall=lambda: 5.0) as journal:
+        journal.node("n1", "stopped")
+        journal.service_exit("n2", 1, None, "out of memory")
+        journal.service_exit("n3", None, 9, "")
+        journal.fatal_line("n2", "^FATAL", "FATAL no more")
+        with pytest.raises(ValueError, match="not both"):
+            journal.service_exit("n1", 1, 9, "")
+    history = read_run(tmp_path)
+    assert history.service_exits == [
+        ServiceExit(1_000, "n2", 1, None, "out of memory"),
+        ServiceExit(1_000, "n3", None, 9, ""),
+    ]
+    assert history.fatal_lines == [FatalLine(1_000, "n2", "^FATAL", "FATAL no more")]
+
+
+@pytest.mark.parametrize(
+    ("code", "signal", "how"),
+    [
+        (0, None, "with exit code 0"),
+        (None, 6, "by signal 6 (SIGABRT)"),
+        (None, 99, "by signal 99"),
+        (None, None, "in a way that was not seen"),
+    ],
+)
+def test_how_a_process_ended_is_told_in_words(code: int | None, signal: int | None, how: str) -> None:
+    assert ServiceExit(0, "n1", code, signal, "").how == how
 
 
 def test_compaction_keeps_every_row_and_puts_appends_and_queries_apart(tmp_path: Path) -> None:
