@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from analysis.replicafiles.kafka import read_replica
 from analysis.replicafiles.log import NO_EPOCH, NO_VALUE, ReplicaLog
@@ -132,3 +133,16 @@ def test_an_unknown_format_is_no_damage(read: Read, before: bytes) -> None:
     assert (log.value.tolist(), log.end, log.damage) == ([10, 11, 12], 3, "")
     assert "message format 7" in log.unread
     assert "is not known" in log.unread
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [0, GZIP], ids=["plain", "gzip"])
+def test_what_a_client_library_writes_is_read(read: Read, magic: int, codec: int) -> None:
+    builder = LegacyRecordBatchBuilder(magic=magic, compression_type=codec, batch_size=1 << 16)
+    for number in range(3):
+        builder.append(number, timestamp=1_000 + number, key=b"k", value=value(40 + number, 60))
+    data = bytes(builder.build())
+    if codec:  # the broker gives the wrapper the offset of its last message
+        data = struct.pack(">q", 2) + data[8:]
+    log = read(data)
+    assert (log.offset.tolist(), log.value.tolist(), log.damage) == ([0, 1, 2], [40, 41, 42], "")
