@@ -201,7 +201,7 @@ def _one_each(anomalies: list[Anomaly]) -> Iterator[Anomaly]:
 
 def _epoch_regressions(log: ReplicaLog) -> Iterator[Anomaly]:
     """D3."""
-    known = log.epoch != NO_EPOCH
+    known = slice(None) if log.has_epochs else log.epoch != NO_EPOCH
     offset = log.offset[known]
     falls = np.flatnonzero(np.diff(log.epoch[known]) < 0)
     if len(falls):
@@ -277,10 +277,15 @@ def _common(a: ReplicaLog, b: ReplicaLog) -> tuple[npt.NDArray[np.intp], npt.NDA
 def _divergence(a: ReplicaLog, b: ReplicaLog, quiet: bool) -> Iterator[Anomaly]:
     """D1 and D2."""
     i, j = _common(a, b)
-    both_epochs = (a.epoch[i] != NO_EPOCH) & (b.epoch[j] != NO_EPOCH)
-    same_epoch = both_epochs & (a.epoch[i] == b.epoch[j])
+    same_epoch, same_record = a.epoch[i] == b.epoch[j], a.digest[i] == b.digest[j]
+    if a.opaque or b.opaque:
+        same_record |= _incomparable(a, b, i, j)
+    same = same_epoch & same_record
+    if not (a.has_epochs and b.has_epochs):
+        both = (a.epoch[i] != NO_EPOCH) & (b.epoch[j] != NO_EPOCH)
+        same_epoch &= both
+        same = same_record & (same_epoch | ~both)
     offset = a.offset[i]
-    same = (same_epoch | ~both_epochs) & ((a.digest[i] == b.digest[j]) | _incomparable(a, b, i, j))
     committed = offset < (np.iinfo(np.int64).max if quiet else min(a.high_watermark, b.high_watermark))
     # The last offset at which both hold a record of the same epoch: up to there they had one leader's log.
     agreed = np.flatnonzero(same_epoch)

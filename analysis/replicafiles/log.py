@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -71,10 +72,10 @@ class ReplicaLog:
     opaque: tuple[tuple[int, int], ...] = ()
     formats: tuple[int, ...] = ()
 
-    @property
+    @cached_property
     def has_epochs(self) -> bool:
         """Whether every record carries the leader epoch under which it was appended."""
-        return not bool((self.epoch == NO_EPOCH).any())
+        return bool(self.epoch.min(initial=0) > NO_EPOCH)
 
     def is_opaque(self, offset: I64) -> Bools:
         """Which of these offsets lie in sets that were not opened."""

@@ -249,3 +249,5 @@ def test_sets_that_were_not_opened_are_no_contradiction_of_what_clients_saw() ->
     assert names(check_partition([one, packed("n2", [1, 2, 4])], quiet=True).anomalies) == ["replica-divergence"]
     opened = replace(same, opaque=(), value=np.array([1, 2, 3]), digest=np.array([1, 7, 8], np.uint64))
     assert check_partition([one, opened], order(1, 2, 3), quiet=True).ok, "a record against a set cannot be compared"
+    other_epoch = replace(opened, epoch=np.array([1, 1, 2]), epochs=((1, 0), (2, 2)))
+    assert "replica-divergence" in names(check_partition([one, other_epoch], quiet=True).anomalies), "but its epoch can"
