@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from analysis.plots.replicas import Cell
-from analysis.replicalog import NO_VALUE
+from analysis.replicafiles.log import NO_VALUE
 from history import decode_value
 
 AROUND: Final = 40

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from analysis.core.anomalies import Anomaly
+from analysis.core.anomaly import Anomaly
 from analysis.core.explain import name_of
 from analysis.divergence import logs_around
 from analysis.plots import performance, replicas
@@ -46,12 +46,13 @@ def draw(run_dir: Path, view: View, verdict: Verdict) -> list[Path]:
 
 
 def _anomaly(run_dir: Path, view: View, anomaly: Anomaly) -> bytes | None:
-    if any("node" in row for row in anomaly.witness):
+    if anomaly.topic and any("node" in row for row in anomaly.witness):
         around = [int(row["offset"]) for row in anomaly.witness if row.get("offset", -1) >= 0]
         logs, differing = logs_around(run_dir, anomaly.topic, anomaly.partition, around)
         return replicas.divergence(anomaly.topic, anomaly.partition, logs, differing or around) if logs else None
     bars = [bar for row in anomaly.witness[:MOST_BARS] if (bar := _bar(view, row)) is not None]
-    return witness(f"{anomaly.name} in {anomaly.topic}-{anomaly.partition}", bars, view.bands) if bars else None
+    where = f" in {anomaly.topic}-{anomaly.partition}" if anomaly.topic else ""
+    return witness(anomaly.name + where, bars, view.bands) if bars else None
 
 
 def _bar(view: View, row: Mapping[str, Any]) -> WitnessBar | None:

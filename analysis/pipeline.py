@@ -12,25 +12,18 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from analysis.core import certificate
-from analysis.core.anomalies import Anomaly
-from analysis.core.logcheck import LogReport
-from analysis.core.replicas import ReplicaReport
+from analysis.checking import Outcome, Run
+from analysis.core.anomalies import CHECKERS
+from analysis.core.anomaly import Anomaly
 from analysis.gallery import draw
-from analysis.logjob import check_in_process, check_on_spark, files_of
-from analysis.replicajob import check_replicas, tasks_of
-from analysis.rundir import RunDescription, describe, node_names
+from analysis.rundir import RunDescription, describe
 from analysis.spark import SparkHandle
 from analysis.tables import write_tables
-from analysis.verdict import FAIL, PASS, UNKNOWN, Check, Verdict, decide
-from analysis.verifier import CertificateError, verify
+from analysis.verdict import PASS, UNKNOWN, Check, Verdict, decide
 from analysis.viewing import fault_rows, statistics, view_of
 from history import History, read_run
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 ENGINES: Final = ("spark", "in-process")
 
@@ -42,21 +35,20 @@ class Findings:
     checks: list[Check] = field(default_factory=list)
     anomalies: list[Anomaly] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)
-    log: LogReport | None = None
-    replicas: ReplicaReport | None = None
 
-    def run(self, name: str, checker: Callable[[], tuple[str, str]]) -> None:
+    def run(self, name: str, checker: Callable[[Run], Outcome], run: Run) -> Outcome:
         """Run one checker: its verdict and detail become a check; an exception makes it unknown."""
         began = time.monotonic()
         try:
-            verdict, detail = checker()
+            outcome = checker(run)
         except Exception as error:
             where = traceback.extract_tb(error.__traceback__)[-1]
-            verdict = UNKNOWN
-            detail = (
-                f"the checker crashed: {type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
-            )
-        self.checks.append(Check(name, verdict, detail, round(time.monotonic() - began, 3)))
+            what = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
+            outcome = Outcome(UNKNOWN, f"the checker crashed: {what}")
+        self.checks.append(Check(name, outcome.verdict, outcome.detail, round(time.monotonic() - began, 3)))
+        self.anomalies += outcome.anomalies
+        self.doubts += outcome.doubts
+        return outcome
 
 
 def analyze(
@@ -86,17 +78,12 @@ def _judge(
     run_dir: Path, description: RunDescription, history: History, handle: SparkHandle | None, pictures: bool
 ) -> Verdict:
     write_tables(history, run_dir)
-    spark = None if handle is None else handle.session()
-    findings = Findings()
-    findings.run("partition logs", lambda: _check_log(run_dir, description, findings, spark))
-    if description.requirements.replicas:
-        findings.run("replicas", lambda: _check_replicas(run_dir, history, findings, spark))
+    run = Run(run_dir, description, history, None if handle is None else handle.session())
     view = view_of(history, run_dir)
     faults = fault_rows(history)
     never_seen = _never_seen(description, faults)
-    findings.doubts += _doubts(run_dir, description, history, findings, faults, never_seen)
-    if not findings.anomalies and findings.log is not None and findings.log.ok:
-        findings.run("certificate", lambda: _certify(run_dir, description, history))
+    findings = Findings(doubts=_doubts(history, faults, never_seen))
+    _check(run, findings)
     verdict, reasons = decide(findings.checks, findings.anomalies, findings.doubts)
     if verdict != PASS:
         shutil.rmtree(run_dir / "certificate", ignore_errors=True)
@@ -127,54 +114,17 @@ def _judge(
     return judged
 
 
-def _check_log(
-    run_dir: Path, description: RunDescription, findings: Findings, spark: SparkSession | None
-) -> tuple[str, str]:
-    files, bound = files_of(run_dir / "tables"), description.requirements.upper_bound
-    if spark is None:
-        report = check_in_process(files, upper_bound=bound)
-    else:
-        report = check_on_spark(spark, files, upper_bound=bound)
-    findings.log = report
-    findings.anomalies += report.anomalies
-    findings.doubts += report.undecided
-    records = sum(each.length for each in report.partitions.values())
-    size = f"{records:,} records in {len(report.partitions)} partitions"
-    if report.ok:
-        return PASS, f"linearizable: {size}; upper bounds {bound}"
-    return FAIL, f"not linearizable: {len(report.anomalies)} anomalies; {size}"
-
-
-def _check_replicas(run_dir: Path, history: History, findings: Findings, spark: SparkSession | None) -> tuple[str, str]:
-    nodes = node_names(run_dir)
-    if not nodes:
-        return UNKNOWN, "no replica's files were collected"
-    reached = set(history.phases["name"].to_pylist())
-    stopped = {line["node"] for line in history.journal if line.get("what") == "stopped"}
-    tasks = tasks_of(run_dir, files_of(run_dir / "tables"), quiet="final" in reached, stopped=stopped >= set(nodes))
-    report = check_replicas(tasks, spark)
-    findings.replicas = report
-    findings.anomalies += report.anomalies
-    findings.doubts += report.undecided
-    if report.anomalies:
-        return FAIL, f"{len(report.anomalies)} anomalies in the files of {', '.join(nodes)}"
-    return PASS, f"the files of {', '.join(nodes)} agree: {report.records:,} records compared"
-
-
-def _certify(run_dir: Path, description: RunDescription, history: History) -> tuple[str, str]:
-    """Write the linearization of a history without anomaly and have it confirmed by the verifier."""
-    report = check_in_process(
-        files_of(run_dir / "tables"), upper_bound=description.requirements.upper_bound, certify=True
-    )
-    if report.certificate is None:
-        return UNKNOWN, "no linearization could be written: " + ("; ".join(report.undecided) or "the history is empty")
-    path = certificate.write(
-        run_dir / "certificate", report.certificate, upper_bound=report.upper_bound, operations=history.operations
-    )
-    try:
-        return PASS, verify(path.parent, history.operations)
-    except CertificateError as error:
-        return UNKNOWN, f"the verifier refused the certificate: {error}"
+def _check(run: Run, findings: Findings) -> None:
+    """Run the checkers that apply, in the registry's order; where none finds anything, have passes proven."""
+    checkers = [checker for checker in CHECKERS if checker.applies(run)]
+    if all(checker.judge is None for checker in checkers):
+        findings.doubts.append(f"no checker judges what clients did: the workload asks for {run.description.judge!r}")
+    outcomes = [(checker, findings.run(checker.name, checker.check, run)) for checker in checkers]
+    if findings.anomalies:
+        return
+    for checker, outcome in outcomes:
+        if checker.certify is not None and outcome.verdict == PASS:
+            findings.run("certificate", checker.certify, run)
 
 
 def _never_seen(description: RunDescription, faults: Sequence[dict[str, object]]) -> list[str]:
@@ -182,16 +132,8 @@ def _never_seen(description: RunDescription, faults: Sequence[dict[str, object]]
     return [f"fault {kind}" for kind in description.requirements.required_faults if kind not in confirmed]
 
 
-def _doubts(
-    run_dir: Path,
-    description: RunDescription,
-    history: History,
-    findings: Findings,
-    faults: Sequence[dict[str, object]],
-    never_seen: Sequence[str],
-) -> list[str]:
-    """Everything that speaks against believing a pass, each as a sentence."""
-    needs = description.requirements
+def _doubts(history: History, faults: Sequence[dict[str, object]], never_seen: Sequence[str]) -> list[str]:
+    """What speaks against believing a pass, whatever the checkers say; each as a sentence."""
     doubts = [f"{item} was required and never confirmed" for item in never_seen]
     doubts += [
         f"fault {fault['id']} ({fault['kind']}) is {fault['status']}: no proof that it took effect"
@@ -203,17 +145,4 @@ def _doubts(
     if phase != "done":
         doubts.append(f"the run ended in phase {phase}, not by its plan" if phase else "the run never began")
     doubts += [f"{Path(name).name} was torn: its tail is lost" for name in history.torn if phase == "done"]
-    if findings.log is not None:
-        acknowledged = findings.log.stats.get("acknowledged", 0)
-        if acknowledged < needs.min_ok:
-            doubts.append(f"only {acknowledged} acknowledged appends, {needs.min_ok} are needed")
-        if needs.final_reads:
-            doubts += [
-                f"{topic}-{partition} was not read to its end after healing"
-                for (topic, partition), each in sorted(findings.log.partitions.items())
-                if each.final_end is None
-            ]
-    missing = description.nodes - len(node_names(run_dir))
-    if needs.replicas and missing > 0:
-        doubts.append(f"the files of {missing} of {description.nodes} nodes are missing")
     return doubts

@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 from analysis.core.explain import Key
 from analysis.core.replicas import ReplicaReport, check_partition, client_orders
 from analysis.logjob import numbered, read
-from analysis.replicalog import ReplicaLog, read_high_watermarks, read_replica
+from analysis.replicafiles.formats import FORMATS
+from analysis.replicafiles.log import ReplicaLog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,9 +39,10 @@ EPOCHS: Final = pa.schema([("node", pa.string()), ("epoch", pa.int64()), ("start
 
 @dataclass(frozen=True)
 class Task:
-    """One partition: where its replicas' files lie and what its clients recorded."""
+    """One partition: in which format and where its replicas' files lie, and what its clients recorded."""
 
     key: Key
+    format: str
     replicas: tuple[tuple[str, str], ...]  # node, the collected data directory of the node
     operations: tuple[str, ...]
     tables: str
@@ -48,38 +50,30 @@ class Task:
     stopped: bool
 
 
-def tasks_of(run_dir: Path, operations: Mapping[Key, Sequence[Path]], *, quiet: bool, stopped: bool) -> list[Task]:
-    """A task for every partition that has files on some node; internal topics are left out."""
+def tasks_of(
+    run_dir: Path, operations: Mapping[Key, Sequence[Path]], *, format: str = "kafka", quiet: bool, stopped: bool
+) -> list[Task]:
+    """A task for every partition that has files on some node. Raises KeyError for a format without a reader."""
+    partitions = FORMATS[format].partitions
     found: dict[Key, list[tuple[str, str]]] = {}
-    for directory in sorted((run_dir / "nodes").glob("*/data/*-*/")):
-        topic, _, number = directory.name.rpartition("-")
-        if number.isdigit() and not topic.startswith("__"):
-            data = directory.parent.resolve()
-            found.setdefault((topic, int(number)), []).append((data.parent.name, str(data)))
+    for data in sorted((run_dir / "nodes").glob("*/data")):
+        for key in partitions(data):
+            found.setdefault(key, []).append((data.parent.name, str(data.resolve())))
     tables = str((run_dir / "tables").resolve())
+    files = {key: tuple(str(path.resolve()) for path in operations.get(key, ())) for key in found}
     return [
-        Task(key, tuple(replicas), tuple(str(p.resolve()) for p in operations.get(key, ())), tables, quiet, stopped)
+        Task(key, format, tuple(replicas), files[key], tables, quiet, stopped)
         for key, replicas in sorted(found.items())
     ]
 
 
 def judge(task: Task) -> ReplicaReport:
     """Read, tabulate and judge one partition. Raises `ReplicaFileError` when a checkpoint file is damaged."""
-    logs = replicas_of(task.key, task.replicas)
+    read_log = FORMATS[task.format].read
+    logs = [read_log(node, task.key, Path(data)) for node, data in task.replicas]
     _write_tables(Path(task.tables), task.key, logs)
     orders = client_orders(read(task.operations))
     return check_partition(logs, orders.get(task.key), quiet=task.quiet, stopped=task.stopped)
-
-
-def replicas_of(key: Key, replicas: Sequence[tuple[str, str]]) -> list[ReplicaLog]:
-    """The logs of a partition as (node, data directory) have them."""
-    topic, partition = key
-    logs = []
-    for node, data in replicas:
-        marks = read_high_watermarks(Path(data) / "replication-offset-checkpoint")
-        directory = Path(data) / f"{topic}-{partition}"
-        logs.append(read_replica(node, topic, partition, directory, high_watermark=marks.get(key, -1)))
-    return logs
 
 
 def check_replicas(tasks: Sequence[Task], session: SparkSession | None) -> ReplicaReport:

@@ -13,7 +13,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader
 
-from analysis.core.anomalies import Anomaly
+from analysis.core.anomaly import Anomaly
 from analysis.core.explain import name_of
 from analysis.verdict import Verdict
 from history import INF
@@ -21,11 +21,12 @@ from history import INF
 TEMPLATES = Path(__file__).with_name("templates")
 MOST_WITNESS_ROWS = 12
 MOST_PAGE_BYTES = 8 << 20
-# The columns of a witness, in their order; what else it holds is in verdict.json.
+# The columns of a witness that come first, in their order, and those that are only in verdict.json.
 WITNESS_COLUMNS = (
     "node", "client", "op", "type", "phase", "value", "offset", "records", "epoch", "source", "lo", "hi", "inv", "ret",
-    "high_watermark", "digest", "error",
+    "high_watermark", "digest", "error", "at",
 )  # fmt: skip
+UNSHOWN_COLUMNS = frozenset({"topic", "partition", "process", "acks", "record_count"})
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,8 @@ def _brief(evidence: Any, most: int = 320) -> str:
 def _card(index: int, anomaly: Anomaly, images: Mapping[str, str], origin: int) -> AnomalyCard:
     rows = anomaly.witness[:MOST_WITNESS_ROWS]
     present = {key for row in rows for key, value in row.items() if value not in (None, -1, [], "")}
-    columns = tuple(key for key in WITNESS_COLUMNS if key in present)
+    others = dict.fromkeys(key for row in rows for key in row if key not in WITNESS_COLUMNS)
+    columns = tuple(key for key in (*WITNESS_COLUMNS, *others) if key in present - UNSHOWN_COLUMNS)
     return AnomalyCard(
         anomaly=anomaly,
         image=images.get(f"anomaly-{index}", ""),
@@ -179,6 +181,6 @@ def _cell(column: str, value: Any, origin: int) -> str:
         return name_of(value)
     if column == "records":
         return ", ".join(f"{at}: {name_of(held)}" for at, held in value)
-    if column in ("inv", "ret"):
+    if column in ("inv", "ret", "at"):
         return "never" if value >= INF else f"{(value - origin) / 1e9:.3f} s"
     return _brief(value, 90)

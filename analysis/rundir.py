@@ -33,7 +33,11 @@ class Requirements:
 
 @dataclass(frozen=True)
 class RunDescription:
-    """What `run.toml` says of one cell of the matrix."""
+    """What `run.toml` says of one cell of the matrix.
+
+    `judge`: what the clients' operations are on, and so which checker judges them. `replica_format`: of the nodes'
+    files, a name in `replicafiles.formats` or `none`. Both have the values that runs had before they were written down.
+    """
 
     run: str
     campaign: str
@@ -47,6 +51,8 @@ class RunDescription:
     limits: tuple[str, ...]
     replay: str
     versions: dict[str, str]
+    judge: str = "log"
+    replica_format: str = "kafka"
 
 
 def describe(run_dir: Path) -> RunDescription:
@@ -80,6 +86,8 @@ def describe(run_dir: Path) -> RunDescription:
         limits=tuple(content.get("limits", ())),
         replay=str(content.get("replay", "")),
         versions={str(key): str(value) for key, value in content.get("versions", {}).items()},
+        judge=str(content.get("workload", {}).get("judge", RunDescription.judge)),
+        replica_format=str(content.get("replicas", {}).get("format", RunDescription.replica_format)),
     )
 
 

@@ -15,10 +15,12 @@ from typing import Any
 
 import msgspec
 
-from analysis.core.anomalies import Anomaly
+from analysis.core.anomaly import Anomaly
 from installation.commands import command
 
 PASS, FAIL, UNKNOWN = "pass", "fail", "unknown"
+NOT_APPLICABLE = "n/a"
+"""The verdict of a checker that has nothing to look at: it speaks neither for nor against a run."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from crc32c import crc32c
 
 from analysis.core.replicas import check_replicas
-from analysis.replicalog import read_node
+from analysis.replicafiles.kafka import read_node
 
 RECORD_BYTES = 128
 NODES = ("n1", "n2", "n3")

@@ -8,6 +8,7 @@ from history.compact import compact
 from history.journal import Journal
 from history.reader import History, HistoryError, read_run
 from history.schemas import ACKS_ALL, APPEND, END, FAIL, INF, INFO, OK, OPERATIONS, READ
+from history.services import FatalLine, ServiceExit
 from history.values import Value, decode_value, encode_value, record_bytes, value_of_record
 from history.writer import OperationWriter
 
@@ -21,10 +22,12 @@ __all__ = [
     "OK",
     "OPERATIONS",
     "READ",
+    "FatalLine",
     "History",
     "HistoryError",
     "Journal",
     "OperationWriter",
+    "ServiceExit",
     "Value",
     "compact",
     "decode_value",

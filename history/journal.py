@@ -2,7 +2,8 @@
 
 Every line has `t` (CLOCK_MONOTONIC ns, the clock of the operations), `wall` (seconds since the epoch) and `event`:
 `run_started`, `phase` {name}, `fault_invoked` / `fault_injected` / `fault_healed` {id, ...},
-`node` {node, what}, `note` {text}.
+`node` {node, what}, `note` {text}, `service_exit` {node, exit_code, signal, last_words},
+`fatal_line` {node, pattern, line}.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
+
+from history.services import FATAL_LINE, SERVICE_EXIT
 
 FILE_NAME: Final = "journal.jsonl"
 PHASES: Final = ("setup", "main", "heal", "quiesce", "final", "collect", "done")
@@ -99,6 +102,20 @@ class Journal:
     def node(self, node: str, what: str, **fields: Any) -> int:
         """Something happened to a node: started, stopped, gone."""
         return self.event("node", node=node, what=what, **fields)
+
+    def service_exit(self, node: str, exit_code: int | None, signal: int | None, last_words: str) -> int:
+        """A process of the system on `node` ended by itself: no fault, no step and no end of the run was the cause.
+
+        `exit_code`, `signal`: how, as far as it is known; `last_words`: the tail of its log. Raises ValueError when
+        both are given, for a process ends in one way.
+        """
+        if exit_code is not None and signal is not None:
+            raise ValueError(f"a process on {node} ended with exit code {exit_code} or by signal {signal}, not both")
+        return self.event(SERVICE_EXIT, node=node, exit_code=exit_code, signal=signal, last_words=last_words)
+
+    def fatal_line(self, node: str, pattern: str, line: str) -> int:
+        """A process of the system on `node` logged a line that matches a pattern which the system declares fatal."""
+        return self.event(FATAL_LINE, node=node, pattern=pattern, line=line)
 
     def note(self, text: str, **fields: Any) -> int:
         """A remark for whoever reads the run."""

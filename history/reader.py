@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from history.journal import FILE_NAME
 from history.schemas import ACKS_ALL, APPEND, FAULTS, INF, INFO, OPERATIONS, PHASE_MAIN, PHASES, RESERVATIONS
+from history.services import FatalLine, ServiceExit, fatal_lines, service_exits
 
 UNFINISHED = "unfinished: announced by its producer, never completed"
 
@@ -40,6 +41,16 @@ class History:
     journal: list[dict[str, Any]]
     unfinished: int = 0
     torn: list[str] = field(default_factory=list)
+
+    @property
+    def service_exits(self) -> list[ServiceExit]:
+        """The ends of the system's processes that the run did not cause."""
+        return service_exits(self.journal)
+
+    @property
+    def fatal_lines(self) -> list[FatalLine]:
+        """The lines that the system declares fatal and that its processes logged."""
+        return fatal_lines(self.journal)
 
 
 def read_run(run: Path | str) -> History:

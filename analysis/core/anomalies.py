@@ -1,53 +1,39 @@
-"""The names of what can go wrong with a replicated log, and the finding that carries one."""
+"""The registry of checkers: every module in `analysis/checkers/`, and the anomalies that they can name."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+import importlib
+import pkgutil
+from collections.abc import Iterable, Mapping
+from typing import Final
 
-# What kind of promise each anomaly breaks (docs/mutants.md): acknowledged write lost, replicas diverge, stale read,
-# uncommitted read, high watermark goes back, stuck, (offset, epoch) reused, duplicate, gap.
-CLASSES: Final[Mapping[str, str]] = {
-    "lost-acknowledged-write": "AWL",
-    "committed-then-truncated": "AWL",
-    "offset-mismatch": "OFR",
-    "duplicate": "DUP",
-    "phantom": "PH",
-    "aborted-read": "PH",
-    "gap": "GAP",
-    "poll-skip": "GAP",
-    "append-reorder": "SR",
-    "future-read": "SR",
-    "stale-read": "SR",
-    "session-violation": "SR",
-    "producer-order": "SR",
-    "non-monotonic-high-watermark": "HWR",
-    "replica-divergence": "DIV",
-    "epoch-regression": "DIV",
-    "epoch-start-mismatch": "DIV",
-    "replica-order-mismatch": "DIV",
-    "prefix-changed": "DIV",
-    "not-converged": "STK",
-}
+from analysis import checkers
+from analysis.checking import Checker
 
 
-@dataclass(frozen=True)
-class Anomaly:
-    """One proven contradiction in one partition.
+def discover() -> tuple[Checker, ...]:
+    """The checkers in the order in which they run. Raises AttributeError for a module without a `CHECKER`."""
+    modules = (f"{checkers.__name__}.{module.name}" for module in pkgutil.iter_modules(checkers.__path__))
+    found: list[Checker] = [importlib.import_module(name).CHECKER for name in modules]
+    return tuple(sorted(found, key=lambda checker: (checker.place, checker.name)))
 
-    `witness` holds exactly the operations (or records, for replicas) that contradict each other, as flat mappings;
-    `count` says how many such contradictions the partition has (real-time anomalies: the worst stands for all).
+
+def classes_of(found: Iterable[Checker]) -> dict[str, str]:
+    """The name of each anomaly and the code of the promise that it breaks.
+
+    Raises ValueError when two checkers mean different things by one name or one code: a report could not be understood.
     """
+    kinds: dict[str, str] = {}
+    promises: dict[str, str] = {}
+    for checker in found:
+        for kind in checker.anomalies:
+            code = kind.breaks.code
+            if kinds.setdefault(kind.name, code) != code:
+                raise ValueError(f"{kind.name} is of class {kinds[kind.name]} and, for {checker.name}, of {code}")
+            if promises.setdefault(code, kind.breaks.text) != kind.breaks.text:
+                raise ValueError(f"class {code} stands for two promises; the second is {checker.name}'s")
+    return kinds
 
-    name: str
-    topic: str
-    partition: int
-    sentence: str
-    witness: tuple[dict[str, Any], ...]
-    count: int = 1
 
-    @property
-    def klass(self) -> str:
-        """The class of promise broken, as `CLASSES` has it."""
-        return CLASSES[self.name]
+CHECKERS: Final = discover()
+CLASSES: Final[Mapping[str, str]] = classes_of(CHECKERS)

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from analysis.core.anomalies import Anomaly
+from analysis.core.anomaly import Anomaly
 from analysis.core.conclude import Finding
 from analysis.core.rows import Bools
 from analysis.core.scans import APPENDS, QUERIES

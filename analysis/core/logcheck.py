@@ -28,7 +28,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from analysis.core.anomalies import Anomaly
+from analysis.core.anomaly import Anomaly
 from analysis.core.certificate import linearization
 from analysis.core.conclude import Conclusion, conclude
 from analysis.core.evidence import BLOCK, Evidence, gather, lay_out

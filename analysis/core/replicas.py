@@ -11,6 +11,10 @@ Judged from the replicas' own files. With HW the high watermark that a replica w
 - D6 once the cluster is quiet, all logs end at the same offset with the HW there, and nothing acknowledged is missing;
 - D7 what lay below the HW of an earlier dump of the files never changes.
 
+Message formats 0 and 1 know no leader epochs. D2 and D3 say nothing of their records, D1 compares them by record alone,
+and epoch files (D3, D4) are not judged beside logs that hold any. Records in compressed sets that were not opened are
+compared between replicas only. Of a log that could not be read to its end D6 is not judged: where it ends is not known.
+
 Once the cluster is quiet everything counts as below the HW: what the file says may be some seconds old.
 """
 
@@ -18,18 +22,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from analysis.core.anomalies import Anomaly
+from analysis.core.anomaly import Anomaly
 from analysis.core.evidence import ACK, NONE, gather, lay_out
 from analysis.core.explain import Key, name_of
 from analysis.core.rows import I64, Bools, rows_of
-from analysis.replicalog import NO_VALUE, ReplicaLog
+from analysis.replicafiles.log import NO_EPOCH, NO_VALUE, ReplicaLog
 
 Record = dict[str, Any]
 
@@ -49,13 +53,15 @@ class ReplicaReport:
     """The judgement over some partitions' replicas.
 
     `records`: how many were compared. `ends`: by partition, each node's (log end offset, high watermark, last epoch).
-    `undecided`: what could not be judged, as sentences.
+    `undecided`: what could not be judged, as sentences. `without_epochs`: the logs on which D2-D4 were not judged
+    because they hold records without leader epochs, by name and message format.
     """
 
     anomalies: tuple[Anomaly, ...] = ()
     undecided: tuple[str, ...] = ()
     records: int = 0
     ends: Mapping[Key, Mapping[str, tuple[int, int, int]]] = field(default_factory=dict)
+    without_epochs: tuple[tuple[str, int], ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -68,6 +74,7 @@ class ReplicaReport:
             (*self.undecided, *other.undecided),
             self.records + other.records,
             {**self.ends, **other.ends},
+            (*self.without_epochs, *other.without_epochs),
         )
 
 
@@ -122,23 +129,38 @@ def check_partition(
     anomalies: list[Anomaly] = []
     for log in replicas:
         anomalies += _epoch_regressions(log)
-    anomalies += _epoch_starts(replicas)
+    anomalies += _epoch_starts([log for log in replicas if log.has_epochs])
     for a, b in combinations(replicas, 2):
         anomalies += _divergence(a, b, quiet)
     if order is not None:
         for log in replicas:
             anomalies += _order_mismatch(log, order, quiet)
-        anomalies += _lost(replicas, order, quiet)
-    if quiet:
+    all_read = not any(log.unread for log in replicas)
+    if quiet and all_read and order is not None:
+        anomalies += _lost(replicas, order)
+    if quiet and all_read:
         anomalies += _not_converged(replicas, stopped)
     key = (replicas[0].topic, replicas[0].partition)
     ends = {log.node: (log.end, log.high_watermark, int(log.epoch[-1]) if len(log.epoch) else -1) for log in replicas}
-    undecided = tuple(
-        f"the log of {log.topic}-{log.partition} on {log.node} ends early: {log.damage}"
-        for log in replicas
-        if log.damage
-    )
-    return ReplicaReport(tuple(_one_each(anomalies)), undecided, sum(len(log.offset) for log in replicas), {key: ends})
+    undecided = tuple(sentence for log in replicas for sentence in _undecided(log))
+    records = sum(len(log.offset) for log in replicas)
+    return ReplicaReport(tuple(_one_each(anomalies)), undecided, records, {key: ends}, _without_epochs(replicas))
+
+
+def _undecided(log: ReplicaLog) -> Iterator[str]:
+    name = f"the log of {log.topic}-{log.partition} on {log.node}"
+    if log.damage:
+        yield f"{name} ends early: {log.damage}"
+    if log.unread:
+        yield f"{name} could not be read to its end: {log.unread}"
+    if log.opaque:
+        records = sum(behind - first for first, behind in log.opaque)
+        yield f"{name} has {records} records in compressed sets that are not opened"
+
+
+def _without_epochs(replicas: Sequence[ReplicaLog]) -> tuple[tuple[str, int], ...]:
+    names = {(f"{log.topic}-{log.partition}", number) for log in replicas for number in log.formats if number < 2}
+    return tuple(sorted(names))
 
 
 def check_prefix(earlier: ReplicaLog, later: ReplicaLog) -> list[Anomaly]:
@@ -179,9 +201,11 @@ def _one_each(anomalies: list[Anomaly]) -> Iterator[Anomaly]:
 
 def _epoch_regressions(log: ReplicaLog) -> Iterator[Anomaly]:
     """D3."""
-    falls = np.flatnonzero(np.diff(log.epoch) < 0)
+    known = slice(None) if log.has_epochs else log.epoch != NO_EPOCH
+    offset = log.offset[known]
+    falls = np.flatnonzero(np.diff(log.epoch[known]) < 0)
     if len(falls):
-        before, after = (log.at(int(log.offset[falls[0] + i])) for i in (0, 1))
+        before, after = (log.at(int(offset[falls[0] + i])) for i in (0, 1))
         assert before is not None
         assert after is not None
         sentence = (
@@ -189,7 +213,7 @@ def _epoch_regressions(log: ReplicaLog) -> Iterator[Anomaly]:
             f"to {after['epoch']} at offset {after['offset']}"
         )
         yield _anomaly("epoch-regression", log, sentence, [before, after], len(falls))
-    for (epoch, start), (later_epoch, later_start) in zip(log.epochs, log.epochs[1:], strict=False):
+    for (epoch, start), (later_epoch, later_start) in pairwise(log.epochs if log.has_epochs else ()):
         if later_epoch <= epoch or later_start < start:
             sentence = (
                 f"in the epoch file of {log.node}, epoch {epoch} from offset {start} is followed by "
@@ -253,8 +277,14 @@ def _common(a: ReplicaLog, b: ReplicaLog) -> tuple[npt.NDArray[np.intp], npt.NDA
 def _divergence(a: ReplicaLog, b: ReplicaLog, quiet: bool) -> Iterator[Anomaly]:
     """D1 and D2."""
     i, j = _common(a, b)
-    same_epoch = a.epoch[i] == b.epoch[j]
-    same = same_epoch & (a.digest[i] == b.digest[j])
+    same_epoch, same_record = a.epoch[i] == b.epoch[j], a.digest[i] == b.digest[j]
+    if a.opaque or b.opaque:
+        same_record |= _incomparable(a, b, i, j)
+    same = same_epoch & same_record
+    if not (a.has_epochs and b.has_epochs):
+        both = (a.epoch[i] != NO_EPOCH) & (b.epoch[j] != NO_EPOCH)
+        same_epoch &= both
+        same = same_record & (same_epoch | ~both)
     offset = a.offset[i]
     committed = offset < (np.iinfo(np.int64).max if quiet else min(a.high_watermark, b.high_watermark))
     # The last offset at which both hold a record of the same epoch: up to there they had one leader's log.
@@ -267,19 +297,30 @@ def _divergence(a: ReplicaLog, b: ReplicaLog, quiet: bool) -> Iterator[Anomaly]:
     one, other = a.at(at), b.at(at)
     assert one is not None
     assert other is not None
-    kind = "records of the same epoch" if one["epoch"] == other["epoch"] else "records"
+    kind = "records of the same epoch" if NO_EPOCH != one["epoch"] == other["epoch"] else "records"
     why = "below both high watermarks" if committed[wrong[0]] else "before a record that they share"
     if quiet:
         why = "after the cluster came to rest"
     sentence = (
         f"{a.node} and {b.node} hold different {kind} at offset {at}, {why}: "
-        f"{_name(one)} of epoch {one['epoch']} and {_name(other)} of epoch {other['epoch']}"
+        f"{_name(one)}{_epoch_of(one)} and {_name(other)}{_epoch_of(other)}"
     )
     yield _anomaly("replica-divergence", a, sentence, [one, other], len(wrong))
 
 
+def _incomparable(a: ReplicaLog, b: ReplicaLog, i: npt.NDArray[np.intp], j: npt.NDArray[np.intp]) -> Bools:
+    """Where a set that was not opened stands against a record, or against a set of another message format."""
+    one, other = a.is_opaque(a.offset[i]), b.is_opaque(b.offset[j])
+    formats_differ = (a.epoch[i] == NO_EPOCH) != (b.epoch[j] == NO_EPOCH)
+    return np.asarray((one != other) | (one & other & formats_differ))
+
+
 def _name(record: Record) -> str:
     return name_of(record["value"]) if record["value"] != NO_VALUE else f"the record {record['digest']}"
+
+
+def _epoch_of(record: Record) -> str:
+    return f" of epoch {record['epoch']}" if record["epoch"] != NO_EPOCH else ""
 
 
 def _order_mismatch(log: ReplicaLog, order: ClientOrder, quiet: bool) -> Iterator[Anomaly]:
@@ -290,7 +331,8 @@ def _order_mismatch(log: ReplicaLog, order: ClientOrder, quiet: bool) -> Iterato
     at = np.minimum(np.searchsorted(log.offset, offset), max(len(log.offset) - 1, 0))
     if not len(offset) or not len(log.offset):
         return
-    wrong = np.flatnonzero((log.offset[at] != offset) | (log.value[at] != value))
+    differs = (log.offset[at] != offset) | (log.value[at] != value)
+    wrong = np.flatnonzero(differs & ~log.is_opaque(offset))
     if not len(wrong):
         return
     first = int(wrong[0])
@@ -303,12 +345,12 @@ def _order_mismatch(log: ReplicaLog, order: ClientOrder, quiet: bool) -> Iterato
     yield _anomaly("replica-order-mismatch", log, sentence, [told, record], len(wrong))
 
 
-def _lost(replicas: Sequence[ReplicaLog], order: ClientOrder, quiet: bool) -> Iterator[Anomaly]:
+def _lost(replicas: Sequence[ReplicaLog], order: ClientOrder) -> Iterator[Anomaly]:
     """D6: once the cluster is quiet, each acknowledged value is in some replica's log."""
-    if not quiet:
-        return
     start = min(log.start for log in replicas)
     mine = order.acknowledged & (order.offset >= start)
+    for log in replicas:
+        mine &= ~log.is_opaque(order.offset)
     lost = np.flatnonzero(mine & ~np.isin(order.value, np.concatenate([log.value for log in replicas])))
     if not len(lost):
         return

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from analysis.core.anomalies import Anomaly
+from analysis.core.anomaly import Anomaly
 from analysis.core.logcheck import check
 from history import encode_value
 from tests.analysis.log_histories import Op, empty, end, fail, info, ok, read, table, v

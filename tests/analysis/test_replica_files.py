@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from analysis.replicalog import NO_VALUE, ReplicaFileError, read_node, read_replica
+from analysis.replicafiles.kafka import read_node, read_replica
+from analysis.replicafiles.log import NO_VALUE, ReplicaFileError
 from tests.analysis.segment_files import batch, log_bytes, record, value, write_high_watermarks, write_replica
 
 

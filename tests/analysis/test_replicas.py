@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from analysis.core.anomalies import Anomaly
+from analysis.core.anomaly import Anomaly
 from analysis.core.replicas import ClientOrder, check_partition, check_prefix, check_replicas, client_orders
-from analysis.replicalog import ReplicaLog, read_node
+from analysis.replicafiles.kafka import read_node
+from analysis.replicafiles.log import NO_VALUE, ReplicaLog
 from tests.analysis.log_histories import end, info, ok, read, table, v
 from tests.analysis.segment_files import log_bytes, write_high_watermarks, write_replica
 
@@ -27,7 +29,7 @@ def replica(
     offsets = np.arange(start, start + len(values))
     if file is None:
         file = tuple((epoch, start + epochs.index(epoch)) for epoch in sorted(set(epochs)))
-    digests = np.array(values, np.uint64) * np.uint64(7919)
+    digests = np.array(values, np.int64).astype(np.uint64) * np.uint64(7919)
     columns = (np.array(epochs, np.int64), np.array(values, np.int64), digests)
     return ReplicaLog(node, "log", 0, start, start + len(values), offsets, *columns, file, hw)
 
@@ -179,3 +181,73 @@ def test_a_damaged_log_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("quiet", [False, True])
 def test_replicas_without_records_agree(quiet: bool) -> None:
     assert check_partition([replica("n1", [], [], hw=0), replica("n2", [], [], hw=-1)], order(), quiet=quiet).ok
+
+
+OLD = -1  # the epoch of records whose format has none
+
+
+def test_logs_without_epochs_are_compared_by_their_records() -> None:
+    a = replica("n1", [OLD, OLD, OLD], [1, 2, 3], hw=2, file=())
+    assert check_partition([a, replica("n2", [OLD, OLD, OLD], [1, 2, 9], hw=2, file=())]).ok, "lawful: not committed"
+    (anomaly,) = check_partition([a, replica("n2", [OLD, OLD, OLD], [1, 8, 3], hw=2, file=())]).anomalies
+    assert (anomaly.name, anomaly.count) == ("replica-divergence", 1)
+    assert anomaly.sentence.endswith("at offset 1, below both high watermarks: record 0.0.2 and record 0.0.8")
+
+
+def test_d5_and_d6_apply_without_epochs() -> None:
+    a, b = (replica(node, [OLD, OLD], [1, 2], hw=2, file=()) for node in ("n1", "n2"))
+    assert check_partition([a, b], order(1, 2), quiet=True, stopped=True).ok
+    found = names(check_partition([a, b], order(1, 9, 3), quiet=True).anomalies)
+    assert found == ["replica-order-mismatch", "lost-acknowledged-write"]
+    assert names(check_partition([a, replica("n2", [OLD], [1], hw=1)], quiet=True).anomalies) == ["not-converged"]
+
+
+def test_a_log_that_changed_its_format_keeps_d3_where_it_has_epochs() -> None:
+    """The epoch file may have an entry from before the format changed, which no record can confirm."""
+    changed = replica("n1", [OLD, OLD, 3, 4, OLD, 4], [1, 2, 3, 4, 5, 6], hw=6, file=((3, 1), (4, 3)))
+    converted = replica("n2", [OLD] * 6, [1, 2, 3, 4, 5, 6], hw=6, file=())
+    assert check_partition([changed, converted], quiet=True).ok
+    falls = replica("n1", [OLD, 4, OLD, 3], [1, 2, 3, 4], hw=0, file=())
+    (anomaly,) = check_partition([falls]).anomalies
+    assert "falls from 4 at offset 1 to 3 at offset 3" in anomaly.sentence
+
+
+def test_the_report_says_which_logs_have_no_epochs() -> None:
+    old = replace(replica("n1", [OLD], [1], hw=1, file=()), formats=(1, 2))
+    assert check_partition([old]).without_epochs == (("log-0", 1),)
+    assert check_partition([replica("n1", [1], [1], hw=1)]).without_epochs == ()
+
+
+def test_where_an_unread_log_ends_proves_nothing() -> None:
+    unread = replace(replica("n1", [1], [1], hw=3), unread="message format 7 is not known")
+    whole = replica("n2", [1, 1, 1], [1, 2, 3], hw=3)
+    report = check_partition([unread, whole], order(1, 2, 3, 4), quiet=True, stopped=True)
+    assert report.ok
+    assert report.undecided == ("the log of log-0 on n1 could not be read to its end: message format 7 is not known",)
+    read = replace(unread, unread="")
+    assert names(check_partition([read, whole], order(1, 2, 3, 4), quiet=True).anomalies) == [
+        "lost-acknowledged-write",
+        "not-converged",
+    ]
+
+
+def test_what_an_unread_log_does_hold_still_counts() -> None:
+    unread = replace(replica("n1", [1, 1], [1, 9], hw=3), unread="message format 7 is not known")
+    whole = replica("n2", [1, 1, 1], [1, 2, 3], hw=3)
+    assert names(check_partition([unread, whole], quiet=True).anomalies) == ["replica-divergence"]
+
+
+def test_sets_that_were_not_opened_are_no_contradiction_of_what_clients_saw() -> None:
+    def packed(node: str, digests: Sequence[int]) -> ReplicaLog:
+        log = replica(node, [1, 1, 1], [1, NO_VALUE, NO_VALUE], hw=3)
+        return replace(log, opaque=((1, 3),), digest=np.array(digests, np.uint64))
+
+    one, same = packed("n1", [1, 2, 3]), packed("n2", [1, 2, 3])
+    report = check_partition([one, same], order(1, 2, 3), quiet=True)
+    assert report.ok
+    assert report.undecided[0] == "the log of log-0 on n1 has 2 records in compressed sets that are not opened"
+    assert names(check_partition([one, packed("n2", [1, 2, 4])], quiet=True).anomalies) == ["replica-divergence"]
+    opened = replace(same, opaque=(), value=np.array([1, 2, 3]), digest=np.array([1, 7, 8], np.uint64))
+    assert check_partition([one, opened], order(1, 2, 3), quiet=True).ok, "a record against a set cannot be compared"
+    other_epoch = replace(opened, epoch=np.array([1, 1, 2]), epochs=((1, 0), (2, 2)))
+    assert "replica-divergence" in names(check_partition([one, other_epoch], quiet=True).anomalies), "but its epoch can"

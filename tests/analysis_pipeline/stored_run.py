@@ -8,6 +8,7 @@ from pathlib import Path
 
 from history import Journal, OperationWriter, encode_value
 from history.schemas import PHASE_FINAL
+from tests.analysis.message_files import message, messages
 from tests.analysis.segment_files import log_bytes, write_high_watermarks, write_replica
 
 RECORDS = 40
@@ -42,6 +43,12 @@ class StoredRun:
     lost: int | None = None  # this offset's value is gone, and what follows has moved up
     diverging: str | None = None  # this node has another record at the last offset
     final_read: bool = True
+    magic: int = 2  # message format of the replicas' files
+    unknown_format_on: str | None = None  # the last record of this node is in a message format that nobody knows
+    replica_format: str | None = None  # what run.toml says of them
+    judge: str | None = None
+    exits: tuple[tuple[str, int | None, int | None, str], ...] = ()  # node, exit code, signal, last words
+    fatal_lines: tuple[tuple[str, str, str], ...] = ()  # node, pattern, line
     phases: tuple[str, ...] = ("setup", "main", "heal", "quiesce", "final", "collect", "done")
 
     def values(self) -> list[int]:
@@ -68,6 +75,10 @@ class StoredRun:
         lines = [f"{key} = {json.dumps(value)}" for key, value in content.items()]
         lines += ["[expect]", *(f"{key} = {json.dumps(value)}" for key, value in self.expect.items())]
         lines += ["[checks]", f"min_ok = {self.min_ok}", f"required_faults = {json.dumps(list(self.required))}"]
+        if self.replica_format is not None:
+            lines += ["[replicas]", f"format = {json.dumps(self.replica_format)}"]
+        if self.judge is not None:
+            lines += ["[workload]", f"judge = {json.dumps(self.judge)}"]
         lines += ["[topology]", f"nodes = {len(NODES)}", "[versions]", 'python = "3"']
         (self.path / "run.toml").write_text("\n".join(lines) + "\n")
 
@@ -79,6 +90,7 @@ class StoredRun:
             journal.phase(phase)
             if phase == "main":
                 self._appends(journal)
+                self._processes(journal)
             if phase == "final" and self.final_read:
                 self._final_read()
             if phase == "collect":
@@ -103,6 +115,12 @@ class StoredRun:
             if offset == RECORDS // 2:
                 self._fault(journal)
         writer.close()
+
+    def _processes(self, journal: Journal) -> None:
+        for node, code, signal, words in self.exits:
+            journal.service_exit(node, code, signal, words)
+        for node, pattern, line in self.fatal_lines:
+            journal.fatal_line(node, pattern, line)
 
     def _fault(self, journal: Journal) -> None:
         journal.fault_invoked("f1", "kill", ["n2"], sentence="the service on n2 is killed")
@@ -131,9 +149,16 @@ class StoredRun:
             if node == self.diverging:
                 values[-1] = encode_value(1, 0, 999)
             data = self.path / "nodes" / node / "data"
-            write_replica(data, "log", 0, {0: log_bytes([1] * len(values), values)}, epochs=[(1, 0)])
+            if node == self.unknown_format_on:
+                content = self._log_bytes(values[:-1]) + message(len(values) - 1, b"", magic=7)
+            else:
+                content = self._log_bytes(values)
+            write_replica(data, "log", 0, {0: content}, epochs=[(1, 0)] if self.magic == 2 else None)
             write_high_watermarks(data, {("log", 0): len(values)})
             self._events(node, len(values))
+
+    def _log_bytes(self, values: list[int]) -> bytes:
+        return log_bytes([1] * len(values), values) if self.magic == 2 else messages(values, magic=self.magic)
 
     def _events(self, node: str, end: int) -> None:
         wall = int(self.clock.wall() * 1e9)

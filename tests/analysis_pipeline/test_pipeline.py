@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-import analysis.pipeline
+import analysis.replicajob
 from analysis.pipeline import analyze
 from analysis.rundir import RunDirectoryError
 from analysis.tables import write_tables
@@ -92,7 +92,7 @@ def test_a_checker_that_crashes_is_unknown_never_pass(tmp_path: Path, monkeypatc
     def crash(*_: object, **__: object) -> None:
         raise RuntimeError("out of ink")
 
-    monkeypatch.setattr(analysis.pipeline, "check_replicas", crash)
+    monkeypatch.setattr(analysis.replicajob, "check_replicas", crash)
     verdict = judged(StoredRun(tmp_path / "run"))
     assert verdict.verdict == "unknown"
     assert any("the checker crashed: RuntimeError: out of ink" in reason for reason in verdict.reasons)

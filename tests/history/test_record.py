@@ -11,8 +11,10 @@ from history import (
     INF,
     INFO,
     OPERATIONS,
+    FatalLine,
     Journal,
     OperationWriter,
+    ServiceExit,
     Value,
     compact,
     decode_value,
@@ -218,6 +220,35 @@ def test_records_from_before_faults_had_sentences_are_read(tmp_path: Path) -> No
         journal.event("fault_healed", id="f1", evidence={})
     (fault,) = read_run(tmp_path).faults.to_pylist()
     assert (fault["status"], fault["sentence"], fault["proof"]) == ("confirmed", None, None)
+
+
+def test_the_journal_tells_how_the_systems_processes_ended_and_what_they_called_fatal(tmp_path: Path) -> None:
+    with Journal(tmp_path, clock=Clock(), wall=lambda: 5.0) as journal:
+        journal.node("n1", "stopped")
+        journal.service_exit("n2", 1, None, "out of memory")
+        journal.service_exit("n3", None, 9, "")
+        journal.fatal_line("n2", "^FATAL", "FATAL no more")
+        with pytest.raises(ValueError, match="not both"):
+            journal.service_exit("n1", 1, 9, "")
+    history = read_run(tmp_path)
+    assert history.service_exits == [
+        ServiceExit(1_000, "n2", 1, None, "out of memory"),
+        ServiceExit(1_000, "n3", None, 9, ""),
+    ]
+    assert history.fatal_lines == [FatalLine(1_000, "n2", "^FATAL", "FATAL no more")]
+
+
+@pytest.mark.parametrize(
+    ("code", "signal", "how"),
+    [
+        (0, None, "with exit code 0"),
+        (None, 6, "by signal 6 (SIGABRT)"),
+        (None, 99, "by signal 99"),
+        (None, None, "in a way that was not seen"),
+    ],
+)
+def test_how_a_process_ended_is_told_in_words(code: int | None, signal: int | None, how: str) -> None:
+    assert ServiceExit(0, "n1", code, signal, "").how == how
 
 
 def test_compaction_keeps_every_row_and_puts_appends_and_queries_apart(tmp_path: Path) -> None:

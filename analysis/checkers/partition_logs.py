@@ -1,0 +1,98 @@
+"""The operations on partition logs: appends, reads and end queries. `analysis/core/logcheck.py` states the theorem."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from analysis.checking import Checker, Outcome, Run
+from analysis.core.anomaly import AnomalyKind, Promise
+from analysis.verdict import FAIL, PASS, UNKNOWN
+
+WRITE_LOST: Final = Promise("AWL", "an acknowledged write stays")
+ORDER: Final = Promise("SR", "reads and order respect real time")
+PHANTOM: Final = Promise("PH", "only what was written is read")
+WATERMARK: Final = Promise("HWR", "the high watermark does not go back")
+OFFSET: Final = Promise("OFR", "an offset names one record")
+DUPLICATE: Final = Promise("DUP", "a record has one offset")
+GAP: Final = Promise("GAP", "no offset is skipped")
+
+LOST: Final = AnomalyKind(
+    "lost-acknowledged-write", WRITE_LOST, "A write was acknowledged, and in the end it is not in the log."
+)
+ANOMALIES: Final = (
+    LOST,
+    AnomalyKind("committed-then-truncated", WRITE_LOST, "A record was read, and in the end it is not in the log."),
+    AnomalyKind("offset-mismatch", OFFSET, "Acknowledgements and reads show different records at one offset."),
+    AnomalyKind("duplicate", DUPLICATE, "A record that was sent once is at two offsets."),
+    AnomalyKind("phantom", PHANTOM, "A read shows a record that nobody sent to this partition."),
+    AnomalyKind("aborted-read", PHANTOM, "A read shows a record whose append was refused."),
+    AnomalyKind("gap", GAP, "The log reaches beyond an offset at which no record can be."),
+    AnomalyKind("poll-skip", GAP, "A read left out an offset between those that it returned."),
+    AnomalyKind("append-reorder", ORDER, "An append was invoked after one at a later offset had been acknowledged."),
+    AnomalyKind("future-read", ORDER, "A read shows a record before it was sent, or beyond the end that it reports."),
+    AnomalyKind("stale-read", ORDER, "A query denies a record that had been acknowledged before it was asked."),
+    AnomalyKind("session-violation", ORDER, "A client was shown a shorter log than it had been shown before."),
+    AnomalyKind("producer-order", ORDER, "Two records of one producer are not in the order in which it sent them."),
+    AnomalyKind(
+        "non-monotonic-high-watermark", WATERMARK, "A query shows a shorter log than another one that ended before it."
+    ),
+)
+
+
+def check(run: Run) -> Outcome:
+    """Judge all partitions under the upper bounds that the campaign names."""
+    from analysis.logjob import check_in_process, check_on_spark, files_of
+
+    needs = run.description.requirements
+    files, bound = files_of(run.tables), needs.upper_bound
+    if run.spark is None:
+        report = check_in_process(files, upper_bound=bound)
+    else:
+        report = check_on_spark(run.spark, files, upper_bound=bound)
+    doubts = list(report.undecided)
+    acknowledged = report.stats.get("acknowledged", 0)
+    if acknowledged < needs.min_ok:
+        doubts.append(f"only {acknowledged} acknowledged appends, {needs.min_ok} are needed")
+    if needs.final_reads:
+        doubts += [
+            f"{topic}-{partition} was not read to its end after healing"
+            for (topic, partition), each in sorted(report.partitions.items())
+            if each.final_end is None
+        ]
+    records = sum(each.length for each in report.partitions.values())
+    size = f"{records:,} records in {len(report.partitions)} partitions"
+    if report.ok:
+        return Outcome(PASS, f"linearizable: {size}; upper bounds {bound}", doubts=tuple(doubts))
+    detail = f"not linearizable: {len(report.anomalies)} anomalies; {size}"
+    return Outcome(FAIL, detail, report.anomalies, tuple(doubts))
+
+
+def certify(run: Run) -> Outcome:
+    """Write the linearization of a history without anomaly and have it confirmed by the verifier."""
+    from analysis.core import certificate
+    from analysis.logjob import check_in_process, files_of
+    from analysis.verifier import CertificateError, verify
+
+    bound, operations = run.description.requirements.upper_bound, run.history.operations
+    report = check_in_process(files_of(run.tables), upper_bound=bound, certify=True)
+    if report.certificate is None:
+        reason = "; ".join(report.undecided) or "the history is empty"
+        return Outcome(UNKNOWN, f"no linearization could be written: {reason}")
+    path = certificate.write(
+        run.directory / "certificate", report.certificate, upper_bound=report.upper_bound, operations=operations
+    )
+    try:
+        return Outcome(PASS, verify(path.parent, operations))
+    except CertificateError as error:
+        return Outcome(UNKNOWN, f"the verifier refused the certificate: {error}")
+
+
+CHECKER: Final = Checker(
+    "partition logs",
+    "Is what clients saw of each partition one linearizable log?",
+    10,
+    ANOMALIES,
+    check,
+    judge="log",
+    certify=certify,
+)

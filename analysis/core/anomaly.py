@@ -1,0 +1,46 @@
+"""What can go wrong with a system, as checkers declare it, and the finding that carries one of these names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Promise:
+    """A class of promise that a system can break: its code, as reports show it, and the promise in a few words."""
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True)
+class AnomalyKind:
+    """A name for what a checker can find, the promise that it breaks, and what it means in a sentence."""
+
+    name: str
+    breaks: Promise
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Anomaly:
+    """One proven contradiction, in one partition if it has to do with one (else `topic` is empty, `partition` -1).
+
+    `witness` holds exactly the operations (or records, for replicas) that contradict each other, as flat mappings;
+    `count` says how many such contradictions the partition has (real-time anomalies: the worst stands for all).
+    """
+
+    name: str
+    topic: str
+    partition: int
+    sentence: str
+    witness: tuple[dict[str, Any], ...]
+    count: int = 1
+
+    @property
+    def klass(self) -> str:
+        """The code of the promise broken, as the checker that names the anomaly declares it."""
+        from analysis.core.anomalies import CLASSES  # which imports all checkers, and they this module
+
+        return CLASSES[self.name]

@@ -1,0 +1,51 @@
+"""Digests of many byte ranges at once, by which replicas' records are compared."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from analysis.replicafiles.log import I64, U64
+
+Bytes = npt.NDArray[np.uint8]
+
+LARGE: Final = 4096  # bytes of a record from which on it is digested on its own
+PADDING: Final = 16  # bytes that a buffer must have behind its last range
+
+
+def words_of(buffer: Bytes, kind: str) -> Any:
+    """Every 8 consecutive bytes of the buffer as an integer, by the place of the first."""
+    return np.ndarray((len(buffer) - 7,), np.dtype(kind), buffer, strides=(1,))
+
+
+def digest_of(buffer: Bytes, start: I64, end: I64, seed: I64) -> U64:
+    """A 64-bit digest of each byte range, word by word over all ranges at once; `seed` is digested too."""
+    words = words_of(buffer, "<u8")
+    digest = mix(seed.astype(np.uint64) ^ ((end - start).astype(np.uint64) << np.uint64(40)))
+    at, left, active = start.copy(), end - start, np.arange(len(start))
+    large = np.flatnonzero(left >= LARGE)  # word by word, few large ranges would take a Python step for each word
+    whole = [hashlib.blake2b(buffer[start[each] : end[each]].data, digest_size=8).digest() for each in large]
+    digest[large] = mix(digest[large] ^ np.frombuffer(b"".join(whole), "<u8"))
+    left[large] = 0
+    while len(active := active[left[active] > 0]):
+        where, some, shortest = at[active], digest[active], int(left[active].min())
+        if shortest < 8:  # what lies behind a range's end is not part of it
+            unused = (np.maximum(8 - left[active], 0) * 8).astype(np.uint64)
+            some = mix(some ^ ((words[where] << unused) >> unused))
+        for word in range(0, shortest - 7, 8):
+            some = mix(some ^ words[where + word])
+        done = max(shortest // 8, 1) * 8
+        digest[active] = some
+        at[active] += done
+        left[active] -= done
+    return digest
+
+
+def mix(x: U64) -> U64:
+    """A bijection of 64-bit integers that spreads every bit over all (the finaliser of MurmurHash3)."""
+    x = (x ^ (x >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
+    x = (x ^ (x >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
+    return x ^ (x >> np.uint64(33))

@@ -1,0 +1,35 @@
+"""The formats of replica files that are known, by the name that `run.toml` gives (`[replicas] format`).
+
+A new format is a module beside this one with the two functions of `ReplicaFormat`, and a line in `FORMATS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from analysis.replicafiles import kafka
+from analysis.replicafiles.log import ReplicaLog
+
+Key = tuple[str, int]
+
+NONE: Final = "none"
+"""The name for a system whose replicas are not read: there is nothing to compare."""
+
+
+@dataclass(frozen=True)
+class ReplicaFormat:
+    """How to read replicas from a node's collected data directory.
+
+    `partitions`: those of which it holds a replica. `read`: a node's replica of one of them; raises ReplicaFileError.
+    """
+
+    partitions: Callable[[Path], list[Key]]
+    read: Callable[[str, Key, Path], ReplicaLog]
+
+
+FORMATS: Final[Mapping[str, ReplicaFormat]] = {
+    "kafka": ReplicaFormat(kafka.partitions, kafka.read_partition),
+}

@@ -1,0 +1,64 @@
+"""What a journal says of the system's own processes: ends that nobody caused, lines that the system calls fatal."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+SERVICE_EXIT: Final = "service_exit"
+FATAL_LINE: Final = "fatal_line"
+
+
+@dataclass(frozen=True)
+class ServiceExit:
+    """A process of the system ended by itself. `t`: CLOCK_MONOTONIC ns at which that was noticed.
+
+    `exit_code` and `signal` are None when they are not known; at most one of them is known. `last_words`: the tail of
+    what it had logged.
+    """
+
+    t: int
+    node: str
+    exit_code: int | None
+    signal: int | None
+    last_words: str
+
+    @property
+    def how(self) -> str:
+        """How it ended, to follow the word "ended" in a sentence."""
+        if self.signal is not None:
+            known = self.signal in set(signal.Signals)
+            return f"by signal {self.signal}" + (f" ({signal.Signals(self.signal).name})" if known else "")
+        if self.exit_code is not None:
+            return f"with exit code {self.exit_code}"
+        return "in a way that was not seen"
+
+
+@dataclass(frozen=True)
+class FatalLine:
+    """A process of the system logged a `line` that matches a `pattern` which the system declares fatal."""
+
+    t: int
+    node: str
+    pattern: str
+    line: str
+
+
+def service_exits(journal: Iterable[Mapping[str, Any]]) -> list[ServiceExit]:
+    """The ends among a journal's lines, in their order."""
+    return [
+        ServiceExit(line["t"], line["node"], line["exit_code"], line["signal"], line["last_words"])
+        for line in journal
+        if line.get("event") == SERVICE_EXIT
+    ]
+
+
+def fatal_lines(journal: Iterable[Mapping[str, Any]]) -> list[FatalLine]:
+    """The fatal lines among a journal's lines, in their order."""
+    return [
+        FatalLine(line["t"], line["node"], line["pattern"], line["line"])
+        for line in journal
+        if line.get("event") == FATAL_LINE
+    ]

@@ -1,0 +1,153 @@
+"""What checkers beside the log's say of a stored run: the replicas in each format, the system's own processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from analysis.pipeline import analyze
+from analysis.report import render_run
+from analysis.spark import SparkHandle, java_version
+from analysis.verdict import Check, Verdict
+from tests.analysis_pipeline.stored_run import RECORDS, StoredRun
+
+
+def judged(run: StoredRun) -> Verdict:
+    return analyze(run.write(), engine="in-process", pictures=False)
+
+
+def check(verdict: Verdict, name: str) -> Check:
+    return next(each for each in verdict.checks if each.name == name)
+
+
+def names(verdict: Verdict) -> set[str]:
+    return {anomaly.name for anomaly in verdict.anomalies}
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_replicas_without_leader_epochs_pass_and_the_report_says_what_was_not_checked(
+    tmp_path: Path, magic: int
+) -> None:
+    verdict = judged(StoredRun(tmp_path / "run", magic=magic, replica_format="kafka"))
+    assert (verdict.verdict, verdict.reasons) == ("pass", ())
+    said = check(verdict, "replicas").detail
+    assert f"{3 * RECORDS} records compared" in said
+    assert said.endswith(f"leader epochs do not exist in message format {magic}: D2-D4 not checked in log-0")
+
+
+def test_replicas_without_leader_epochs_that_differ_fail(tmp_path: Path) -> None:
+    verdict = judged(StoredRun(tmp_path / "run", magic=1, diverging="n3"))
+    assert verdict.verdict == "fail"
+    assert "replica-divergence" in names(verdict)
+
+
+@pytest.mark.parametrize("diverging", [None, "n3"])
+def test_a_system_whose_replicas_are_not_read_is_judged_by_its_clients_alone(
+    tmp_path: Path, diverging: str | None
+) -> None:
+    verdict = judged(StoredRun(tmp_path / "run", replica_format="none", diverging=diverging))
+    assert (verdict.verdict, verdict.reasons) == ("pass", ())
+    said = check(verdict, "replicas")
+    assert (said.verdict, said.detail) == ("n/a", "this system's replicas are not read")
+    assert judged(StoredRun(tmp_path / "lost", replica_format="none", lost=7)).verdict == "fail"
+
+
+def test_an_unknown_replica_format_is_undecided(tmp_path: Path) -> None:
+    verdict = judged(StoredRun(tmp_path / "run", replica_format="etcd-wal", diverging="n3"))
+    assert verdict.verdict == "unknown"
+    assert verdict.anomalies == ()
+    assert verdict.reasons == ("replicas: replicas of the format 'etcd-wal' cannot be read; known are kafka, none",)
+
+
+@pytest.mark.parametrize("magic", [1, 2])
+def test_an_unknown_message_format_is_undecided(tmp_path: Path, magic: int) -> None:
+    verdict = judged(StoredRun(tmp_path / "run", magic=magic, unknown_format_on="n2"))
+    assert verdict.verdict == "unknown"
+    assert verdict.anomalies == ()
+    assert check(verdict, "replicas").verdict == "unknown"
+    assert any("on n2 could not be read to its end" in r and "message format 7" in r for r in verdict.reasons)
+
+
+def test_a_workload_that_no_checker_judges_is_unknown(tmp_path: Path) -> None:
+    verdict = judged(StoredRun(tmp_path / "run", judge="telepathy"))
+    assert verdict.verdict == "unknown"
+    assert verdict.reasons == ("no checker judges what clients did: the workload asks for 'telepathy'",)
+    assert "partition logs" not in {each.name for each in verdict.checks}
+    assert judged(StoredRun(tmp_path / "log", judge="log")).verdict == "pass"
+
+
+def test_a_process_that_ends_by_itself_fails_the_run(tmp_path: Path) -> None:
+    exits = (
+        ("n2", 1, None, "starting\nFATAL log truncation is not allowed\n"),
+        ("n2", None, 11, ""),
+        ("n3", None, 9, ""),
+        ("n1", None, None, ""),
+    )
+    run = StoredRun(tmp_path / "run", exits=exits)
+    verdict = judged(run)
+    assert verdict.verdict == "fail"
+    assert [(a.name, a.klass, a.count) for a in verdict.anomalies] == [
+        ("unexpected-exit", "UEX", 1),
+        ("unexpected-exit", "UEX", 2),
+        ("unexpected-exit", "UEX", 1),
+    ]
+    unseen, twice, killed = verdict.anomalies
+    assert twice.sentence == (
+        "the process on n2 ended with exit code 1, though nothing was done to it; "
+        "its last words: FATAL log truncation is not allowed"
+    )
+    assert [row["ended"] for row in twice.witness] == ["with exit code 1", "by signal 11 (SIGSEGV)"]
+    assert "by signal 9 (SIGKILL)" in killed.sentence
+    assert "in a way that was not seen" in unseen.sentence
+    page = render_run(run.path).read_text()
+    assert "<th>last_words</th>" in page
+    assert "log truncation is not allowed" in page
+
+
+def test_a_line_that_the_system_declares_fatal_fails_the_run(tmp_path: Path) -> None:
+    lines = (("n1", "^FATAL", "FATAL disk is gone"), ("n1", "^FATAL", "FATAL still gone"))
+    verdict = judged(StoredRun(tmp_path / "run", fatal_lines=lines))
+    assert verdict.verdict == "fail"
+    (anomaly,) = verdict.anomalies
+    assert (anomaly.name, anomaly.klass, anomaly.count) == ("fatal-log-line", "FTL", 2)
+    assert "(^FATAL): FATAL disk is gone" in anomaly.sentence
+    assert [row["line"] for row in anomaly.witness] == ["FATAL disk is gone", "FATAL still gone"]
+
+
+def test_processes_that_stay_up_pass(tmp_path: Path) -> None:
+    verdict = judged(StoredRun(tmp_path / "run"))
+    assert check(verdict, "services").verdict == "pass"
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkHandle]:
+    if java_version() is None:
+        pytest.skip("no Java runtime: install openjdk-17-jre-headless")
+    handle = SparkHandle.start_in_background(tmp_path_factory.mktemp("spark"))
+    yield handle
+    handle.stop()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"magic": 1},
+        {"magic": 1, "diverging": "n3"},
+        {"lost": 7, "exits": (("n1", 1, None, "bye"),)},
+        {"unknown_format_on": "n2"},
+        {"replica_format": "none"},
+        {"replica_format": "etcd-wal"},
+    ],
+    ids=["formats 2", "format 1", "diverging", "lost", "unknown format", "not read", "no reader"],
+)
+def test_both_engines_say_the_same(spark: SparkHandle, tmp_path: Path, change: dict[str, object]) -> None:
+    run = StoredRun(tmp_path / "run", **change).write()  # type: ignore[arg-type]
+    here = analyze(run, engine="in-process", pictures=False)
+    there = analyze(run, session=spark, engine="spark", pictures=False)
+    assert there.anomalies == here.anomalies
+    assert (there.verdict, there.reasons) == (here.verdict, here.reasons)
+    assert [(c.name, c.verdict, c.detail) for c in there.checks] == [(c.name, c.verdict, c.detail) for c in here.checks]
