@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from orchestrator.errors import UsageError
-from orchestrator.machine.programs import find_program
-from orchestrator.worlds.base import PROJECT_ROOT
+from orchestrator.machine.programs import PROJECT_ROOT, find_program
 
 FRONT_DOOR = PROJECT_ROOT / "brownout"
 _ADVICE = "on other systems than Debian and its kin: what these packages hold, by the system's own package manager"

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Protocol
 
 from nemeses.fault import Kind
-from nemeses.ports import Host, HostError, Network, PowerSwitch, Site
-from orchestrator.errors import RunError
+from nemeses.ports import Host, Network, PowerSwitch, Site
+from orchestrator.errors import WorldError as WorldError
 
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
 DISK_BYTES = 512 << 20
@@ -20,10 +20,6 @@ Progress = Callable[[str], None]
 
 def no_progress(_: str) -> None:
     """The default listener: nobody."""
-
-
-class WorldError(RunError, HostError):
-    """A world could not do what was asked; the message names the node and the cause."""
 
 
 @dataclass(frozen=True)

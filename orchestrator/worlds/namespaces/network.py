@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from orchestrator.machine import links
 from orchestrator.machine.pair_filter import PairFilter
 from orchestrator.worlds.base import Node, WorldError
-from orchestrator.worlds.namespaces import links
 
 BRIDGE = "br0"
 GATEWAY = "10.77.0.1"
