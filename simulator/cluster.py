@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from broker.config import BrokerConfig
 from broker.errors import StartupError
 from broker.mutants import Mutants
+from broker.server.broker_node import BrokerNode, NodeFailure
 from broker.server.client import Address
-from broker.server.node import BrokerNode, NodeFailure
 from broker.trace import Tracer
 from simulator.conditions import Conditions
 from simulator.disk import FileSystem, SimulatedDisk

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from broker.errors import ErrorCode
 from broker.quorum.effects import Effect, Fail, LeadershipLost, Persist, Reply
-from broker.quorum.election import ElectionState
+from broker.quorum.election_state import ElectionState
 from broker.quorum.messages import FetchResponse, OffsetAndEpoch
 from broker.quorum.outreach import FetchLoop, Outreach
 from broker.quorum.roles import Follower, Leader, Resigned, Role, Unattached, Voted
@@ -23,8 +23,8 @@ class Epochs(Protocol):
         ...
 
 
-class LogView(Protocol):
-    """What the state machine reads of the log. It never writes: that is the driver's part."""
+class MetadataLogView(Protocol):
+    """What the state machine reads of the log. It never writes: that is the runner's part."""
 
     @property
     def log_start_offset(self) -> int: ...
@@ -45,7 +45,7 @@ class LogView(Protocol):
 class Core:
     """The state of one member of the quorum. Owned by `RaftNode`; the parts change it only through these methods."""
 
-    def __init__(self, settings: QuorumSettings, log: LogView, rng: random.Random, role: Role) -> None:
+    def __init__(self, settings: QuorumSettings, log: MetadataLogView, rng: random.Random, role: Role) -> None:
         self.settings = settings
         self.log = log
         self.rng = rng
@@ -60,7 +60,7 @@ class Core:
         self._effects: list[Effect] = []
 
     def emit(self, *effects: Effect) -> None:
-        """Add to what the driver has to do, in order."""
+        """Add to what the runner has to do, in order."""
         self._effects.extend(effects)
 
     def take_effects(self) -> list[Effect]:
@@ -93,7 +93,7 @@ class Core:
         """Replace the role. Raises `IllegalTransitionError` for an edge that the table does not have.
 
         Invariant: no one can observe a role whose election state is not on disk. The write is put into the list of
-        effects here, before any message that the new role sends, and the driver shows a role to others only after the
+        effects here, before any message that the new role sends, and the runner shows a role to others only after the
         whole list.
         """
         old = self.role
@@ -154,7 +154,9 @@ class Core:
         return now + wait + self.settings.election_delay(self.rng)
 
 
-def initial_role(now: float, stored: ElectionState, settings: QuorumSettings, log: LogView, rng: random.Random) -> Role:
+def initial_role(
+    now: float, stored: ElectionState, settings: QuorumSettings, log: MetadataLogView, rng: random.Random
+) -> Role:
     """The role after a start, from what the quorum-state file and the log remember.
 
     A node never starts as leader, nor as candidate, of an epoch it may have led before: its unflushed records are gone

@@ -17,7 +17,7 @@ from broker.ports import Disk
 from broker.replica.background import Background, end
 from broker.replica.directories import PartitionDirectories
 from broker.replica.fetcher import LeaderFetcher
-from broker.replica.isr import IsrChangeSender
+from broker.replica.isr_requests import IsrChangeSender
 from broker.replica.leader import PartitionLeader
 from broker.replica.partition import Appended, Partition
 from broker.replica.queries import EpochEndFound, OffsetFound, epoch_end, list_offset

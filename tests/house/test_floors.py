@@ -169,6 +169,11 @@ def test_no_file_outgrows_its_subject() -> None:
     assert large == {}
 
 
+def test_a_modules_name_says_one_thing_in_the_broker() -> None:
+    stems = [path.stem for path in modules("broker") if not path.stem.startswith("__")]
+    assert sorted({stem for stem in stems if stems.count(stem) > 1}) == []
+
+
 def test_no_room_is_called_utils() -> None:
     names = {"utils", "util", "helpers", "misc", "common"}
     assert [

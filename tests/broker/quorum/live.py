@@ -1,4 +1,4 @@
-"""Running quorums in one process: real driver, real log, real disk; connections are calls through encoded bytes."""
+"""Running quorums in one process: real runner, real log, real disk; connections are calls through encoded bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from broker.log.log import LogConfig, PartitionLog
 from broker.protocol.api import ApiKey, api_of
 from broker.protocol.codec import decode, encode
 from broker.protocol.schema import Message
-from broker.quorum.driver import Quorum
+from broker.quorum.membership import Quorum
 from broker.trace import Tracer, Value
 
 DIRECTORY = "__cluster_metadata-0"

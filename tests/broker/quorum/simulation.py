@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from broker.quorum import effects as do
-from broker.quorum.election import ElectionState
+from broker.quorum.election_state import ElectionState
 from broker.quorum.messages import FetchResponse, Request, Response
-from broker.quorum.node import RaftNode
+from broker.quorum.raft_node import RaftNode
 from broker.quorum.roles import Leader
 from broker.quorum.settings import QuorumSettings
 from tests.broker.quorum.memory import LEADER_CHANGE, Entry, MemoryDisk, MemoryLog, unpack

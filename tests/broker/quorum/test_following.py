@@ -6,7 +6,7 @@ import pytest
 
 from broker.errors import ErrorCode
 from broker.quorum.effects import AppendAsFollower, Commit, Fail, Truncate
-from broker.quorum.election import ElectionState
+from broker.quorum.election_state import ElectionState
 from broker.quorum.messages import BeginRequest, FetchRequest, OffsetAndEpoch, VoteRequest
 from broker.quorum.roles import Candidate, Follower, Prospective, Unattached, Voted
 from tests.broker.quorum.story import Story

@@ -6,7 +6,7 @@ import pytest
 
 from broker.errors import ErrorCode
 from broker.quorum.effects import AppendLeaderChange, Persist, Reply, Send
-from broker.quorum.election import ElectionState
+from broker.quorum.election_state import ElectionState
 from broker.quorum.messages import BeginRequest, EndRequest, FetchRequest, VoteRequest, VoteResponse
 from broker.quorum.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached, Voted
 from tests.broker.quorum.story import Story

@@ -28,7 +28,7 @@ from broker.log.meta_properties import (
 )
 from broker.mutants import Mutants
 from broker.ports import Disk
-from broker.quorum.driver import Quorum
+from broker.quorum.membership import Quorum
 from broker.quorum.wire import METADATA_TOPIC
 from broker.replica.manager import ReplicaManager
 from broker.server.client import PeerConnector

@@ -39,7 +39,7 @@ from broker.protocol.messages.produce import (
 )
 from broker.protocol.records import Record, build_batch
 from broker.protocol.schema import Message
-from broker.server.node import BrokerNode, NodeFailure
+from broker.server.broker_node import BrokerNode, NodeFailure
 from broker.trace import Tracer, Value
 from tests.broker.clients.harness import free_ports
 

@@ -10,7 +10,7 @@ from broker.quorum.outreach import Outreach
 from broker.quorum.roles import Ballot, Candidate, Follower, Prospective, Unattached, Voted
 
 
-class Elections:
+class Votes:
     """The part of the state machine that decides who leads."""
 
     def __init__(self, core: Core) -> None:
