@@ -48,7 +48,7 @@ WHOLE_AGAIN = 60.0  # seconds
 
 
 @dataclass(frozen=True)
-class Plan:
+class ChaosPlan:
     """What a run does. Times are in virtual seconds."""
 
     nodes: int = 3
@@ -70,7 +70,7 @@ class Plan:
 
 
 @dataclass
-class Outcome:
+class ChaosOutcome:
     """What a run showed. `violations` is empty when every promise was kept."""
 
     seed: int
@@ -85,8 +85,8 @@ class Outcome:
 class Chaos:
     """One run."""
 
-    def __init__(self, seed: int, plan: Plan | None = None) -> None:
-        self.plan = plan or Plan()
+    def __init__(self, seed: int, plan: ChaosPlan | None = None) -> None:
+        self.plan = plan or ChaosPlan()
         self.cluster = SimulatedCluster(
             seed,
             self.plan.nodes,
@@ -103,7 +103,7 @@ class Chaos:
         self._stopping = False
         self._replicas: dict[int, list[str]] = {}
 
-    def run(self) -> Outcome:
+    def run(self) -> ChaosOutcome:
         """Do it. Exceptions of the brokers' callbacks are violations too."""
         cluster = self.cluster
         try:
@@ -115,7 +115,7 @@ class Chaos:
         events = [event for name in DEFECTS for event in cluster.journal.of(name)]
         self._violations += [str(event) for event in events if DISK_ERROR not in str(event)]
         self._violations += unhandled
-        return Outcome(
+        return ChaosOutcome(
             self._seed,
             cluster.digest(),
             cluster.loop.time(),

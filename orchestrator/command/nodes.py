@@ -12,7 +12,7 @@ from typing import Any
 from orchestrator.campaign.model import MAX_NODES
 from orchestrator.errors import UsageError
 from orchestrator.nodes import client
-from orchestrator.nodes.registry import Kept, Plan, Registry
+from orchestrator.nodes.registry import Kept, NodesPlan, Registry
 from orchestrator.running.progress import Progress
 
 _NONE_UP = "no nodes are up; bring some up: ./brownout nodes up"
@@ -57,7 +57,7 @@ def _up(registry: Registry, options: argparse.Namespace) -> int:
     return 0
 
 
-def _plan(registry: Registry, options: argparse.Namespace) -> Plan:
+def _plan(registry: Registry, options: argparse.Namespace) -> NodesPlan:
     """The world for this machine, and what it needs there. Raises `UsageError`."""
     from orchestrator.nodes.held import lab_spec
     from orchestrator.worlds.selection import select_lab
@@ -70,7 +70,7 @@ def _plan(registry: Registry, options: argparse.Namespace) -> Plan:
     if options.inventory is not None and not options.inventory.exists():
         raise UsageError(f"{options.inventory}: there is no such inventory; give the file that names the hosts")
     selection = select_lab(name, options.filesystem)
-    plan = Plan(
+    plan = NodesPlan(
         world=selection.lab.name,
         reason=selection.reason,
         node_count=options.nodes,

@@ -17,7 +17,7 @@ from orchestrator.errors import RunError, UsageError
 from orchestrator.machine.programs import find_program
 from orchestrator.nodes import channel
 from orchestrator.nodes.channel import Channel
-from orchestrator.nodes.registry import Kept, Plan, Registry
+from orchestrator.nodes.registry import Kept, NodesPlan, Registry
 from orchestrator.worlds.base import PROJECT_ROOT
 
 # The longest silence of a holder that is at work; each word of progress begins it anew.
@@ -29,7 +29,7 @@ _ENTERED = ("--mount", "--net", "--uts", "--ipc", "--pid")
 Say = Callable[[str], None]
 
 
-def bring_up(registry: Registry, plan: Plan, say: Say) -> dict[str, Any]:
+def bring_up(registry: Registry, plan: NodesPlan, say: Say) -> dict[str, Any]:
     """Start a holder and wait until its nodes are up; what it has to say about them.
 
     Raises `UsageError` when nodes are up already, and `RunError` when these do not come up: then nothing is left of

@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 from nemeses.ports import HostError
 from orchestrator.campaign.model import BrokerSettings
 from orchestrator.errors import UsageError
-from orchestrator.nodes.registry import Kept, Plan
+from orchestrator.nodes.registry import Kept, NodesPlan
 from orchestrator.running.cluster import Cluster, Member
 from orchestrator.running.properties import server_properties
 from orchestrator.worlds.base import Node, Progress, World, WorldSpec
@@ -36,7 +36,7 @@ class Provisioned(Protocol):
 class HeldNodes:
     """The nodes of one plan, between `up` and `down`."""
 
-    def __init__(self, kept: Kept, plan: Plan) -> None:
+    def __init__(self, kept: Kept, plan: NodesPlan) -> None:
         self._lab: Lab = lab_named(plan.world)(lab_spec(plan, kept.lab))
         self._spec = WorldSpec(
             run_id=f"nodes-{kept.id}",
@@ -131,7 +131,7 @@ class HeldNodes:
         return {**seen, "boot_id": boot_id if boot_id != _own_boot_id() else None, "service_pid": broker}
 
 
-def lab_spec(plan: Plan, directory: Path) -> LabSpec:
+def lab_spec(plan: NodesPlan, directory: Path) -> LabSpec:
     """What the lab of a plan is made from."""
     inventory = None if plan.inventory is None else Path(plan.inventory)
     return LabSpec(plan.node_count, plan.filesystem, directory, inventory=inventory)

@@ -24,7 +24,7 @@ from orchestrator.machine import sandbox
 from orchestrator.nodes import channel
 from orchestrator.nodes.channel import Channel
 from orchestrator.nodes.held import HeldNodes
-from orchestrator.nodes.registry import Kept, Plan
+from orchestrator.nodes.registry import Kept, NodesPlan
 from orchestrator.running.interrupts import Interrupts
 
 Answer = dict[str, Any]
@@ -36,7 +36,7 @@ _ORDER_S = 60.0
 class Holder:
     """Holds one set of nodes. `hold` once, from the main thread."""
 
-    def __init__(self, kept: Kept, plan: Plan, starter: Channel, listener: socket.socket) -> None:
+    def __init__(self, kept: Kept, plan: NodesPlan, starter: Channel, listener: socket.socket) -> None:
         self._kept = kept
         self._plan = plan
         self._starter = starter

@@ -12,7 +12,7 @@ from typing import Any
 
 from nemeses.fault import KINDS, PACKET_FAULTS, PARTITIONS, POWER_LOSSES, Kind
 from nemeses.ports import Host, HostError
-from nodeimage import App, ImageError, Site, app_archive, site_archive
+from nodeimage import App, ImageError, PythonPackages, app_archive, site_archive
 from orchestrator.errors import UsageError
 from orchestrator.machine.playbooks import PlaybookError, Played, Target
 from orchestrator.worlds.base import PROJECT_ROOT, Progress, World, WorldError, WorldSpec, no_progress
@@ -121,7 +121,7 @@ class InventoryLab:
 
     def _assemble(self, checked: Sequence[Checked], on_progress: Progress) -> HostMachines:
         app = app_archive(PROJECT_ROOT)
-        sites: dict[tuple[str, str], Site] = {}
+        sites: dict[tuple[str, str], PythonPackages] = {}
         for each in checked:
             kind = (each.python, each.machine)
             if kind not in sites:
@@ -129,7 +129,7 @@ class InventoryLab:
         targets = {each.host.node: self._target(each, app, sites[each.python, each.machine]) for each in checked}
         return HostMachines(checked, self.capabilities, targets, self._spec.directory / "ansible", self._known_hosts)
 
-    def _target(self, each: Checked, app: App, site: Site) -> Target:
+    def _target(self, each: Checked, app: App, site: PythonPackages) -> Target:
         """A host as the playbooks take it, by the inventory's name of it."""
         host = each.host
         # Whoever may not have its clock set keeps the services that set it right.
@@ -249,7 +249,7 @@ def _is_own(address: str) -> bool:
         return bool(probe.getsockname()[0] == address)
 
 
-def _site(python: str, machine: str, on_progress: Progress) -> Site:
+def _site(python: str, machine: str, on_progress: Progress) -> PythonPackages:
     try:
         return site_archive(PROJECT_ROOT, python, machine, on_progress)
     except ImageError as error:

@@ -1,0 +1,17 @@
+"""`brownout test`: the project's own tests."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from orchestrator.campaign.store import PROJECT_ROOT
+
+
+def main(arguments: list[str]) -> int:
+    """Run pytest on the project; its exit code becomes 0 or 1."""
+    given = arguments[1:] if arguments[:1] == ["--"] else arguments
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}
+    result = subprocess.run([sys.executable, "-m", "pytest", *given], cwd=PROJECT_ROOT, env=environment, check=False)
+    return min(result.returncode, 1)
