@@ -7,11 +7,13 @@ import json
 import os
 import sys
 from datetime import UTC, datetime
-from typing import Any
+
+import msgspec
 
 from orchestrator.campaign.model import MAX_NODES
 from orchestrator.errors import UsageError
 from orchestrator.nodes import client
+from orchestrator.nodes.messages import NodesStatus, NodesUp, Start, Stop
 from orchestrator.nodes.registry import Kept, NodesPlan, Registry
 from orchestrator.running.progress import Progress
 
@@ -47,7 +49,7 @@ def _up(registry: Registry, options: argparse.Namespace) -> int:
         progress.say(f"{_counted(plan.node_count)}, {plan.world} world")
         progress.say(f"world: {plan.reason}", dim=True)
         result = client.bring_up(registry, plan, lambda text: progress.say(text, dim=True))
-    names = result["nodes"]
+    names = result.nodes
     print(
         f"{_counted(len(names))} up in the {plan.world} world: {', '.join(names)}; the brokers are not started\n"
         f"  start the brokers:   ./brownout nodes start\n"
@@ -84,41 +86,41 @@ def _plan(registry: Registry, options: argparse.Namespace) -> NodesPlan:
 
 
 def _status(kept: Kept | None, *, as_json: bool) -> int:
-    content: dict[str, Any] = {"state": "none", "nodes": []}
-    if kept is not None:
-        plan = kept.plan
-        content = {"world": plan.world, "reason": plan.reason, "since": plan.since, "nodes": [], **client.look(kept)}
-    if as_json:
-        print(json.dumps(content, indent=1))
-        return 0
     if kept is None:
-        print(_NONE_UP)
-    elif content["state"] != "up":
-        print(f"{_counted(kept.plan.node_count)} of the {kept.plan.world} world: {content['state']}")
+        print(json.dumps({"state": "none", "nodes": []}, indent=1) if as_json else _NONE_UP)
+        return 0
+    plan, status = kept.plan, client.look(kept)
+    if as_json:
+        about = {"world": plan.world, "reason": plan.reason, "since": plan.since}
+        content = msgspec.to_builtins(status)
+        del content["answer"]
+        print(json.dumps({**about, **content}, indent=1))
+    elif status.state != "up":
+        print(f"{_counted(plan.node_count)} of the {plan.world} world: {status.state}")
     else:
-        _print_nodes(content)
+        _print_nodes(plan, status)
     return 0
 
 
-def _print_nodes(content: dict[str, Any]) -> None:
+def _print_nodes(plan: NodesPlan, status: NodesStatus) -> None:
     from orchestrator.command.printing import show
 
     rows = []
-    for node in content["nodes"]:
-        broker = "not running" if node["service_pid"] is None else f"pid {node['service_pid']}"
+    for node in status.nodes:
+        broker = "not running" if node.service_pid is None else f"pid {node.service_pid}"
         rows.append(
             {
-                "node": node["name"],
-                "address": f"{node['address']}:{node['port']}",
-                "state": node["state"],
-                "boot id": node["boot_id"] or "-",
-                "broker": broker if node["state"] == "up" else "-",
+                "node": node.name,
+                "address": f"{node.address}:{node.port}",
+                "state": node.state,
+                "boot id": node.boot_id or "-",
+                "broker": broker if node.state == "up" else "-",
             }
         )
-    show(f"{content['world']} world, since {content['since']}", rows, ("node", "address", "state", "boot id", "broker"))
-    for node in content["nodes"]:
-        if "reason" in node:
-            print(node["reason"])
+    show(f"{plan.world} world, since {plan.since}", rows, ("node", "address", "state", "boot id", "broker"))
+    for node in status.nodes:
+        if node.reason:
+            print(node.reason)
 
 
 def _ssh(kept: Kept, node: str, argv: list[str]) -> int:
@@ -134,12 +136,13 @@ def _ssh(kept: Kept, node: str, argv: list[str]) -> int:
 
 def _brokers(kept: Kept, action: str) -> int:
     with Progress() as progress:
-        result = client.ask(kept, {"order": action}, lambda text: progress.say(text, dim=True))
-    names = result["nodes"]
+        order = Start() if action == "start" else Stop()
+        result = client.ask(kept, order, NodesUp, lambda text: progress.say(text, dim=True))
+    names = result.nodes
     if action == "stop":
         print(f"the brokers on {', '.join(names)} are stopped; what they stored stays until ./brownout nodes down")
         return 0
-    print(f"bootstrap servers: {result['bootstrap']}")
+    print(f"bootstrap servers: {result.bootstrap}")
     if kept.plan.sandboxed:
         print(
             f"these addresses exist only in the nodes' own network; clients run there:\n"
