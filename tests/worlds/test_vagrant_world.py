@@ -14,6 +14,7 @@ import pytest
 
 from nodeimage import ImageError
 from orchestrator.errors import UsageError
+from orchestrator.machine import packages as system_packages
 from orchestrator.worlds.base import PROJECT_ROOT, WorldError
 from orchestrator.worlds.lab import LabSpec
 from orchestrator.worlds.vagrant import kvm, lab, requirements
@@ -199,7 +200,7 @@ def test_a_missing_image_is_told_before_anything_is_started(monkeypatch: pytest.
 
     monkeypatch.setattr(lab, "find", missing)
     monkeypatch.setattr(requirements, "missing", list)
-    monkeypatch.setattr(lab.system_packages, "ensure", lambda *_: None)
+    monkeypatch.setattr(system_packages, "ensure", lambda *_: None)
     with pytest.raises(UsageError, match=r"\./brownout image build"):
         lab.VagrantLab.prepare(LabSpec(1, "ext4", tmp_path))
 

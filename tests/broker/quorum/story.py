@@ -35,7 +35,7 @@ from tests.broker.quorum.memory import LEADER_CHANGE, Entry, MemoryDisk, MemoryL
 CLUSTER = "cluster"
 A = TypeVar("A", bound=Response)
 R = TypeVar("R", bound=Role)
-Q = TypeVar("Q", VoteRequest, BeginRequest, EndRequest, FetchRequest)
+Q = TypeVar("Q", bound=Request)
 
 
 class Story:

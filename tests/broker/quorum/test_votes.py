@@ -49,7 +49,7 @@ def test_a_follower_stands_when_the_fetch_timeout_has_passed() -> None:
 
 @pytest.mark.conforms("K595-15")
 def test_the_delay_before_an_election_is_random_and_bounded() -> None:
-    delays = []
+    delays: list[float] = []
     for _ in range(20):
         story = Story()
         for _ in delays:
