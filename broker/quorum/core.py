@@ -112,7 +112,7 @@ class Core:
 
     def become_unattached(self, now: float, epoch: int, *, soon: bool = False) -> None:
         """Adopt an epoch whose leader is unknown. A voter stands in time; `soon` skips the wait for a leader."""
-        wait = 0.0 if soon else self.settings.election_timeout
+        wait = 0.0 if soon else self.settings.election_timeout_s
         self.transition_durably(
             Unattached(
                 epoch, self.new_fetch_loop(None), self.election_time(now, wait) if self.settings.is_voter else None
@@ -126,7 +126,7 @@ class Core:
     def become_follower(self, now: float, epoch: int, leader_id: int) -> None:
         """Follow the elected leader of `epoch`. A vote given in this epoch is kept (H20)."""
         vote = self.role.voted_id if epoch == self.role.epoch else None
-        deadline = now + self.settings.fetch_timeout if self.settings.is_voter else None
+        deadline = now + self.settings.fetch_timeout_s if self.settings.is_voter else None
         self.transition_durably(Follower(epoch, leader_id, vote, self.new_fetch_loop(leader_id), deadline))
 
     def observe(self, now: float, leader_id: int | None, epoch: int) -> None:
@@ -164,7 +164,7 @@ def initial_role(
     """
     epoch = max(stored.epoch, log.last_epoch)
     voter = settings.is_voter
-    wait = 0.0 if settings.majority == 1 else settings.election_timeout + settings.election_delay(rng)
+    wait = 0.0 if settings.majority == 1 else settings.election_timeout_s + settings.election_delay(rng)
     if epoch > stored.epoch:
         return Unattached(epoch, FetchLoop(None, settings, rng), now + wait if voter else None)
     if stored.leader_id == settings.node_id and voter:
@@ -172,7 +172,7 @@ def initial_role(
         return Resigned(epoch, settings.node_id, others, Outreach(others, settings), now + wait)
     if stored.leader_id is not None and stored.leader_id in settings.other_voters:
         vote = stored.voted_id if voter else None
-        deadline = now + settings.fetch_timeout if voter else None
+        deadline = now + settings.fetch_timeout_s if voter else None
         return Follower(epoch, stored.leader_id, vote, FetchLoop(stored.leader_id, settings, rng), deadline)
     if stored.voted_id is not None and voter:
         return Voted(epoch, stored.voted_id, FetchLoop(None, settings, rng), now + wait)

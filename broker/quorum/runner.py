@@ -118,7 +118,7 @@ class QuorumRunner:
         """Give up leadership, tell the voters as well as that goes in a request's time, and end all tasks."""
         if self._node is not None and not self._closed:
             with suppress(TimeoutError, ProtocolError):  # best effort: who was not told finds out by its own timers
-                async with asyncio.timeout(self._settings.request_timeout):
+                async with asyncio.timeout(self._settings.request_timeout_s):
                     await self.ask(self._node.shut_down)
                     ends = [task for task, request in self._sends.items() if isinstance(request, EndRequest)]
                     if ends:
@@ -284,7 +284,7 @@ class QuorumRunner:
         refused = False
         try:
             message, version = encode_request(request, to)
-            answer = await self._connector.request(to, message, version, self._settings.request_timeout)
+            answer = await self._connector.request(to, message, version, self._settings.request_timeout_s)
             response = decode_response(request, answer)
         except (ConnectionError, TimeoutError) as error:
             refused = isinstance(error, ConnectionRefusedError)

@@ -12,12 +12,12 @@ PAGE_CACHE = {"min.insync.replicas": "2", "default.replication.factor": "3"}
 FLUSHED = {**PAGE_CACHE, "log.flush.interval.messages": "1"}
 PLANS = {
     "everything": ChaosPlan(),
-    "power": ChaosPlan(kinds=("power-loss-all",), pause=(0.1, 1.5), faults=6, file_system=FileSystem.STRICT),
+    "power": ChaosPlan(kinds=("power-loss-all",), pause_s=(0.1, 1.5), faults=6, file_system=FileSystem.STRICT),
     "page cache": ChaosPlan(properties=PAGE_CACHE, kinds=("kill", "partition-one", "power-loss", "restart")),
     "small segments, fast": ChaosPlan(
-        properties={**FLUSHED, "log.segment.bytes": "4096"}, pause=(0.01, 0.5), outage=(0.01, 1.0), faults=15
+        properties={**FLUSHED, "log.segment.bytes": "4096"}, pause_s=(0.01, 0.5), outage_s=(0.01, 1.0), faults=15
     ),
-    "five brokers": ChaosPlan(nodes=5, pause=(0.05, 1.5)),
+    "five brokers": ChaosPlan(nodes=5, pause_s=(0.05, 1.5)),
 }
 
 

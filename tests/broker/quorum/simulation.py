@@ -299,7 +299,7 @@ class Simulation:
                 answered[0] = True
                 self._execute(sender, process.answered(self.now, receiver, request, response))
 
-        self.at(self.members[sender].settings.request_timeout, fail)
+        self.at(self.members[sender].settings.request_timeout_s, fail)
         for _ in range(2 if self.rng.random() < self.chaos.duplicate else 1):
             self._carry(sender, receiver, lambda: self._receive(sender, receiver, request, answer))
 

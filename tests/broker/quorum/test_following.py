@@ -226,7 +226,7 @@ def test_a_leader_that_refuses_connections_is_replaced_without_waiting_for_the_f
     story.follow(2, epoch=4)
     story.fetched()
     story.no_answer(2, FetchRequest, refused=True)
-    story.wait(story.settings.election_backoff_max)
+    story.wait(story.settings.election_backoff_max_s)
     story.is_a(Prospective, 4)
 
 
@@ -235,7 +235,7 @@ def test_a_leader_that_only_keeps_silent_has_the_whole_fetch_timeout() -> None:
     story.follow(2, epoch=4)
     story.fetched()
     story.no_answer(2, FetchRequest)
-    story.wait(story.settings.election_backoff_max)
+    story.wait(story.settings.election_backoff_max_s)
     story.is_a(Follower, 4)
 
 

@@ -159,7 +159,7 @@ def test_a_rejection_cuts_the_wait_for_voters_that_may_be_dead() -> None:
 
 @pytest.mark.conforms("K595-3", "K595-2")
 def test_a_voter_that_does_not_answer_is_asked_again_more_and_more_slowly() -> None:
-    story = Story(election_timeout=10.0)
+    story = Story(election_timeout_s=10.0)
     story.become_candidate()
     gaps = []
     for _ in range(7):
