@@ -24,7 +24,7 @@ from simulator.transport import Pipe, SimulatedTransport
 
 ProtocolT = TypeVar("ProtocolT", bound=asyncio.BaseProtocol)
 EPHEMERAL = 32_768
-LOOPBACK_LATENCY = 0.000_02
+LOOPBACK_LATENCY_S = 0.000_02
 
 
 class SimulatedServer(asyncio.AbstractServer):
@@ -225,7 +225,7 @@ class SimulatedNetwork:
     def latency(self, source: str, target: str) -> float:
         """How long one packet takes."""
         if source == target:
-            return LOOPBACK_LATENCY
+            return LOOPBACK_LATENCY_S
         conditions = self.conditions
         spiked = self._rng.random() < conditions.spike_probability
         return self._rng.uniform(*(conditions.spike if spiked else conditions.latency))

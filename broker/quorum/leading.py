@@ -22,7 +22,7 @@ from broker.quorum.outreach import Outreach
 from broker.quorum.roles import Candidate, Leader, ParkedFetch, ReplicaProgress, Resigned
 
 # A replica that is not a voter is forgotten when it has not fetched for this long, and at most so many are remembered.
-OBSERVER_SESSION_TIMEOUT = 300.0
+OBSERVER_SESSION_TIMEOUT_S = 300.0
 MAX_OBSERVERS = 1_000
 
 
@@ -148,7 +148,7 @@ class Leading:
             return role.voters[replica_id]
         if replica_id not in role.observers:
             for known, progress in list(role.observers.items()):
-                expired = progress.last_fetch_at is None or progress.last_fetch_at + OBSERVER_SESSION_TIMEOUT < now
+                expired = progress.last_fetch_at is None or progress.last_fetch_at + OBSERVER_SESSION_TIMEOUT_S < now
                 if (expired or len(role.observers) >= MAX_OBSERVERS) and progress.parked is None:
                     del role.observers[known]
             role.observers[replica_id] = ReplicaProgress()

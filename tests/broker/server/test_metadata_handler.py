@@ -39,7 +39,7 @@ def test_fenced_brokers_are_listed_so_that_clients_do_not_take_them_for_gone() -
 
 
 def test_a_broker_that_still_reads_the_metadata_log_tells_nobody_of_the_past(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata_handler, "SETTLING_TIMEOUT", 0.01)
+    monkeypatch.setattr(metadata_handler, "SETTLING_TIMEOUT_S", 0.01)
 
     async def story() -> None:
         with pytest.raises(NotReady, match="has not caught up"):
