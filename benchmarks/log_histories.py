@@ -37,7 +37,7 @@ def history(
     order = np.lexsort((np.arange(n), part))
     is_stored = np.zeros(n, np.bool_)
     is_stored[appends[stored]] = True
-    before = np.cumsum(is_stored[order]) - is_stored[order]
+    before: npt.NDArray[np.int64] = np.cumsum(is_stored[order]) - is_stored[order]
     first = np.searchsorted(part[order], np.arange(partitions))
     before -= np.repeat(before[first], np.diff(np.append(first, n)))
     length = np.empty(n, np.int64)

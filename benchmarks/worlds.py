@@ -15,23 +15,40 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from nemeses import Fault, Nemesis
 from orchestrator.machine.sandbox import current_sandbox, enter_sandbox
 from orchestrator.worlds.base import WorldSpec
-from orchestrator.worlds.namespaces.world import BROKER_PORT, NamespaceWorld
+from orchestrator.worlds.namespaces.world import NamespaceWorld
+from systems.service import Place, Service
 
 SIZES = (3, 5)
+PORT = 9092
 # Without the site packages it listens after some 20 ms; what a broker needs to start is not the world's time.
 LISTENER = (
     sys.executable,
     "-S",
     "-c",
-    f"import socket; s = socket.create_server(('', {BROKER_PORT}))\nwhile True: s.accept()[0].close()",
+    f"import socket; s = socket.create_server(('', {PORT}))\nwhile True: s.accept()[0].close()",
 )
+
+
+class Listeners:
+    """What runs on every node: nothing but somebody who listens."""
+
+    collected: tuple[str, tuple[str, ...]] = (".", ())
+    files_dir = ""
+
+    def ports(self, number: int) -> Mapping[str, int]:
+        del number
+        return {"client": PORT}
+
+    def service(self, node: Place, nodes: Sequence[Place], time_scale: float = 1.0) -> Service:
+        del node, nodes, time_scale
+        return Service("listener", LISTENER)
 
 
 class Times:
@@ -63,7 +80,7 @@ def measure(rounds: int, filesystem: str, times: Times) -> None:
 
 
 def one_world(size: int, filesystem: str, directory: Path, times: Times) -> None:
-    spec = WorldSpec("benchmark", directory, size, lambda _: "", filesystem=filesystem, broker=LISTENER)
+    spec = WorldSpec("benchmark", directory, size, Listeners(), filesystem=filesystem)
     world = NamespaceWorld(spec)
     title = f"{size} nodes: "
     with times.of(title + "up, to the last sshd banner"):

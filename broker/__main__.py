@@ -18,7 +18,7 @@ from broker.config import BrokerConfig
 from broker.disk import RealDisk
 from broker.errors import StartupError
 from broker.mutants import MUTANTS, Mutants, UnknownMutantError
-from broker.server.node import BrokerNode, NodeFailure
+from broker.server.broker_node import BrokerNode, NodeFailure
 from broker.trace import JsonLines, Sink, Tracer, Value
 
 EXIT_OK, EXIT_USAGE, EXIT_FAILED = 0, 64, 70

@@ -22,15 +22,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Protocol
 
 Value = str | int | float | bool | None | list[int] | list[str]
 
 
-class Sink(Protocol):
-    """Where events go: a file in reality, a list in the simulator."""
-
-    def __call__(self, event: dict[str, Value]) -> None: ...
+Sink = Callable[[dict[str, Value]], None]
+"""Where events go: a file in reality, a list in the simulator."""
 
 
 class Tracer:

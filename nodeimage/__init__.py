@@ -5,7 +5,7 @@ from nodeimage.app import App, app_archive
 from nodeimage.build import build, check_machine, remove_all
 from nodeimage.errors import ImageError, ImageMissingError, ImageStaleError
 from nodeimage.image import Image, built, find, wanted_key
-from nodeimage.site import Site, site_archive, site_key
+from nodeimage.python_packages import PythonPackages, site_archive, site_key
 
 __all__ = [
     "App",
@@ -13,7 +13,7 @@ __all__ = [
     "ImageError",
     "ImageMissingError",
     "ImageStaleError",
-    "Site",
+    "PythonPackages",
     "app_archive",
     "build",
     "built",

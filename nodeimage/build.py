@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import nodeimage.customize as customize
 import nodeimage.debian as debian
 import nodeimage.disk as disk
-import nodeimage.furnish as furnish
 import nodeimage.initrd as initrd
 import nodeimage.modules as modules
 import nodeimage.recipe as recipe
@@ -24,7 +24,7 @@ from installation.commands import command_anywhere
 from installation.files import cache_directory
 from nodeimage.errors import ImageError, ImageMissingError, ImageStaleError
 from nodeimage.image import UNFINISHED, Image, built, find, image_in, images_directory, make_current, wanted_key
-from nodeimage.site import site_archive, site_key
+from nodeimage.python_packages import site_archive, site_key
 
 Progress = Callable[[str], None]
 
@@ -143,7 +143,7 @@ def _fill(project: Path, image: Image, on_progress: Progress) -> None:
     shutil.copyfile(site.archive, image.site)
     on_progress("adding the node's own files, removing what no node needs")
     shutil.copyfile(_kernel(image.rootfs), image.kernel)
-    furnish.furnish(image.rootfs, room / "guest", site)
+    customize.customize(image.rootfs, room / "guest", site)
     initrd.make(image.rootfs, room / "initrd" / "init", recipe.INITRD_MODULES, image.initrd)
     on_progress("making the disk")
     disk.make(image.rootfs, image.disk)

@@ -11,10 +11,10 @@ import nodeimage.archives as archives
 import nodeimage.recipe as recipe
 from installation.files import cache_directory
 from nodeimage.errors import ImageMissingError, ImageStaleError
-from nodeimage.site import site_key
+from nodeimage.python_packages import site_key
 
 # What of this room decides what is in an image; the rest only finds and reports it.
-_SOURCES = ("recipe.py", "debian.py", "furnish.py", "modules.py", "initrd.py", "disk.py", "guest", "initrd", "box")
+_SOURCES = ("recipe.py", "debian.py", "customize.py", "modules.py", "initrd.py", "disk.py", "guest", "initrd", "box")
 _RECORD = "image.json"
 # A build in the making is in a directory of this name; it is never taken for an image.
 UNFINISHED = ".unfinished-"

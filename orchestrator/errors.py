@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nemeses.ports import HostError
 from systems.errors import ClusterError, InputError
 
 EXIT_PASS = 0
@@ -24,6 +25,10 @@ class RunError(ClusterError):
     What was recorded stays; the run's verdict is unknown, with this message as the reason, or fail, should the record
     already prove an anomaly.
     """
+
+
+class WorldError(RunError, HostError):
+    """A world, or the machine that it is made on, could not do what was asked; names the node and the cause."""
 
 
 class Interrupted(KeyboardInterrupt):

@@ -23,7 +23,7 @@ from broker.server.client import Address, PeerConnector
 CLIENT_ID = -1
 RESPONSE_MAX_BYTES = 16 << 20
 FETCH_BYTES = 1 << 20
-RETRY_PAUSE = 0.05
+RETRY_PAUSE_S = 0.05
 METADATA_VERSION, CREATE_VERSION, PRODUCE_VERSION, FETCH_VERSION = 12, 7, 12, 12
 
 # Answers to a produce request that say for certain that nothing was appended.
@@ -102,7 +102,7 @@ class SimulatedClient:
                             break
                 except (OSError, UncertainError):
                     pass
-                await asyncio.sleep(RETRY_PAUSE)
+                await asyncio.sleep(RETRY_PAUSE_S)
             for partition in range(partitions):
                 await self.read_all(name, partition)
 
@@ -118,7 +118,7 @@ class SimulatedClient:
                     if state.partition_index == partition and state.leader_id not in (-1, unlike):
                         self._leaders[topic, partition] = state.leader_id
                         return state.leader_id
-            await asyncio.sleep(RETRY_PAUSE)
+            await asyncio.sleep(RETRY_PAUSE_S)
 
     async def produce(
         self, topic: str, partition: int, values: Sequence[bytes], *, acks: int = -1, timeout: float = 5.0
@@ -170,7 +170,7 @@ class SimulatedClient:
                 try:
                     fetched = await self.fetch(topic, partition, offset, max_wait=0.0)
                 except (RefusedError, UncertainError):
-                    await asyncio.sleep(RETRY_PAUSE)
+                    await asyncio.sleep(RETRY_PAUSE_S)
                     continue
                 records += fetched.records
                 offset = fetched.next_offset

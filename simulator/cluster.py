@@ -13,14 +13,14 @@ from typing import Any, TypeVar
 from broker.config import BrokerConfig
 from broker.errors import StartupError
 from broker.mutants import Mutants
+from broker.server.broker_node import BrokerNode, NodeFailure
 from broker.server.client import Address
-from broker.server.node import BrokerNode, NodeFailure
 from broker.trace import Tracer
 from simulator.conditions import Conditions
 from simulator.disk import FileSystem, SimulatedDisk
 from simulator.host import Host
 from simulator.journal import Journal
-from simulator.loop import VirtualLoop
+from simulator.loop import new_loop
 from simulator.network import SimulatedNetwork
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ class SimulatedCluster:
     ) -> None:
         """`file_system` None: the seed chooses."""
         self.seed = seed
-        self.loop = VirtualLoop()  # type: ignore[abstract]  # what it lacks of asyncio's interface raises
+        self.loop = new_loop()
         self.journal = Journal()
         self.rng = random.Random(f"{seed}/faults")
         self.network = SimulatedNetwork(

@@ -18,15 +18,15 @@ class Conditions:
     """What a connection takes before its receiver has read any of it."""
     unacknowledged: int = 64 * 1024
     """What still arrives while the acknowledgements are cut off."""
-    retransmission: float = 0.2
+    retransmission_s: float = 0.2
     """The first pause of a sender that hears nothing; each further one is twice as long."""
-    retransmission_max: float = 120.0
-    handshake_timeout: float = 127.0
+    retransmission_max_s: float = 120.0
+    handshake_timeout_s: float = 127.0
     """How long a connection is tried while no answer comes."""
-    unreachable_after: float = 3.0
+    unreachable_after_s: float = 3.0
     """How long until a machine that is switched off is found to be so (nobody answers ARP)."""
     reset_after_partition: float = 0.1
     """How often a connection that stalled in a partition is reset when it heals, as a firewall in between would."""
-    sync_latency: tuple[float, float] = (0.000_3, 0.002)
+    sync_latency_s: tuple[float, float] = (0.000_3, 0.002)
     sync_spike_probability: float = 0.01
-    sync_spike: tuple[float, float] = (0.010, 0.080)
+    sync_spike_s: tuple[float, float] = (0.010, 0.080)

@@ -212,7 +212,7 @@ class SimulatedDisk:
             job.inode.begin_sync()
         conditions = self._conditions
         slow = self._rng.random() < conditions.sync_spike_probability
-        latency = self._rng.uniform(*(conditions.sync_spike if slow else conditions.sync_latency))
+        latency = self._rng.uniform(*(conditions.sync_spike_s if slow else conditions.sync_latency_s))
         self._loop.call_later(latency, self._finish, job, self._power_cuts, context=self._context)
 
     def _finish(self, job: _Job, power_cuts: int) -> None:

@@ -322,3 +322,8 @@ def _close_quietly(task: asyncio.Task[Any]) -> None:
     coroutine = task.get_coro()
     with contextlib.suppress(BaseException):
         coroutine.close()
+
+
+def new_loop() -> VirtualLoop:
+    """A loop at time 0. What it lacks of asyncio's interface (files, signals, subprocesses) raises when it is used."""
+    return VirtualLoop()  # type: ignore[abstract]

@@ -24,7 +24,7 @@ from simulator.transport import Pipe, SimulatedTransport
 
 ProtocolT = TypeVar("ProtocolT", bound=asyncio.BaseProtocol)
 EPHEMERAL = 32_768
-LOOPBACK_LATENCY = 0.000_02
+LOOPBACK_LATENCY_S = 0.000_02
 
 
 class SimulatedServer(asyncio.AbstractServer):
@@ -162,13 +162,13 @@ class SimulatedNetwork:
         while True:
             await asyncio.sleep(self.latency(current.address, host))
             if host in self._off:
-                await asyncio.sleep(self.conditions.unreachable_after)
+                await asyncio.sleep(self.conditions.unreachable_after_s)
                 if host in self._off:
                     raise OSError(errno.EHOSTUNREACH, os.strerror(errno.EHOSTUNREACH))
             elif self.passes(current.address, host) and self.passes(host, current.address):
                 break
             retry = self._next_retransmission(started, first=1.0)
-            give_up = started + self.conditions.handshake_timeout
+            give_up = started + self.conditions.handshake_timeout_s
             await asyncio.sleep(min(retry, give_up) - self.loop.time())
             if retry > give_up:
                 raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
@@ -225,7 +225,7 @@ class SimulatedNetwork:
     def latency(self, source: str, target: str) -> float:
         """How long one packet takes."""
         if source == target:
-            return LOOPBACK_LATENCY
+            return LOOPBACK_LATENCY_S
         conditions = self.conditions
         spiked = self._rng.random() < conditions.spike_probability
         return self._rng.uniform(*(conditions.spike if spiked else conditions.latency))
@@ -255,10 +255,10 @@ class SimulatedNetwork:
 
     def _next_retransmission(self, since: float, first: float | None = None) -> float:
         """When a sender that has heard nothing since `since` sends again; its pauses double."""
-        pause = self.conditions.retransmission if first is None else first
+        pause = self.conditions.retransmission_s if first is None else first
         at = since + pause
         while at <= self.loop.time():
-            pause = min(2 * pause, self.conditions.retransmission_max)
+            pause = min(2 * pause, self.conditions.retransmission_max_s)
             at += pause
         return at
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from simulator.conditions import Conditions
 from simulator.host import Host
-
-if TYPE_CHECKING:
-    from simulator.network import SimulatedNetwork
 
 Buffer = bytes | bytearray | memoryview
 HIGH_WATER = 64 * 1024
@@ -18,10 +16,49 @@ READ_SIZE = 256 * 1024
 END = b""  # what the peer sees when the other end has closed: no bytes, ever again
 
 
+class Carrier(Protocol):
+    """What carries the packets of connections, as their ends and pipes see it: the network."""
+
+    conditions: Conditions
+    observe: Callable[[bytes], None]
+    """Gets a line for everything that is received."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+
+    def passes(self, source: str, target: str) -> bool:
+        """Whether packets get through now from one address to another."""
+        ...
+
+    def latency(self, source: str, target: str) -> float:
+        """How many seconds one packet takes."""
+        ...
+
+    def at(self, when: float, call: Callable[..., None], *args: object) -> None:
+        """Schedule an arrival, whatever becomes of its sender meanwhile."""
+        ...
+
+    def piece_of(self, size: int) -> int:
+        """How much of `size` bytes that have arrived is received at once."""
+        ...
+
+    def stall(self, pipe: Pipe) -> None:
+        """Nothing gets through: have `pipe.arrive` called when it does."""
+        ...
+
+    def send_reset(self, source: str, pipe: Pipe) -> None:
+        """Tell the receiver of a pipe that its connection is gone."""
+        ...
+
+    def forget(self, transport: SimulatedTransport) -> None:
+        """This end of a connection is no more."""
+        ...
+
+
 class Pipe:
     """One direction of a connection: bytes under way, in order, and those that have arrived but are not read."""
 
-    def __init__(self, network: SimulatedNetwork, source: SimulatedTransport, target: SimulatedTransport) -> None:
+    def __init__(self, network: Carrier, source: SimulatedTransport, target: SimulatedTransport) -> None:
         self.source = source
         self.target = target
         self._network = network
@@ -97,7 +134,7 @@ class Pipe:
 class SimulatedTransport(asyncio.Transport):
     """One end of a connection, as asyncio's transports behave."""
 
-    def __init__(self, network: SimulatedNetwork, host: Host, local: tuple[str, int], remote: tuple[str, int]) -> None:
+    def __init__(self, network: Carrier, host: Host, local: tuple[str, int], remote: tuple[str, int]) -> None:
         super().__init__()
         self.host = host
         self.address = local[0]

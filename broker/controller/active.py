@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from broker.config import BrokerConfig
 from broker.controller.controller import Controller, caught_up, registered
 from broker.controller.image import Changes, MetadataImage
-from broker.controller.operations import Decide, Operations, Quorum
+from broker.controller.operations import Decide, Operations, QuorumLog
 from broker.controller.sessions import Sessions
 from broker.controller.topics import deletion_refused, topic_refused, topics_to_delete
 from broker.errors import ErrorCode, NotLeaderError, ProtocolError
@@ -64,7 +64,7 @@ class ActiveController:
         *,
         config: BrokerConfig,
         image: MetadataImage,
-        quorum: Quorum,
+        quorum: QuorumLog,
         rng: random.Random,
         tracer: Tracer,
         mutants: Mutants,

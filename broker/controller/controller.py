@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from broker.config import BrokerConfig
-from broker.controller.elections import broker_leaves, broker_returns, same_leader_in_next_epoch
 from broker.controller.image import BrokerImage, MetadataImage
-from broker.controller.isr import alter_partitions
+from broker.controller.isr_decisions import alter_partitions
+from broker.controller.partition_elections import broker_leaves, broker_returns, same_leader_in_next_epoch
 from broker.controller.topics import create_topics, delete_topics
 from broker.errors import ErrorCode, ProtocolError
 from broker.mutants import Mutants

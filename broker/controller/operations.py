@@ -22,7 +22,7 @@ T = TypeVar("T")
 Decide = Callable[[MetadataImage], Decision[T]]
 
 
-class Quorum(Protocol):
+class QuorumLog(Protocol):
     """What a controller needs of the metadata quorum."""
 
     async def append(self, records: list[bytes]) -> int:
@@ -39,7 +39,7 @@ class _Operation(NamedTuple):
 class Operations:
     """The queue of one term, from becoming the active controller until it ends."""
 
-    def __init__(self, image: MetadataImage, quorum: Quorum) -> None:
+    def __init__(self, image: MetadataImage, quorum: QuorumLog) -> None:
         self._image = image
         self._quorum = quorum
         self._loop = asyncio.get_running_loop()

@@ -8,8 +8,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from broker.config import BrokerConfig
-from broker.controller.elections import elect
 from broker.controller.image import MetadataImage, TopicImage
+from broker.controller.partition_elections import elect
 from broker.errors import ErrorCode, ProtocolError
 from broker.protocol.messages.create_topics import (
     CreatableReplicaAssignment,

@@ -69,10 +69,6 @@ class Api:
     advertised: bool
     """Whether ApiVersions names it; what brokers alone use is not for clients to see."""
 
-    @property
-    def first_flexible_version(self) -> int:
-        return self.request.FLEXIBLE.low
-
     def serves(self, version: int) -> bool:
         return self.min_version <= version <= self.max_version
 

@@ -1,1 +1,5 @@
-"""The metadata quorum after KIP-595: `driver.Quorum` is its face, `node.RaftNode` the pure state machine behind it."""
+"""The metadata quorum after KIP-595.
+
+`membership.Quorum` is what the rest of the broker uses, `runner` runs it, and `raft_node.RaftNode` is the pure state
+machine behind both.
+"""

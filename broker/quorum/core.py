@@ -7,7 +7,7 @@ from typing import Protocol
 
 from broker.errors import ErrorCode
 from broker.quorum.effects import Effect, Fail, LeadershipLost, Persist, Reply
-from broker.quorum.election import ElectionState
+from broker.quorum.election_state import ElectionState
 from broker.quorum.messages import FetchResponse, OffsetAndEpoch
 from broker.quorum.outreach import FetchLoop, Outreach
 from broker.quorum.roles import Follower, Leader, Resigned, Role, Unattached, Voted
@@ -23,8 +23,8 @@ class Epochs(Protocol):
         ...
 
 
-class LogView(Protocol):
-    """What the state machine reads of the log. It never writes: that is the driver's part."""
+class MetadataLogView(Protocol):
+    """What the state machine reads of the log. It never writes: that is the runner's part."""
 
     @property
     def log_start_offset(self) -> int: ...
@@ -45,7 +45,7 @@ class LogView(Protocol):
 class Core:
     """The state of one member of the quorum. Owned by `RaftNode`; the parts change it only through these methods."""
 
-    def __init__(self, settings: QuorumSettings, log: LogView, rng: random.Random, role: Role) -> None:
+    def __init__(self, settings: QuorumSettings, log: MetadataLogView, rng: random.Random, role: Role) -> None:
         self.settings = settings
         self.log = log
         self.rng = rng
@@ -60,7 +60,7 @@ class Core:
         self._effects: list[Effect] = []
 
     def emit(self, *effects: Effect) -> None:
-        """Add to what the driver has to do, in order."""
+        """Add to what the runner has to do, in order."""
         self._effects.extend(effects)
 
     def take_effects(self) -> list[Effect]:
@@ -93,7 +93,7 @@ class Core:
         """Replace the role. Raises `IllegalTransitionError` for an edge that the table does not have.
 
         Invariant: no one can observe a role whose election state is not on disk. The write is put into the list of
-        effects here, before any message that the new role sends, and the driver shows a role to others only after the
+        effects here, before any message that the new role sends, and the runner shows a role to others only after the
         whole list.
         """
         old = self.role
@@ -112,7 +112,7 @@ class Core:
 
     def become_unattached(self, now: float, epoch: int, *, soon: bool = False) -> None:
         """Adopt an epoch whose leader is unknown. A voter stands in time; `soon` skips the wait for a leader."""
-        wait = 0.0 if soon else self.settings.election_timeout
+        wait = 0.0 if soon else self.settings.election_timeout_s
         self.transition_durably(
             Unattached(
                 epoch, self.new_fetch_loop(None), self.election_time(now, wait) if self.settings.is_voter else None
@@ -126,7 +126,7 @@ class Core:
     def become_follower(self, now: float, epoch: int, leader_id: int) -> None:
         """Follow the elected leader of `epoch`. A vote given in this epoch is kept (H20)."""
         vote = self.role.voted_id if epoch == self.role.epoch else None
-        deadline = now + self.settings.fetch_timeout if self.settings.is_voter else None
+        deadline = now + self.settings.fetch_timeout_s if self.settings.is_voter else None
         self.transition_durably(Follower(epoch, leader_id, vote, self.new_fetch_loop(leader_id), deadline))
 
     def observe(self, now: float, leader_id: int | None, epoch: int) -> None:
@@ -154,7 +154,9 @@ class Core:
         return now + wait + self.settings.election_delay(self.rng)
 
 
-def initial_role(now: float, stored: ElectionState, settings: QuorumSettings, log: LogView, rng: random.Random) -> Role:
+def initial_role(
+    now: float, stored: ElectionState, settings: QuorumSettings, log: MetadataLogView, rng: random.Random
+) -> Role:
     """The role after a start, from what the quorum-state file and the log remember.
 
     A node never starts as leader, nor as candidate, of an epoch it may have led before: its unflushed records are gone
@@ -162,7 +164,7 @@ def initial_role(now: float, stored: ElectionState, settings: QuorumSettings, lo
     """
     epoch = max(stored.epoch, log.last_epoch)
     voter = settings.is_voter
-    wait = 0.0 if settings.majority == 1 else settings.election_timeout + settings.election_delay(rng)
+    wait = 0.0 if settings.majority == 1 else settings.election_timeout_s + settings.election_delay(rng)
     if epoch > stored.epoch:
         return Unattached(epoch, FetchLoop(None, settings, rng), now + wait if voter else None)
     if stored.leader_id == settings.node_id and voter:
@@ -170,7 +172,7 @@ def initial_role(now: float, stored: ElectionState, settings: QuorumSettings, lo
         return Resigned(epoch, settings.node_id, others, Outreach(others, settings), now + wait)
     if stored.leader_id is not None and stored.leader_id in settings.other_voters:
         vote = stored.voted_id if voter else None
-        deadline = now + settings.fetch_timeout if voter else None
+        deadline = now + settings.fetch_timeout_s if voter else None
         return Follower(epoch, stored.leader_id, vote, FetchLoop(stored.leader_id, settings, rng), deadline)
     if stored.voted_id is not None and voter:
         return Voted(epoch, stored.voted_id, FetchLoop(None, settings, rng), now + wait)

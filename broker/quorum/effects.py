@@ -1,4 +1,4 @@
-"""What the state machine wants done. The driver executes a list of effects in its order, before the next event.
+"""What the state machine wants done. The runner executes a list of effects in its order, before the next event.
 
 The order is the safety argument: `Persist` and `Truncate` are awaited before anything behind them happens, so no
 message of a list leaves before the state that it speaks of is on disk (K595-13, K595-19, K595-31).
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.quorum.election import ElectionState
+from broker.quorum.election_state import ElectionState
 from broker.quorum.messages import Request, Response
 
 

@@ -92,7 +92,7 @@ class Following:
             replica_id=core.settings.node_id,
             epoch=role.epoch,
             fetch_from=core.log_end(),
-            max_wait=core.settings.fetch_max_wait,
+            max_wait=core.settings.fetch_max_wait_s,
             max_bytes=core.settings.fetch_max_bytes,
         )
         core.emit(Send(voter, loop.inflight))
@@ -154,7 +154,7 @@ class Following:
         role.has_fetched = True
         role.election_at = None
         if role.fetch_deadline is not None:
-            role.fetch_deadline = now + core.settings.fetch_timeout
+            role.fetch_deadline = now + core.settings.fetch_timeout_s
         if response.diverging is not None:
             # The high watermark of this answer is not for this log: it moves only after the truncation (H7).
             self._truncate(response.diverging)

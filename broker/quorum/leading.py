@@ -22,7 +22,7 @@ from broker.quorum.outreach import Outreach
 from broker.quorum.roles import Candidate, Leader, ParkedFetch, ReplicaProgress, Resigned
 
 # A replica that is not a voter is forgotten when it has not fetched for this long, and at most so many are remembered.
-OBSERVER_SESSION_TIMEOUT = 300.0
+OBSERVER_SESSION_TIMEOUT_S = 300.0
 MAX_OBSERVERS = 1_000
 
 
@@ -67,7 +67,7 @@ class Leading:
                 epoch_start_offset=core.log.log_end_offset,
                 voters={voter: ReplicaProgress() for voter in others},
                 outreach=Outreach(others, core.settings),
-                check_quorum_at=now + core.settings.check_quorum_timeout if core.settings.majority > 1 else None,
+                check_quorum_at=now + core.settings.check_quorum_timeout_s if core.settings.majority > 1 else None,
             )
         )
         core.log_in_motion = True
@@ -112,7 +112,7 @@ class Leading:
             core.emit(Reply(ticket, response))
             return
         replica.fetched(now, request.fetch_from.offset, core.log.log_end_offset)
-        parked = ParkedFetch(ticket, request, now + min(request.max_wait, core.settings.fetch_max_wait))
+        parked = ParkedFetch(ticket, request, now + min(request.max_wait, core.settings.fetch_max_wait_s))
         replica.parked = parked
         self.advance_high_watermark()
         if replica.parked is parked and self._has_news(role, replica, request):
@@ -148,7 +148,7 @@ class Leading:
             return role.voters[replica_id]
         if replica_id not in role.observers:
             for known, progress in list(role.observers.items()):
-                expired = progress.last_fetch_at is None or progress.last_fetch_at + OBSERVER_SESSION_TIMEOUT < now
+                expired = progress.last_fetch_at is None or progress.last_fetch_at + OBSERVER_SESSION_TIMEOUT_S < now
                 if (expired or len(role.observers) >= MAX_OBSERVERS) and progress.parked is None:
                     del role.observers[known]
             role.observers[replica_id] = ReplicaProgress()
@@ -162,7 +162,7 @@ class Leading:
         role.heard_from[replica_id] = None
         if len(role.heard_from) + 1 >= self._core.settings.majority:
             role.heard_from.clear()
-            role.check_quorum_at = now + self._core.settings.check_quorum_timeout
+            role.check_quorum_at = now + self._core.settings.check_quorum_timeout_s
 
     def _has_news(self, role: Leader, replica: ReplicaProgress, request: FetchRequest) -> bool:
         """Records, or a high watermark that the replica was not told yet."""
@@ -235,7 +235,7 @@ class Leading:
         core = self._core
         role = core.role
         assert isinstance(role, Leader)
-        wait = None if core.shutting_down else core.election_time(now, core.settings.election_timeout)
+        wait = None if core.shutting_down else core.election_time(now, core.settings.election_timeout_s)
         others = core.settings.other_voters
         core.transition_durably(
             Resigned(role.epoch, role.node_id, role.preferred_successors(), Outreach(others, core.settings), wait)

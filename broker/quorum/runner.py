@@ -21,13 +21,13 @@ from broker.peers import Peers
 from broker.ports import Disk
 from broker.quorum import effects as do
 from broker.quorum.committed import committed_batches, data_batch, leader_change_batch
-from broker.quorum.election import ElectionFile
+from broker.quorum.election_state import ElectionFile
 from broker.quorum.leading import QuorumStatus
 from broker.quorum.messages import EndRequest, FetchResponse, Request, Response
-from broker.quorum.node import RaftNode
+from broker.quorum.pending_calls import PendingCalls, stopped
+from broker.quorum.raft_node import RaftNode
 from broker.quorum.roles import Leader
 from broker.quorum.settings import QuorumSettings
-from broker.quorum.waiting import Waiting, stopped
 from broker.quorum.wire import METADATA_TOPIC, PARTITION, decode_response, encode_request
 from broker.trace import Tracer
 
@@ -91,7 +91,7 @@ class QuorumRunner:
         self._applied = log.log_start_offset
         self._announced = False
         self._role_shown: tuple[str, int, int | None] | None = None
-        self._waiting = Waiting()
+        self._calls = PendingCalls()
         self._flush_wanted = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._tick_queued = False
@@ -118,7 +118,7 @@ class QuorumRunner:
         """Give up leadership, tell the voters as well as that goes in a request's time, and end all tasks."""
         if self._node is not None and not self._closed:
             with suppress(TimeoutError, ProtocolError):  # best effort: who was not told finds out by its own timers
-                async with asyncio.timeout(self._settings.request_timeout):
+                async with asyncio.timeout(self._settings.request_timeout_s):
                     await self.ask(self._node.shut_down)
                     ends = [task for task, request in self._sends.items() if isinstance(request, EndRequest)]
                     if ends:
@@ -141,7 +141,7 @@ class QuorumRunner:
             self._events.get_nowait()
         self.leader_id = None
         self._lose_leadership()
-        self._waiting.close()
+        self._calls.close()
 
     def _fail(self, error: Exception) -> None:
         """Stop for good: after a failed write nobody knows what the disk remembers."""
@@ -174,23 +174,23 @@ class QuorumRunner:
 
     async def ask(self, event: Event) -> None:
         """Return once an event was handled and its effects are done."""
-        ticket, handled = self._waiting.for_answer()
+        ticket, handled = self._calls.for_answer()
         done = do.Reply(ticket, Response(ErrorCode.NONE, None, 0))
         try:
             await self._put(lambda now: [*event(now), done])
             await handled
         finally:
-            self._waiting.forget(ticket)
+            self._calls.forget(ticket)
 
     async def receive(self, request: Request) -> Response:
         """Hand a request of another node to the state machine; its answer, which for a fetch may take a while."""
         node = self._running()
-        ticket, answer = self._waiting.for_answer()
+        ticket, answer = self._calls.for_answer()
         try:
             await self._put(lambda now: node.receive(now, ticket, request))
             return await answer
         finally:
-            self._waiting.forget(ticket)
+            self._calls.forget(ticket)
 
     async def append(self, records: Sequence[bytes]) -> int:
         """Commit records together, as one batch; the last one's offset, once a majority has them on disk (K595-53).
@@ -203,12 +203,12 @@ class QuorumRunner:
         if (size := sum(map(len, records))) > self._append_limit:
             raise ProtocolError(ErrorCode.MESSAGE_TOO_LARGE, f"{size} bytes exceed message.max.bytes")
         node = self._running()
-        ticket, last_offset = self._waiting.for_commit()
+        ticket, last_offset = self._calls.for_commit()
         try:
             await self._put(lambda now: node.append(now, ticket, tuple(records)))
             return await last_offset
         finally:
-            self._waiting.forget(ticket)
+            self._calls.forget(ticket)
 
     async def status(self) -> tuple[QuorumStatus | None, float]:
         """The quorum as this leader sees it, None when it does not lead; and the loop's time of that."""
@@ -242,7 +242,7 @@ class QuorumRunner:
                     await self._log.start_leader_epoch(epoch)
                     self._log.append_as_leader(leader_change_batch(leader, voters, granted, self.wall_ms()), epoch)
                 case do.AppendAsLeader(epoch, records, ticket):
-                    self._waiting.appending(ticket, self._log.log_end_offset + len(records) - 1)
+                    self._calls.appending(ticket, self._log.log_end_offset + len(records) - 1)
                     self._log.append_as_leader(data_batch(records, self.wall_ms()), epoch)
                 case do.AppendAsFollower(epoch, records):
                     await self._log.replicate(records, epoch)
@@ -263,7 +263,7 @@ class QuorumRunner:
             case do.Flush():
                 self._flush_wanted.set()
             case do.RefuseAppend(ticket):
-                self._waiting.refuse(ticket)
+                self._calls.refuse(ticket)
             case do.LeadershipEstablished(epoch):
                 self._announced = True
                 self._on_leadership(epoch)
@@ -284,7 +284,7 @@ class QuorumRunner:
         refused = False
         try:
             message, version = encode_request(request, to)
-            answer = await self._connector.request(to, message, version, self._settings.request_timeout)
+            answer = await self._connector.request(to, message, version, self._settings.request_timeout_s)
             response = decode_response(request, answer)
         except (ConnectionError, TimeoutError) as error:
             refused = isinstance(error, ConnectionRefusedError)
@@ -300,13 +300,13 @@ class QuorumRunner:
 
     def _reply(self, effect: do.Reply) -> None:
         """Answer, with the records that a fetch waits for; nothing is read for a caller that has gone."""
-        if not self._waiting.wanted(effect.ticket):
+        if not self._calls.wanted(effect.ticket):
             return
         response = effect.response
         if effect.read is not None and isinstance(response, FetchResponse):
             end = self._log.log_end_offset
             response = replace(response, records=self._log.read(effect.read.offset, effect.read.max_bytes, end))
-        self._waiting.answer(effect.ticket, response)
+        self._calls.answer(effect.ticket, response)
 
     async def _commit(self, high_watermark: int) -> None:
         """Hand committed records on, in order, then let those go who waited for them."""
@@ -321,14 +321,14 @@ class QuorumRunner:
                 await asyncio.sleep(0)
         self.high_watermark = high_watermark
         self._tracer.emit("quorum_high_watermark", offset=high_watermark)
-        self._waiting.committed(high_watermark)
+        self._calls.committed(high_watermark)
 
     def _lose_leadership(self) -> None:
         self.is_leader = False
         if self._announced:
             self._announced = False
             self._on_leadership(None)
-        self._waiting.leadership_lost()
+        self._calls.leadership_lost()
 
     async def _keep_flushing(self) -> None:
         """Fsync whenever appends ask for it; all that came during one fsync share the next."""

@@ -22,12 +22,12 @@ class QuorumSettings:
     node_id: int
     cluster_id: str | None
     voters: tuple[int, ...]
-    fetch_timeout: float = 1.0
-    election_timeout: float = 0.7
-    election_backoff_max: float = 0.3
-    request_timeout: float = 1.0
-    retry_backoff: float = 0.02
-    retry_backoff_max: float = 0.5
+    fetch_timeout_s: float = 1.0
+    election_timeout_s: float = 0.7
+    election_backoff_max_s: float = 0.3
+    request_timeout_s: float = 1.0
+    retry_backoff_s: float = 0.02
+    retry_backoff_max_s: float = 0.5
     fetch_max_bytes: int = 1 << 20
 
     @classmethod
@@ -37,12 +37,12 @@ class QuorumSettings:
             node_id=config.node_id,
             cluster_id=config.cluster_id,
             voters=tuple(sorted(voter.id for voter in config.voters)),
-            fetch_timeout=config.quorum_fetch_timeout_ms / 1000,
-            election_timeout=config.quorum_election_timeout_ms / 1000,
-            election_backoff_max=config.quorum_election_backoff_max_ms / 1000,
-            request_timeout=config.quorum_request_timeout_ms / 1000,
-            retry_backoff=config.quorum_retry_backoff_ms / 1000,
-            retry_backoff_max=config.quorum_retry_backoff_max_ms / 1000,
+            fetch_timeout_s=config.quorum_fetch_timeout_ms / 1000,
+            election_timeout_s=config.quorum_election_timeout_ms / 1000,
+            election_backoff_max_s=config.quorum_election_backoff_max_ms / 1000,
+            request_timeout_s=config.quorum_request_timeout_ms / 1000,
+            retry_backoff_s=config.quorum_retry_backoff_ms / 1000,
+            retry_backoff_max_s=config.quorum_retry_backoff_max_ms / 1000,
             fetch_max_bytes=config.replica_fetch_max_bytes,
         )
 
@@ -59,20 +59,20 @@ class QuorumSettings:
         return len(self.voters) // 2 + 1
 
     @property
-    def check_quorum_timeout(self) -> float:
-        return self.fetch_timeout * CHECK_QUORUM_FACTOR
+    def check_quorum_timeout_s(self) -> float:
+        return self.fetch_timeout_s * CHECK_QUORUM_FACTOR
 
     @property
-    def fetch_max_wait(self) -> float:
-        return min(0.5, self.fetch_timeout / FETCH_WAIT_SHARE)
+    def fetch_max_wait_s(self) -> float:
+        return min(0.5, self.fetch_timeout_s / FETCH_WAIT_SHARE)
 
     def retry_delay(self, failures: int) -> float:
         """The pause after the n-th failure in a row, growing exponentially to its maximum (K595-3)."""
-        return float(min(self.retry_backoff_max, self.retry_backoff * 2 ** min(failures - 1, MAX_DOUBLINGS)))
+        return float(min(self.retry_backoff_max_s, self.retry_backoff_s * 2 ** min(failures - 1, MAX_DOUBLINGS)))
 
     def election_delay(self, rng: random.Random) -> float:
         """The random delay before an election, so that voters do not stand together for ever (K595-15)."""
-        return rng.uniform(0, self.election_backoff_max)
+        return rng.uniform(0, self.election_backoff_max_s)
 
     def successor_delay(self, position: int) -> float:
         """How long the successor at this place of the leader's list waits before it stands (K595-29)."""

@@ -30,8 +30,8 @@ from broker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from broker.replica.background import Background, end
+from broker.replica.followed_partition import FollowedPartition
 from broker.replica.follower import AskEpochEnd, PartitionFollower, Phase
-from broker.replica.following import Followed
 from broker.replica.partition import Partition
 
 FETCH_VERSION = 15
@@ -59,7 +59,7 @@ class LeaderFetcher:
         self._background = background
         self._backoff_max = config.replica_fetch_backoff_ms / 1000
         self._timeout = config.replica_socket_timeout_ms / 1000
-        self._followed: dict[tuple[str, int], Followed] = {}
+        self._followed: dict[tuple[str, int], FollowedPartition] = {}
         self._turn = 0
         self._changed = asyncio.Event()
         self._polling = False
@@ -70,7 +70,7 @@ class LeaderFetcher:
 
     def add(self, partition: Partition, follower: PartitionFollower) -> None:
         """Follow a partition in a new leader epoch; replaces what the loop knew of it."""
-        self._followed[partition.key] = Followed(partition, follower)
+        self._followed[partition.key] = FollowedPartition(partition, follower)
         self._changed.set()
         if self._polling:
             self._nudge()
@@ -100,7 +100,7 @@ class LeaderFetcher:
             except (ConnectionError, TimeoutError):
                 self._stand_back(ready)
 
-    def _ready(self) -> list[Followed]:
+    def _ready(self) -> list[FollowedPartition]:
         now = asyncio.get_running_loop().time()
         return [it for it in self._followed.values() if it.current and it.not_before <= now]
 
@@ -112,13 +112,13 @@ class LeaderFetcher:
         except TimeoutError:
             pass
 
-    def _rest(self, polled: Collection[Followed] = ()) -> float | None:
+    def _rest(self, polled: Collection[FollowedPartition] = ()) -> float | None:
         """Seconds until a partition that is not in the poll may turn to the leader; None when all are in it."""
         now = asyncio.get_running_loop().time()
         others = [it for it in self._followed.values() if it.current and it not in polled]
         return min((max(0.0, it.not_before - now) for it in others), default=None)
 
-    def _stand_back(self, some: Iterable[Followed]) -> None:
+    def _stand_back(self, some: Iterable[FollowedPartition]) -> None:
         now = asyncio.get_running_loop().time()
         for it in some:
             it.not_before = now + min(BACKOFF_MIN * 2**it.failures, self._backoff_max)
@@ -126,7 +126,7 @@ class LeaderFetcher:
 
     # -- the truncation dialogue --------------------------------------------------------------------------------
 
-    async def _match(self, ready: list[Followed]) -> None:
+    async def _match(self, ready: list[FollowedPartition]) -> None:
         """Ask for all partitions whose logs do not match the leader's yet, again and again until they do."""
         while questions := await self._questions(ready):
             request = OffsetForLeaderEpochRequest(
@@ -157,7 +157,7 @@ class LeaderFetcher:
                 else:
                     await it.epoch_end_answered(answer.leader_epoch, answer.end_offset)
 
-    async def _questions(self, ready: list[Followed]) -> list[tuple[Followed, AskEpochEnd]]:
+    async def _questions(self, ready: list[FollowedPartition]) -> list[tuple[FollowedPartition, AskEpochEnd]]:
         now = asyncio.get_running_loop().time()
         questions = []
         for it in ready:
@@ -170,7 +170,7 @@ class LeaderFetcher:
 
     # -- fetching -----------------------------------------------------------------------------------------------
 
-    async def _fetch(self, ready: list[Followed]) -> None:
+    async def _fetch(self, ready: list[FollowedPartition]) -> None:
         await self._make_durable(ready)
         ready = [it for it in ready if it.current]
         if not ready:
@@ -190,7 +190,7 @@ class LeaderFetcher:
             elif it.current:
                 await self._take(it, answer)
 
-    async def _long_poll(self, polled: list[Followed]) -> FetchResponse:
+    async def _long_poll(self, polled: list[FollowedPartition]) -> FetchResponse:
         """The answer to a fetch, which the leader may park.
 
         A partition that is added meanwhile, or has stood back long enough, shall not wait for that: see `_nudge`.
@@ -219,7 +219,7 @@ class LeaderFetcher:
 
         self._background.run(ask(), f"nudge of leader {self.leader_id}")
 
-    async def _make_durable(self, ready: list[Followed]) -> None:
+    async def _make_durable(self, ready: list[FollowedPartition]) -> None:
         """Where a flush is required, a fetch must not claim what a power loss could take: the leader would count it."""
         if not self._config.flush_before_commit:
             return
@@ -227,7 +227,7 @@ class LeaderFetcher:
         if unflushed:
             await asyncio.gather(*(partition.make_durable() for partition in unflushed))
 
-    def _request(self, ready: list[Followed]) -> FetchRequest:
+    def _request(self, ready: list[FollowedPartition]) -> FetchRequest:
         topics: dict[bytes, FetchTopic] = {}
         for it in ready:
             partition = it.partition
@@ -253,7 +253,7 @@ class LeaderFetcher:
             topics=list(topics.values()),
         )
 
-    async def _take(self, it: Followed, answer: PartitionData) -> None:
+    async def _take(self, it: FollowedPartition, answer: PartitionData) -> None:
         if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             if not await it.out_of_range(answer.log_start_offset):
                 self._stand_back([it])

@@ -17,7 +17,7 @@ from broker.ports import Disk
 from broker.replica.background import Background, end
 from broker.replica.directories import PartitionDirectories
 from broker.replica.fetcher import LeaderFetcher
-from broker.replica.isr import IsrChangeSender
+from broker.replica.isr_requests import IsrChangeSender
 from broker.replica.leader import PartitionLeader
 from broker.replica.partition import Appended, Partition
 from broker.replica.queries import EpochEndFound, OffsetFound, epoch_end, list_offset
@@ -25,7 +25,7 @@ from broker.replica.reads import FetchLimits, FetchPosition, PartitionRead, Part
 from broker.trace import Tracer
 
 CHECKPOINT_FILE = "replication-offset-checkpoint"
-PROGRESS_INTERVAL = 0.25  # seconds between two replica_progress events of a partition, at least
+PROGRESS_INTERVAL_S = 0.25  # seconds between two replica_progress events of a partition, at least
 
 Key = tuple[str, int]
 
@@ -103,7 +103,7 @@ class ReplicaManager:
             self._partitions[topic, index] = self._partition(topic, index, topic_id, log, high_watermark)
         self._every(self._config.high_watermark_checkpoint_interval_ms / 1000, self._checkpoint_high_watermarks)
         self._every(self._config.replica_lag_time_max_ms / 2000, self._shrink_isrs)
-        self._every(PROGRESS_INTERVAL, self._trace_progress)
+        self._every(PROGRESS_INTERVAL_S, self._trace_progress)
 
     async def stop(self) -> None:
         """Stop following and leading, write the last checkpoint, flush and close the logs."""

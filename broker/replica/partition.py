@@ -18,7 +18,7 @@ from broker.protocol.records import CorruptBatch
 from broker.replica.background import Background
 from broker.replica.follower import PartitionFollower
 from broker.replica.leader import IsrProposal, PartitionLeader
-from broker.replica.waiters import FetchWaiters, OffsetWaiters
+from broker.replica.purgatory import FetchWaiters, OffsetWaiters
 from broker.trace import Tracer, Value
 
 ALL = -1

@@ -10,14 +10,14 @@ from broker.controller.active import ActiveController
 from broker.controller.image import MetadataImage
 from broker.protocol.api import ApiKey, advertised_api_keys
 from broker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from broker.quorum.driver import Quorum
+from broker.quorum.membership import Quorum
 from broker.replica.manager import ReplicaManager
 from broker.server.dispatch import Dispatcher
-from broker.server.handlers.configs import ConfigsHandler
-from broker.server.handlers.fetch import FetchHandler
-from broker.server.handlers.metadata import MetadataHandler
-from broker.server.handlers.offsets import OffsetsHandler
-from broker.server.handlers.produce import ProduceHandler
+from broker.server.handlers.configs_handler import ConfigsHandler
+from broker.server.handlers.fetch_handler import FetchHandler
+from broker.server.handlers.metadata_handler import MetadataHandler
+from broker.server.handlers.offsets_handler import OffsetsHandler
+from broker.server.handlers.produce_handler import ProduceHandler
 from broker.server.watch import DeathWatch
 
 

@@ -16,7 +16,7 @@ from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, Br
 from broker.server.connection import Connection
 from broker.trace import Tracer
 
-PROBE_TIMEOUT = 0.5  # seconds
+PROBE_TIMEOUT_S = 0.5
 HEARTBEAT_VERSION = 1
 
 
@@ -84,7 +84,7 @@ class DeathWatch:
             return
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(PROBE_TIMEOUT):
+            async with asyncio.timeout(PROBE_TIMEOUT_S):
                 transport, _ = await loop.create_connection(asyncio.Protocol, broker.host, broker.port)
         except ConnectionRefusedError:
             self._tracer.emit("broker_gone", broker=broker.id, broker_epoch=broker.epoch)

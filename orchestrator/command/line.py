@@ -141,9 +141,17 @@ def _dispatch(options: argparse.Namespace, argv: list[str]) -> int:
         from orchestrator.command import inspect
 
         return inspect.main(options)
-    from orchestrator.command import house
+    if command == "mutants":
+        from orchestrator.command import mutants
 
-    return house.main(options)
+        return mutants.main(as_json=options.json)
+    if command == "test":
+        from orchestrator.command import own_tests
+
+        return own_tests.main(options.arguments)
+    from orchestrator.command import doctor
+
+    return doctor.main(clean=options.clean, as_json=options.json)
 
 
 def _add(commands: _Commands, name: str, summary: str, description: str) -> argparse.ArgumentParser:

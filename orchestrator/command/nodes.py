@@ -7,13 +7,15 @@ import json
 import os
 import sys
 from datetime import UTC, datetime
-from typing import Any
+
+import msgspec
 
 from installation.commands import command
 from orchestrator.campaign.model import MAX_NODES
 from orchestrator.errors import UsageError
 from orchestrator.nodes import client
-from orchestrator.nodes.registry import Kept, Plan, Registry
+from orchestrator.nodes.messages import NodesStatus, NodesUp, Start, Stop
+from orchestrator.nodes.registry import Kept, NodesPlan, Registry
 from orchestrator.running.progress import Progress
 
 _KILLED = "the process that held nodes was killed, and they ended with it; what it left is removed"
@@ -47,7 +49,7 @@ def _up(registry: Registry, options: argparse.Namespace) -> int:
         progress.say(f"{_counted(plan.node_count)}, {plan.world} world")
         progress.say(f"world: {plan.reason}", dim=True)
         result = client.bring_up(registry, plan, lambda text: progress.say(text, dim=True))
-    names = result["nodes"]
+    names = result.nodes
     print(
         f"{_counted(len(names))} up in the {plan.world} world: {', '.join(names)}; the brokers are not started\n"
         f"  start the brokers:   {command('nodes', 'start')}\n"
@@ -57,7 +59,7 @@ def _up(registry: Registry, options: argparse.Namespace) -> int:
     return 0
 
 
-def _plan(registry: Registry, options: argparse.Namespace) -> Plan:
+def _plan(registry: Registry, options: argparse.Namespace) -> NodesPlan:
     """The world for this machine, and what it needs there. Raises `UsageError`."""
     from orchestrator.nodes.held import lab_spec
     from orchestrator.worlds.selection import select_lab
@@ -70,7 +72,7 @@ def _plan(registry: Registry, options: argparse.Namespace) -> Plan:
     if options.inventory is not None and not options.inventory.exists():
         raise UsageError(f"{options.inventory}: there is no such inventory; give the file that names the hosts")
     selection = select_lab(name, options.filesystem)
-    plan = Plan(
+    plan = NodesPlan(
         world=selection.lab.name,
         reason=selection.reason,
         node_count=options.nodes,
@@ -84,41 +86,41 @@ def _plan(registry: Registry, options: argparse.Namespace) -> Plan:
 
 
 def _status(kept: Kept | None, *, as_json: bool) -> int:
-    content: dict[str, Any] = {"state": "none", "nodes": []}
-    if kept is not None:
-        plan = kept.plan
-        content = {"world": plan.world, "reason": plan.reason, "since": plan.since, "nodes": [], **client.look(kept)}
-    if as_json:
-        print(json.dumps(content, indent=1))
-        return 0
     if kept is None:
-        print(_none_up())
-    elif content["state"] != "up":
-        print(f"{_counted(kept.plan.node_count)} of the {kept.plan.world} world: {content['state']}")
+        print(json.dumps({"state": "none", "nodes": []}, indent=1) if as_json else _none_up())
+        return 0
+    plan, status = kept.plan, client.look(kept)
+    if as_json:
+        about = {"world": plan.world, "reason": plan.reason, "since": plan.since}
+        content = msgspec.to_builtins(status)
+        del content["answer"]
+        print(json.dumps({**about, **content}, indent=1))
+    elif status.state != "up":
+        print(f"{_counted(plan.node_count)} of the {plan.world} world: {status.state}")
     else:
-        _print_nodes(content)
+        _print_nodes(plan, status)
     return 0
 
 
-def _print_nodes(content: dict[str, Any]) -> None:
+def _print_nodes(plan: NodesPlan, status: NodesStatus) -> None:
     from orchestrator.command.printing import show
 
     rows = []
-    for node in content["nodes"]:
-        broker = "not running" if node["service_pid"] is None else f"pid {node['service_pid']}"
+    for node in status.nodes:
+        broker = "not running" if node.service_pid is None else f"pid {node.service_pid}"
         rows.append(
             {
-                "node": node["name"],
-                "address": f"{node['address']}:{node['port']}",
-                "state": node["state"],
-                "boot id": node["boot_id"] or "-",
-                "broker": broker if node["state"] == "up" else "-",
+                "node": node.name,
+                "address": f"{node.address}:{node.port}",
+                "state": node.state,
+                "boot id": node.boot_id or "-",
+                "broker": broker if node.state == "up" else "-",
             }
         )
-    show(f"{content['world']} world, since {content['since']}", rows, ("node", "address", "state", "boot id", "broker"))
-    for node in content["nodes"]:
-        if "reason" in node:
-            print(node["reason"])
+    show(f"{plan.world} world, since {plan.since}", rows, ("node", "address", "state", "boot id", "broker"))
+    for node in status.nodes:
+        if node.reason:
+            print(node.reason)
 
 
 def _ssh(kept: Kept, node: str, argv: list[str]) -> int:
@@ -134,12 +136,13 @@ def _ssh(kept: Kept, node: str, argv: list[str]) -> int:
 
 def _brokers(kept: Kept, action: str) -> int:
     with Progress() as progress:
-        result = client.ask(kept, {"order": action}, lambda text: progress.say(text, dim=True))
-    names = result["nodes"]
+        order = Start() if action == "start" else Stop()
+        result = client.ask(kept, order, NodesUp, lambda text: progress.say(text, dim=True))
+    names = result.nodes
     if action == "stop":
         print(f"the brokers on {', '.join(names)} are stopped; what they stored stays until {command('nodes', 'down')}")
         return 0
-    print(f"bootstrap servers: {result['bootstrap']}")
+    print(f"bootstrap servers: {result.bootstrap}")
     if kept.plan.sandboxed:
         print(
             f"these addresses exist only in the nodes' own network; clients run there:\n"

@@ -6,7 +6,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from orchestrator.worlds.base import WorldError
+from orchestrator.errors import WorldError
 
 
 class RunLock:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from nemeses.ports import PacketCount
-from orchestrator.worlds.base import WorldError
+from orchestrator.errors import WorldError
 
 _TABLE = "bridge brownout"
 

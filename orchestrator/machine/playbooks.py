@@ -27,9 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from installation.files import PROJECT_ROOT
-from orchestrator.errors import UsageError
+from orchestrator.errors import UsageError, WorldError
 from orchestrator.machine.sandbox import PRIVATE_ROOT, current_sandbox
-from orchestrator.worlds.base import Progress, WorldError
 
 PLAYBOOKS = PROJECT_ROOT / "playbooks"
 STRATEGY_VARIABLE = "BROWNOUT_ANSIBLE_STRATEGY"
@@ -92,7 +91,7 @@ def play(
     variables: Mapping[str, Any] | None = None,
     tags: Sequence[str] = (),
     check: bool = False,
-    on_progress: Progress,
+    on_progress: Callable[[str], None],
     inventory: Path | None = None,
 ) -> Played:
     """Run `playbooks/<playbook>.yml` on all targets at the same time.
@@ -349,7 +348,7 @@ class _Failure:
 class _Listener:
     """Hears Ansible's events: tells of each task as it ends, and remembers what went wrong."""
 
-    def __init__(self, playbook: str, on_progress: Progress) -> None:
+    def __init__(self, playbook: str, on_progress: Callable[[str], None]) -> None:
         self.changed: dict[str, int] = {}
         self.ok: dict[str, int] = {}
         self.failures: list[_Failure] = []

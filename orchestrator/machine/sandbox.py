@@ -26,9 +26,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from orchestrator.machine import cgroups, syscalls
+from orchestrator.machine import cgroups, links, syscalls
 from orchestrator.machine.programs import program, search_path
-from orchestrator.worlds.namespaces import links
 
 PRIVATE_ROOT = Path("/run/brownout")
 _MARK = PRIVATE_ROOT / "sandbox"

@@ -1,71 +1,59 @@
-"""How a command and the holder of nodes talk: JSON objects, one per line, over a Unix socket.
-
-A command sends one order, `{"order": ...}`. The holder answers with any number of `{"progress": text}` and then one of
-`{"result": {...}}`, `{"usage": text}` (the order cannot be followed) and `{"error": text}` (following it failed).
-"""
+"""How a command and the holder of nodes reach each other: a Unix socket, on which they exchange `messages`."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import socket
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Generic, TypeVar
 
-from orchestrator.errors import RunError, UsageError
+import msgspec
+
+from orchestrator.nodes.messages import Answer, Order
 
 _NAME = "orders"
 
+Received = TypeVar("Received", bound=Order | Answer)
 
-class Channel:
+
+class UnknownMessageError(Exception):
+    """What arrived is no message: the other end is of another version."""
+
+
+class Channel(Generic[Received]):
     """One end of a conversation. One thread may send while another one receives."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, decoder: msgspec.json.Decoder[Received]) -> None:
         self._socket = connection
         self._lines = connection.makefile("rb")
+        self._decoder: msgspec.json.Decoder[Received] = decoder
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: Order | Answer) -> None:
         """Raises `OSError` when the other end has gone."""
-        self._socket.sendall(json.dumps(message).encode() + b"\n")
+        self._socket.sendall(msgspec.json.encode(message) + b"\n")
 
-    def tell(self, message: dict[str, Any]) -> None:
+    def tell(self, message: Order | Answer) -> None:
         """Send to somebody who may have gone: then nobody is told."""
         with contextlib.suppress(OSError):
             self.send(message)
 
-    def receive(self) -> dict[str, Any] | None:
-        """The next message; None when the other end has said its last. Raises `TimeoutError`."""
+    def receive(self) -> Received | None:
+        """The next message; None when the other end has said its last.
+
+        Raises `TimeoutError` and `UnknownMessageError`."""
         try:
             line = self._lines.readline()
         except ConnectionError:
             return None
         if not line.endswith(b"\n"):
             return None
-        message: dict[str, Any] = json.loads(line)
-        return message
-
-    def result(self, on_progress: Any) -> dict[str, Any] | None:
-        """Hand progress on until the answer comes; None when the other end goes without one.
-
-        Raises `UsageError` and `RunError` where that is the answer, and `TimeoutError`."""
-        while (message := self.receive()) is not None:
-            if "progress" in message:
-                on_progress(message["progress"])
-            elif "usage" in message:
-                raise UsageError(message["usage"])
-            elif "error" in message:
-                raise RunError(message["error"])
-            else:
-                answer: dict[str, Any] = message["result"]
-                return answer
-        return None
-
-    def patience(self, seconds: float | None) -> None:
-        """How long a message may take, from now on."""
-        self._socket.settimeout(seconds)
+        try:
+            return self._decoder.decode(line)
+        except msgspec.MsgspecError as error:
+            raise UnknownMessageError(str(error)) from error
 
     def peer(self) -> int:
         """The process id of the other end, as this process counts: also of one in another process namespace."""
@@ -80,6 +68,16 @@ class Channel:
     def close(self) -> None:
         self._lines.close()
         self._socket.close()
+
+
+def of_holder(connection: socket.socket) -> Channel[Order]:
+    """The holder's end."""
+    return Channel(connection, msgspec.json.Decoder(Order))
+
+
+def of_command(connection: socket.socket) -> Channel[Answer]:
+    """The end of who gives orders."""
+    return Channel(connection, msgspec.json.Decoder(Answer))
 
 
 def listen(directory: Path) -> socket.socket:
@@ -100,7 +98,7 @@ def is_open(directory: Path) -> bool:
     return (directory / _NAME).exists()
 
 
-def connect(directory: Path, patience_s: float) -> Channel:
+def connect(directory: Path, patience_s: float) -> Channel[Answer]:
     """Raises `OSError` when nobody listens there."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -110,7 +108,7 @@ def connect(directory: Path, patience_s: float) -> Channel:
     except BaseException:
         connection.close()
         raise
-    return Channel(connection)
+    return of_command(connection)
 
 
 @contextlib.contextmanager

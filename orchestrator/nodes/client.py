@@ -11,26 +11,42 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from installation.commands import command
 from installation.files import PROJECT_ROOT
 from orchestrator.errors import RunError, UsageError
 from orchestrator.machine.programs import find_program
 from orchestrator.nodes import channel
-from orchestrator.nodes.channel import Channel
-from orchestrator.nodes.registry import Kept, Plan, Registry
+from orchestrator.nodes.channel import Channel, UnknownMessageError
+from orchestrator.nodes.messages import (
+    Answer,
+    Down,
+    Failed,
+    NodesStatus,
+    NodesUp,
+    Order,
+    Progress,
+    Refused,
+    Result,
+    Shell,
+    ShellCommand,
+    Status,
+)
+from orchestrator.nodes.registry import Kept, NodesPlan, Registry
 
 # The longest silence of a holder that is at work; each word of progress begins it anew.
 _PATIENCE_S = 300.0
 _LOOK_S = 30.0
 _POLL_S = 0.02
+_OTHER_VERSION = "the nodes were made by another version of Brownout; take them down: ./brownout nodes down"
 _ENTERED = ("--mount", "--net", "--uts", "--ipc", "--pid")
 
 Say = Callable[[str], None]
+ResultT = TypeVar("ResultT", NodesUp, NodesStatus, ShellCommand)
 
 
-def bring_up(registry: Registry, plan: Plan, say: Say) -> dict[str, Any]:
+def bring_up(registry: Registry, plan: NodesPlan, say: Say) -> NodesUp:
     """Start a holder and wait until its nodes are up; what it has to say about them.
 
     Raises `UsageError` when nodes are up already, and `RunError` when these do not come up: then nothing is left of
@@ -47,10 +63,10 @@ def bring_up(registry: Registry, plan: Plan, say: Say) -> dict[str, Any]:
             kept.remove()
             raise
         try:
-            result = starter.result(say)
+            result = _result(starter, say)
             if result is None:
                 raise RunError(f"the process that holds the nodes ended; its last words:\n{kept.last_words()}")
-            return result
+            return _expect(result, NodesUp)
         except KeyboardInterrupt:
             say("taking down what was made; once more Ctrl-C ends it at once")
             _abandon(kept, process, starter, say)
@@ -62,7 +78,7 @@ def bring_up(registry: Registry, plan: Plan, say: Say) -> dict[str, Any]:
             starter.close()
 
 
-def _start_holder(kept: Kept, lock: int) -> tuple[subprocess.Popen[bytes], Channel]:
+def _start_holder(kept: Kept, lock: int) -> tuple[subprocess.Popen[bytes], Channel[Answer]]:
     ours, theirs = socket.socketpair()
     arguments = [str(kept.directory), str(lock), str(theirs.fileno())]
     try:
@@ -80,15 +96,15 @@ def _start_holder(kept: Kept, lock: int) -> tuple[subprocess.Popen[bytes], Chann
         (kept.directory / "pid").write_text(str(process.pid), encoding="ascii")
     finally:
         theirs.close()
-    return process, Channel(ours)
+    return process, channel.of_command(ours)
 
 
-def _abandon(kept: Kept, process: subprocess.Popen[bytes], starter: Channel, say: Say) -> None:
+def _abandon(kept: Kept, process: subprocess.Popen[bytes], starter: Channel[Answer], say: Say) -> None:
     """Wait until the holder has taken everything down; interrupted in this, kill it, which ends everything too."""
     try:
         starter.hang_up()
         with contextlib.suppress(RunError, UsageError):
-            if starter.result(say) is not None:  # they were up just before we said that we do not want them
+            if _result(starter, say) is not None:  # they were up just before we said that we do not want them
                 process.terminate()
         killed = process.wait() < 0
     except KeyboardInterrupt:
@@ -98,25 +114,24 @@ def _abandon(kept: Kept, process: subprocess.Popen[bytes], starter: Channel, say
     kept.remove(with_lab=killed)
 
 
-def ask(kept: Kept, order: dict[str, Any], say: Say, patience_s: float = _PATIENCE_S) -> dict[str, Any]:
+def ask(kept: Kept, order: Order, expected: type[ResultT], say: Say, patience_s: float = _PATIENCE_S) -> ResultT:
     """Give the holder an order; its result. Raises `UsageError` and `RunError`."""
     with contextlib.closing(_reach(kept, patience_s)) as asked:
-        return _ask(kept, asked, order, say)
+        return _ask(kept, asked, order, expected, say)
 
 
-def look(kept: Kept) -> dict[str, Any]:
+def look(kept: Kept) -> NodesStatus:
     """The state of all nodes. Raises `RunError` when the holder does not answer."""
     if not channel.is_open(kept.directory):
-        return {"state": "coming up"}
-    return ask(kept, {"order": "status"}, lambda _: None, _LOOK_S)
+        return NodesStatus("coming up")
+    return ask(kept, Status(), NodesStatus, lambda _: None, _LOOK_S)
 
 
 def shell(kept: Kept, node: str, command: Sequence[str]) -> list[str]:
     """The command line that opens a shell on a node, or runs a command there, from where the caller is."""
     with contextlib.closing(_reach(kept, _LOOK_S)) as asked:
         holder = asked.peer()
-        order = {"order": "shell", "node": node, "command": list(command)}
-        entering: list[str] = _ask(kept, asked, order, lambda _: None)["command"]
+        entering = _ask(kept, asked, Shell(node, list(command)), ShellCommand, lambda _: None).command
     if not kept.plan.sandboxed:
         return entering
     program = find_program("nsenter")
@@ -132,8 +147,8 @@ def take_down(registry: Registry, kept: Kept, say: Say) -> None:
     failure: RunError | None = None
     try:
         with contextlib.closing(_connect(kept, _PATIENCE_S)) as asked:
-            asked.send({"order": "down"})
-            asked.result(say)
+            asked.send(Down())
+            _result(asked, say)
     except RunError as error:
         failure = error
     except OSError:  # it is coming up and takes no orders yet, or is beyond taking any
@@ -163,7 +178,7 @@ def _kill(kept: Kept) -> None:
         os.kill(kept.pid, signal.SIGKILL)
 
 
-def _connect(kept: Kept, patience_s: float) -> Channel:
+def _connect(kept: Kept, patience_s: float) -> Channel[Answer]:
     """Raises `UsageError` when the nodes are another user's, and `OSError` when nobody listens."""
     try:
         return channel.connect(kept.directory, patience_s)
@@ -171,7 +186,7 @@ def _connect(kept: Kept, patience_s: float) -> Channel:
         raise UsageError("the nodes belong to another user; run this as that user (perhaps with sudo)") from error
 
 
-def _reach(kept: Kept, patience_s: float) -> Channel:
+def _reach(kept: Kept, patience_s: float) -> Channel[Answer]:
     try:
         return _connect(kept, patience_s)
     except OSError as error:
@@ -181,10 +196,10 @@ def _reach(kept: Kept, patience_s: float) -> Channel:
         ) from error
 
 
-def _ask(kept: Kept, asked: Channel, order: dict[str, Any], say: Say) -> dict[str, Any]:
+def _ask(kept: Kept, asked: Channel[Answer], order: Order, expected: type[ResultT], say: Say) -> ResultT:
     try:
         asked.send(order)
-        result = asked.result(say)
+        result = _result(asked, say)
     except TimeoutError:
         raise RunError(
             f"the process that holds the nodes does not answer (its log: {_shown(kept.log)}); "
@@ -192,6 +207,32 @@ def _ask(kept: Kept, asked: Channel, order: dict[str, Any], say: Say) -> dict[st
         ) from None
     if result is None:
         raise RunError(f"the process that holds the nodes has ended; see {command('nodes', 'status')}")
+    return _expect(result, expected)
+
+
+def _result(asked: Channel[Answer], say: Say) -> Result | None:
+    """Hand progress on until the result comes; None when the other end goes without one.
+
+    Raises `UsageError` and `RunError` where that is the answer, and `TimeoutError`."""
+    try:
+        while (message := asked.receive()) is not None:
+            match message:
+                case Progress(text):
+                    say(text)
+                case Refused(text):
+                    raise UsageError(text)
+                case Failed(text):
+                    raise RunError(text)
+                case _:
+                    return message
+    except UnknownMessageError as error:
+        raise RunError(f"{_OTHER_VERSION} ({error})") from error
+    return None
+
+
+def _expect(result: Result, expected: type[ResultT]) -> ResultT:
+    if not isinstance(result, expected):
+        raise RunError(f"{_OTHER_VERSION} (it answered with {type(result).__name__})")
     return result
 
 

@@ -6,12 +6,14 @@ import contextlib
 import shlex
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from nemeses.ports import HostError
 from orchestrator.errors import UsageError
-from orchestrator.nodes.registry import Kept, Plan
+from orchestrator.nodes.messages import NodesStatus, NodeStatus, NodesUp
+from orchestrator.nodes.registry import Kept, NodesPlan
 from orchestrator.running.cluster import Cluster
 from orchestrator.worlds.base import Node, Progress, World, WorldSpec
 from orchestrator.worlds.lab import Lab, LabSpec
@@ -34,7 +36,7 @@ class Provisioned(Protocol):
 class HeldNodes:
     """The nodes of one plan, between `up` and `down`."""
 
-    def __init__(self, kept: Kept, plan: Plan) -> None:
+    def __init__(self, kept: Kept, plan: NodesPlan) -> None:
         system = load_system()
         roles = system.assign_roles(plan.node_count, {})
         self._deployed = Deployed(system, roles, cluster_id=f"brownout-nodes-{kept.id}")
@@ -68,19 +70,16 @@ class HeldNodes:
             self._lab.close()
         on_progress("the nodes are down")
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> NodesUp:
         """Names, and where clients find the brokers once these run."""
         nodes = self._there.nodes
-        return {
-            "nodes": [node.name for node in nodes],
-            "bootstrap": ",".join(f"{node.address}:{node.port}" for node in nodes),
-        }
+        return NodesUp([node.name for node in nodes], ",".join(f"{node.address}:{node.port}" for node in nodes))
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> NodesStatus:
         """Each node as it is now, looked at all at the same time."""
         nodes = self._there.nodes
         with ThreadPoolExecutor(len(nodes)) as pool:
-            return {**self.summary(), "nodes": list(pool.map(self._look, nodes))}
+            return NodesStatus("up", list(pool.map(self._look, nodes)), self.summary().bootstrap)
 
     def shell(self, name: str, command: Sequence[str]) -> list[str]:
         """The command that enters a node, for who is in the same sandbox. Raises `UsageError` for an unknown one."""
@@ -117,23 +116,22 @@ class HeldNodes:
         else:
             self._there.stop_services()
 
-    def _look(self, node: Node) -> dict[str, Any]:
+    def _look(self, node: Node) -> NodeStatus:
         world = self._there
-        seen = {"name": node.name, "address": node.address, "port": node.port}
-        seen |= {"state": "up", "boot_id": None, "service_pid": None}
+        seen = partial(NodeStatus, node.name, node.address, node.port)
         if world.power is not None and not world.power.is_on(node.name):
-            return {**seen, "state": "off"}
+            return seen("off")
         host = world.hosts[node.name]
         try:
             boot_id = host.run(f"cat {_BOOT_ID}").stdout.strip()
             broker = host.service_pid()
         except HostError as error:
-            return {**seen, "state": "unreachable", "reason": str(error)}
+            return seen("unreachable", reason=str(error))
         # Where nodes are processes of this machine its boot id says nothing of them.
-        return {**seen, "boot_id": boot_id if boot_id != _own_boot_id() else None, "service_pid": broker}
+        return seen("up", boot_id=boot_id if boot_id != _own_boot_id() else None, service_pid=broker)
 
 
-def lab_spec(plan: Plan, directory: Path) -> LabSpec:
+def lab_spec(plan: NodesPlan, directory: Path) -> LabSpec:
     """What the lab of a plan is made from."""
     inventory = None if plan.inventory is None else Path(plan.inventory)
     return LabSpec(plan.node_count, plan.filesystem, directory, inventory=inventory)

@@ -15,19 +15,32 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from orchestrator.errors import Interrupted, RunError, UsageError
 from orchestrator.machine import sandbox
 from orchestrator.nodes import channel
-from orchestrator.nodes.channel import Channel
+from orchestrator.nodes.channel import Channel, UnknownMessageError
 from orchestrator.nodes.held import HeldNodes
-from orchestrator.nodes.registry import Kept, Plan
+from orchestrator.nodes.messages import (
+    Answer,
+    Down,
+    Failed,
+    NodesStatus,
+    NodesUp,
+    Order,
+    Progress,
+    Refused,
+    Shell,
+    ShellCommand,
+    Start,
+    Status,
+    Stop,
+)
+from orchestrator.nodes.registry import Kept, NodesPlan
 from orchestrator.running.interrupts import Interrupts
-
-Answer = dict[str, Any]
 
 # How long an order that is under way may delay the end.
 _ORDER_S = 60.0
@@ -36,7 +49,7 @@ _ORDER_S = 60.0
 class Holder:
     """Holds one set of nodes. `hold` once, from the main thread."""
 
-    def __init__(self, kept: Kept, plan: Plan, starter: Channel, listener: socket.socket) -> None:
+    def __init__(self, kept: Kept, plan: NodesPlan, starter: Channel[Order], listener: socket.socket) -> None:
         self._kept = kept
         self._plan = plan
         self._starter = starter
@@ -47,13 +60,7 @@ class Holder:
         self._began_s = time.monotonic()
         self._busy = threading.Lock()
         self._main_thread = threading.get_ident()
-        self._listeners: list[Channel] = [starter]
-        self._orders: dict[str, Callable[[Channel, Answer], Answer]] = {
-            "status": self._status,
-            "shell": self._shell,
-            "start": self._start,
-            "stop": self._stop,
-        }
+        self._listeners: list[Channel[Order]] = [starter]
 
     def hold(self) -> None:
         """Bring up, follow orders, take down. What goes wrong on the way up or down is told to who asked for it."""
@@ -82,7 +89,7 @@ class Holder:
             raise Interrupted from error
         self._up.set()
         self._listeners.remove(self._starter)
-        self._starter.tell({"result": nodes.summary()})
+        self._starter.tell(nodes.summary())
 
     def _take_down(self) -> None:
         self._ending.set()
@@ -100,7 +107,7 @@ class Holder:
         """To the log, and to everybody who waits for the nodes to be up, or down."""
         print(f"[{time.monotonic() - self._began_s:6.1f} s] {text}", flush=True)
         for each in list(self._listeners):
-            each.tell({"progress": text})
+            each.tell(Progress(text))
 
     def _end(self) -> None:
         """Have the main thread take the nodes down, wherever it is; asked again, it is not disturbed."""
@@ -120,59 +127,52 @@ class Holder:
     def _attend_all(self) -> None:
         while True:
             connection, _ = self._listener.accept()
-            threading.Thread(target=self._attend, args=(Channel(connection),), daemon=True).start()
+            threading.Thread(target=self._attend, args=(channel.of_holder(connection),), daemon=True).start()
 
-    def _attend(self, asker: Channel) -> None:
+    def _attend(self, asker: Channel[Order]) -> None:
         try:
-            message = asker.receive() or {}
-            if message.get("order") == "down":
+            order = asker.receive()
+            if isinstance(order, Down):
                 self._listeners.append(asker)
                 self._end()
                 return  # the end of this process is what the asker waits for
-            asker.tell(self._answer(asker, message))
+            if order is not None:
+                asker.tell(self._answer(asker, order))
+        except UnknownMessageError as error:
+            asker.tell(Refused(f"unknown order ({error}): the nodes were made by another version"))
         except Exception as error:
             _log_unexpected(error)
             asker.tell(_failure(error))
         asker.close()
 
-    def _answer(self, asker: Channel, message: Answer) -> Answer:
-        follow = self._orders.get(message.get("order", ""))
-        if follow is None:
-            return {"usage": f"unknown order {message.get('order')!r}: the nodes were made by another version"}
-        if follow != self._status and (self._ending.is_set() or not self._up.is_set()):
-            state = "taken down" if self._ending.is_set() else "brought up"
-            return {"usage": f"the nodes are just being {state}; wait until they are, then try again"}
-        return {"result": follow(asker, message)}
-
-    def _status(self, _asker: Channel, _message: Answer) -> Answer:
+    def _answer(self, asker: Channel[Order], order: Status | Shell | Start | Stop) -> Answer:
+        if isinstance(order, Status):
+            return self._status()
         if self._nodes is None or self._ending.is_set() or not self._up.is_set():
-            return {"state": "going down" if self._ending.is_set() else "coming up"}
-        return {"state": "up", **self._nodes.status()}
+            state = "taken down" if self._ending.is_set() else "brought up"
+            return Refused(f"the nodes are just being {state}; wait until they are, then try again")
+        if isinstance(order, Shell):
+            return ShellCommand(self._nodes.shell(order.node, order.command))
+        return self._switch_services(self._nodes, asker, on=isinstance(order, Start))
 
-    def _shell(self, _asker: Channel, message: Answer) -> Answer:
-        assert self._nodes is not None, "orders but status wait until nodes are up"
-        return {"command": self._nodes.shell(message["node"], message["command"])}
+    def _status(self) -> NodesStatus:
+        if self._nodes is None or self._ending.is_set() or not self._up.is_set():
+            return NodesStatus("going down" if self._ending.is_set() else "coming up")
+        return self._nodes.status()
 
-    def _start(self, asker: Channel, _message: Answer) -> Answer:
-        assert self._nodes is not None, "orders but status wait until nodes are up"
+    def _switch_services(self, nodes: HeldNodes, asker: Channel[Order], *, on: bool) -> NodesUp:
         with self._busy:
-            self._nodes.start_services(lambda text: asker.tell({"progress": text}))
-        return self._nodes.summary()
-
-    def _stop(self, asker: Channel, _message: Answer) -> Answer:
-        assert self._nodes is not None, "orders but status wait until nodes are up"
-        with self._busy:
-            self._nodes.stop_services(lambda text: asker.tell({"progress": text}))
-        return self._nodes.summary()
+            (nodes.start_services if on else nodes.stop_services)(lambda text: asker.tell(Progress(text)))
+        return nodes.summary()
 
 
 def _failure(error: Exception) -> Answer:
     if isinstance(error, UsageError):
-        return {"usage": str(error)}
+        return Refused(str(error))
     if isinstance(error, RunError):
-        return {"error": str(error)}
+        return Failed(str(error))
     text = "".join(traceback.format_exception(error))
-    return {"error": f"{text}this is a bug of Brownout itself; the text above says where"}
+    return Failed(f"{text}this is a bug of Brownout itself; the text above says where")
 
 
 def _log_unexpected(error: Exception) -> None:
@@ -187,11 +187,11 @@ def main(arguments: Sequence[str]) -> NoReturn:
         sandbox.enter_sandbox([sys.executable, "-m", "orchestrator.nodes.holder", *arguments])
     for descriptor in (lock, starter):
         os.set_inheritable(descriptor, False)
-    connection = Channel(socket.socket(fileno=starter))
+    connection = channel.of_holder(socket.socket(fileno=starter))
     try:
         listener = channel.listen(kept.directory)
     except OSError as error:
-        connection.tell({"error": f"no socket can be made in {kept.directory}: {error.strerror}; move the project"})
+        connection.tell(Failed(f"no socket can be made in {kept.directory}: {error.strerror}; move the project"))
         sys.exit(1)
     Holder(kept, plan, connection, listener).hold()
     os._exit(0)  # threads that still attend to somebody are not waited for

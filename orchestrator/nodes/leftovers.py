@@ -18,6 +18,9 @@ from orchestrator.nodes.registry import Registry
 
 # A directory younger than this may be one whose maker is about to use it.
 _LEAST_AGE_S = 5.0
+# How long a process may be in the middle of an exec, on a machine that is busy with something else.
+_EXEC_S = 0.25
+_POLL_S = 0.002
 
 
 def remove_leftovers(store: Path, project: Path = PROJECT_ROOT) -> list[str]:
@@ -83,10 +86,24 @@ def _mentions() -> Iterator[bytes]:
         if process.name == str(os.getpid()):
             continue
         with contextlib.suppress(OSError):
-            yield (process / "cmdline").read_bytes()
+            yield _command_line(process)
         for link in [process / "cwd", *_links(process / "fd")]:
             with contextlib.suppress(OSError):
                 yield os.fsencode(os.readlink(link))
+
+
+def _command_line(process: Path) -> bytes:
+    """A process's arguments; empty for kernel threads and zombies, which have no program either. Raises `OSError`.
+
+    They are also empty in the middle of an exec, between the old program's arguments and the new one's. Whoever has a
+    program is therefore asked again before it is believed to have none."""
+    give_up = time.monotonic() + _EXEC_S
+    while not (line := (process / "cmdline").read_bytes()):
+        os.readlink(process / "exe")
+        if time.monotonic() > give_up:
+            break
+        time.sleep(_POLL_S)
+    return line
 
 
 def _links(directory: Path) -> list[Path]:

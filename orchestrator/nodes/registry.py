@@ -37,7 +37,7 @@ _POLL_S = 0.01
 
 
 @dataclass(frozen=True)
-class Plan:
+class NodesPlan:
     """What `nodes up` was asked for. `world` is the chosen one, `since` UTC in ISO 8601."""
 
     world: str
@@ -60,8 +60,8 @@ class Kept:
         return self.directory.name
 
     @property
-    def plan(self) -> Plan:
-        return Plan(**json.loads((self.directory / "plan.json").read_text(encoding="utf-8")))
+    def plan(self) -> NodesPlan:
+        return NodesPlan(**json.loads((self.directory / "plan.json").read_text(encoding="utf-8")))
 
     @property
     def pid(self) -> int:
@@ -122,7 +122,7 @@ class Registry:
         if (kept := self.find()) is not None:
             raise _up_already(kept)
 
-    def create(self, plan: Plan) -> Kept:
+    def create(self, plan: NodesPlan) -> Kept:
         """Record a new set of nodes; for who has the lock. Raises `OSError`."""
         directory = self.root / os.urandom(3).hex()
         draft = directory.with_suffix(".new")

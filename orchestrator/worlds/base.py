@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from installation.files import PROJECT_ROOT
-from nemeses.ports import Host, HostError, Network, PowerSwitch, Site
-from orchestrator.errors import RunError
+from nemeses.ports import Host, Network, PowerSwitch, Site
 from systems.service import Deployment, Service
 
 DISK_BYTES = 512 << 20
@@ -20,10 +19,6 @@ Progress = Callable[[str], None]
 
 def no_progress(_: str) -> None:
     """The default listener: nobody."""
-
-
-class WorldError(RunError, HostError):
-    """A world could not do what was asked; the message names the node and the cause."""
 
 
 @dataclass(frozen=True)

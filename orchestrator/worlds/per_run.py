@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Protocol
 
 from nemeses.ports import Host
-from orchestrator.worlds.base import Progress, World, WorldError, WorldSpec, no_progress
+from orchestrator.errors import WorldError
+from orchestrator.worlds.base import Progress, World, WorldSpec, no_progress
 from orchestrator.worlds.lab import LabSpec
 from orchestrator.worlds.namespaces.world import NamespaceWorld
 from orchestrator.worlds.process.world import ProcessWorld

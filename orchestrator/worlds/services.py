@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from nemeses.ports import Host
-from orchestrator.worlds.base import Node, WorldError
+from orchestrator.errors import WorldError
+from orchestrator.worlds.base import Node
 from systems.service import Deployment, Service
 
 LOOK_S = 0.2

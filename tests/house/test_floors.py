@@ -23,6 +23,19 @@ MAY_IMPORT: dict[str, set[str]] = {
     "systems": {"history", "broker", "installation", "workloads", "nemeses"},
 }
 MAY_IMPORT["orchestrator"] = set(MAY_IMPORT) - {"broker", "simulator"}
+# The same within the orchestrator: a campaign knows no world, what worlds share lies in `machine`, kept nodes use what
+# a run uses.
+ORCHESTRATOR_MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "machine": {"errors"},
+    "worlds": {"errors", "machine"},
+    "campaign": {"errors"},
+    "running": {"errors", "machine", "worlds", "campaign"},
+    "nodes": {"errors", "machine", "worlds", "campaign", "running"},
+    "command": {"errors", "machine", "worlds", "campaign", "running", "nodes"},
+    "__main__": {"command"},
+    "__init__": set(),
+}
 MAX_LINES = 600
 
 
@@ -33,12 +46,18 @@ def modules(room: str) -> Iterator[Path]:
 def imports(path: Path) -> Iterator[tuple[int, str]]:
     """Every module that a file imports, with the line: at its top, in a function, and for type checking alike."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            assert node.level == 0, f"{path}:{node.lineno}: imports are absolute"
-            yield node.lineno, node.module
-            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+        yield from imported_by(node)
+
+
+def imported_by(node: ast.AST) -> Iterator[tuple[int, str]]:
+    """The line and the name of each module that a statement imports; of `from a import b` both `a` and `a.b`."""
+    if isinstance(node, ast.Import):
+        yield from ((node.lineno, alias.name) for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        assert node.level == 0, f"line {node.lineno}: {ast.unparse(node)}: imports are absolute"
+        assert node.module
+        yield node.lineno, node.module
+        yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
 
 
 @pytest.mark.parametrize("room", MAY_IMPORT)
@@ -53,6 +72,27 @@ def test_a_room_imports_only_from_the_floors_below_it(room: str) -> None:
     assert wrong == []
 
 
+def test_the_orchestrator_is_in_order_too() -> None:
+    wrong = []
+    for path in modules("orchestrator"):
+        own = module_name(path).split(".")[1] if path.parent != ROOT / "orchestrator" else path.stem
+        allowed = ORCHESTRATOR_MAY_IMPORT[own] | {own}
+        wrong += [
+            f"{path.relative_to(ROOT)}:{line}: {name}"
+            for line, name in imports(path)
+            if name.startswith("orchestrator.") and name.split(".")[1] not in allowed
+        ]
+    assert wrong == []
+
+
+def test_every_floor_rests_on_those_listed_above_it() -> None:
+    for table in (MAY_IMPORT, ORCHESTRATOR_MAY_IMPORT):
+        seen: set[str] = set()
+        for room, below in table.items():
+            assert below <= seen, room
+            seen.add(room)
+
+
 def test_the_rule_can_fail(tmp_path: Path) -> None:
     offender = tmp_path / "offender.py"
     offender.write_text("def f() -> None:\n    from orchestrator.running.phases import main\n")
@@ -60,26 +100,36 @@ def test_the_rule_can_fail(tmp_path: Path) -> None:
     assert "orchestrator" not in MAY_IMPORT["broker"]
 
 
-@pytest.mark.parametrize("room", MAY_IMPORT)
-def test_no_module_imports_itself_in_a_circle(room: str) -> None:
-    names = {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in modules(room)
-    }
-    graph = {
-        name: {target for _, target in top_level_imports(path) if target in names and target != name}
-        for name, path in names.items()
-    }
+def test_no_module_imports_itself_in_a_circle() -> None:
+    names = {module_name(path): path for room in MAY_IMPORT for path in modules(room)}
+    graph = {name: module_level_imports(path) & names.keys() - {name} for name, path in names.items()}
     assert cycle(graph) is None
 
 
-def top_level_imports(path: Path) -> Iterator[tuple[int, str]]:
-    """Imports that run when the module is loaded (those under TYPE_CHECKING and in functions do not)."""
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.lineno, node.module
-            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def module_level_imports(path: Path) -> set[str]:
+    """All that a module needs to be understood: every import but those in functions, which wait for a call.
+
+    What is imported for type checking only counts: two modules that describe each other are one subject."""
+    found: set[str] = set()
+    waiting: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    while waiting:
+        node = waiting.pop()
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            waiting += ast.iter_child_nodes(node)
+            found |= {name for _, name in imported_by(node)}
+    return found
+
+
+def test_imports_for_type_checking_count_and_those_in_functions_do_not(tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    module.write_text(
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from a.b import c\ndef f():\n    import d\n"
+    )
+    assert module_level_imports(module) == {"typing", "typing.TYPE_CHECKING", "a.b", "a.b.c"}
 
 
 def cycle(graph: dict[str, set[str]]) -> list[str] | None:
@@ -118,6 +168,11 @@ def test_no_file_outgrows_its_subject() -> None:
         if (lines := len(path.read_text(encoding="utf-8").splitlines())) > MAX_LINES
     }
     assert large == {}
+
+
+def test_a_modules_name_says_one_thing_in_the_broker() -> None:
+    stems = [path.stem for path in modules("broker") if not path.stem.startswith("__")]
+    assert sorted({stem for stem in stems if stems.count(stem) > 1}) == []
 
 
 def test_no_room_is_called_utils() -> None:

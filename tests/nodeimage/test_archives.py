@@ -10,7 +10,7 @@ import pytest
 
 import nodeimage
 from nodeimage import archives
-from nodeimage.site import DEPENDENCIES, pinned
+from nodeimage.python_packages import DEPENDENCIES, pinned
 from tests.nodeimage.support import LOCK, ROOT, archive_of, small_project
 
 

@@ -22,7 +22,8 @@ kernel/sound/loud.ko: kernel/lib/libcrc32c.ko
 
 def entries(archive: bytes) -> dict[str, tuple[int, bytes]]:
     """What the kernel would unpack: by name, the mode and the content."""
-    found, offset = {}, 0
+    found: dict[str, tuple[int, bytes]] = {}
+    offset = 0
     while True:
         fields = [int(archive[offset + 6 + 8 * n : offset + 14 + 8 * n], 16) for n in range(13)]
         assert archive[offset : offset + 6] == b"070701"

@@ -26,7 +26,7 @@ def append(path: Path, text: str) -> None:
         ("nodeimage/recipe.py", 'PACKAGES = (*PACKAGES, "strace")\n'),
         ("nodeimage/initrd/init", "# one more\n"),
         ("nodeimage/box/Vagrantfile", "# one more\n"),
-        ("nodeimage/furnish.py", "# one more\n"),
+        ("nodeimage/customize.py", "# one more\n"),
     ],
 )
 def test_it_changes_with_the_recipe(project: Path, name: str, text: str) -> None:

@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from installation.files import PROJECT_ROOT
 from orchestrator.nodes import client
 from orchestrator.nodes.registry import Kept
@@ -57,8 +59,7 @@ class Nodes:
     def look(self) -> list[dict[str, Any]]:
         """Each node as the holder sees it."""
         (directory,) = self.sets()
-        found: list[dict[str, Any]] = client.look(Kept(directory))["nodes"]
-        return found
+        return [msgspec.to_builtins(node) for node in client.look(Kept(directory)).nodes]
 
     def broker_pids(self) -> list[int | None]:
         return [node["service_pid"] for node in self.look()]

@@ -12,13 +12,13 @@ import pytest
 
 from orchestrator.campaign.judging import Engine
 from orchestrator.campaign.store import Store
-from orchestrator.errors import Interrupted, RunError, UsageError
+from orchestrator.errors import Interrupted, RunError, UsageError, WorldError
 from orchestrator.nodes.leftovers import remove_labs
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
 from orchestrator.running.runner import Conductor, Terms, plan_invocation
 from orchestrator.worlds.base import Progress as Listener
-from orchestrator.worlds.base import World, WorldError, WorldSpec, no_progress
+from orchestrator.worlds.base import World, WorldSpec, no_progress
 from orchestrator.worlds.lab import LabSpec
 from orchestrator.worlds.per_run import ProcessLab
 from orchestrator.worlds.process.world import ProcessWorld

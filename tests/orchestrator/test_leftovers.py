@@ -56,6 +56,21 @@ def test_directories_of_killed_runs_are_removed_unless_somebody_uses_them(tmp_pa
     assert sorted(parent.iterdir()) == [young]
 
 
+def test_a_process_in_the_middle_of_an_exec_is_seen(tmp_path: Path) -> None:
+    """For a moment of every exec the kernel shows no arguments at all."""
+    used = old(tmp_path / "store" / ".labs" / "used")
+    again = tmp_path / "again"
+    again.write_text('#!/bin/sh\nexec "$0" "$@"\n')
+    again.chmod(0o755)
+    with subprocess.Popen([again, used / "disk.qcow2"]) as process:
+        try:
+            for _ in range(60):
+                clean(tmp_path)
+            assert used.exists()
+        finally:
+            process.kill()
+
+
 def test_builds_that_were_killed_are_removed_unless_one_is_under_way(tmp_path: Path) -> None:
     images = images_directory(tmp_path / "project")
     unfinished, whole = images / f"{UNFINISHED}1", images / "2"

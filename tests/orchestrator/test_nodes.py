@@ -14,11 +14,11 @@ from orchestrator.command.line import main
 from orchestrator.errors import UsageError
 from orchestrator.machine.requirement import Requirement
 from orchestrator.nodes import client, registry
-from orchestrator.nodes.registry import Plan, Registry
+from orchestrator.nodes.registry import NodesPlan, Registry
 from orchestrator.worlds.namespaces import requirements
 from tests.orchestrator.kept_nodes import Nodes
 
-PLAN = Plan(
+PLAN = NodesPlan(
     world="process",
     reason="a test asked for it",
     node_count=3,
@@ -155,7 +155,7 @@ def test_an_interrupted_up_leaves_nothing(tmp_path: Path) -> None:
 def test_an_up_that_fails_says_why_and_leaves_nothing(tmp_path: Path) -> None:
     kept = Nodes(tmp_path / "kept")
     with pytest.raises(UsageError, match="unknown world 'moon'"):
-        client.bring_up(Registry(kept.root), Plan(**{**vars(PLAN), "world": "moon"}), lambda _: None)
+        client.bring_up(Registry(kept.root), NodesPlan(**{**vars(PLAN), "world": "moon"}), lambda _: None)
     assert kept.sets() == []
     assert kept.wait_until_gone() == []
 

@@ -12,7 +12,7 @@ import pytest
 
 from installation.files import PROJECT_ROOT
 from orchestrator.nodes import client
-from orchestrator.nodes.registry import Plan, Registry
+from orchestrator.nodes.registry import NodesPlan, Registry
 from orchestrator.worlds.namespaces import requirements
 from tests.orchestrator.kept_nodes import Nodes
 from tests.worlds.footprint import Footprint, machine_wide
@@ -73,7 +73,7 @@ def test_nothing_outlives_a_killed_holder(nodes: Nodes) -> None:
 @pytest.mark.parametrize("times", [1, 2])
 def test_an_up_that_is_interrupted_leaves_nothing(nodes: Nodes, times: int) -> None:
     before = machine_wide()
-    plan = Plan("namespaces", "a test asked for it", 3, "ext4", None, True, "2026-01-01T00:00:00Z")
+    plan = NodesPlan("namespaces", "a test asked for it", 3, "ext4", None, True, "2026-01-01T00:00:00Z")
     left: list[Footprint] = []
 
     def interrupt(text: str) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from simulator.conditions import Conditions
 from simulator.host import Host
-from simulator.loop import VirtualLoop
+from simulator.loop import new_loop
 from simulator.network import SimulatedNetwork
 
 T = TypeVar("T")
@@ -19,7 +20,7 @@ class World:
     """A loop, a network, and hosts a, b, c with an address of the same name."""
 
     def __init__(self, seed: int = 0, conditions: Conditions = QUIET) -> None:
-        self.loop = VirtualLoop()
+        self.loop = new_loop()
         self.seen: list[bytes] = []
         self.network = SimulatedNetwork(self.loop, random.Random(seed), conditions, self.seen.append)
         self.hosts = {name: Host(name, name) for name in "abc"}
@@ -28,7 +29,7 @@ class World:
         """The result of a coroutine that runs on a host."""
         return self.loop.run_until_complete(self.start(host, body))
 
-    def start(self, host: str, body: Coroutine[Any, Any, T]) -> Any:
+    def start(self, host: str, body: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """A task on a host."""
         return self.loop.create_task(body, context=self.hosts[host].context.copy())
 

@@ -5,23 +5,23 @@ from __future__ import annotations
 import pytest
 
 from broker.log.log import PartitionLog
-from simulator.chaos import Chaos, Outcome, Plan
+from simulator.chaos import Chaos, ChaosOutcome, ChaosPlan
 from simulator.disk import FileSystem
 
 PAGE_CACHE = {"min.insync.replicas": "2", "default.replication.factor": "3"}
 FLUSHED = {**PAGE_CACHE, "log.flush.interval.messages": "1"}
 PLANS = {
-    "everything": Plan(),
-    "power": Plan(kinds=("power-loss-all",), pause=(0.1, 1.5), faults=6, file_system=FileSystem.STRICT),
-    "page cache": Plan(properties=PAGE_CACHE, kinds=("kill", "partition-one", "power-loss", "restart")),
-    "small segments, fast": Plan(
-        properties={**FLUSHED, "log.segment.bytes": "4096"}, pause=(0.01, 0.5), outage=(0.01, 1.0), faults=15
+    "everything": ChaosPlan(),
+    "power": ChaosPlan(kinds=("power-loss-all",), pause_s=(0.1, 1.5), faults=6, file_system=FileSystem.STRICT),
+    "page cache": ChaosPlan(properties=PAGE_CACHE, kinds=("kill", "partition-one", "power-loss", "restart")),
+    "small segments, fast": ChaosPlan(
+        properties={**FLUSHED, "log.segment.bytes": "4096"}, pause_s=(0.01, 0.5), outage_s=(0.01, 1.0), faults=15
     ),
-    "five brokers": Plan(nodes=5, pause=(0.05, 1.5)),
+    "five brokers": ChaosPlan(nodes=5, pause_s=(0.05, 1.5)),
 }
 
 
-def first_violation(plan: Plan, seeds: int) -> Outcome:
+def first_violation(plan: ChaosPlan, seeds: int) -> ChaosOutcome:
     """The first of some runs that breaks a promise."""
     for seed in range(seeds):
         outcome = Chaos(seed, plan).run()
@@ -33,7 +33,7 @@ def first_violation(plan: Plan, seeds: int) -> Outcome:
 @pytest.mark.conforms("K101-15", "K595-54")
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("plan", PLANS.values(), ids=list(PLANS))
-def test_every_promise_is_kept(plan: Plan, seed: int) -> None:
+def test_every_promise_is_kept(plan: ChaosPlan, seed: int) -> None:
     outcome = Chaos(seed, plan).run()
     assert outcome.violations == [], "\n".join([*outcome.faults, *outcome.violations])
     assert outcome.acknowledged > 50, "a run in which little was acknowledged shows little"
@@ -45,9 +45,9 @@ def test_every_promise_is_kept(plan: Plan, seed: int) -> None:
     [("bounce_unseen", ("power-loss",)), ("truncate_to_hw", ("kill", "power-loss", "partition-one", "restart"))],
 )
 def test_the_judge_sees_a_broken_rule(mutant: str, kinds: tuple[str, ...]) -> None:
-    outcome = first_violation(Plan(mutants=(mutant,), properties=PAGE_CACHE, kinds=kinds), seeds=12)
+    outcome = first_violation(ChaosPlan(mutants=(mutant,), properties=PAGE_CACHE, kinds=kinds), seeds=12)
     assert "acknowledged" in outcome.violations[0]
-    again = Chaos(outcome.seed, Plan(mutants=(mutant,), properties=PAGE_CACHE, kinds=kinds)).run()
+    again = Chaos(outcome.seed, ChaosPlan(mutants=(mutant,), properties=PAGE_CACHE, kinds=kinds)).run()
     assert again == outcome, "a finding can be replayed from its seed"
 
 
@@ -57,5 +57,5 @@ def test_the_judge_sees_a_broker_that_acknowledges_before_the_disk_has_it(monkey
         return log.log_end_offset
 
     monkeypatch.setattr(PartitionLog, "flush", pretend)
-    outcome = first_violation(Plan(kinds=("power-loss-all",), faults=2), seeds=3)
+    outcome = first_violation(ChaosPlan(kinds=("power-loss-all",), faults=2), seeds=3)
     assert "acknowledged" in outcome.violations[0] or "not whole" in outcome.violations[0]

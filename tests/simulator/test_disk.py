@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
 
@@ -12,17 +13,17 @@ from broker.log.log import PartitionLog
 from broker.ports import Disk
 from simulator.disk import FileSystem, SimulatedDisk
 from simulator.inode import PAGE, Tear
-from simulator.loop import VirtualLoop
+from simulator.loop import new_loop
 from tests.broker.log.making import SMALL, values, write
 from tests.simulator.running import World
 
 EXT4, XFS, STRICT = FileSystem.EXT4, FileSystem.XFS, FileSystem.STRICT
-Case = Callable[[SimulatedDisk], Awaitable[None]]
+Case = Callable[[SimulatedDisk], Coroutine[Any, Any, None]]
 
 
 def disk_with(file_system: FileSystem, case: Case, seed: int = 0) -> SimulatedDisk:
     """A disk on which a case has been played."""
-    loop = VirtualLoop()
+    loop = new_loop()
     disk = SimulatedDisk(loop, random.Random(seed), file_system=file_system)
     loop.run_until_complete(case(disk))
     return disk
@@ -347,7 +348,7 @@ def test_a_lock_is_held_as_long_as_its_process_lives() -> None:
 @pytest.mark.parametrize("seed", range(15))
 def test_a_log_keeps_what_it_said_was_durable(file_system: FileSystem, seed: int) -> None:
     """A hundred power cuts: everything below `durable_end_offset` is there again, and what follows is a prefix."""
-    loop = VirtualLoop()
+    loop = new_loop()
     rng = random.Random(seed)
     disk = SimulatedDisk(loop, random.Random(seed), file_system=file_system)
 
@@ -383,7 +384,7 @@ def test_a_log_keeps_what_it_said_was_durable(file_system: FileSystem, seed: int
 @pytest.mark.conforms("K595-7")
 @pytest.mark.parametrize("seed", range(20))
 def test_appends_and_rolls_during_a_flush_are_not_taken_for_durable(seed: int) -> None:
-    loop = VirtualLoop()
+    loop = new_loop()
     rng = random.Random(seed)
     disk = SimulatedDisk(loop, random.Random(seed), file_system=STRICT)
 

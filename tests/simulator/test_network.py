@@ -126,7 +126,7 @@ def test_buffered_protocols() -> None:
         await asyncio.sleep(1)
 
     world.run("a", body())
-    assert (server.received, server.ended) == (b"abcdefgh", True)
+    assert (bytes(server.received), server.ended) == (b"abcdefgh", True)
 
 
 def test_connections_that_nobody_accepts() -> None:

@@ -19,8 +19,7 @@ from typing import Any
 
 from nemeses import Fault, Nemesis
 from nemeses.ports import HostError, Site
-from orchestrator.errors import RunError, UsageError
-from orchestrator.worlds.base import WorldError
+from orchestrator.errors import RunError, UsageError, WorldError
 from orchestrator.worlds.inventory.checks import Checked, check_all
 from orchestrator.worlds.inventory.claims import Claims
 from orchestrator.worlds.inventory.hosts import ANSIBLE_VARIABLES, chosen

@@ -17,9 +17,10 @@ from typing import Any
 
 from nemeses import Fault, Nemesis
 from nemeses.ports import PowerSwitch
+from orchestrator.errors import WorldError
 from orchestrator.machine.sandbox import PRIVATE_ROOT
 from orchestrator.machine.ssh import SshHost
-from orchestrator.worlds.base import Progress, WorldError
+from orchestrator.worlds.base import Progress
 from orchestrator.worlds.collect import copy_data
 from orchestrator.worlds.namespaces.world import NamespaceWorld
 from orchestrator.worlds.remote import paths

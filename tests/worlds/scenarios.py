@@ -21,8 +21,10 @@ from typing import Any
 import nodeimage
 from installation.files import PROJECT_ROOT
 from nemeses import Fault, Nemesis
+from orchestrator.errors import WorldError
 from orchestrator.machine import cgroups
-from orchestrator.worlds.base import WorldError, WorldSpec
+from orchestrator.worlds import collect
+from orchestrator.worlds.base import WorldSpec
 from orchestrator.worlds.namespaces import machine, roots
 from orchestrator.worlds.namespaces import world as namespaces
 from orchestrator.worlds.namespaces.world import NamespaceWorld
@@ -209,7 +211,7 @@ def heal_everything(run_dir: str) -> Any:
         made.start_services()
         Nemesis(made.site).inject(Fault("partition-halves", ("n1", "n2")))
         for kind, target in (("kill", "n1"), ("pause", "n2"), ("power-loss", "n3")):
-            Nemesis(made.site).inject(Fault(kind, (target,)))  # type: ignore[arg-type]
+            Nemesis(made.site).inject(Fault(kind, (target,)))
         healed = Nemesis(made.site).heal_all()
         for node in made.nodes:
             send(node, "all is well")
@@ -219,11 +221,11 @@ def heal_everything(run_dir: str) -> Any:
 def failures(run_dir: str) -> Any:
     """Worlds that cannot come up; each must leave room for the next, in the same directory."""
     said = []
-    keep = namespaces.keep_configuration
+    keep = collect.keep_configuration
     for disk_bytes, keeping in ((4096, keep), ((128 << 20), _no_space), ((128 << 20), keep)):
         spec = replace(specification(Path(run_dir), 2), disk_bytes=disk_bytes)
-        namespaces.keep_configuration = keeping
-        roots.find_program = lambda _: "/bin/false"
+        setattr(namespaces, "keep_configuration", keeping)  # noqa: B010 - as above
+        setattr(roots, "find_program", lambda _: "/bin/false")  # noqa: B010 - a name that the module only imports
         machine._BOOT_DEADLINE_S = 2.0
         try:
             NamespaceWorld(spec).up()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nemeses.ports import HostError, HostUnreachableError
-from orchestrator.worlds.base import WorldError
+from orchestrator.errors import WorldError
 from orchestrator.worlds.inventory.claims import Claims
 
 

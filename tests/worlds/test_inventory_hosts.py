@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.errors import UsageError
+from orchestrator.errors import UsageError, WorldError
 from orchestrator.running.runner import require_faults
-from orchestrator.worlds.base import WorldError
 from orchestrator.worlds.inventory.hosts import ANSIBLE_VARIABLES, PASSED_ON, VARIABLES, InventoryHost, chosen
 from orchestrator.worlds.inventory.lab import InventoryLab
 from orchestrator.worlds.inventory.power import is_on, run_command

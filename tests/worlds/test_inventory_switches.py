@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nemeses.ports import Result
-from orchestrator.worlds.base import WorldError
+from orchestrator.errors import WorldError
 from orchestrator.worlds.inventory.access import Access
 from orchestrator.worlds.inventory.hosts import InventoryHost, chosen
 from orchestrator.worlds.inventory.power import HostsPower

@@ -9,7 +9,7 @@ import pytest
 import nodeimage
 from installation.files import PROJECT_ROOT
 from nodeimage import recipe
-from orchestrator.worlds.base import WorldError
+from orchestrator.errors import WorldError
 from orchestrator.worlds.namespaces.world import NamespaceWorld
 from tests.worlds.support import play, specification
 

@@ -16,7 +16,7 @@ import pytest
 from installation.files import PROJECT_ROOT
 from nemeses import KINDS, Fault, Nemesis
 from nemeses.ports import HostError
-from orchestrator.worlds.base import WorldError
+from orchestrator.errors import WorldError
 from orchestrator.worlds.process.world import ProcessWorld
 from tests.worlds.support import DEADLINE_S, send, specification
 
@@ -75,7 +75,7 @@ def test_kill_and_pause_are_confirmed_and_healed(world: ProcessWorld) -> None:
 def test_a_fault_that_this_world_has_not_is_inconclusive(world: ProcessWorld) -> None:
     nemesis = Nemesis(world.site)
     for kind in ("power-loss", "partition-one"):
-        evidence = nemesis.inject(Fault(kind, ("n1",)))  # type: ignore[arg-type]
+        evidence = nemesis.inject(Fault(kind, ("n1",)))
         assert evidence.status == "inconclusive"
         assert "this world has no" in evidence.detail["error"]
 

@@ -10,7 +10,6 @@ from random import Random
 import pytest
 
 from orchestrator.machine import syscalls
-from orchestrator.worlds.namespaces import tearing
 from orchestrator.worlds.namespaces.tearing import PAGE, dirty_pages, tear
 
 
@@ -35,8 +34,8 @@ class FakeFile:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeFile:
     file = FakeFile(set())
-    monkeypatch.setattr(tearing.syscalls, "dirty_pages", file.count)
-    monkeypatch.setattr(tearing.syscalls, "write_back", file.write_back)
+    monkeypatch.setattr(syscalls, "dirty_pages", file.count)
+    monkeypatch.setattr(syscalls, "write_back", file.write_back)
     return file
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from installation.files import PROJECT_ROOT
 from nodeimage import ImageError
-from orchestrator.errors import UsageError
-from orchestrator.worlds.base import WorldError
+from orchestrator.errors import UsageError, WorldError
+from orchestrator.machine import packages as system_packages
 from orchestrator.worlds.lab import LabSpec
 from orchestrator.worlds.vagrant import kvm, lab, requirements
 from orchestrator.worlds.vagrant.vagrant_up import VagrantUp
@@ -200,7 +200,7 @@ def test_a_missing_image_is_told_before_anything_is_started(monkeypatch: pytest.
 
     monkeypatch.setattr(lab, "find", missing)
     monkeypatch.setattr(requirements, "missing", list)
-    monkeypatch.setattr(lab.system_packages, "ensure", lambda *_: None)
+    monkeypatch.setattr(system_packages, "ensure", lambda *_: None)
     with pytest.raises(UsageError, match=r"\./brownout image build"):
         lab.VagrantLab.prepare(LabSpec(1, "ext4", tmp_path))
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from orchestrator.errors import UsageError
 from orchestrator.machine.requirement import Requirement
-from orchestrator.worlds import selection
 from orchestrator.worlds.namespaces import requirements
 from orchestrator.worlds.per_run import NamespaceLab, ProcessLab
 from orchestrator.worlds.selection import select_lab
@@ -16,12 +17,12 @@ NFT = Requirement("nft", False, "not installed", "apt-get install nftables")
 
 @pytest.fixture
 def lacking_nft(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selection.requirements, "missing", lambda _: [NFT])
+    monkeypatch.setattr(requirements, "missing", lambda _: [NFT])
 
 
 @pytest.fixture
 def lacking_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selection.requirements, "missing", lambda _: [])
+    monkeypatch.setattr(requirements, "missing", lambda _: [])
 
 
 @pytest.mark.usefixtures("lacking_nothing")
@@ -46,7 +47,7 @@ def test_an_unknown_world_is_refused() -> None:
 
 
 def test_a_user_without_privileges_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requirements.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
     (root, *_) = requirements.missing()
     assert (root.name, root.met) == ("root", False)
     assert "sudo" in root.remedy

@@ -128,7 +128,7 @@ def _require_port(address: str, port: int) -> None:
         raise AccessError(f"{address} port {port} cannot be reached: {error.strerror}; {_CHECK_BY_HAND}") from None
 
 
-def hears(access: Access, timeout_s: float = 0.5) -> bool:
+def is_reachable(access: Access, timeout_s: float = 0.5) -> bool:
     """Whether the host's SSH port takes connections now."""
     try:
         socket.create_connection((access.address, access.port), timeout=timeout_s).close()

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from nemeses.ports import HostError, HostUnreachableError
-from nodeimage.site import MACHINES, PYTHONS
+from nodeimage.python_packages import MACHINES, PYTHONS
+from orchestrator.errors import WorldError
 from orchestrator.machine.ssh import SshHost
-from orchestrator.worlds.base import WorldError
 from orchestrator.worlds.inventory.access import Access, AccessError, data_address, find_access, why_unreachable
 from orchestrator.worlds.inventory.hosts import InventoryHost
 from orchestrator.worlds.inventory.power import is_on

@@ -11,8 +11,8 @@ import time
 from collections.abc import Collection, Mapping
 
 from nemeses.ports import HostError, HostUnreachableError
+from orchestrator.errors import WorldError
 from orchestrator.machine.ssh import Following, Sink, SshHost
-from orchestrator.worlds.base import WorldError
 from orchestrator.worlds.services import in_parallel
 
 _LOCK = "/run/brownout.lock"

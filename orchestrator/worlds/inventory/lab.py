@@ -12,10 +12,10 @@ from typing import Any
 
 from installation.files import PROJECT_ROOT
 from nemeses import KINDS, Host, HostError, Need, inflictable, needing
-from nodeimage import App, ImageError, Site, app_archive, site_archive
-from orchestrator.errors import UsageError
+from nodeimage import App, ImageError, PythonPackages, app_archive, site_archive
+from orchestrator.errors import UsageError, WorldError
 from orchestrator.machine.playbooks import PlaybookError, Played, Target
-from orchestrator.worlds.base import Progress, World, WorldError, WorldSpec, no_progress
+from orchestrator.worlds.base import Progress, World, WorldSpec, no_progress
 from orchestrator.worlds.inventory import hosts, reading
 from orchestrator.worlds.inventory.checks import Checked, check_all, examine
 from orchestrator.worlds.inventory.hosts import InventoryHost
@@ -121,7 +121,7 @@ class InventoryLab:
 
     def _assemble(self, checked: Sequence[Checked], on_progress: Progress) -> HostMachines:
         app = app_archive(PROJECT_ROOT)
-        sites: dict[tuple[str, str], Site] = {}
+        sites: dict[tuple[str, str], PythonPackages] = {}
         for each in checked:
             kind = (each.python, each.machine)
             if kind not in sites:
@@ -129,7 +129,7 @@ class InventoryLab:
         targets = {each.host.node: self._target(each, app, sites[each.python, each.machine]) for each in checked}
         return HostMachines(checked, self._offers, targets, self._spec.directory / "ansible", self._known_hosts)
 
-    def _target(self, each: Checked, app: App, site: Site) -> Target:
+    def _target(self, each: Checked, app: App, site: PythonPackages) -> Target:
         """A host as the playbooks take it, by the inventory's name of it."""
         host = each.host
         # Whoever may not have its clock set keeps the services that set it right.
@@ -254,7 +254,7 @@ def _is_own(address: str) -> bool:
         return bool(probe.getsockname()[0] == address)
 
 
-def _site(python: str, machine: str, on_progress: Progress) -> Site:
+def _site(python: str, machine: str, on_progress: Progress) -> PythonPackages:
     try:
         return site_archive(PROJECT_ROOT, python, machine, on_progress)
     except ImageError as error:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from nemeses.ports import Host, HostError, PacketCount
-from orchestrator.worlds.base import WorldError
+from orchestrator.errors import WorldError
 from orchestrator.worlds.services import in_parallel
 
 TABLE = "inet brownout"

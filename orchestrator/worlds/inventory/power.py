@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from nemeses.ports import HostError
+from orchestrator.errors import WorldError
 from orchestrator.machine.ssh import SshHost
-from orchestrator.worlds.base import WorldError
-from orchestrator.worlds.inventory.access import Access, hears
+from orchestrator.worlds.inventory.access import Access, is_reachable
 from orchestrator.worlds.inventory.hosts import InventoryHost
 
 COMMAND_DEADLINE_S = 120.0
@@ -98,7 +98,7 @@ class HostsPower:
         """Wait until the host is heard no more, and is off by its own switch's word, where that can be asked."""
         deadline = began + _SILENCE_DEADLINE_S * self._scale
         while True:
-            silent = not hears(self._accesses[host.node])
+            silent = not is_reachable(self._accesses[host.node])
             if silent and (host.power_status is None or not is_on(host, host.power_status)):
                 return
             if time.monotonic() > deadline:
@@ -113,7 +113,7 @@ class HostsPower:
         said = {} if host.power_on is None else run_command(host, "brownout_power_on", host.power_on)
         deadline = began + _BOOT_DEADLINE_S * self._scale
         while True:
-            if hears(self._accesses[name]):
+            if is_reachable(self._accesses[name]):
                 with contextlib.suppress(HostError):
                     reach.connect()
                     break

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 
 from nemeses.mechanisms.shell import ask, reach_script
 from nemeses.ports import HostError
+from orchestrator.errors import WorldError
 from orchestrator.machine.ssh import SshHost
-from orchestrator.worlds.base import WorldError
 from orchestrator.worlds.services import accepts, in_parallel
 
 _SECONDS = 60

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from nemeses.ports import MachineState
-from orchestrator.worlds.base import WorldError
-from orchestrator.worlds.inventory.access import Access, hears
+from orchestrator.errors import WorldError
+from orchestrator.worlds.inventory.access import Access, is_reachable
 from orchestrator.worlds.inventory.hosts import InventoryHost
 from orchestrator.worlds.inventory.power import run_command
 
@@ -30,7 +30,7 @@ class HostsSuspender:
     def state(self, name: str) -> MachineState:
         """One that takes connections runs, whatever was asked of it."""
         asked = self.asked(name)
-        return "running" if asked == "running" or hears(self._accesses[name]) else asked
+        return "running" if asked == "running" or is_reachable(self._accesses[name]) else asked
 
     def asked(self, name: str) -> MachineState:
         """What was last asked of a machine; takes no time."""

@@ -6,7 +6,8 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from orchestrator.worlds.base import Node, WorldError
+from orchestrator.errors import WorldError
+from orchestrator.worlds.base import Node
 
 _SSHD_CONFIG = """\
 Port 22

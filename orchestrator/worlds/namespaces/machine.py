@@ -13,11 +13,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from orchestrator.machine import syscalls
+from orchestrator.errors import WorldError
+from orchestrator.machine import links, syscalls
 from orchestrator.machine.cgroups import Cgroup
 from orchestrator.machine.programs import program
-from orchestrator.worlds.base import Node, WorldError
-from orchestrator.worlds.namespaces import links
+from orchestrator.worlds.base import Node
 from orchestrator.worlds.namespaces.disks import Attached, Disk, DiskError
 from orchestrator.worlds.namespaces.network import BRIDGE, PREFIX_LENGTH, node_mac
 from orchestrator.worlds.namespaces.roots import Bind, Root

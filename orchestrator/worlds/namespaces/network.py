@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from orchestrator.errors import WorldError
+from orchestrator.machine import links
 from orchestrator.machine.pair_filter import PairFilter
-from orchestrator.worlds.base import Node, WorldError
-from orchestrator.worlds.namespaces import links
+from orchestrator.worlds.base import Node
 
 BRIDGE = "br0"
 GATEWAY = "10.77.0.1"

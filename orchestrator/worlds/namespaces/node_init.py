@@ -17,8 +17,7 @@ import sys
 import time
 from typing import Any, NoReturn
 
-from orchestrator.machine import syscalls
-from orchestrator.worlds.namespaces import links
+from orchestrator.machine import links, syscalls
 
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _NETWORK = "/proc/self/ns/net"

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from random import Random
 from typing import Any
 
-from orchestrator.worlds.base import WorldError
+from orchestrator.errors import WorldError
 from orchestrator.worlds.namespaces.machine import Machine
 
 

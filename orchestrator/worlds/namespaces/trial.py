@@ -14,8 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from orchestrator.machine import cgroups, syscalls
-from orchestrator.worlds.namespaces import links
+from orchestrator.machine import cgroups, links, syscalls
 
 _TABLE = """table bridge trial {
   set cut { type ipv4_addr . ipv4_addr; counter; }

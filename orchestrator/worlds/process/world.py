@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from nemeses import Host, Site, inflictable
+from orchestrator.errors import WorldError
 from orchestrator.machine.locks import RunLock
-from orchestrator.worlds.base import Node, Progress, WorldError, WorldSpec, no_progress
+from orchestrator.worlds.base import Node, Progress, WorldSpec, no_progress
 from orchestrator.worlds.collect import copy_data, copy_records, keep_configuration
 from orchestrator.worlds.process.host import LocalHost, Supervisor
 from orchestrator.worlds.services import ServicesOnHosts

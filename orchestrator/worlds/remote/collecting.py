@@ -7,8 +7,9 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from orchestrator.errors import WorldError
 from orchestrator.machine import playbooks
-from orchestrator.worlds.base import WorldError, no_progress
+from orchestrator.worlds.base import no_progress
 
 Collected = tuple[str, tuple[str, ...]]
 """A directory below a node's data directory, and which files in it, as globs."""

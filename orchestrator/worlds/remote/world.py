@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Protocol
 
 from nemeses.ports import Host, HostError, Network, PowerSwitch, Site, Suspender
+from orchestrator.errors import WorldError
 from orchestrator.machine.locks import RunLock
 from orchestrator.machine.ssh import SshHost, put_script
-from orchestrator.worlds.base import Node, Progress, WorldError, WorldSpec, no_progress
+from orchestrator.worlds.base import Node, Progress, WorldSpec, no_progress
 from orchestrator.worlds.collect import copy_records, keep_configuration
 from orchestrator.worlds.remote import paths
 from orchestrator.worlds.remote.collecting import Collected

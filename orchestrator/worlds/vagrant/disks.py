@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from random import Random
 
-from orchestrator.worlds.base import WorldError
+from orchestrator.errors import WorldError
 from orchestrator.worlds.vagrant import write_log
 
 

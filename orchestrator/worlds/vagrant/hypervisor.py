@@ -8,10 +8,9 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from orchestrator.machine import cgroups
+from orchestrator.errors import WorldError
+from orchestrator.machine import cgroups, links
 from orchestrator.machine.programs import program
-from orchestrator.worlds.base import WorldError
-from orchestrator.worlds.namespaces import links
 from orchestrator.worlds.vagrant import daemon, network
 
 URI = "qemu:///system"

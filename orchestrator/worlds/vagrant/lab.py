@@ -12,12 +12,12 @@ from pathlib import Path
 from installation.files import PROJECT_ROOT, cache_directory
 from nemeses import Host, HostError, inflictable
 from nodeimage import App, Image, ImageError, app_archive, find
-from orchestrator.errors import UsageError
+from orchestrator.errors import UsageError, WorldError
 from orchestrator.machine import cgroups, playbooks
 from orchestrator.machine import packages as system_packages
 from orchestrator.machine.sandbox import PRIVATE_ROOT, current_sandbox
 from orchestrator.machine.ssh import SshHost
-from orchestrator.worlds.base import Progress, World, WorldError, WorldSpec, no_progress
+from orchestrator.worlds.base import Progress, World, WorldSpec, no_progress
 from orchestrator.worlds.lab import LabSpec
 from orchestrator.worlds.remote import paths
 from orchestrator.worlds.remote.world import RemoteWorld

@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 from nemeses.ports import HostError
+from orchestrator.errors import WorldError
 from orchestrator.machine.ssh import SshHost
-from orchestrator.worlds.base import WorldError
 from orchestrator.worlds.services import end_of_log
 from orchestrator.worlds.vagrant.disks import Disks
 from orchestrator.worlds.vagrant.hypervisor import Hypervisor

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from nemeses.ports import HostError
+from orchestrator.errors import WorldError
 from orchestrator.machine.pair_filter import PairFilter
 from orchestrator.machine.playbooks import Played, Target, play
 from orchestrator.machine.ssh import SshHost
-from orchestrator.worlds.base import Progress, WorldError
+from orchestrator.worlds.base import Progress
 from orchestrator.worlds.remote import collecting
 from orchestrator.worlds.remote.world import Endpoint
 from orchestrator.worlds.services import in_parallel

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nemeses.ports import MachineState
-from orchestrator.worlds.base import WorldError
+from orchestrator.errors import WorldError
 from orchestrator.worlds.services import in_parallel
 from orchestrator.worlds.vagrant.hypervisor import Hypervisor
 from orchestrator.worlds.vagrant.machine import VirtualMachine

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import IO
 
 from installation.files import PROJECT_ROOT
-from orchestrator.worlds.base import Progress, WorldError
+from orchestrator.errors import WorldError
+from orchestrator.worlds.base import Progress
 
 NODES_DEADLINE_S = 30.0
 """For the first node, multiplied by the time scale; each further one adds a part."""

@@ -6,7 +6,8 @@ import resource
 from pathlib import Path
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from tests.broker.clients.harness import PATIENCE, cluster
 from tests.broker.clients.test_one_broker import read_all

@@ -55,7 +55,7 @@ def answer(sock: socket.socket) -> bytes:
     return b""
 
 
-def send(sock: socket.socket, data: bytes) -> None:
+def send(sock: socket.socket, data: bytes | bytearray) -> None:
     with contextlib.suppress(ConnectionResetError, BrokenPipeError):
         sock.sendall(data)
 

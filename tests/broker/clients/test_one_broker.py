@@ -12,7 +12,8 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin import NewTopic as AioNewTopic
 from aiokafka.structs import TopicPartition as AioTopicPartition
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as PythonTopicPartition
 from kafka.admin import KafkaAdminClient
@@ -51,7 +52,7 @@ def confluent(bootstrap: str, topic: str, acks: int | str, values: list[bytes]) 
         message = consumer.poll(PATIENCE)
         assert message is not None, f"{len(received)} of {len(values)} arrived"
         assert message.error() is None, message.error()
-        received.append(message.value())
+        received.append(message.value() or b"")
     assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=PATIENCE) == (0, len(values))
     consumer.close()
     return received
@@ -115,7 +116,9 @@ def test_metadata_and_errors_as_confluent_sees_them(broker: Cluster) -> None:
     assert metadata.controller_id == 1
     assert set(metadata.topics["described"].partitions) == {0, 1, 2}
     assert all(partition.leader == 1 for partition in metadata.topics["described"].partitions.values())
-    assert admin.list_topics("missing", timeout=PATIENCE).topics["missing"].error.name() == "UNKNOWN_TOPIC_OR_PART"
+    error = admin.list_topics("missing", timeout=PATIENCE).topics["missing"].error
+    assert error is not None
+    assert error.name() == "UNKNOWN_TOPIC_OR_PART"
     with pytest.raises(KafkaException, match="TOPIC_ALREADY_EXISTS"):
         admin.create_topics([NewTopic("described", 1, 1)])["described"].result(PATIENCE)
     with pytest.raises(KafkaException, match="INVALID_REPLICATION_FACTOR"):
@@ -149,6 +152,6 @@ def read_all(bootstrap: str, topic: str, count: int) -> list[bytes]:
         message = consumer.poll(PATIENCE)
         assert message is not None, f"{len(received)} of {count} arrived"
         if message.error() is None:
-            received.append(message.value())
+            received.append(message.value() or b"")
     consumer.close()
     return received

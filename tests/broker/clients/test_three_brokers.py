@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from tests.broker.clients.harness import PATIENCE, Cluster, cluster, until
 from tests.broker.clients.test_one_broker import read_all

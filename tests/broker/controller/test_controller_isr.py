@@ -108,7 +108,7 @@ def test_a_sender_from_an_earlier_registration_is_refused_as_a_whole(world: Worl
     ],
 )
 def test_a_proposal_that_makes_no_sense_is_refused(world: World, changes: dict[str, object], error: ErrorCode) -> None:
-    result = world.alter(world.proposal(1, [1, 2], **changes))
+    result = world.alter(world.proposal(1, [1, 2], "t", 0, **changes))
     assert result.error_code == error
     assert (world.partition().isr, world.partition().partition_epoch) == ((1, 2, 3), 0)
 

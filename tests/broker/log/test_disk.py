@@ -8,6 +8,7 @@ import errno
 import os
 import socket
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -182,9 +183,7 @@ async def test_a_directory_is_synced_by_the_same_thread(tmp_path: Path) -> None:
 async def test_what_is_queued_is_done_before_the_thread_ends() -> None:
     commit = GroupCommit()
     done: list[int] = []
-    waiting = [
-        asyncio.create_task(commit.run(number, lambda number=number: done.append(number))) for number in range(5)
-    ]
+    waiting = [asyncio.create_task(commit.run(number, partial(done.append, number))) for number in range(5)]
     await asyncio.sleep(0)
     commit.stop()
     await asyncio.gather(*waiting)

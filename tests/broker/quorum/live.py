@@ -1,4 +1,4 @@
-"""Running quorums in one process: real driver, real log, real disk; connections are calls through encoded bytes."""
+"""Running quorums in one process: real runner, real log, real disk; connections are calls through encoded bytes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from broker.log.log import LogConfig, PartitionLog
 from broker.protocol.api import ApiKey, api_of
 from broker.protocol.codec import decode, encode
 from broker.protocol.schema import Message
-from broker.quorum.driver import Quorum
+from broker.quorum.membership import Quorum
 from broker.trace import Tracer, Value
 
 DIRECTORY = "__cluster_metadata-0"
@@ -44,6 +45,9 @@ class Seat:
     leadership: list[int | None] = field(default_factory=list)
     events: list[dict[str, Value]] = field(default_factory=list)
     failures: list[Exception] = field(default_factory=list)
+
+    def commit(self, base: int, epoch: int, records: list[bytes]) -> None:
+        self.committed.append((base, epoch, records))
 
     @property
     def values(self) -> list[bytes]:
@@ -85,7 +89,7 @@ class LiveCluster:
                 rng=random.Random(node),
                 connector=_Connector(self, node),
                 tracer=Tracer(node, lambda: WALL_NS, seat.events.append),
-                on_commit=lambda base, epoch, records, seat=seat: seat.committed.append((base, epoch, records)),
+                on_commit=seat.commit,
                 on_leadership=seat.leadership.append,
                 on_failure=seat.failures.append,
                 clock=lambda: WALL_NS,
@@ -108,7 +112,8 @@ class LiveCluster:
 
     async def leader(self) -> int:
         """The running node that leads and has said so."""
-        return await self.until(self._leading)
+        leader: int = await self.until(self._leading)
+        return leader
 
     def _leading(self) -> int | None:
         for node, seat in self.seats.items():
@@ -124,6 +129,11 @@ class LiveCluster:
                 await asyncio.sleep(0.002)
         return value
 
+    async def until_each(self, condition: Callable[[Seat], Any]) -> None:
+        """Wait until a condition holds at one node after the other."""
+        for seat in self.seats.values():
+            await self.until(partial(condition, seat))
+
     async def request(self, sender: int, receiver: int, message: Message, version: int, limit: float) -> Message:
         self.intercept(sender, receiver, message)
         quorum = self.seats[receiver].quorum
@@ -131,14 +141,14 @@ class LiveCluster:
             await asyncio.sleep(0.001)
             raise ConnectionError("no such peer")
         api = api_of(message)
-        handler: Callable[[Any, int], Awaitable[Message]] = {
+        handlers: dict[ApiKey, Callable[[Any, int], Awaitable[Message]]] = {
             ApiKey.VOTE: quorum.handle_vote,
             ApiKey.BEGIN_QUORUM_EPOCH: quorum.handle_begin,
             ApiKey.END_QUORUM_EPOCH: quorum.handle_end,
             ApiKey.FETCH: quorum.handle_fetch,
-        }[api.key]
+        }
         async with asyncio.timeout(limit):
-            answer = await handler(through_bytes(message, version), version)
+            answer = await handlers[api.key](through_bytes(message, version), version)
         if sender in self.cut or receiver in self.cut:
             raise ConnectionError("the answer was lost")
         return through_bytes(answer, version)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
-from broker.quorum.election import ElectionState
+from broker.quorum.election_state import ElectionState
 
 LEADER_CHANGE = -1
 """The value of the control record that opens an epoch."""

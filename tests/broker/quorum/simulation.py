@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from broker.quorum import effects as do
-from broker.quorum.election import ElectionState
+from broker.quorum.election_state import ElectionState
 from broker.quorum.messages import FetchResponse, Request, Response
-from broker.quorum.node import RaftNode
+from broker.quorum.raft_node import RaftNode
 from broker.quorum.roles import Leader
 from broker.quorum.settings import QuorumSettings
 from tests.broker.quorum.memory import LEADER_CHANGE, Entry, MemoryDisk, MemoryLog, unpack
@@ -299,7 +299,7 @@ class Simulation:
                 answered[0] = True
                 self._execute(sender, process.answered(self.now, receiver, request, response))
 
-        self.at(self.members[sender].settings.request_timeout, fail)
+        self.at(self.members[sender].settings.request_timeout_s, fail)
         for _ in range(2 if self.rng.random() < self.chaos.duplicate else 1):
             self._carry(sender, receiver, lambda: self._receive(sender, receiver, request, answer))
 

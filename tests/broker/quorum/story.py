@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from broker.errors import ErrorCode
 from broker.quorum import effects as do
-from broker.quorum.election import ElectionState
+from broker.quorum.election_state import ElectionState
 from broker.quorum.messages import (
     BeginRequest,
     BeginResponse,
@@ -27,7 +27,7 @@ from broker.quorum.messages import (
     VoteRequest,
     VoteResponse,
 )
-from broker.quorum.node import RaftNode
+from broker.quorum.raft_node import RaftNode
 from broker.quorum.roles import Candidate, Follower, Leader, Role
 from broker.quorum.settings import QuorumSettings
 from tests.broker.quorum.memory import LEADER_CHANGE, Entry, MemoryDisk, MemoryLog, pack, unpack
@@ -35,7 +35,7 @@ from tests.broker.quorum.memory import LEADER_CHANGE, Entry, MemoryDisk, MemoryL
 CLUSTER = "cluster"
 A = TypeVar("A", bound=Response)
 R = TypeVar("R", bound=Role)
-Q = TypeVar("Q", VoteRequest, BeginRequest, EndRequest, FetchRequest)
+Q = TypeVar("Q", bound=Request)
 
 
 class Story:

@@ -6,7 +6,7 @@ import pytest
 
 from broker.errors import ErrorCode
 from broker.quorum.effects import AppendAsFollower, Commit, Fail, Truncate
-from broker.quorum.election import ElectionState
+from broker.quorum.election_state import ElectionState
 from broker.quorum.messages import BeginRequest, FetchRequest, OffsetAndEpoch, VoteRequest
 from broker.quorum.roles import Candidate, Follower, Prospective, Unattached, Voted
 from tests.broker.quorum.story import Story
@@ -226,7 +226,7 @@ def test_a_leader_that_refuses_connections_is_replaced_without_waiting_for_the_f
     story.follow(2, epoch=4)
     story.fetched()
     story.no_answer(2, FetchRequest, refused=True)
-    story.wait(story.settings.election_backoff_max)
+    story.wait(story.settings.election_backoff_max_s)
     story.is_a(Prospective, 4)
 
 
@@ -235,7 +235,7 @@ def test_a_leader_that_only_keeps_silent_has_the_whole_fetch_timeout() -> None:
     story.follow(2, epoch=4)
     story.fetched()
     story.no_answer(2, FetchRequest)
-    story.wait(story.settings.election_backoff_max)
+    story.wait(story.settings.election_backoff_max_s)
     story.is_a(Follower, 4)
 
 

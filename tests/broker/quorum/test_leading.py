@@ -6,7 +6,7 @@ import pytest
 
 from broker.errors import ErrorCode
 from broker.quorum.effects import AppendAsLeader, Commit, LeadershipEstablished, LeadershipLost, RefuseAppend
-from broker.quorum.election import ElectionState
+from broker.quorum.election_state import ElectionState
 from broker.quorum.messages import BeginRequest, BeginResponse, EndRequest, EndResponse, OffsetAndEpoch
 from broker.quorum.roles import Follower, Leader, Resigned, Unattached
 from tests.broker.quorum.memory import LEADER_CHANGE

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.quorum import core, elections
+from broker.quorum import core, votes
 from broker.quorum.core import Core
 from broker.quorum.following import Following
 from broker.quorum.leading import Leading
@@ -58,7 +58,7 @@ def duplicate_grants_counted(patch: pytest.MonkeyPatch) -> None:
 
 
 def late_vote_counted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(elections.Elections, "_is_current", lambda self, request: True)
+    patch.setattr(votes.Votes, "_is_current", lambda self, request: True)
 
 
 def observer_counts(patch: pytest.MonkeyPatch) -> None:
@@ -81,7 +81,7 @@ def resume_as_leader(patch: pytest.MonkeyPatch) -> None:
             stored.epoch, settings.node_id, log.log_end_offset, replicas, Outreach(others, settings), now + 1.5
         )
 
-    patch.setattr("broker.quorum.node.initial_role", initial_role)
+    patch.setattr("broker.quorum.raft_node.initial_role", initial_role)
 
 
 def follower_fetch_before_fsync(patch: pytest.MonkeyPatch) -> None:

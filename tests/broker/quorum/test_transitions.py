@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import pairwise
 
 import pytest
@@ -28,7 +29,7 @@ SETTINGS = QuorumSettings(ME, None, (1, 2, 3))
 
 def role(kind: type[Role], epoch: int, *, vote: int | None = None, leader: int | None = None) -> Role:
     """A role of some kind; `vote` and `leader` where the kind has a choice."""
-    loop = FetchLoop(None, SETTINGS, None)  # type: ignore[arg-type] - draws nothing here
+    loop = FetchLoop(None, SETTINGS, random.Random(0))
     outreach = Outreach((), SETTINGS)
     ballot = Ballot((1, 2, 3))
     match kind.__name__:

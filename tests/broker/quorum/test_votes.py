@@ -6,7 +6,7 @@ import pytest
 
 from broker.errors import ErrorCode
 from broker.quorum.effects import AppendLeaderChange, Persist, Reply, Send
-from broker.quorum.election import ElectionState
+from broker.quorum.election_state import ElectionState
 from broker.quorum.messages import BeginRequest, EndRequest, FetchRequest, VoteRequest, VoteResponse
 from broker.quorum.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached, Voted
 from tests.broker.quorum.story import Story
@@ -49,7 +49,7 @@ def test_a_follower_stands_when_the_fetch_timeout_has_passed() -> None:
 
 @pytest.mark.conforms("K595-15")
 def test_the_delay_before_an_election_is_random_and_bounded() -> None:
-    delays = []
+    delays: list[float] = []
     for _ in range(20):
         story = Story()
         for _ in delays:
@@ -159,7 +159,7 @@ def test_a_rejection_cuts_the_wait_for_voters_that_may_be_dead() -> None:
 
 @pytest.mark.conforms("K595-3", "K595-2")
 def test_a_voter_that_does_not_answer_is_asked_again_more_and_more_slowly() -> None:
-    story = Story(election_timeout=10.0)
+    story = Story(election_timeout_s=10.0)
     story.become_candidate()
     gaps = []
     for _ in range(7):

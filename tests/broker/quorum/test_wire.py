@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from broker.errors import ErrorCode
@@ -73,7 +75,7 @@ def batch(offset: int, epoch: int, count: int = 1) -> bytes:
     ],
 )
 def test_an_answer_arrives_as_it_was_sent(request_: Request, response: Response) -> None:
-    encode = {
+    encode: dict[type[Response], Callable[[], Message]] = {
         VoteResponse: lambda: wire.encode_vote_response(response),  # type: ignore[arg-type]
         BeginResponse: lambda: wire.encode_begin_response(response),  # type: ignore[arg-type]
         EndResponse: lambda: wire.encode_end_response(response),  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from typing import Any
 
 from broker.config import BrokerConfig, Endpoint
 from broker.controller.image import MetadataImage
-from broker.controller.isr import alter_partitions
+from broker.controller.isr_decisions import alter_partitions
 from broker.disk import RealDisk
 from broker.errors import ErrorCode
 from broker.mutants import Mutants
@@ -40,7 +40,7 @@ from broker.replica.leader import PartitionLeader
 from broker.replica.manager import ProduceResult, ReplicaManager
 from broker.replica.partition import Partition
 from broker.replica.reads import FetchLimits, FetchPosition, PartitionRead
-from broker.server.handlers.offsets import OffsetsHandler
+from broker.server.handlers.offsets_handler import OffsetsHandler
 from broker.trace import Tracer
 
 TOPIC = "log"

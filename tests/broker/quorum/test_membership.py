@@ -52,8 +52,8 @@ def test_every_node_sees_all_committed_records_in_order(tmp_path: Path) -> None:
             offsets = await asyncio.gather(*(cluster.quorum(leader).append([value]) for value in values))
             assert offsets == sorted(offsets)
             assert cluster.seats[leader].values == values, "on_commit comes before append returns"
+            await cluster.until_each(lambda seat: seat.values == values)
             for seat in cluster.seats.values():
-                await cluster.until(lambda seat=seat: seat.values == values)
                 bases = [base for base, _, _ in seat.committed]
                 assert bases == sorted(bases)
 
@@ -66,8 +66,8 @@ def test_every_node_processes_the_control_record_of_a_new_leader(tmp_path: Path)
         async with running(tmp_path, 3, 1) as cluster:
             leader = await cluster.leader()
             epoch = cluster.quorum(leader).epoch
+            await cluster.until_each(lambda seat: any(e["event"] == "quorum_leader_change" for e in seat.events))
             for seat in cluster.seats.values():
-                await cluster.until(lambda seat=seat: any(e["event"] == "quorum_leader_change" for e in seat.events))
                 change = next(event for event in seat.events if event["event"] == "quorum_leader_change")
                 assert (change["leader"], change["epoch"], change["offset"]) == (leader, epoch, 0)
                 assert seat.committed == [], "control records are not for the state machine"
@@ -91,7 +91,7 @@ def test_only_the_leader_appends(tmp_path: Path) -> None:
 @pytest.mark.conforms("K595-43", "K595-53", "H19", "H24")
 def test_a_leader_that_is_cut_off_lets_go_of_its_appends_and_rejoins(tmp_path: Path) -> None:
     async def story() -> None:
-        async with running(tmp_path, 3, **QUICK) as cluster:
+        async with running(tmp_path, 3, 0, **QUICK) as cluster:
             old = await cluster.leader()
             await cluster.quorum(old).append([b"kept"])
             cluster.cut = {old: None}
@@ -135,8 +135,7 @@ def test_a_restarted_quorum_replays_everything_committed(tmp_path: Path) -> None
             await cluster.stop()
             await cluster.start()
             assert cluster.quorum(await cluster.leader()).epoch > epoch
-            for seat in cluster.seats.values():
-                await cluster.until(lambda seat=seat: seat.values == expected)
+            await cluster.until_each(lambda seat: seat.values == expected)
 
     asyncio.run(story())
 

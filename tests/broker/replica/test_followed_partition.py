@@ -16,8 +16,8 @@ from broker.errors import ErrorCode
 from broker.log.log import LogConfig, PartitionLog
 from broker.protocol.records import Record, build_batch, parse_header
 from broker.replica.background import Background
+from broker.replica.followed_partition import FollowedPartition
 from broker.replica.follower import AskEpochEnd, Phase
-from broker.replica.following import Followed
 from broker.replica.partition import Partition
 from broker.trace import Tracer
 
@@ -56,11 +56,11 @@ class Bench:
         )
         return self.partition
 
-    async def follow(self, leader_epoch: int, leader: int = 1) -> Followed:
+    async def follow(self, leader_epoch: int, leader: int = 1) -> FollowedPartition:
         state = PartitionImage(leader, leader_epoch, leader_epoch, (1, 2), (1, 2))
-        return Followed(self.partition, await self.partition.follow(state))
+        return FollowedPartition(self.partition, await self.partition.follow(state))
 
-    async def fetching(self, leader_epoch: int) -> Followed:
+    async def fetching(self, leader_epoch: int) -> FollowedPartition:
         """A follower whose log matches the leader's as it is."""
         it = await self.follow(leader_epoch)
         question = await it.next_question()

@@ -1,6 +1,6 @@
 """One member of the quorum as a pure state machine: an event goes in, effects come out, in the order they must happen.
 
-`now` is the loop's time in seconds and never goes back. The driver executes all effects of an event before the next
+`now` is the loop's time in seconds and never goes back. The runner executes all effects of an event before the next
 one, and calls `tick` when `deadline()` has come.
 """
 
@@ -9,10 +9,9 @@ from __future__ import annotations
 import random
 
 from broker.errors import ErrorCode
-from broker.quorum.core import Core, LogView, initial_role
+from broker.quorum.core import Core, MetadataLogView, initial_role
 from broker.quorum.effects import Effect, Persist, Reply, Send
-from broker.quorum.election import ElectionState
-from broker.quorum.elections import Elections
+from broker.quorum.election_state import ElectionState
 from broker.quorum.following import Following
 from broker.quorum.leading import Leading, QuorumStatus
 from broker.quorum.messages import (
@@ -29,16 +28,17 @@ from broker.quorum.messages import (
 )
 from broker.quorum.roles import Candidate, Leader, Role, earliest
 from broker.quorum.settings import QuorumSettings
+from broker.quorum.votes import Votes
 
 
 class RaftNode:
     """Call `start` once, then any of the events. After an effect `Fail` no event does anything."""
 
     def __init__(
-        self, now: float, settings: QuorumSettings, stored: ElectionState, log: LogView, rng: random.Random
+        self, now: float, settings: QuorumSettings, stored: ElectionState, log: MetadataLogView, rng: random.Random
     ) -> None:
         self._core = Core(settings, log, rng, initial_role(now, stored, settings, log, rng))
-        self._elections = Elections(self._core)
+        self._votes = Votes(self._core)
         self._following = Following(self._core)
         self._leading = Leading(self._core)
 
@@ -72,7 +72,7 @@ class RaftNode:
         if self._foreign(request):
             self._refuse_foreign(ticket, request)
         elif isinstance(request, VoteRequest):
-            self._elections.receive_vote(now, ticket, request)
+            self._votes.receive_vote(now, ticket, request)
         elif isinstance(request, BeginRequest):
             self._following.receive_begin(now, ticket, request)
         elif isinstance(request, EndRequest):
@@ -165,7 +165,7 @@ class RaftNode:
         while core.role is not before and not core.failed:
             before = core.role
             if not core.shutting_down:
-                self._elections.poll(now)
+                self._votes.poll(now)
                 if isinstance(core.role, Candidate) and core.role.ballot.won:
                     self._leading.start(now)
                 self._following.poll(now)
@@ -198,14 +198,14 @@ class RaftNode:
             core.fail(_foreign_leader(voter, "another", core.settings.cluster_id))
         elif isinstance(request, VoteRequest):
             response = VoteResponse(ErrorCode.INCONSISTENT_CLUSTER_ID, None, request.epoch, False)
-            self._elections.answered(now, voter, request, response)
+            self._votes.answered(now, voter, request, response)
         else:
             self._dispatch_failure(now, voter, request)
 
     def _dispatch_answer(self, now: float, voter: int, request: Request, response: Response) -> None:
         if isinstance(request, VoteRequest):
             assert isinstance(response, VoteResponse)
-            self._elections.answered(now, voter, request, response)
+            self._votes.answered(now, voter, request, response)
         elif isinstance(request, BeginRequest):
             if response.error is ErrorCode.NONE:
                 self._leading.begin_answered(voter, request)
@@ -219,7 +219,7 @@ class RaftNode:
 
     def _dispatch_failure(self, now: float, voter: int, request: Request) -> None:
         if isinstance(request, VoteRequest):
-            self._elections.unanswered(now, voter, request)
+            self._votes.unanswered(now, voter, request)
         elif isinstance(request, BeginRequest):
             self._leading.begin_unanswered(now, voter, request)
         elif isinstance(request, EndRequest):

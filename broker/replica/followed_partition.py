@@ -15,7 +15,7 @@ from broker.replica.partition import Partition
 
 
 @dataclass(eq=False)
-class Followed:
+class FollowedPartition:
     """A partition and its role as a follower. `not_before`: when it may turn to its leader again, in loop time."""
 
     partition: Partition

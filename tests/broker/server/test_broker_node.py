@@ -39,7 +39,7 @@ from broker.protocol.messages.produce import (
 )
 from broker.protocol.records import Record, build_batch
 from broker.protocol.schema import Message
-from broker.server.node import BrokerNode, NodeFailure
+from broker.server.broker_node import BrokerNode, NodeFailure
 from broker.trace import Tracer, Value
 from tests.broker.clients.harness import free_ports
 
@@ -196,7 +196,7 @@ def test_a_defect_in_a_core_task_ends_the_node(tmp_path: Path) -> None:
         async def defect(*_: object) -> None:
             raise ZeroDivisionError("a defect")
 
-        node.node.replicas.apply = defect  # type: ignore[method-assign]
+        node.node.replicas.apply = defect  # type: ignore[method-assign, assignment]
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             await node.create_topic()
         with pytest.raises(NodeFailure, match="metadata publisher: ZeroDivisionError: a defect"):

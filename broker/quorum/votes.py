@@ -10,7 +10,7 @@ from broker.quorum.outreach import Outreach
 from broker.quorum.roles import Ballot, Candidate, Follower, Prospective, Unattached, Voted
 
 
-class Elections:
+class Votes:
     """The part of the state machine that decides who leads."""
 
     def __init__(self, core: Core) -> None:
@@ -50,7 +50,9 @@ class Elections:
             return False
         if newer or role.voted_id is None:
             # A candidate of a higher epoch ends any role of this node, a leader's included (K595-20).
-            self._core.become_voted(now, request.epoch, request.candidate_id, wait=self._core.settings.election_timeout)
+            self._core.become_voted(
+                now, request.epoch, request.candidate_id, wait=self._core.settings.election_timeout_s
+            )
         return True
 
     # --- as one that stands
@@ -65,7 +67,7 @@ class Elections:
                 epoch=role.epoch,
                 ballot=Ballot(voters, {core.settings.node_id: None}),
                 outreach=Outreach(core.settings.other_voters, core.settings),
-                give_up_at=core.election_time(now, core.settings.election_timeout),
+                give_up_at=core.election_time(now, core.settings.election_timeout_s),
                 last_leader_id=role.leader_id,
                 vote=role.voted_id,
             )
@@ -82,7 +84,7 @@ class Elections:
         role.ballot.record(voter, granted)
         if not granted:
             # Someone stands in the way, a rival perhaps: do not sit out the whole timeout for voters that may be dead.
-            role.give_up_at = min(role.give_up_at, now + self._core.settings.election_backoff_max)
+            role.give_up_at = min(role.give_up_at, now + self._core.settings.election_backoff_max_s)
         self._settle(now)
 
     def unanswered(self, now: float, voter: int, request: VoteRequest) -> None:
@@ -113,7 +115,7 @@ class Elections:
                 node_id=core.settings.node_id,
                 ballot=Ballot(core.settings.voters, {core.settings.node_id: None}),
                 outreach=Outreach(core.settings.other_voters, core.settings),
-                give_up_at=core.election_time(now, core.settings.election_timeout),
+                give_up_at=core.election_time(now, core.settings.election_timeout_s),
             )
         )
 

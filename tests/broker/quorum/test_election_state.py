@@ -7,7 +7,7 @@ import json
 import pytest
 
 from broker.errors import StartupError
-from broker.quorum.election import ElectionState
+from broker.quorum.election_state import ElectionState
 
 
 @pytest.mark.conforms("K595-5")

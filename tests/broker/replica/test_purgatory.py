@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from broker.errors import ErrorCode
-from broker.replica.waiters import FetchWaiters, OffsetWaiters
+from broker.replica.purgatory import FetchWaiters, OffsetWaiters
 
 
 def test_producers_are_served_in_the_order_of_the_log() -> None:

@@ -17,7 +17,7 @@ class _Uncommitted(NamedTuple):
     call: asyncio.Future[int]
 
 
-class Waiting:
+class PendingCalls:
     """Futures by ticket. A ticket is known for as long as its caller waits; whatever comes later for it is dropped.
 
     Invariant: an append is refused only if none of it was written. From `appending` on, its outcome is committed or

@@ -28,7 +28,7 @@ from broker.log.meta_properties import (
 )
 from broker.mutants import Mutants
 from broker.ports import Disk
-from broker.quorum.driver import Quorum
+from broker.quorum.membership import Quorum
 from broker.quorum.wire import METADATA_TOPIC
 from broker.replica.manager import ReplicaManager
 from broker.server.client import PeerConnector
@@ -40,7 +40,7 @@ from broker.server.watch import DeathWatch
 from broker.trace import Tracer
 
 METADATA_DIRECTORY = f"{METADATA_TOPIC}-0"
-LEAVE_TIMEOUT = 2.0  # seconds that a clean stop gives the controller to move leaders away
+LEAVE_TIMEOUT_S = 2.0  # seconds that a clean stop gives the controller to move leaders away
 
 
 class NodeFailure(Exception):  # noqa: N818 - the end of a node, by whatever cause
@@ -197,7 +197,7 @@ class BrokerNode:
         if self.failed.done():
             return
         await self._end_tasks()  # no heartbeat may take back what `leave` asks for
-        await self.lifecycle.leave(LEAVE_TIMEOUT)
+        await self.lifecycle.leave(LEAVE_TIMEOUT_S)
         await self.replicas.stop()
         self.watch.stop()
         await self.controller.stop()

@@ -26,11 +26,6 @@ def _ioctl(request: int, name: str, payload: bytes) -> bytes:
         return fcntl.ioctl(channel, request, ifreq)[16:]
 
 
-def is_up(name: str) -> bool:
-    """Whether a device passes traffic. Raises `OSError` when there is no such device."""
-    return bool(struct.unpack_from("H", _ioctl(_SIOCGIFFLAGS, name, b""))[0] & _IFF_UP)
-
-
 def _set_flag(name: str, up: bool) -> None:
     flags = struct.unpack_from("H", _ioctl(_SIOCGIFFLAGS, name, b""))[0]
     _ioctl(_SIOCSIFFLAGS, name, struct.pack("H", flags | _IFF_UP if up else flags & ~_IFF_UP))

@@ -11,7 +11,7 @@ from pathlib import Path
 import nodeimage.modules as modules
 import nodeimage.recipe as recipe
 from nodeimage.programs import run
-from nodeimage.site import Site
+from nodeimage.python_packages import PythonPackages
 
 SITE = "opt/brownout/site"
 SITE_KEY = "opt/brownout/site.key"
@@ -19,7 +19,7 @@ _UNITS = Path("etc/systemd/system")
 _HOST_NAME = "node"
 
 
-def furnish(rootfs: Path, guest: Path, site: Site) -> None:
+def customize(rootfs: Path, guest: Path, site: PythonPackages) -> None:
     """Turn what `debian.install` left into a node's root filesystem. Raises `ImageError`."""
     modules.prune(rootfs, recipe.MODULES)
     _remove(rootfs)
@@ -105,7 +105,7 @@ def _link(link: Path, target: str) -> None:
     link.symlink_to(target)
 
 
-def _add_site(rootfs: Path, site: Site) -> None:
+def _add_site(rootfs: Path, site: PythonPackages) -> None:
     directory = rootfs / SITE
     directory.mkdir(parents=True)
     run(["tar", "--extract", "--gzip", "--no-same-owner", "--file", site.archive, "--directory", directory])

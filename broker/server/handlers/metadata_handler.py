@@ -25,7 +25,7 @@ from broker.protocol.schema import NO_ID
 from broker.server.connection import NotReady
 
 NOBODY = -1
-SETTLING_TIMEOUT = 1.0  # seconds
+SETTLING_TIMEOUT_S = 1.0
 BROKER_ENDPOINTS = 1
 
 
@@ -53,11 +53,11 @@ class MetadataHandler:
         the cluster of the past, perhaps without some brokers, and a client would believe that those are gone.
         """
         try:
-            await asyncio.wait_for(self._caught_up.wait(), SETTLING_TIMEOUT)
+            await asyncio.wait_for(self._caught_up.wait(), SETTLING_TIMEOUT_S)
         except TimeoutError:
             raise NotReady("Metadata was asked of a broker that has not caught up yet") from None
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._settled.wait(), SETTLING_TIMEOUT)
+            await asyncio.wait_for(self._settled.wait(), SETTLING_TIMEOUT_S)
         image = self._image()
         if request.topics is None or (version == 0 and not request.topics):
             topics = [_topic(image, topic) for _, topic in sorted(image.topics.items())]

@@ -20,7 +20,7 @@ from broker.protocol.messages.produce import (
 from broker.protocol.records import CorruptBatch, Record, build_batch, validate_batches
 from broker.replica.partition import Appended
 from broker.server.dispatch import Dispatcher
-from broker.server.handlers.produce import ProduceHandler
+from broker.server.handlers.produce_handler import ProduceHandler
 from broker.server.listener import Listener
 from broker.trace import Tracer, Value
 

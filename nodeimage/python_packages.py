@@ -26,7 +26,7 @@ _VIA = re.compile(r"^\s+#(?: via)?\s+(?!via$)([A-Za-z0-9._-]+)$")
 
 
 @dataclass(frozen=True)
-class Site:
+class PythonPackages:
     """`archive` is a .tar.gz to be unpacked where PYTHONPATH points; `key` changes with the pins it is made from."""
 
     key: str
@@ -69,7 +69,7 @@ def site_archive(
     python: str = "3.11",
     machine: str = "x86_64",
     on_progress: Callable[[str], None] = lambda _: None,
-) -> Site:
+) -> PythonPackages:
     """The archive of the broker's pinned dependencies, made by pip unless it is there; kept in the cache by its key.
 
     Every file that pip takes is checked against the hashes of requirements.lock. Raises `ImageError`."""
@@ -82,7 +82,7 @@ def site_archive(
     key = _key(requirements, python, machine)
     archive = cache_directory(project) / "sites" / f"{key}.tar.gz"
     if archive.exists():
-        return Site(key, archive)
+        return PythonPackages(key, archive)
     on_progress(f"fetching the broker's packages for Python {python} on {machine}")
     archive.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=".site-", dir=archive.parent))
@@ -93,7 +93,7 @@ def site_archive(
         archives.write({str(path.relative_to(site)): path for path in site.rglob("*") if path.is_file()}, archive)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    return Site(key, archive)
+    return PythonPackages(key, archive)
 
 
 def _requirements(project: Path) -> str:

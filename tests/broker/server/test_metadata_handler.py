@@ -9,8 +9,8 @@ import pytest
 from broker.controller.image import BrokerImage, MetadataImage
 from broker.protocol.messages.metadata import MetadataRequest
 from broker.server.connection import NotReady
-from broker.server.handlers import metadata
-from broker.server.handlers.metadata import MetadataHandler
+from broker.server.handlers import metadata_handler
+from broker.server.handlers.metadata_handler import MetadataHandler
 
 VERSION = 12
 
@@ -39,7 +39,7 @@ def test_fenced_brokers_are_listed_so_that_clients_do_not_take_them_for_gone() -
 
 
 def test_a_broker_that_still_reads_the_metadata_log_tells_nobody_of_the_past(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata, "SETTLING_TIMEOUT", 0.01)
+    monkeypatch.setattr(metadata_handler, "SETTLING_TIMEOUT_S", 0.01)
 
     async def story() -> None:
         with pytest.raises(NotReady, match="has not caught up"):

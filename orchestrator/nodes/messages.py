@@ -1,0 +1,101 @@
+"""What a command and the holder of nodes say to each other: JSON objects, one per line.
+
+A command sends one order. The holder answers with any number of `Progress`, and then with one of the order's result,
+`Refused` and `Failed`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+
+class _Order(msgspec.Struct, tag_field="order", tag=str.lower):
+    pass
+
+
+class Status(_Order):
+    """Say how the nodes are, at any time: `NodesStatus`."""
+
+
+class Shell(_Order):
+    """Say how a node is entered: `ShellCommand`. Without words it is a shell that is wanted, with some a command."""
+
+    node: str
+    command: list[str]
+
+
+class Start(_Order):
+    """Start the services that do not run: `NodesUp`."""
+
+
+class Stop(_Order):
+    """Stop the services that run: `NodesUp`."""
+
+
+class Down(_Order):
+    """Take everything down. There is no result: the end of the connection is."""
+
+
+Order = Status | Shell | Start | Stop | Down
+
+
+class _Answer(msgspec.Struct, tag_field="answer"):
+    pass
+
+
+class Progress(_Answer, tag="progress"):
+    """What is being done."""
+
+    text: str
+
+
+class Refused(_Answer, tag="refused"):
+    """The order cannot be followed; the remedy is the user's."""
+
+    text: str
+
+
+class Failed(_Answer, tag="failed"):
+    """Following the order failed."""
+
+    text: str
+
+
+class NodesUp(_Answer, tag="up"):
+    """The nodes' names, and where clients find their services once these run."""
+
+    nodes: list[str]
+    bootstrap: str
+
+
+class NodeStatus(msgspec.Struct, frozen=True):
+    """One node as it is now. `state` is "up", "off" or "unreachable"; only this last has a `reason`.
+
+    `boot_id` is None where the node has none of its own, `service_pid` where no service runs."""
+
+    name: str
+    address: str
+    port: int
+    state: str
+    boot_id: str | None = None
+    service_pid: int | None = None
+    reason: str | UnsetType = UNSET
+
+
+class NodesStatus(_Answer, tag="status"):
+    """All nodes. `state` is "coming up", "up" or "going down"; only those that are up are looked at."""
+
+    state: str
+    nodes: list[NodeStatus] = []
+    bootstrap: str | UnsetType = UNSET
+
+
+class ShellCommand(_Answer, tag="shell"):
+    """The command line that enters a node, for who is in the same sandbox."""
+
+    command: list[str]
+
+
+Result = NodesUp | NodesStatus | ShellCommand
+Answer = Progress | Refused | Failed | NodesUp | NodesStatus | ShellCommand
