@@ -17,12 +17,8 @@ from nemeses.fault import KINDS
 from nemeses.generate import ScheduleError, plan_schedule
 from orchestrator.campaign.model import (
     FILESYSTEMS,
-    MAX_CLIENTS,
     MAX_NODES,
-    MAX_PARTITIONS,
-    MAX_RECORD_BYTES,
     NODE_ROOTS,
-    PLACEMENTS,
     UPPER_BOUNDS,
     VERDICTS,
     WORLDS,
@@ -36,8 +32,10 @@ from orchestrator.campaign.model import (
     Topology,
     Workload,
 )
-from orchestrator.campaign.steps import StepParser
+from orchestrator.campaign.steps import ConsumeStep, ProduceStep, StepParser
+from orchestrator.campaign.workload_table import read_client, read_workload
 from systems.toml_tables import Source, Table, suggestion
+from workloads.kinds import KINDS as WORKLOADS
 
 # Broker keys, with the least value of those that are whole numbers (None: any; absent from the dict: a text).
 _INTEGER_KEYS: dict[str, int | None] = {
@@ -49,7 +47,6 @@ _BROKER_KEYS = frozenset(f.metadata["key"] for f in dataclass_fields(BrokerConfi
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _NOT_A_NAME = "latest"  # the store's link to the last run
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
 def load(path: Path) -> Campaign:
@@ -65,7 +62,7 @@ def parse(source: Source, path: Path) -> Campaign:
     if name == _NOT_A_NAME:
         root.refuse(f"name: {name!r} is what the store calls the last run; choose another one", "name")
     topology = _topology(root.table("topology"))
-    workload = _workload(root.table("workload"), topology)
+    workload = read_workload(root.table("workload"), topology)
     nemesis = _nemesis(root.table("nemesis"), topology, workload)
     campaign = Campaign(
         name=name,
@@ -79,6 +76,7 @@ def parse(source: Source, path: Path) -> Campaign:
         cells=_cells(root, topology),
         path=path,
         text=source.text,
+        client=read_client(root.table("client"), workload.kind, path.parent),
     )
     root.done()
     _check_brokers(root.table("broker"), campaign)
@@ -154,68 +152,6 @@ def _property(table: Table, key: str) -> str:
     return str(value)
 
 
-def _workload(table: Table, topology: Topology) -> Workload:
-    default = Workload()
-    assignment = _assignment(table, topology)
-    shown = Workload(
-        kind=table.text("kind", default.kind, choices=("log",)),
-        topic=table.text("topic", default.topic),
-        partitions=table.integer(
-            "partitions", len(assignment) if assignment else default.partitions, minimum=1, maximum=MAX_PARTITIONS
-        ),
-        replication_factor=table.integer(
-            "replication_factor",
-            len(assignment[0]) if assignment else min(default.replication_factor, topology.nodes),
-            minimum=1,
-        ),
-        assignment=assignment,
-        placement=table.text("placement", default.placement, choices=PLACEMENTS),
-        producers=table.integer("producers", default.producers, minimum=0, maximum=MAX_CLIENTS),
-        consumers=table.integer("consumers", default.consumers, minimum=0, maximum=MAX_CLIENTS),
-        rate=table.number("rate", default.rate, minimum=0.1),
-        duration_s=table.number("duration_s", default.duration_s, minimum=0),
-        operations=table.integer("operations", default.operations, minimum=0),
-        record_bytes=table.integer("record_bytes", default.record_bytes, minimum=8, maximum=MAX_RECORD_BYTES),
-    )
-    if _TOPIC.fullmatch(shown.topic) is None:
-        table.refuse(f"topic: {shown.topic!r} is not a topic's name", "topic")
-    if assignment and "placement" in table:
-        table.refuse("placement: an assignment says already where the replicas are; leave one of them out", "placement")
-    if shown.placement == "off-controller" and shown.replication_factor >= topology.nodes:
-        table.refuse(
-            f"replication_factor: {shown.replication_factor} replicas and the controller need "
-            f"{shown.replication_factor + 1} nodes, and [topology] has {topology.nodes}",
-            "replication_factor" if "replication_factor" in table else "placement",
-        )
-    if shown.replication_factor > topology.nodes:
-        table.refuse(
-            f"replication_factor: {shown.replication_factor} replicas need as many nodes, and [topology] has "
-            f"{topology.nodes}",
-            "replication_factor",
-        )
-    if assignment and (len(assignment), len(assignment[0])) != (shown.partitions, shown.replication_factor):
-        table.refuse("assignment: its size contradicts partitions or replication_factor; leave those out", "assignment")
-    table.done()
-    return shown
-
-
-def _assignment(table: Table, topology: Topology) -> tuple[tuple[int, ...], ...] | None:
-    rows = table.raw("assignment", None)
-    if rows is None:
-        return None
-    if not isinstance(rows, list) or not rows or not all(isinstance(row, list) and row for row in rows):
-        table.refuse("assignment: write one list of node numbers a partition, such as [[1, 2], [2, 3]]", "assignment")
-    for row in rows:
-        for node in row:
-            if isinstance(node, bool) or not isinstance(node, int) or not 1 <= node <= topology.nodes:
-                table.refuse(f"assignment: {node!r} is no node; the nodes are 1 to {topology.nodes}", "assignment")
-        if len(set(row)) != len(row):
-            table.refuse(f"assignment: {row} names a node twice", "assignment")
-        if len(row) != len(rows[0]):
-            table.refuse("assignment: every partition needs the same number of replicas", "assignment")
-    return tuple(tuple(row) for row in rows)
-
-
 def _nemesis(table: Table, topology: Topology, workload: Workload) -> Nemesis:
     kind = table.text("kind", "none", choices=("random", "steps", "none"))
     if kind == "none":
@@ -226,6 +162,10 @@ def _nemesis(table: Table, topology: Topology, workload: Workload) -> Nemesis:
         table.done()
         if not steps:
             table.refuse('kind "steps" needs at least one [[nemesis.step]]')
+        for step in steps:
+            asked = {ProduceStep: "produce", ConsumeStep: "consume"}.get(type(step))
+            if asked and asked not in WORKLOADS[workload.kind].steps:
+                table.refuse(f'{step.title}: the clients of the workload "{workload.kind}" do not {asked} on command')
         return Nemesis("steps", steps=steps)
     default = Nemesis()
     nemesis = Nemesis(

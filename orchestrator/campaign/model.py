@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from orchestrator.campaign.steps import Step
+from workloads.kind import Load
+from workloads.settings import OwnClient
 
 WORLDS = ("auto", "namespaces", "process", "vagrant", "inventory")
 NODE_ROOTS = ("machine", "image")
@@ -15,11 +17,7 @@ PLACEMENTS = ("spread", "off-controller")
 UPPER_BOUNDS = ("strict", "session", "lower-bound-only")
 VERDICTS = ("pass", "fail", "unknown")
 MAX_NODES = 9
-# What one machine and a run of minutes can bear; each client is a process.
-MAX_PARTITIONS = 1000
-MAX_CLIENTS = 64
-# A record with its batch's header has to fit into what brokers take and clients send as one message (1 MiB).
-MAX_RECORD_BYTES = 1_000_000
+MAX_PARTITIONS = 1000  # what one machine and a run of minutes can bear
 
 
 @dataclass(frozen=True)
@@ -59,6 +57,7 @@ class BrokerSettings:
 @dataclass(frozen=True)
 class Workload:
     """`rate`: operations a second of all clients. The load ends after `duration_s`, with at least `operations` done.
+    `parameters`: the kind's own. A kind whose data lies in no topic has no partitions.
 
     `placement`: where replicas go that have no explicit `assignment`. `spread`: each partition's on the next nodes.
     `off-controller`: all on nodes other than the controller, whichever that is when the topic is created.
@@ -70,12 +69,15 @@ class Workload:
     replication_factor: int = 3
     assignment: tuple[tuple[int, ...], ...] | None = None
     placement: str = "spread"
-    producers: int = 2
-    consumers: int = 2
     rate: float = 100.0
     duration_s: float = 60.0
     operations: int = 0
-    record_bytes: int = 128
+    parameters: Mapping[str, int | float] = field(default_factory=dict)
+
+    @property
+    def load(self) -> Load:
+        """What the workload's kind needs to know."""
+        return Load(self.rate, self.partitions, self.parameters)
 
     def assign(self, nodes: int, controller: int | None = None) -> tuple[tuple[int, ...], ...]:
         """For each partition the broker ids of its replicas, the preferred leader first."""
@@ -151,3 +153,4 @@ class Campaign:
     cells: tuple[Cell, ...]
     path: Path
     text: str
+    client: OwnClient = field(default_factory=OwnClient)

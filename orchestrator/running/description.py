@@ -9,6 +9,7 @@ from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.store import invocation_of
 from orchestrator.running.versions import versions
 from orchestrator.worlds.base import World
+from workloads.kinds import KINDS
 
 
 def describe(planned: PlannedRun, world: World, reason: str) -> dict[str, Any]:
@@ -55,19 +56,18 @@ def describe(planned: PlannedRun, world: World, reason: str) -> dict[str, Any]:
 
 def _workload(planned: PlannedRun) -> dict[str, Any]:
     workload, nodes = planned.campaign.workload, planned.campaign.topology.nodes
-    return {
-        "kind": workload.kind,
-        "topic": workload.topic,
-        "partitions": workload.partitions,
-        "placement": "assigned" if workload.assignment else workload.placement,
-        "assignment": None if workload.placement == "off-controller" else [list(ids) for ids in workload.assign(nodes)],
-        "producers": workload.producers,
-        "consumers": workload.consumers,
-        "rate": workload.rate,
-        "duration_s": workload.duration_s,
-        "operations": workload.operations,
-        "record_bytes": workload.record_bytes,
-    }
+    kind = KINDS[workload.kind]
+    content: dict[str, Any] = {"kind": kind.name, "judge": kind.judge}
+    if kind.partitioned:
+        off = workload.placement == "off-controller"
+        content |= {
+            "topic": workload.topic,
+            "partitions": workload.partitions,
+            "placement": "assigned" if workload.assignment else workload.placement,
+            "assignment": None if off else [list(ids) for ids in workload.assign(nodes)],
+        }
+    content |= {"rate": workload.rate, "duration_s": workload.duration_s, "operations": workload.operations}
+    return content | dict(workload.parameters)
 
 
 def _nemesis(planned: PlannedRun, impossible: list[str]) -> dict[str, Any]:
