@@ -75,7 +75,8 @@ class ClientProcess:
         self._trouble: list[str] = []
         self._request = 0
         self._unresolved = 0
-        threading.Thread(target=self._listen, name=f"listen-{self.name}", daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, name=f"listen-{self.name}", daemon=True)
+        self._listener.start()
 
     @property
     def trouble(self) -> list[str]:
@@ -101,6 +102,7 @@ class ClientProcess:
     def wait_stopped(self, timeout_s: float) -> int:
         """Wait until everything in flight has its outcome; how many appends have none all the same."""
         self._wait(self._stopped, "stopped", timeout_s)
+        self._stopped.clear()
         return self._unresolved
 
     def phase(self, name: str) -> None:
@@ -171,6 +173,7 @@ class ClientProcess:
 
     def _check_alive(self) -> None:
         if not self.alive:
+            self._listener.join(1.0)  # its last words may still be on their way
             last = f": {self._trouble[-1]}" if self._trouble else ""
             raise ClientError(f"client {self.name} ended with {self._process.returncode}{last}; see {self._log}")
 
@@ -180,7 +183,6 @@ class ClientProcess:
             self._check_alive()
             if time.monotonic() > give_up:
                 raise ClientError(f"client {self.name} is not {what} after {timeout_s:.0f} s; see {self._log}")
-        event.clear()
 
     def _listen(self) -> None:
         assert self._process.stdout is not None

@@ -32,9 +32,10 @@ from orchestrator.campaign.model import (
     Topology,
     Workload,
 )
-from orchestrator.campaign.steps import ConsumeStep, ProduceStep, StepParser
+from orchestrator.campaign.steps import StepParser
 from orchestrator.campaign.workload_table import read_client, read_workload
 from systems.toml_tables import Source, Table, suggestion
+from workloads.kind import SCRIPT_STEPS
 from workloads.kinds import KINDS as WORKLOADS
 
 # Broker keys, with the least value of those that are whole numbers (None: any; absent from the dict: a text).
@@ -158,14 +159,15 @@ def _nemesis(table: Table, topology: Topology, workload: Workload) -> Nemesis:
         table.done()
         return Nemesis()
     if kind == "steps":
-        steps = StepParser(topology.nodes, workload.partitions).parse(table.tables("step"))
+        tables = table.tables("step")
+        for step in tables:
+            asked = step.data.get("do")
+            if asked in SCRIPT_STEPS and asked not in WORKLOADS[workload.kind].steps:
+                step.refuse(f'do: the clients of the workload "{workload.kind}" do not {asked} on command', "do")
+        steps = StepParser(topology.nodes, workload.partitions).parse(tables)
         table.done()
         if not steps:
             table.refuse('kind "steps" needs at least one [[nemesis.step]]')
-        for step in steps:
-            asked = {ProduceStep: "produce", ConsumeStep: "consume"}.get(type(step))
-            if asked and asked not in WORKLOADS[workload.kind].steps:
-                table.refuse(f'{step.title}: the clients of the workload "{workload.kind}" do not {asked} on command')
         return Nemesis("steps", steps=steps)
     default = Nemesis()
     nemesis = Nemesis(

@@ -78,10 +78,9 @@ class Log(_Stored, LogClient):
             return len(data.get(str(partition), []))
 
 
-class Unconstructed(Registers):
-    def __init__(self, endpoints: Sequence[str], timeout_s: float, options: Mapping[str, str]) -> None:
-        super().__init__(endpoints, timeout_s, options)
-        raise TypeError("no such option")
+class Unanswered(Log):
+    def append(self, partition: int, value: int) -> int:
+        raise ConnectionResetError(f"gone with {value} of {partition}")
 
 
 class Partial(RegisterClient):
