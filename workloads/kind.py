@@ -80,7 +80,7 @@ def _no_problem(_: Mapping[str, Any]) -> str | None:
 class Kind:
     """A workload kind.
 
-    `judge`: which checker reads what was recorded; it is written to run.toml. `partitioned`: the data lies in the
+    `judge`: which checker reads what was recorded; run.toml has it as `kind`. `partitioned`: the data lies in the
     partitions of a topic. `clients`: which processes put the load. `places`: what is probed after everything was healed
     and finally read, one after the other, as it is named in complaints. `probe`: the role whose client answers `Probe`,
     `probe_means` what that is; `reader`: the role whose client answers `ReadAll`, `read_means` when that is complete.

@@ -57,7 +57,8 @@ def describe(planned: PlannedRun, world: World, reason: str) -> dict[str, Any]:
 def _workload(planned: PlannedRun) -> dict[str, Any]:
     workload, nodes = planned.campaign.workload, planned.campaign.topology.nodes
     kind = KINDS[workload.kind]
-    content: dict[str, Any] = {"kind": kind.name, "judge": kind.judge}
+    # What judges a run asks only whose checker applies; which of the workloads with that checker it was is for readers.
+    content: dict[str, Any] = {"kind": kind.judge, "name": kind.name}
     if kind.partitioned:
         off = workload.placement == "off-controller"
         content |= {

@@ -13,7 +13,10 @@ from history import APPEND, OK, read_run
 from history.journal import Journal
 from orchestrator.campaign.plan import expand
 from orchestrator.errors import RunError
+from orchestrator.running.description import describe
 from orchestrator.running.fleet import Fleet
+from orchestrator.worlds.base import WorldSpec
+from orchestrator.worlds.process.world import ProcessWorld
 from tests.orchestrator.campaigns import campaign
 from workloads.process import ClientError
 
@@ -59,6 +62,22 @@ def test_a_load_from_its_first_client_to_the_final_reads(tmp_path: Path) -> None
     assert {row["client"] for row in rows} == {"producer-1", "consumer-1", "probe", "reader-1"}
     acknowledged = sum(row["f"] == APPEND and row["type"] == OK for row in rows)
     assert sum(answer.end for answer in answers) >= acknowledged > 0
+
+
+def test_the_record_of_a_run_says_who_judges_it(tmp_path: Path) -> None:
+    world = ProcessWorld(WorldSpec("r", tmp_path, 3, properties=lambda _: ""))
+
+    def told(text: str) -> dict[str, object]:
+        (planned,) = expand(campaign(text), "s")
+        workload: dict[str, object] = describe(planned, world, "of a reason")["workload"]
+        return workload
+
+    client = '\n[client]\nclient_command = ["x"]'
+    assert told("").items() >= {"kind": "log", "name": "log", "producers": 2, "partitions": 4}.items()
+    assert told('[workload]\nkind = "append-log"' + client).items() >= {"kind": "log", "name": "append-log"}.items()
+    registers = told('[workload]\nkind = "register"' + client)
+    assert registers.items() >= {"kind": "register", "name": "register", "keys": 4}.items()
+    assert "partitions" not in registers
 
 
 def test_without_clients_that_start_first_the_probe_does(tmp_path: Path) -> None:
