@@ -61,10 +61,11 @@ class RoleDescription:
 @dataclass(frozen=True)
 class ClientDescription:
     """How clients are made where the workload's own library does not serve: a Python class (`file.py:Class`), or a
-    program that writes its operations to a file (see docs/operations.md)."""
+    program that writes its operations to a file (see docs/operations.md). `timeout_s`: what each operation may take."""
 
     class_name: str | None = None
     command: tuple[str, ...] = ()
+    timeout_s: float | None = None
     options: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -191,8 +192,11 @@ def _client(table: Table) -> ClientDescription:
     client = ClientDescription(
         class_name=table.text("class", "") or None,
         command=_words(table, "command") if "command" in table else (),
+        timeout_s=table.number("timeout_s", minimum=0.01) if "timeout_s" in table else None,
         options=_texts(table.table("options")),
     )
+    if client.class_name and re.fullmatch(r"[^:]+\.py:[A-Za-z_]\w*", client.class_name) is None:
+        table.refuse(f'class: {client.class_name!r} is not of the form "file.py:Class"', "class")
     if client.class_name and client.command:
         table.refuse("class and command: a client is one or the other; leave one of them out", "command")
     table.done()

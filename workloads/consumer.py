@@ -7,14 +7,27 @@ long the log was at most, because the library fetches ahead; only an end query, 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from random import Random
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from history import OperationWriter, value_of_record
-from workloads.control import Command, Control, Counts
+from workloads.control import (
+    Close,
+    Command,
+    Control,
+    Counts,
+    ReadAll,
+    ReadDone,
+    Ready,
+    SetPhase,
+    Start,
+    Stop,
+    Stopped,
+)
 from workloads.pacing import Pacer
+from workloads.runs import contiguous_runs
 from workloads.settings import ClientSettings, consumer_config
 
 POLL_S = 0.1
@@ -48,16 +61,20 @@ class Reader:
         ret = time.monotonic_ns()
         reads = failed = 0
         records: dict[int, list[Message]] = {}
+        errors: list[tuple[Message, KafkaError]] = []
         for message in messages:
             error = message.error()
             if error is None:
                 records.setdefault(_partition(message), []).append(message)
             else:
-                failed += self._failed(message, error, inv, ret)
+                errors.append((message, error))
         for partition, found in records.items():
-            for run in contiguous_runs(found):
+            for run in contiguous_runs(found, _offset):
                 self._record(partition, run, inv, ret)
                 reads += 1
+        # After the records: an error may move the position to which those belong.
+        for message, error in errors:
+            failed += self._failed(message, error, inv, ret)
         return reads, failed
 
     def end(self, partition: int) -> int | None:
@@ -101,21 +118,17 @@ class Reader:
         start = self._next.get(partition, -1)
         self._writer.query_failed(self.settings.topic, partition, inv=inv, ret=ret, error=error.name(), start=start)
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE):
-            self._next[partition] = 0
-            self._consumer.seek(TopicPartition(self.settings.topic, partition, 0))
+            self._reread(partition)
         return 1
 
-
-def contiguous_runs(messages: Sequence[Message]) -> Iterator[list[Message]]:
-    """Split records of one partition where an offset does not follow the one before."""
-    run: list[Message] = []
-    for message in messages:
-        if run and _offset(message) != _offset(run[-1]) + 1:
-            yield run
-            run = []
-        run.append(message)
-    if run:
-        yield run
+    def _reread(self, partition: int) -> None:
+        """Go on from the partition's first record. A log that has just become shorter may be in a state in which the
+        library does not seek; assigning every partition anew, at its position, is then what gets it out of it."""
+        self._next[partition] = 0
+        try:
+            self._consumer.seek(TopicPartition(self.settings.topic, partition, 0))
+        except KafkaException:
+            self.assign(self._next)
 
 
 def _offset(message: Message) -> int:
@@ -145,7 +158,7 @@ class ConsumerClient:
 
     def run(self) -> None:
         """Serve commands until `close`."""
-        self._control.tell("ready")
+        self._control.tell(Ready())
         while True:
             command = self._control.next(0.0 if self._polls else POLL_S)
             if command is not None and not self._obey(command):
@@ -156,22 +169,22 @@ class ConsumerClient:
         self._reader.close()
 
     def _obey(self, command: Command) -> bool:
-        match command["do"]:
-            case "start":
+        match command:
+            case Start():
                 self._reader.assign(dict.fromkeys(range(self._settings.partitions), 0))
                 now_s = time.monotonic()
                 rate = self._settings.rate
                 self._polls = Pacer(rate * (1 - END_QUERIES_SHARE), self._rng, start_s=now_s)
                 self._pacer = Pacer(rate * END_QUERIES_SHARE, self._rng, start_s=now_s)
-            case "stop":
+            case Stop():
                 self._polls = self._pacer = None
                 self._writer.flush()
                 self._counts.report(time.monotonic(), force=True)
-                self._control.tell("stopped", unresolved=0)
-            case "close":
+                self._control.tell(Stopped(0))
+            case Close():
                 return False
-            case other:
-                self._control.tell("trouble", text=f"a consumer does not know the command {other!r}")
+            case _:
+                self._control.decline("consumer", command)
         return True
 
     def _work(self) -> None:
@@ -198,38 +211,37 @@ class ReaderClient:
 
     def run(self) -> None:
         """Serve commands until `close`."""
-        self._control.tell("ready")
+        self._control.tell(Ready())
         while True:
             command = self._control.next(POLL_S)
-            match command and command["do"]:
-                case "phase":
-                    self._writer.phase = command["name"]  # type: ignore[index]
-                case "read":
-                    self._read(command)  # type: ignore[arg-type]
-                case "close":
+            match command:
+                case SetPhase():
+                    self._writer.phase = command.name
+                case ReadAll():
+                    self._control.tell(self._read(command))
+                case Close():
                     break
                 case None:
                     pass
-                case other:
-                    self._control.tell("trouble", text=f"a reader does not know the command {other!r}")
+                case _:
+                    self._control.decline("reader", command)
         self._reader.close()
 
-    def _read(self, command: Command) -> None:
+    def _read(self, command: ReadAll) -> ReadDone:
         """Read one partition completely; the answer says how far it came, and whether that is the end."""
-        partition, give_up = int(command["partition"]), time.monotonic() + float(command["timeout_s"])
+        partition, give_up = command.place, time.monotonic() + command.timeout_s
         end = self._reader.end(partition)
         while end is None and time.monotonic() < give_up:
             time.sleep(0.05)
             end = self._reader.end(partition)
         if end is None:
-            self._control.tell("answer", id=command["id"], complete=False, end=-1, read=0)
-            return
+            return ReadDone(command.id, complete=False, end=-1, read=0)
         self._reader.assign({partition: 0})
         while self._reader.position(partition) < end and time.monotonic() < give_up:
             self._reader.poll(POLL_S)
         self._writer.flush()
         read = self._reader.position(partition)
-        self._control.tell("answer", id=command["id"], complete=read >= end, end=end, read=read)
+        return ReadDone(command.id, complete=read >= end, end=end, read=read)
 
 
 def _main(kind: type[ConsumerClient] | type[ReaderClient], settings: ClientSettings, control: Control) -> None:

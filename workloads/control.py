@@ -1,26 +1,179 @@
-"""How the run loop and a client process talk: one JSON object per line, commands in, events out.
+"""How the run loop and a client process talk: one message a line, as JSON; commands in, events out.
 
-Commands: `{"do": "start"}` begin the load; `{"do": "stop"}` end it and wait for what is in flight;
-`{"do": "append", ...}` and `{"do": "read", ...}` one request each, answered by an event with the same `id`;
-`{"do": "close"}`, or the end of the input, ends the process.
-Events: `ready`, `first_ack`, `counts`, `stopped`, `answer`, `closed`, `trouble`.
+Each message is a type of its own; a line that is none of them raises `MessageError`. `Append`, `Probe` and `ReadAll`
+are requests: each is answered by one event with the same `id`. `Close`, or the end of the input, ends the process.
 """
 
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import queue
 import signal
 import sys
 import threading
-from collections.abc import Mapping
-from typing import Any, TextIO
+from typing import Final, TextIO
 
-Command = dict[str, Any]
+import msgspec
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG: Final = 1
+
+
+class MessageError(Exception):
+    """A line on the pipe that is no message of its direction; says which line and why."""
+
+
+class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="is"):
+    """What goes over the pipe; `is` names its type."""
+
+
+class Start(_Message, frozen=True, tag="start"):
+    """Begin the load."""
+
+
+class Stop(_Message, frozen=True, tag="stop"):
+    """End the load and wait for what is under way; answered by `Stopped`."""
+
+
+class SetPhase(_Message, frozen=True, tag="phase"):
+    """What is recorded from now on belongs to this phase of the run."""
+
+    name: str
+
+
+class Append(_Message, frozen=True, tag="append"):
+    """Append `count` values to a partition, each after the outcome of the one before, until one is not ok.
+
+    `acks`: 0, 1, or -1 for all. Answered by `Appended`."""
+
+    id: int
+    partition: int
+    acks: int
+    count: int
+    timeout_s: float
+
+
+class Probe(_Message, frozen=True, tag="probe"):
+    """Find out whether a place (a partition, a key) takes operations again; answered by `Probed`."""
+
+    id: int
+    place: int
+    timeout_s: float
+
+
+class ReadAll(_Message, frozen=True, tag="read-all"):
+    """Read all that a place holds, within the time; answered by `ReadDone`."""
+
+    id: int
+    place: int
+    timeout_s: float
+
+
+class Close(_Message, frozen=True, tag="close"):
+    """End the process."""
+
+
+class Ready(_Message, frozen=True, tag="ready"):
+    """The client takes commands."""
+
+
+class FirstAck(_Message, frozen=True, tag="first-ack"):
+    """The load's first change was acknowledged at `t` (CLOCK_MONOTONIC ns)."""
+
+    t: int
+
+
+class Count(_Message, frozen=True, tag="count"):
+    """Operations so far, by outcome."""
+
+    ok: int = 0
+    fail: int = 0
+    info: int = 0
+
+
+class Stopped(_Message, frozen=True, tag="stopped"):
+    """The load has ended; so many operations were left without an outcome."""
+
+    unresolved: int
+
+
+class AppendResult(msgspec.Struct, frozen=True):
+    """What became of one append: ok, fail or info. `offset` is -1 when it is not known."""
+
+    outcome: str
+    offset: int
+    error: str
+
+
+class Appended(_Message, frozen=True, tag="appended"):
+    id: int
+    results: list[AppendResult]
+
+
+class Probed(_Message, frozen=True, tag="probed"):
+    """`error` says why the place did not take the operation."""
+
+    id: int
+    ok: bool
+    error: str = ""
+
+
+class ReadDone(_Message, frozen=True, tag="read-done"):
+    """How far a complete read came: to `read` of `end`. Of a place without offsets, to 1 of 1 when it was read."""
+
+    id: int
+    complete: bool
+    end: int
+    read: int
+
+
+class Refused(_Message, frozen=True, tag="refused"):
+    """This client does not do what request `id` asks."""
+
+    id: int
+    text: str
+
+
+class Trouble(_Message, frozen=True, tag="trouble"):
+    """A complaint, for the journal. A fatal one is the reason why the process ends."""
+
+    text: str
+    fatal: bool = False
+
+
+class Closed(_Message, frozen=True, tag="closed"):
+    """The record is whole; the process ends."""
+
+
+Request = Append | Probe | ReadAll
+Command = Start | Stop | SetPhase | Append | Probe | ReadAll | Close
+Answer = Appended | Probed | ReadDone | Refused
+Event = Ready | FirstAck | Count | Stopped | Appended | Probed | ReadDone | Refused | Trouble | Closed
+
+_encoder: Final = msgspec.json.Encoder()
+_commands: Final[msgspec.json.Decoder[Command]] = msgspec.json.Decoder(Command)
+_events: Final[msgspec.json.Decoder[Event]] = msgspec.json.Decoder(Event)
+
+
+def encode(message: Command | Event) -> str:
+    """One line, without its end."""
+    return _encoder.encode(message).decode()
+
+
+def decode_command(line: str) -> Command:
+    """Raises `MessageError`."""
+    try:
+        return _commands.decode(line)
+    except msgspec.DecodeError as error:
+        raise MessageError(f"not a command for a client: {line.strip()!r}: {error}") from None
+
+
+def decode_event(line: str) -> Event:
+    """Raises `MessageError`."""
+    try:
+        return _events.decode(line)
+    except msgspec.DecodeError as error:
+        raise MessageError(f"not an event of a client: {line.strip()!r}: {error}") from None
 
 
 def die_with_parent(parent: int) -> None:
@@ -34,32 +187,46 @@ class Control:
     """The client's end of the pipe."""
 
     def __init__(self, commands: TextIO = sys.stdin, events: TextIO = sys.stdout) -> None:
-        self._commands: queue.Queue[Command] = queue.Queue()
+        self._commands: queue.Queue[Command | MessageError] = queue.Queue()
         self._events = events
         self._lock = threading.Lock()
         threading.Thread(target=self._listen, args=(commands,), name="control", daemon=True).start()
 
     def _listen(self, commands: TextIO) -> None:
         for line in commands:
-            self._commands.put(json.loads(line))
-        self._commands.put({"do": "close"})
+            try:
+                self._commands.put(decode_command(line))
+            except MessageError as error:
+                self._commands.put(error)
+        self._commands.put(Close())
 
     def next(self, timeout_s: float = 0.0) -> Command | None:
-        """The next command, or None when there is none within the time."""
+        """The next command, or None when there is none within the time. Raises `MessageError` for one that is not
+        understood: the two ends are not of one version, and nothing that follows can be relied on."""
         try:
-            return self._commands.get(timeout=timeout_s) if timeout_s > 0 else self._commands.get_nowait()
+            command = self._commands.get(timeout=timeout_s) if timeout_s > 0 else self._commands.get_nowait()
         except queue.Empty:
             return None
+        if isinstance(command, MessageError):
+            raise command
+        return command
 
-    def tell(self, event: str, **fields: Any) -> None:
+    def tell(self, event: Event) -> None:
         """Send one event; when nobody listens any more the process ends."""
-        line = json.dumps({"event": event, **fields})
         with self._lock:
             try:
-                self._events.write(line + "\n")
+                self._events.write(encode(event) + "\n")
                 self._events.flush()
             except BrokenPipeError:
                 os._exit(1)
+
+    def decline(self, who: str, command: Command) -> None:
+        """Answer a command that this client has no use for."""
+        text = f"a {who} does not know the command {type(command).__struct_config__.tag!r}"
+        if isinstance(command, Request):
+            self.tell(Refused(command.id, text))
+        else:
+            self.tell(Trouble(text))
 
 
 class Counts:
@@ -74,11 +241,7 @@ class Counts:
     def add(self, outcome: str, count: int = 1) -> None:
         self._counts[outcome] += count
 
-    @property
-    def now(self) -> Mapping[str, int]:
-        return dict(self._counts)
-
     def report(self, now_s: float, *, force: bool = False) -> None:
         if force or now_s - self._reported_s >= self._every_s:
             self._reported_s = now_s
-            self._control.tell("counts", **self._counts)
+            self._control.tell(Count(**self._counts))

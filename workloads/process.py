@@ -2,21 +2,46 @@
 
 from __future__ import annotations
 
-import json
 import os
 import queue
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TypeVar
 
 from installation.files import PROJECT_ROOT
+from workloads.control import (
+    Answer,
+    Append,
+    Appended,
+    AppendResult,
+    Close,
+    Closed,
+    Command,
+    Count,
+    Event,
+    FirstAck,
+    MessageError,
+    Probe,
+    Probed,
+    ReadAll,
+    ReadDone,
+    Ready,
+    Refused,
+    Request,
+    SetPhase,
+    Start,
+    Stop,
+    Stopped,
+    Trouble,
+    decode_event,
+    encode,
+)
 from workloads.settings import ClientSettings
 
-Role = Literal["producer", "consumer", "reader"]
+A = TypeVar("A", Appended, Probed, ReadDone)
 
 
 class ClientError(Exception):
@@ -24,31 +49,33 @@ class ClientError(Exception):
 
 
 class ClientProcess:
-    """One client. Create it from the main thread: the kernel kills it when the thread that started it ends."""
+    """One client of a workload kind, in one of its roles. Create it from the main thread: the kernel kills it when the
+    thread that started it ends."""
 
-    def __init__(self, role: Role, settings: ClientSettings, log: Path) -> None:
+    def __init__(self, kind: str, role: str, settings: ClientSettings, log: Path) -> None:
         self.name = settings.client
-        self.role = role
         self._log = log
         log.parent.mkdir(parents=True, exist_ok=True)
         with open(log, "ab") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "workloads", role, settings.to_json(), str(os.getpid())],
+                [sys.executable, "-m", "workloads", kind, role, settings.to_json(), str(os.getpid())],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 cwd=PROJECT_ROOT,
                 text=True,
             )
-        self.counts: dict[str, int] = {"ok": 0, "fail": 0, "info": 0}
+        self.counts = Count()
         self.first_ack_ns: int | None = None
         self.first_ack = threading.Event()
-        self._answers: queue.Queue[dict[str, Any]] = queue.Queue()
-        self._seen = {name: threading.Event() for name in ("ready", "stopped", "closed")}
+        self._answers: queue.Queue[Answer] = queue.Queue()
+        self._ready = threading.Event()
+        self._stopped = threading.Event()
         self._trouble: list[str] = []
         self._request = 0
         self._unresolved = 0
-        threading.Thread(target=self._listen, name=f"listen-{self.name}", daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, name=f"listen-{self.name}", daemon=True)
+        self._listener.start()
 
     @property
     def trouble(self) -> list[str]:
@@ -61,47 +88,44 @@ class ClientProcess:
 
     def wait_ready(self, timeout_s: float) -> None:
         """Raises `ClientError` when the client is not ready within the time."""
-        self._wait("ready", timeout_s)
+        self._wait(self._ready, "ready", timeout_s)
 
     def start(self) -> None:
         """Begin the load."""
-        self._tell(do="start")
+        self._tell(Start())
 
     def stop(self) -> None:
         """End the load; returns at once, `wait_stopped` waits."""
-        self._tell(do="stop")
+        self._tell(Stop())
 
     def wait_stopped(self, timeout_s: float) -> int:
         """Wait until everything in flight has its outcome; how many appends have none all the same."""
-        self._wait("stopped", timeout_s)
+        self._wait(self._stopped, "stopped", timeout_s)
+        self._stopped.clear()
         return self._unresolved
 
     def phase(self, name: str) -> None:
         """Operations recorded from now on belong to this phase of the run."""
-        self._tell(do="phase", name=name)
+        self._tell(SetPhase(name))
 
-    def append(self, partition: int, *, acks: int, count: int, timeout_s: float) -> list[Mapping[str, Any]]:
-        """Append values one after the other until one is not ok; each one's `outcome`, `offset` and `error`."""
-        answer = self._ask(
-            count * (timeout_s + 2.0) + 5.0,
-            do="append",
-            partition=partition,
-            acks=acks,
-            count=count,
-            timeout_s=timeout_s,
-        )
-        results: list[Mapping[str, Any]] = answer["results"]
-        return results
+    def append(self, partition: int, *, acks: int, count: int, timeout_s: float) -> list[AppendResult]:
+        """Append values one after the other until one is not ok."""
+        request = Append(self._next_id(), partition, acks, count, timeout_s)
+        return self._ask(request, Appended, count * (timeout_s + 2.0) + 5.0).results
 
-    def read_all(self, partition: int, timeout_s: float) -> Mapping[str, Any]:
-        """Read one partition from its first record to its end; `complete`, `end` and `read`."""
-        return self._ask(timeout_s + 10.0, do="read", partition=partition, timeout_s=timeout_s)
+    def probe(self, place: int, timeout_s: float) -> Probed:
+        """Whether a place (a partition, a key) takes operations; one attempt of at most that time."""
+        return self._ask(Probe(self._next_id(), place, timeout_s), Probed, timeout_s + 7.0)
+
+    def read_all(self, place: int, timeout_s: float) -> ReadDone:
+        """Read all that a place holds: of a partition, from its first record to its end."""
+        return self._ask(ReadAll(self._next_id(), place, timeout_s), ReadDone, timeout_s + 10.0)
 
     def close(self, timeout_s: float = 10.0) -> None:
         """End the client and its recording cleanly, or by force after the time. Safe to call twice."""
         if self.alive:
             try:
-                self._tell(do="close")
+                self._tell(Close())
                 self._process.wait(timeout_s)
             except (ClientError, subprocess.TimeoutExpired):
                 self._process.kill()
@@ -114,9 +138,12 @@ class ClientProcess:
         self._process.kill()
         self._process.wait()
 
-    def _ask(self, patience_s: float, **command: Any) -> dict[str, Any]:
+    def _next_id(self) -> int:
         self._request += 1
-        self._tell(id=self._request, **command)
+        return self._request
+
+    def _ask(self, request: Request, kind: type[A], patience_s: float) -> A:
+        self._tell(request)
         give_up = time.monotonic() + patience_s
         while True:
             try:
@@ -128,13 +155,16 @@ class ClientProcess:
                         f"client {self.name} gave no answer within {patience_s:.0f} s; see {self._log}"
                     ) from None
                 continue
-            if answer["id"] == self._request:
+            if answer.id != request.id:
+                continue  # to a request that was given up
+            if isinstance(answer, kind):
                 return answer
+            raise ClientError(f"client {self.name}: {answer.text if isinstance(answer, Refused) else answer}")
 
-    def _tell(self, **command: Any) -> None:
+    def _tell(self, command: Command) -> None:
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps(command) + "\n")
+            self._process.stdin.write(encode(command) + "\n")
             self._process.stdin.flush()
         except (BrokenPipeError, ValueError):
             self._process.wait()
@@ -142,40 +172,42 @@ class ClientProcess:
 
     def _check_alive(self) -> None:
         if not self.alive:
+            self._listener.join(1.0)  # its last words may still be on their way
             last = f": {self._trouble[-1]}" if self._trouble else ""
             raise ClientError(f"client {self.name} ended with {self._process.returncode}{last}; see {self._log}")
 
-    def _wait(self, event: str, timeout_s: float) -> None:
+    def _wait(self, event: threading.Event, what: str, timeout_s: float) -> None:
         give_up = time.monotonic() + timeout_s
-        while not self._seen[event].wait(0.1):
+        while not event.wait(0.1):
             self._check_alive()
             if time.monotonic() > give_up:
-                raise ClientError(f"client {self.name} is not {event} after {timeout_s:.0f} s; see {self._log}")
-        self._seen[event].clear()
+                raise ClientError(f"client {self.name} is not {what} after {timeout_s:.0f} s; see {self._log}")
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             try:
-                event = json.loads(line)
-            except ValueError:
-                self._trouble.append(line.strip())
+                event = decode_event(line)
+            except MessageError as error:  # somebody else's print; the record does not depend on it
+                self._trouble.append(str(error))
                 continue
             self._hear(event)
 
-    def _hear(self, event: dict[str, Any]) -> None:
-        match event["event"]:
-            case "counts":
-                self.counts = {name: event[name] for name in ("ok", "fail", "info")}
-            case "first_ack":
-                self.first_ack_ns = event["t"]
+    def _hear(self, event: Event) -> None:
+        match event:
+            case Ready():
+                self._ready.set()
+            case Count():
+                self.counts = event
+            case FirstAck():
+                self.first_ack_ns = event.t
                 self.first_ack.set()
-            case "answer":
+            case Stopped():
+                self._unresolved = event.unresolved
+                self._stopped.set()
+            case Appended() | Probed() | ReadDone() | Refused():
                 self._answers.put(event)
-            case "trouble":
-                self._trouble.append(event["text"])
-            case "stopped":
-                self._unresolved = event["unresolved"]
-                self._seen["stopped"].set()
-            case name:
-                self._seen[name].set()
+            case Trouble():
+                self._trouble.append(event.text)
+            case Closed():
+                pass

@@ -6,19 +6,51 @@ import time
 from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from confluent_kafka import KafkaException, Message, Producer
 
-from history import OperationWriter, record_bytes
+from history import ACKS_ALL, OperationWriter, record_bytes
 from workloads import outcomes
-from workloads.control import Command, Control, Counts
+from workloads.control import (
+    Append,
+    Appended,
+    AppendResult,
+    Close,
+    Command,
+    Control,
+    Counts,
+    FirstAck,
+    Probe,
+    Probed,
+    Ready,
+    SetPhase,
+    Start,
+    Stop,
+    Stopped,
+)
 from workloads.pacing import Pacer, Slots
 from workloads.settings import ClientSettings, producer_config
 
 IDLE_S = 0.05
 
 Done = Callable[[str, int, str], None]
+
+
+class Pacing(Protocol):
+    """When the next append is due; `Pacer` states the methods' contracts."""
+
+    def wait_s(self, now_s: float) -> float: ...
+
+    def take(self, now_s: float) -> bool: ...
+
+
+MakePacing = Callable[[ClientSettings, Random, float], Pacing]
+
+
+def steady(settings: ClientSettings, rng: Random, start_s: float) -> Pacing:
+    """The client's rate from the start to the end of the load."""
+    return Pacer(settings.rate, rng, start_s=start_s)
 
 
 class Appender:
@@ -37,7 +69,7 @@ class Appender:
         """Send one value; `done(outcome, offset, error)` is called from `poll` when its outcome is known."""
         topic = self._settings.topic
         value = self._writer.reserve(topic, partition)
-        payload = record_bytes(value, self._settings.record_bytes)
+        payload = record_bytes(value, self._settings.parameters["record_bytes"])
         inv = time.monotonic_ns()
         try:
             self._producer.produce(
@@ -84,21 +116,28 @@ class Appender:
 class ProducerClient:
     """Appends at a rate between `start` and `stop`, and on command at any time."""
 
-    def __init__(self, settings: ClientSettings, control: Control, writer: OperationWriter) -> None:
+    def __init__(
+        self,
+        settings: ClientSettings,
+        control: Control,
+        writer: OperationWriter,
+        pacing: MakePacing = steady,
+    ) -> None:
         self._settings = settings
         self._control = control
         self._writer = writer
+        self._pacing = pacing
         self._counts = Counts(control)
         self._rng = Random(settings.seed)
         self._slots = Slots(settings.partitions, self._rng)
         self._load = Appender(settings, writer, acks=-1)
-        self._pacer: Pacer | None = None
+        self._pacer: Pacing | None = None
         self._acknowledged = False
         self._single: dict[tuple[int, float], Appender] = {}
 
     def run(self) -> None:
         """Serve commands until `close`."""
-        self._control.tell("ready")
+        self._control.tell(Ready())
         while True:
             command = self._control.next()
             if command is not None and not self._obey(command):
@@ -106,23 +145,28 @@ class ProducerClient:
             self._work()
 
     def _obey(self, command: Command) -> bool:
-        match command["do"]:
-            case "start":
-                self._pacer = Pacer(self._settings.rate, self._rng, start_s=time.monotonic())
-            case "stop":
+        match command:
+            case Start():
+                self._pacer = self._pacing(self._settings, self._rng, time.monotonic())
+            case Stop():
                 self._pacer = None
                 self._load.drain(self._settings.append_timeout_s + 2.0)
                 self._writer.flush()
                 self._counts.report(time.monotonic(), force=True)
-                self._control.tell("stopped", unresolved=self._load.in_flight)
-            case "append":
-                self._append_on_command(command)
-            case "phase":
-                self._writer.phase = command["name"]
-            case "close":
+                self._control.tell(Stopped(self._load.in_flight))
+            case Append():
+                results = self._append(command.partition, command.acks, command.count, command.timeout_s)
+                self._control.tell(Appended(command.id, results))
+            case Probe():
+                results = self._append(command.place, ACKS_ALL, 1, command.timeout_s)
+                error = results[-1].error if results else "no answer"
+                self._control.tell(Probed(command.id, [each.outcome for each in results] == ["ok"], error))
+            case SetPhase():
+                self._writer.phase = command.name
+            case Close():
                 return False
-            case other:
-                self._control.tell("trouble", text=f"a producer does not know the command {other!r}")
+            case _:
+                self._control.decline("producer", command)
         return True
 
     def _work(self) -> None:
@@ -142,30 +186,28 @@ class ProducerClient:
         self._counts.add(outcome)
         if outcome == "ok" and not self._acknowledged:
             self._acknowledged = True
-            self._control.tell("first_ack", t=time.monotonic_ns())
+            self._control.tell(FirstAck(time.monotonic_ns()))
 
-    def _append_on_command(self, command: Command) -> None:
+    def _append(self, partition: int, acks: int, count: int, timeout_s: float) -> list[AppendResult]:
         """`count` appends to one partition, each after the outcome of the one before, until one is not ok."""
-        acks, timeout_s = int(command["acks"]), float(command["timeout_s"])
         appender = self._single.get((acks, timeout_s))
         if appender is None:
             appender = self._single[acks, timeout_s] = Appender(self._settings, self._writer, acks, timeout_s=timeout_s)
-        results: list[dict[str, Any]] = []
-        for _ in range(int(command["count"])):
-            appender.append(
-                int(command["partition"]),
-                lambda outcome, offset, error: results.append({"outcome": outcome, "offset": offset, "error": error}),
-            )
+        results: list[AppendResult] = []
+        for _ in range(count):
+            done = len(results)
+            appender.append(partition, lambda *outcome: results.append(AppendResult(*outcome)))
             appender.drain(timeout_s + 2.0)
-            if results:
-                self._counts.add(results[-1]["outcome"])
-            if not results or results[-1]["outcome"] != "ok":
+            if len(results) == done:
+                break
+            self._counts.add(results[-1].outcome)
+            if results[-1].outcome != "ok":
                 break
         self._writer.flush()
-        self._control.tell("answer", id=command["id"], results=results)
+        return results
 
 
-def main(settings: ClientSettings, control: Control) -> None:
+def main(settings: ClientSettings, control: Control, pacing: MakePacing = steady) -> None:
     """A producer process, from its first line to its last."""
     with OperationWriter(
         settings.directory,
@@ -174,4 +216,4 @@ def main(settings: ClientSettings, control: Control) -> None:
         process=settings.process,
         producer=settings.producer,
     ) as writer:
-        ProducerClient(settings, control, writer).run()
+        ProducerClient(settings, control, writer, pacing).run()

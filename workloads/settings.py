@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 MESSAGE_TIMEOUT_S = 4.0
@@ -13,11 +14,30 @@ QUERY_TIMEOUT_S = 2.0
 
 
 @dataclass(frozen=True)
-class ClientSettings:
-    """One client process. `process` is unique in the run, `producer` too (-1 for a client that never appends).
+class OwnClient:
+    """The client that a user brings for a system: a class, `"module:Class"` or `"/path/file.py:Class"`, or a command.
 
-    `rate`: operations a second. `directory` takes the recorded operations. `time_scale` multiplies the times that are
-    waited for an answer. Travels as JSON on the command line.
+    `timeout_s`: what each of its operations may take. `options` are handed to it as they are.
+    """
+
+    client_class: str = ""
+    client_command: tuple[str, ...] = ()
+    timeout_s: float = QUERY_TIMEOUT_S
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def patience_s(self) -> float:
+        """After so long an operation of a client that does not keep its timeout is given up."""
+        return 2 * self.timeout_s + 1.0
+
+
+@dataclass(frozen=True)
+class ClientSettings:
+    """One client process. `process` is unique in the run, `producer` too (-1 for a client that never changes anything).
+
+    `rate`: operations a second, for `duration_s` or a little longer. `directory` takes the recorded operations.
+    `time_scale` multiplies the times that are waited for an answer. `parameters` are the workload kind's own, all of
+    them. Travels as JSON on the command line.
     """
 
     client: str
@@ -30,9 +50,16 @@ class ClientSettings:
     partitions: int
     directory: str
     rate: float = 1.0
-    record_bytes: int = 128
+    duration_s: float = 60.0
     message_timeout_s: float = MESSAGE_TIMEOUT_S
     time_scale: float = 1.0
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    own: OwnClient = field(default_factory=OwnClient)
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """`host:port` of every node that serves clients."""
+        return tuple(self.bootstrap.split(","))
 
     @property
     def append_timeout_s(self) -> float:
@@ -44,12 +71,25 @@ class ClientSettings:
         """How long an answer to a query is waited for."""
         return QUERY_TIMEOUT_S * self.time_scale
 
+    @property
+    def own_timeout_s(self) -> float:
+        """How long a client that a user brought may take for one operation."""
+        return self.own.timeout_s * self.time_scale
+
+    @property
+    def own_patience_s(self) -> float:
+        """After so long an operation of such a client is given up."""
+        return self.own.patience_s * self.time_scale
+
     def to_json(self) -> str:
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        return cls(**json.loads(text))
+        fields = json.loads(text)
+        own = fields.pop("own")
+        own["client_command"] = tuple(own["client_command"])
+        return cls(**fields, own=OwnClient(**own))
 
 
 def _common(settings: ClientSettings) -> dict[str, Any]:
@@ -87,7 +127,7 @@ def producer_config(settings: ClientSettings, acks: int, *, timeout_s: float | N
         "message.timeout.ms": int(timeout_s * 1000),
         "request.timeout.ms": int(min(REQUEST_TIMEOUT_S * settings.time_scale, timeout_s) * 1000),
         "linger.ms": 1,
-        "message.max.bytes": max(1_000_000, 2 * settings.record_bytes),
+        "message.max.bytes": max(1_000_000, 2 * settings.parameters.get("record_bytes", 0)),
         "compression.type": "none",
     }
 

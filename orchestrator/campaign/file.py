@@ -12,12 +12,8 @@ from analysis.core.anomalies import CLASSES as ANOMALIES
 from nemeses import KINDS, ScheduleError, plan_schedule
 from orchestrator.campaign.model import (
     FILESYSTEMS,
-    MAX_CLIENTS,
     MAX_NODES,
-    MAX_PARTITIONS,
-    MAX_RECORD_BYTES,
     NODE_ROOTS,
-    PLACEMENTS,
     UPPER_BOUNDS,
     VERDICTS,
     WORLDS,
@@ -33,13 +29,15 @@ from orchestrator.campaign.model import (
 )
 from orchestrator.campaign.steps import StepParser
 from orchestrator.campaign.systems import client_nodes, roles_of, system_of
+from orchestrator.campaign.workload_table import read_client, read_workload
 from systems import InputError, Settings, System, load_system, merge
 from systems.description import read as read_description
 from systems.toml_tables import Source, Table, suggestion
+from workloads.kind import SCRIPT_STEPS
+from workloads.kinds import KINDS as WORKLOADS
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _NOT_A_NAME = "latest"  # the store's link to the last run
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
 def load(path: Path) -> Campaign:
@@ -56,7 +54,7 @@ def parse(source: Source, path: Path) -> Campaign:
         root.refuse(f"name: {name!r} is what the store calls the last run; choose another one", "name")
     topology = _topology(root.table("topology"))
     under_test, system = _system(root.table("system"), path, topology)
-    workload = _workload(root.table("workload"), topology)
+    workload = read_workload(root.table("workload"), topology)
     nemesis = _nemesis(root.table("nemesis"), topology, workload)
     campaign = Campaign(
         name=name,
@@ -71,6 +69,7 @@ def parse(source: Source, path: Path) -> Campaign:
         cells=_cells(root, under_test, topology),
         path=path,
         text=source.text,
+        client=read_client(root.table("client"), workload.kind, path.parent, system),
     )
     root.done()
     _check_nodes(root, campaign)
@@ -102,7 +101,7 @@ def _check_workload(root: Table, campaign: Campaign, system: System) -> None:
             "kind",
         )
     serving = client_nodes(campaign, system)
-    if campaign.workload.replication_factor > len(serving):
+    if WORKLOADS[kind].partitioned and campaign.workload.replication_factor > len(serving):
         root.table("workload").refuse(
             f"replication_factor: {campaign.workload.replication_factor} replicas need as many nodes that keep "
             f"data, and there are {len(serving)}",
@@ -197,75 +196,18 @@ def _setting(table: Table, system: System, role: str, key: str) -> str:
     return str(value)
 
 
-def _workload(table: Table, topology: Topology) -> Workload:
-    default = Workload()
-    assignment = _assignment(table, topology)
-    shown = Workload(
-        kind=table.text("kind", default.kind, choices=("log",)),
-        topic=table.text("topic", default.topic),
-        partitions=table.integer(
-            "partitions", len(assignment) if assignment else default.partitions, minimum=1, maximum=MAX_PARTITIONS
-        ),
-        replication_factor=table.integer(
-            "replication_factor",
-            len(assignment[0]) if assignment else min(default.replication_factor, topology.nodes),
-            minimum=1,
-        ),
-        assignment=assignment,
-        placement=table.text("placement", default.placement, choices=PLACEMENTS),
-        producers=table.integer("producers", default.producers, minimum=0, maximum=MAX_CLIENTS),
-        consumers=table.integer("consumers", default.consumers, minimum=0, maximum=MAX_CLIENTS),
-        rate=table.number("rate", default.rate, minimum=0.1),
-        duration_s=table.number("duration_s", default.duration_s, minimum=0),
-        operations=table.integer("operations", default.operations, minimum=0),
-        record_bytes=table.integer("record_bytes", default.record_bytes, minimum=8, maximum=MAX_RECORD_BYTES),
-    )
-    if _TOPIC.fullmatch(shown.topic) is None:
-        table.refuse(f"topic: {shown.topic!r} is not a topic's name", "topic")
-    if assignment and "placement" in table:
-        table.refuse("placement: an assignment says already where the replicas are; leave one of them out", "placement")
-    if shown.placement == "off-controller" and shown.replication_factor >= topology.nodes:
-        table.refuse(
-            f"replication_factor: {shown.replication_factor} replicas and the controller need "
-            f"{shown.replication_factor + 1} nodes, and [topology] has {topology.nodes}",
-            "replication_factor" if "replication_factor" in table else "placement",
-        )
-    if shown.replication_factor > topology.nodes:
-        table.refuse(
-            f"replication_factor: {shown.replication_factor} replicas need as many nodes, and [topology] has "
-            f"{topology.nodes}",
-            "replication_factor",
-        )
-    if assignment and (len(assignment), len(assignment[0])) != (shown.partitions, shown.replication_factor):
-        table.refuse("assignment: its size contradicts partitions or replication_factor; leave those out", "assignment")
-    table.done()
-    return shown
-
-
-def _assignment(table: Table, topology: Topology) -> tuple[tuple[int, ...], ...] | None:
-    rows = table.raw("assignment", None)
-    if rows is None:
-        return None
-    if not isinstance(rows, list) or not rows or not all(isinstance(row, list) and row for row in rows):
-        table.refuse("assignment: write one list of node numbers a partition, such as [[1, 2], [2, 3]]", "assignment")
-    for row in rows:
-        for node in row:
-            if isinstance(node, bool) or not isinstance(node, int) or not 1 <= node <= topology.nodes:
-                table.refuse(f"assignment: {node!r} is no node; the nodes are 1 to {topology.nodes}", "assignment")
-        if len(set(row)) != len(row):
-            table.refuse(f"assignment: {row} names a node twice", "assignment")
-        if len(row) != len(rows[0]):
-            table.refuse("assignment: every partition needs the same number of replicas", "assignment")
-    return tuple(tuple(row) for row in rows)
-
-
 def _nemesis(table: Table, topology: Topology, workload: Workload) -> Nemesis:
     kind = table.text("kind", "none", choices=("random", "steps", "none"))
     if kind == "none":
         table.done()
         return Nemesis()
     if kind == "steps":
-        steps = StepParser(topology.nodes, workload.partitions).parse(table.tables("step"))
+        tables = table.tables("step")
+        for step in tables:
+            asked = step.data.get("do")
+            if asked in SCRIPT_STEPS and asked not in WORKLOADS[workload.kind].steps:
+                step.refuse(f'do: the clients of the workload "{workload.kind}" do not {asked} on command', "do")
+        steps = StepParser(topology.nodes, workload.partitions).parse(tables)
         table.done()
         if not steps:
             table.refuse('kind "steps" needs at least one [[nemesis.step]]')

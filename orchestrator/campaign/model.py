@@ -8,6 +8,8 @@ from pathlib import Path
 
 from orchestrator.campaign.steps import Step
 from systems import RoleSettings
+from workloads.kind import Load
+from workloads.settings import OwnClient
 
 WORLDS = ("auto", "namespaces", "process", "vagrant", "inventory")
 NODE_ROOTS = ("machine", "image")
@@ -16,11 +18,7 @@ PLACEMENTS = ("spread", "off-controller")
 UPPER_BOUNDS = ("strict", "session", "lower-bound-only")
 VERDICTS = ("pass", "fail", "unknown")
 MAX_NODES = 9
-# What one machine and a run of minutes can bear; each client is a process.
-MAX_PARTITIONS = 1000
-MAX_CLIENTS = 64
-# A record with its batch's header has to fit into what brokers take and clients send as one message (1 MiB).
-MAX_RECORD_BYTES = 1_000_000
+MAX_PARTITIONS = 1000  # what one machine and a run of minutes can bear
 
 
 @dataclass(frozen=True)
@@ -54,6 +52,7 @@ class SystemUnderTest:
 @dataclass(frozen=True)
 class Workload:
     """`rate`: operations a second of all clients. The load ends after `duration_s`, with at least `operations` done.
+    `parameters`: the kind's own. A kind whose data lies in no topic has no partitions.
 
     `placement`: where replicas go that have no explicit `assignment`. `spread`: each partition's on the next nodes.
     `off-controller`: all on nodes other than the controller, whichever that is when the topic is created.
@@ -65,12 +64,15 @@ class Workload:
     replication_factor: int = 3
     assignment: tuple[tuple[int, ...], ...] | None = None
     placement: str = "spread"
-    producers: int = 2
-    consumers: int = 2
     rate: float = 100.0
     duration_s: float = 60.0
     operations: int = 0
-    record_bytes: int = 128
+    parameters: Mapping[str, int | float] = field(default_factory=dict)
+
+    @property
+    def load(self) -> Load:
+        """What the workload's kind needs to know."""
+        return Load(self.rate, self.partitions, self.parameters)
 
     def assign(self, ids: Sequence[int], controller: int | None = None) -> tuple[tuple[int, ...], ...]:
         """For each partition which of these nodes have its replicas, the preferred leader first."""
@@ -148,3 +150,4 @@ class Campaign:
     cells: tuple[Cell, ...]
     path: Path
     text: str
+    client: OwnClient = field(default_factory=OwnClient)

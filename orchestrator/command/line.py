@@ -141,6 +141,10 @@ def _dispatch(options: argparse.Namespace, argv: list[str]) -> int:
         from orchestrator.command import inspect
 
         return inspect.main(options)
+    if command == "install-packages":
+        from orchestrator.machine import packages
+
+        return packages.install(options.names)
     if command == "mutants":
         from orchestrator.command import mutants
 

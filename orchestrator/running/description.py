@@ -11,6 +11,7 @@ from orchestrator.campaign.systems import client_nodes
 from orchestrator.running.versions import versions
 from orchestrator.worlds.base import World
 from systems import Deployed
+from workloads.kinds import KINDS
 
 
 def describe(planned: PlannedRun, world: World, deployed: Deployed, reason: str) -> dict[str, Any]:
@@ -66,20 +67,19 @@ def _system(deployed: Deployed, world: World) -> dict[str, Any]:
 
 
 def _workload(planned: PlannedRun, deployed: Deployed) -> dict[str, Any]:
-    workload, ids = planned.campaign.workload, client_nodes(planned.campaign, deployed.system)
-    return {
-        "kind": workload.kind,
-        "topic": workload.topic,
-        "partitions": workload.partitions,
-        "placement": "assigned" if workload.assignment else workload.placement,
-        "assignment": None if workload.placement == "off-controller" else [list(ids) for ids in workload.assign(ids)],
-        "producers": workload.producers,
-        "consumers": workload.consumers,
-        "rate": workload.rate,
-        "duration_s": workload.duration_s,
-        "operations": workload.operations,
-        "record_bytes": workload.record_bytes,
-    }
+    workload, serving = planned.campaign.workload, client_nodes(planned.campaign, deployed.system)
+    kind = KINDS[workload.kind]
+    content: dict[str, Any] = {"kind": kind.name, "judge": kind.judge}
+    if kind.partitioned:
+        off = workload.placement == "off-controller"
+        content |= {
+            "topic": workload.topic,
+            "partitions": workload.partitions,
+            "placement": "assigned" if workload.assignment else workload.placement,
+            "assignment": None if off else [list(ids) for ids in workload.assign(serving)],
+        }
+    content |= {"rate": workload.rate, "duration_s": workload.duration_s, "operations": workload.operations}
+    return content | dict(workload.parameters)
 
 
 def _nemesis(planned: PlannedRun, impossible: list[str]) -> dict[str, Any]:

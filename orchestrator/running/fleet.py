@@ -1,23 +1,23 @@
-"""The client processes of one run: started, put under load, probed, and ended."""
+"""The client processes of one run: started, put under load, probed, and ended. What they are is the workload kind's."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from history.journal import Journal
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.errors import RunError
 from orchestrator.worlds.services import in_parallel
-from workloads.process import ClientError, ClientProcess, Role
+from workloads.control import AppendResult, ReadDone
+from workloads.kinds import KINDS
+from workloads.process import ClientError, ClientProcess
 from workloads.settings import MESSAGE_TIMEOUT_S, ClientSettings
 
 READY_S = 30.0
-STOP_S = MESSAGE_TIMEOUT_S + 8.0
+STOP_S = 8.0  # beyond the time in which an operation gets its outcome
+PROBE_ATTEMPT_S = 3.0
 SESSION = 1
-CONSUMER_SHARE = 0.3  # of the load's operations
 
 
 class Fleet:
@@ -26,7 +26,11 @@ class Fleet:
     def __init__(
         self, planned: PlannedRun, run_dir: Path, bootstrap: str, journal: Journal, time_scale: float = 1.0
     ) -> None:
+        workload = planned.campaign.workload
         self._planned = planned
+        self._kind = KINDS[workload.kind]
+        self._planned_clients = self._kind.clients(workload.load)
+        self._places = self._kind.places(workload.load)
         self._run_dir = run_dir
         self._bootstrap = bootstrap
         self._journal = journal
@@ -40,49 +44,48 @@ class Fleet:
         self._loading = False
         self._unresolved = 0
 
+    @property
+    def has_first(self) -> bool:
+        """Whether there are clients that start the load; without them nothing is acknowledged before the probe."""
+        return any(planned.first for planned in self._planned_clients)
+
     def start_first(self) -> None:
-        """Start who makes the first append: the producers, or the probe where there are none. `wait_ready` waits."""
-        workload = self._planned.campaign.workload
-        share = 1 - CONSUMER_SHARE if workload.consumers else 1.0
-        for index in range(workload.producers):
-            rate = workload.rate * share / workload.producers
-            self._load.append(self._start("producer", f"producer-{index + 1}", rate))
-        if not workload.producers:
-            self._probe = self._start("producer", "probe", 1.0)
+        """Start who puts the first operations, or the probe where nobody does. `wait_ready` waits."""
+        for planned in self._planned_clients:
+            if planned.first:
+                self._load.append(self._start(planned.role, planned.name, planned.rate))
+        if not self.has_first:
+            self._probe = self._start_probe()
 
     def complete(self) -> None:
-        """Start everybody else, unless that was done: the consumers, at once under load, and the probe."""
+        """Start everybody else, unless that was done: the other clients, at once under load, and the probe."""
         if self._completed:
             return
         self._completed = True
-        workload = self._planned.campaign.workload
-        share = CONSUMER_SHARE if workload.producers else 1.0
-        for index in range(workload.consumers):
-            consumer = self._start("consumer", f"consumer-{index + 1}", workload.rate * share / workload.consumers)
-            consumer.start()
-            self._load.append(consumer)
-            self._loading = True
+        for planned in self._planned_clients:
+            if not planned.first:
+                client = self._start(planned.role, planned.name, planned.rate)
+                client.start()
+                self._load.append(client)
+                self._loading = True
         if self._probe is None:
-            self._probe = self._start("producer", "probe", 1.0)
+            self._probe = self._start_probe()
 
-    @property
-    def probe(self) -> ClientProcess:
-        """The producer that appends on command."""
-        if self._probe is None:
-            raise RunError("the probe was not started yet")
-        return self._probe
+    def append(self, partition: int, *, acks: int, count: int, timeout_s: float) -> list[AppendResult]:
+        """Have the probe append values one after the other until one is not ok."""
+        return self._require_probe().append(partition, acks=acks, count=count, timeout_s=timeout_s)
 
     def start_reader(self) -> ClientProcess:
         """A fresh client for complete reads."""
         self._readers += 1
-        return self._start("reader", f"reader-{self._readers}", 1.0)
+        return self._start(self._kind.reader, f"reader-{self._readers}", 1.0)
 
     def wait_ready(self) -> None:
         for client in self._clients:
             client.wait_ready(READY_S * self._time_scale)
 
     def begin_load(self) -> None:
-        """Put the producers under load."""
+        """Put those under load that start first."""
         for client in self._load:
             client.start()
         self._loading = True
@@ -94,19 +97,21 @@ class Fleet:
         self._loading = False
         for client in self._load:
             client.stop()
+        outcome_s = max(MESSAGE_TIMEOUT_S, self._planned.campaign.client.patience_s)
         for client in self._load:
-            self._unresolved += client.wait_stopped(STOP_S * self._time_scale)
+            self._unresolved += client.wait_stopped((outcome_s + STOP_S) * self._time_scale)
         if self._unresolved:
-            self._journal.note(f"{self._unresolved} appends were left without an outcome; they count as info")
+            self._journal.note(f"{self._unresolved} operations were left without an outcome; they count as info")
 
     @property
     def counts(self) -> dict[str, int]:
         """Operations so far, by outcome, over all clients."""
-        return {name: sum(client.counts[name] for client in self._clients) for name in ("ok", "fail", "info")}
+        counts = [client.counts for client in self._clients]
+        return {name: sum(getattr(count, name) for count in counts) for name in ("ok", "fail", "info")}
 
     @property
     def first_ack_ns(self) -> int | None:
-        """When the load's first append was acknowledged."""
+        """When the load's first change was acknowledged."""
         times = [client.first_ack_ns for client in self._load if client.first_ack_ns is not None]
         return min(times, default=None)
 
@@ -117,32 +122,27 @@ class Fleet:
                 last = f": {client.trouble[-1]}" if client.trouble else ""
                 raise ClientError(f"client {client.name} ended in the middle of the run{last}")
 
-    def probe_writes(self, timeout_s: float) -> None:
-        """Append to every partition until it acknowledges. Raises `RunError` for one that does not."""
-        for partition in range(self._planned.campaign.workload.partitions):
+    def await_service(self, timeout_s: float) -> None:
+        """Wait until every place takes operations again, as the workload kind understands it. Raises `RunError` for one
+        that does not within the time."""
+        probe = self._require_probe()
+        for place, name in enumerate(self._places):
             give_up = time.monotonic() + timeout_s
-            while True:
-                result = self.probe.append(partition, acks=-1, count=1, timeout_s=3.0 * self._time_scale)
-                if result and result[-1]["outcome"] == "ok":
-                    break
+            while not (answer := probe.probe(place, PROBE_ATTEMPT_S * self._time_scale)).ok:
                 if time.monotonic() > give_up:
-                    error = result[-1]["error"] if result else "no answer"
                     raise RunError(
-                        f"partition {partition} takes no writes {timeout_s:g} s after everything was healed: {error}"
+                        f"{name} takes no writes {timeout_s:g} s after everything was healed: {answer.error}"
                     )
 
-    def read_everything(self, reader: ClientProcess, timeout_s: float) -> list[Mapping[str, Any]]:
-        """Read every partition to its end. Raises `RunError` for one that cannot be read whole."""
+    def read_everything(self, reader: ClientProcess, timeout_s: float) -> list[ReadDone]:
+        """Read every place to its end. Raises `RunError` for one that cannot be read whole."""
         reader.wait_ready(READY_S * self._time_scale)
         reader.phase("final")
         answers = []
-        for partition in range(self._planned.campaign.workload.partitions):
-            answer = reader.read_all(partition, timeout_s)
-            if not answer["complete"]:
-                raise RunError(
-                    f"the final read of partition {partition} came to offset {answer['read']} of {answer['end']} "
-                    f"within {timeout_s:g} s"
-                )
+        for place, name in enumerate(self._places):
+            answer = reader.read_all(place, timeout_s)
+            if not answer.complete:
+                raise RunError(f"the final read of {name} came to {answer.read} of {answer.end} within {timeout_s:g} s")
             answers.append(answer)
         return answers
 
@@ -158,13 +158,22 @@ class Fleet:
         for client in self._clients:
             client.kill()
 
-    def _start(self, role: Role, name: str, rate: float) -> ClientProcess:
+    def _require_probe(self) -> ClientProcess:
+        if self._probe is None:
+            raise RunError("the probe was not started yet")
+        return self._probe
+
+    def _start_probe(self) -> ClientProcess:
+        return self._start(self._kind.probe, "probe", 1.0)
+
+    def _start(self, role: str, name: str, rate: float) -> ClientProcess:
         self._number += 1
-        workload = self._planned.campaign.workload
+        campaign = self._planned.campaign
+        workload = campaign.workload
         settings = ClientSettings(
             client=name,
             process=self._number,
-            producer=self._number if role == "producer" else -1,
+            producer=self._number if self._kind.roles[role].changes else -1,
             session=SESSION,
             seed=self._planned.derived_seed(f"client/{name}"),
             bootstrap=self._bootstrap,
@@ -172,9 +181,11 @@ class Fleet:
             partitions=workload.partitions,
             directory=str(self._run_dir / "history" / "operations"),
             rate=rate,
-            record_bytes=workload.record_bytes,
+            duration_s=workload.duration_s,
             time_scale=self._time_scale,
+            parameters=dict(workload.parameters),
+            own=campaign.client,
         )
-        client = ClientProcess(role, settings, self._run_dir / "clients" / f"{name}.log")
+        client = ClientProcess(self._kind.name, role, settings, self._run_dir / "clients" / f"{name}.log")
         self._clients.append(client)
         return client

@@ -28,6 +28,7 @@ from orchestrator.running.watch import EventTail
 from orchestrator.worlds.base import Node, World
 from orchestrator.worlds.services import in_parallel
 from systems import Deployed, Member, View
+from workloads.control import AppendResult, ReadDone
 from workloads.process import ClientError, ClientProcess
 
 REGISTERED_S = 30.0
@@ -147,7 +148,8 @@ class Run:
         controller = next((node.id for node in self._world.nodes if node.name == view.controller), None)
         self._assignment = self._campaign.workload.assign([member.id for member in self._serving], controller)
         self._journal.note("assignment", replicas=self._assignment)
-        self._cluster.create_topic(self._assignment, self._scaled(TOPIC_S))
+        if self._assignment:
+            self._cluster.create_topic(self._assignment, self._scaled(TOPIC_S))
         self._cluster.await_view(
             self._all_whole,
             "waiting for every partition's leader",
@@ -239,7 +241,7 @@ class Run:
     def _wait_for_first_ack(self) -> None:
         """The nemesis begins on a log that is being written, and the rest of the clients do not slow its beginning."""
         give_up = time.monotonic() + self._scaled(FIRST_ACK_S)
-        while self._campaign.workload.producers and not self._first_ack_seen and time.monotonic() < give_up:
+        while self._fleet.has_first and not self._first_ack_seen and time.monotonic() < give_up:
             self._tick()
             time.sleep(TICK_S)
         self._fleet.complete()
@@ -290,13 +292,13 @@ class Run:
             meanwhile=self._require_services,
         )
         self._journal.note("recovered", view=str(view))
-        self._fleet.probe_writes(self._scaled(PROBE_S))
+        self._fleet.await_service(self._scaled(PROBE_S))
         self._acknowledged(time.monotonic_ns())
 
     def _final(self, reader: ClientProcess) -> None:
-        self._enter("final", "reading every partition from its start to its end")
+        self._enter("final", "reading everything")
         answers = self._fleet.read_everything(reader, self._scaled(READ_S))
-        self._await_convergence([answer["end"] for answer in answers])
+        self._await_convergence([answer.end for answer in answers] if self._assignment else [])
         self._progress.counts(self._fleet.counts)
 
     def _await_convergence(self, ends: list[int]) -> None:
@@ -392,17 +394,17 @@ class _StepClients:
         self._fleet = fleet
         self._acknowledged = acknowledged
 
-    def append(self, partition: int, *, acks: int, count: int, timeout_s: float) -> list[dict[str, object]]:
-        results = self._fleet.probe.append(partition, acks=acks, count=count, timeout_s=timeout_s)
-        if any(result["outcome"] == "ok" for result in results):
+    def append(self, partition: int, *, acks: int, count: int, timeout_s: float) -> list[AppendResult]:
+        results = self._fleet.append(partition, acks=acks, count=count, timeout_s=timeout_s)
+        if any(result.outcome == "ok" for result in results):
             self._acknowledged(time.monotonic_ns())
-        return [dict(result) for result in results]
+        return results
 
-    def read_all(self, partition: int, timeout_s: float) -> dict[str, object]:
+    def read_all(self, partition: int, timeout_s: float) -> ReadDone:
         reader = self._fleet.start_reader()
         reader.wait_ready(timeout_s)
         try:
-            return dict(reader.read_all(partition, timeout_s))
+            return reader.read_all(partition, timeout_s)
         finally:
             reader.close()
 

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from msgspec.structs import asdict
+
 from history.journal import Journal
 from nemeses import ENDS, KINDS, Fault
 from nemeses.ports import Host, HostError
@@ -31,6 +33,7 @@ from orchestrator.running.progress import Progress
 from orchestrator.running.watch import EventTail, checkpointed_high_watermark, matches
 from orchestrator.worlds.base import Node
 from systems import View
+from workloads.control import AppendResult, ReadDone
 
 POLL_S = 0.03
 
@@ -46,9 +49,9 @@ class Looker(Protocol):
 class Clients(Protocol):
     """What a step does as a client."""
 
-    def append(self, partition: int, *, acks: int, count: int, timeout_s: float) -> Sequence[Mapping[str, Any]]: ...
+    def append(self, partition: int, *, acks: int, count: int, timeout_s: float) -> Sequence[AppendResult]: ...
 
-    def read_all(self, partition: int, timeout_s: float) -> Mapping[str, Any]: ...
+    def read_all(self, partition: int, timeout_s: float) -> ReadDone: ...
 
 
 class Stepper:
@@ -109,8 +112,8 @@ class Stepper:
                 self._produce(step)
             case ConsumeStep():
                 answer = self._clients.read_all(step.partition, step.deadline_s * self._time_scale)
-                if not answer["complete"]:
-                    raise RunError(f"{step.title}: read to offset {answer['read']} of {answer['end']}")
+                if not answer.complete:
+                    raise RunError(f"{step.title}: read to offset {answer.read} of {answer.end}")
             case WaitStep():
                 self._wait(step)
 
@@ -163,11 +166,13 @@ class Stepper:
     def _produce(self, step: ProduceStep) -> None:
         timeout_s = step.timeout_s * self._time_scale
         results = self._clients.append(step.partition, acks=step.acks, count=step.count, timeout_s=timeout_s)
-        outcomes = [result["outcome"] for result in results]
+        outcomes = [result.outcome for result in results]
         if step.expect != "any" and outcomes != [step.expect] * step.count:
-            last = results[-1]["error"] if results else "no answer"
+            last = results[-1].error if results else "no answer"
             raise RunError(f"{step.title}: expected {step.expect}, came to {outcomes[-1:] or 'nothing'} ({last})")
-        self._journal.note(f"{step.title}: {outcomes}", step=step.number, results=list(results))
+        self._journal.note(
+            f"{step.title}: {outcomes}", step=step.number, results=[asdict(result) for result in results]
+        )
 
     def _resolve(self, step: Step, name: str) -> str:
         """The node that a name in a step means now; waits, within the step's deadline, for a role to be filled."""

@@ -12,6 +12,7 @@ from orchestrator.campaign.steps import CutStep, NodeStep, ProduceStep, WaitStep
 from systems import merge
 from systems.errors import InputError
 from tests.orchestrator.campaigns import campaign
+from workloads.kinds import KINDS as WORKLOADS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -91,7 +92,37 @@ where = { partition = 0 }
 deadline_s = 5
 """
 
+OWN = '[workload]\nkind = "register"\n'
+
 WRONG = {
+    '[workload]\nkind = "queue"': ("c.toml:3: [workload] kind: 'queue' is not known; known: KINDS").replace(
+        "KINDS", ", ".join(sorted(WORKLOADS))
+    ),
+    OWN + "keys = 0": "c.toml:4: [workload] keys: 0 is smaller than 1",
+    OWN + "writes = 0\ncas = 0": (
+        "c.toml:2: [workload] writes and cas are both 0: a register that nobody changes shows nothing; give one of "
+        "them a weight"
+    ),
+    OWN: (
+        'c.toml:1: [client] the workload "register" needs either client_class = "file.py:Class" (or "module:Class") or '
+        'client_command = ["./program", ...]'
+    ),
+    OWN + '[client]\nclient_class = "Client"': (
+        'c.toml:5: [client] client_class: \'Client\' is not of the form "file.py:Class" or "module:Class"'
+    ),
+    OWN + '[client]\nclient_class = "/no/where.py:Client"': (
+        "c.toml:5: [client] client_class: there is no file /no/where.py"
+    ),
+    OWN + '[client]\nclient_command = "x"': (
+        'c.toml:5: [client] client_command: write a list of texts such as ["./client", "--verbose"]'
+    ),
+    OWN + '[client]\nclient_class = "m:C"\ntimeout_s = 0': ("c.toml:6: [client] timeout_s: 0 is smaller than 0.01"),
+    '[client]\nclient_class = "m:C"': (
+        'c.toml:2: [client] the workload "log" has clients of its own; leave [client] out'
+    ),
+    OWN + '[client]\nclient_class = "m:C"\n[nemesis]\nkind = "steps"\n[[nemesis.step]]\ndo = "consume"': (
+        'c.toml:9: [nemesis.step] do: the clients of the workload "register" do not consume on command'
+    ),
     "[broker]\nmin.insync.replicas = 2": (
         "c.toml:3: [broker] min.insync.replicas: to TOML, dots make tables; put the key in quotes: "
         '"min.insync.replicas" = ...'
@@ -216,6 +247,29 @@ def test_what_is_wrong_with_a_step_is_named(step: str) -> None:
     with pytest.raises(InputError) as caught:
         campaign(text)
     assert str(caught.value) == WRONG_STEPS[step]
+
+
+def test_a_workload_has_its_kinds_own_keys_and_a_client_of_the_users() -> None:
+    made = campaign(
+        '[workload]\nkind = "register"\nkeys = 2\n[client]\nclient_class = "package.module:Class"\n'
+        'timeout_s = 1.5\noptions = { token = "x" }\n'
+    )
+    assert made.workload.parameters == {"clients": 4, "keys": 2, "reads": 5, "writes": 3, "cas": 2}
+    assert (made.workload.topic, made.workload.partitions, made.workload.assign(3)) == ("", 0, ())
+    assert (made.client.client_class, made.client.timeout_s) == ("package.module:Class", 1.5)
+    assert made.client.options == {"token": "x"}
+
+
+def test_files_of_a_client_lie_beside_the_campaign(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("")
+    (tmp_path / "c.toml").write_text(
+        'name = "x"\n[workload]\nkind = "append-log"\n[client]\nclient_class = "mine.py:C"\n'
+    )
+    assert load(tmp_path / "c.toml").client.client_class == f"{tmp_path / 'mine.py'}:C"
+    (tmp_path / "c.toml").write_text(
+        'name = "x"\n[workload]\nkind = "append-log"\n[client]\nclient_command = ["./mine", "./as-it-is"]\n'
+    )
+    assert load(tmp_path / "c.toml").client.client_command == (str(tmp_path / "mine"), "./as-it-is")
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from orchestrator.running.stepper import Stepper
 from orchestrator.worlds.base import Node
 from systems import PartitionState, View
 from tests.orchestrator.campaigns import campaign
+from workloads.control import AppendResult, ReadDone
 
 
 class FakeWorld:
@@ -30,7 +31,7 @@ class FakeWorld:
         self.directory = tmp_path
         self.done: list[str] = []
         self.views: list[View] = [view()]
-        self.outcomes = [{"outcome": "ok", "offset": 0, "error": ""}]
+        self.outcomes = [AppendResult("ok", 0, "")]
         self.evidence = "confirmed"
         self.files: dict[str, str] = {}
         self.looks = 0
@@ -41,13 +42,13 @@ class FakeWorld:
         return self.views.pop(0) if len(self.views) > 1 else self.views[0]
 
     # the clients
-    def append(self, partition: int, *, acks: int, count: int, timeout_s: float) -> Sequence[Mapping[str, Any]]:
+    def append(self, partition: int, *, acks: int, count: int, timeout_s: float) -> Sequence[AppendResult]:
         self.done.append(f"append {count} to {partition} acks {acks} within {timeout_s:g}")
         return self.outcomes * count
 
-    def read_all(self, partition: int, timeout_s: float) -> Mapping[str, Any]:
+    def read_all(self, partition: int, timeout_s: float) -> ReadDone:
         self.done.append(f"read {partition} within {timeout_s:g}")
-        return {"complete": True, "end": 3, "read": 3}
+        return ReadDone(1, complete=True, end=3, read=3)
 
     # the nemesis
     def inject(self, fault: Fault) -> Evidence:
@@ -274,7 +275,7 @@ def test_appends_and_reads_go_to_the_clients(world: FakeWorld) -> None:
 
 
 def test_an_outcome_that_was_not_expected_fails_the_step(world: FakeWorld) -> None:
-    world.outcomes = [{"outcome": "info", "offset": -1, "error": "_MSG_TIMED_OUT"}]
+    world.outcomes = [AppendResult("info", -1, "_MSG_TIMED_OUT")]
     with pytest.raises(RunError) as caught:
         play(world, 'do = "produce"; acks = "all"')
     assert str(caught.value) == (

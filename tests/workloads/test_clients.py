@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from history import APPEND, END, INFO, OK, READ, History, decode_value, read_run
-from workloads.process import ClientError, ClientProcess, Role
+from workloads.process import ClientError, ClientProcess
 from workloads.settings import ClientSettings
 
 TOPIC, PARTITIONS = "log", 4  # the number of partitions that a mock broker gives a topic
@@ -36,12 +36,13 @@ def settings(tmp_path: Path, bootstrap: str, client: str, number: int, **changes
         "partitions": PARTITIONS,
         "directory": str(tmp_path / "history" / "operations"),
         "rate": 200.0,
+        "parameters": {"record_bytes": 128},
     }
     return ClientSettings(**{**fields, **changes})  # type: ignore[arg-type]
 
 
-def start(role: Role, its: ClientSettings, tmp_path: Path) -> ClientProcess:
-    client = ClientProcess(role, its, tmp_path / "clients" / f"{its.client}.log")
+def start(role: str, its: ClientSettings, tmp_path: Path) -> ClientProcess:
+    client = ClientProcess("log", role, its, tmp_path / "clients" / f"{its.client}.log")
     client.wait_ready(20)
     return client
 
@@ -57,7 +58,7 @@ def test_values_appended_under_load_are_read_back_whole(tmp_path: Path, bootstra
     for client in (producer, consumer):
         client.start()
     assert producer.first_ack.wait(10)
-    while producer.counts["ok"] < 100:
+    while producer.counts.ok < 100:
         assert producer.alive
     for client in (producer, consumer):
         client.stop()
@@ -69,8 +70,8 @@ def test_values_appended_under_load_are_read_back_whole(tmp_path: Path, bootstra
 
     history = read_run(tmp_path)
     acked = {row["value"]: (row["partition"], row["offset"]) for row in rows(history, APPEND) if row["type"] == OK}
-    assert all(answer["complete"] for answer in answers)
-    assert sum(answer["end"] for answer in answers) == len(acked) >= 100
+    assert all(answer.complete for answer in answers)
+    assert sum(answer.end for answer in answers) == len(acked) >= 100
     final = {
         value: (row["partition"], offset)
         for row in rows(history, READ)
@@ -89,7 +90,7 @@ def test_an_append_without_an_answer_is_info(tmp_path: Path) -> None:
     producer = start("producer", its, tmp_path)
     results = producer.append(0, acks=-1, count=3, timeout_s=0.3)
     producer.close()
-    assert [result["outcome"] for result in results] == ["info"]
+    assert [result.outcome for result in results] == ["info"]
     assert [row["type"] for row in rows(read_run(tmp_path), APPEND)] == [INFO]
 
 

@@ -1,0 +1,109 @@
+"""The clients of a run, whatever the workload: started in their order, put under load, probed, read from and ended."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from history import APPEND, OK, read_run
+from history.journal import Journal
+from orchestrator.campaign.plan import expand
+from orchestrator.errors import RunError
+from orchestrator.running.description import describe
+from orchestrator.running.fleet import Fleet
+from orchestrator.worlds.base import WorldSpec
+from orchestrator.worlds.process.world import ProcessWorld
+from tests.orchestrator.campaigns import campaign
+from workloads.process import ClientError
+
+OWN_CLIENTS = Path(__file__).resolve().parents[1] / "workloads" / "own_clients.py"
+
+
+def fleet(tmp_path: Path, journal: Journal, text: str, client_class: str = "Log") -> Fleet:
+    client = f'[client]\nclient_class = "{OWN_CLIENTS}:{client_class}"\noptions = {{ file = "{tmp_path / "store"}" }}\n'
+    (planned,) = expand(campaign(text + client), "s")
+    return Fleet(planned, tmp_path, "n1:1,n2:2", journal)
+
+
+def wait_until(reached: Callable[[], bool], running: Fleet) -> None:
+    give_up_s = time.monotonic() + 30
+    while not reached():
+        running.check()
+        assert time.monotonic() < give_up_s
+
+
+LOAD = '[workload]\nkind = "append-log"\npartitions = 2\nproducers = 1\nconsumers = 1\nrate = 200\n'
+
+
+def test_a_load_from_its_first_client_to_the_final_reads(tmp_path: Path) -> None:
+    with Journal(tmp_path) as journal:
+        running = fleet(tmp_path, journal, LOAD)
+        assert running.has_first
+        running.start_first()
+        running.wait_ready()
+        running.begin_load()
+        wait_until(lambda: running.first_ack_ns is not None, running)
+        running.complete()
+        running.wait_ready()
+        wait_until(lambda: running.counts["ok"] > 60, running)
+        assert [result.outcome for result in running.append(0, acks=-1, count=1, timeout_s=1)] in (
+            [["ok"], ["fail"], ["info"]]
+        )
+        reader = running.start_reader()
+        running.end_load()
+        running.await_service(20.0)
+        answers = running.read_everything(reader, 20.0)
+        running.close()
+    rows = read_run(tmp_path).operations.to_pylist()
+    assert {row["client"] for row in rows} == {"producer-1", "consumer-1", "probe", "reader-1"}
+    acknowledged = sum(row["f"] == APPEND and row["type"] == OK for row in rows)
+    assert sum(answer.end for answer in answers) >= acknowledged > 0
+
+
+def test_the_record_of_a_run_says_who_judges_it(tmp_path: Path) -> None:
+    world = ProcessWorld(WorldSpec("r", tmp_path, 3, properties=lambda _: ""))
+
+    def told(text: str) -> dict[str, object]:
+        (planned,) = expand(campaign(text), "s")
+        workload: dict[str, object] = describe(planned, world, "of a reason")["workload"]
+        return workload
+
+    client = '\n[client]\nclient_command = ["x"]'
+    assert told("").items() >= {"kind": "log", "name": "log", "producers": 2, "partitions": 4}.items()
+    assert told('[workload]\nkind = "append-log"' + client).items() >= {"kind": "log", "name": "append-log"}.items()
+    registers = told('[workload]\nkind = "register"' + client)
+    assert registers.items() >= {"kind": "register", "name": "register", "keys": 4}.items()
+    assert "partitions" not in registers
+
+
+def test_without_clients_that_start_first_the_probe_does(tmp_path: Path) -> None:
+    with Journal(tmp_path) as journal:
+        running = fleet(tmp_path, journal, LOAD.replace("producers = 1", "producers = 0"))
+        assert not running.has_first
+        running.start_first()
+        running.await_service(20.0)
+        running.close()
+
+
+def test_a_place_that_takes_nothing_is_named(tmp_path: Path) -> None:
+    with Journal(tmp_path) as journal:
+        running = fleet(tmp_path, journal, LOAD, "Unanswered")
+        running.complete()
+        with pytest.raises(RunError, match=r"partition 0 takes no writes 0 s after .*: ConnectionResetError: gone"):
+            running.await_service(0.0)
+        running.kill()
+
+
+def test_the_reason_why_a_client_cannot_be_made_is_what_the_run_ends_with(tmp_path: Path) -> None:
+    with Journal(tmp_path) as journal:
+        running = fleet(tmp_path, journal, LOAD, "Registers")
+        running.start_first()
+        with pytest.raises(ClientError, match=r"own_clients\.py:\d+: Registers is no LogClient"):
+            running.wait_ready()
+        running.close()
+    lines = [json.loads(line) for line in (tmp_path / "history" / "journal.jsonl").read_text().splitlines()]
+    assert any("Registers is no LogClient" in line["text"] for line in lines)

@@ -1,0 +1,91 @@
+"""Clients as a user would bring them: of a log and of registers in one file that all processes share, and broken ones.
+
+They are loaded by path, as a user's are; the file is named by the option `file`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from workloads.api import Client, LogClient, Refused, RegisterClient
+
+
+class _Stored(Client):
+    def __init__(self, endpoints: Sequence[str], timeout_s: float, options: Mapping[str, str]) -> None:
+        super().__init__(endpoints, timeout_s, options)
+        self._path = Path(options["file"])
+
+    @contextmanager
+    def store(self) -> Iterator[dict[str, Any]]:
+        with open(self._path, "a+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.seek(0)
+            data = json.loads(file.read() or "{}")
+            try:
+                yield data
+            finally:
+                file.truncate(0)
+                file.write(json.dumps(data))
+
+
+class Registers(_Stored, RegisterClient):
+    """What registers should be."""
+
+    def read(self, key: str) -> int | None:
+        with self.store() as data:
+            value: int | None = data.get(key)
+            return value
+
+    def write(self, key: str, value: int) -> None:
+        with self.store() as data:
+            data[key] = value
+
+    def compare_and_set(self, key: str, expected: int | None, new: int) -> bool:
+        with self.store() as data:
+            same = bool(data.get(key) == expected)
+            if same:
+                data[key] = new
+            return same
+
+
+class Log(_Stored, LogClient):
+    """What a log should be. Every tenth append is refused, and every 25th is done but not answered."""
+
+    def append(self, partition: int, value: int) -> int:
+        with self.store() as data:
+            data["calls"] = data.get("calls", 0) + 1
+            if data["calls"] % 10 == 9:
+                raise Refused("not now")
+            records: list[int] = data.setdefault(str(partition), [])
+            records.append(value)
+            calls, offset = data["calls"], len(records) - 1
+        if calls % 25 == 0:
+            raise TimeoutError("no answer")
+        return offset
+
+    def read(self, partition: int, offset: int, limit: int) -> Sequence[tuple[int, int]]:
+        with self.store() as data:
+            records = data.get(str(partition), [])[offset : offset + limit]
+        return [(offset + index, value) for index, value in enumerate(records)]
+
+    def end(self, partition: int) -> int:
+        with self.store() as data:
+            return len(data.get(str(partition), []))
+
+
+class Unanswered(Log):
+    def append(self, partition: int, value: int) -> int:
+        raise ConnectionResetError(f"gone with {value} of {partition}")
+
+
+class Partial(RegisterClient):
+    def read(self, key: str) -> int | None:
+        raise Refused(key)
+
+
+NOT_A_CLASS = 5

@@ -1,0 +1,144 @@
+"""A client in any language: what it is told, how it is ended, and what its exit code means."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from history import decode_value
+from tests.workloads.running import own, settings, start
+from workloads.process import ClientError, ClientProcess
+
+PROGRAM = """#!/usr/bin/env python3
+import json, os, signal, sys, time
+
+told = {name[9:]: value for name, value in os.environ.items() if name.startswith("BROWNOUT_")}
+
+def write(**line):
+    with open(told["OUTPUT"], "a") as file:
+        file.write(json.dumps({"inv": 1, "ret": 2, "phase": told["PHASE"], **line}) + "\\n")
+
+def end(*_):
+    sys.exit(int(told["OPTION_END"]))
+
+print("this is no message", flush=True)
+signal.signal(signal.SIGTERM, end)
+if told["TASK"] == "load":
+    write(f="read", type="ok", key="k0", value=None)
+    write(f="write", type="ok", key="k0", value=int(told["FIRST_VALUE"]), told=told, pid=os.getpid())
+    write(f="cas", type="info", key="k0", expected=None, new=int(told["FIRST_VALUE"]) + 1)
+    if told["OPTION_STAY"] == "no":
+        sys.exit(3)
+    while True:
+        signal.pause()
+if told["PLACE"] == "1":
+    sys.exit(4)
+write(f="write", type="ok", key="k" + told["PLACE"], value=int(told["FIRST_VALUE"]), task=told["TASK"])
+"""
+
+
+def client(tmp_path: Path, **options: str) -> ClientProcess:
+    program = tmp_path / "client.py"
+    program.write_text(PROGRAM)
+    program.chmod(0o755)
+    mine = own(
+        tmp_path, "", client_class="", client_command=(str(program),), options={"end": "0", "stay": "yes", **options}
+    )
+    its = settings(tmp_path, "register", "c", 7, own=mine, parameters={"keys": 3})
+    return start("register", "client", its, tmp_path)
+
+
+def lines(tmp_path: Path, name: str = "c") -> list[dict[str, object]]:
+    text = (tmp_path / "history" / "operations" / f"{name}.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def load(running: ClientProcess) -> None:
+    running.start()
+    assert running.first_ack.wait(20)
+
+
+def test_a_program_is_told_all_and_ended_with_the_load(tmp_path: Path) -> None:
+    running = client(tmp_path)
+    load(running)
+    running.stop()
+    assert running.wait_stopped(10) == 0
+    assert (running.counts.ok, running.counts.info) == (2, 1)
+    running.close()
+    assert running.trouble == []
+    told = lines(tmp_path)[1]["told"]
+    assert isinstance(told, dict)
+    assert {name: told[name] for name in ("ENDPOINTS", "RATE", "SEED", "KEYS", "ROLE", "PHASE", "TIMEOUT_S")} == {
+        "ENDPOINTS": "n1:1,n2:2",
+        "RATE": "200.0",
+        "SEED": "7",
+        "KEYS": "3",
+        "ROLE": "client",
+        "PHASE": "main",
+        "TIMEOUT_S": "2.0",
+    }
+
+
+def test_each_start_has_values_and_a_file_of_its_own(tmp_path: Path) -> None:
+    running = client(tmp_path)
+    probes = [running.probe(place, 20.0) for place in (0, 1, 2)]
+    running.phase("final")
+    read = running.read_all(2, 20.0)
+    running.close()
+    assert [probe.ok for probe in probes] == [True, False, True]
+    assert probes[1].error == "the task probe ended with 4"
+    assert read.complete
+    written = [lines(tmp_path, name)[0] for name in ("c", "c-2", "c-3")]
+    assert [(line["key"], line["task"], line["phase"]) for line in written] == [
+        ("k0", "probe", "main"),
+        ("k2", "probe", "main"),
+        ("k2", "read", "final"),
+    ]
+    assert len({decode_value(int(str(line["value"]))).producer for line in written}) == 3
+
+
+def test_an_exit_code_after_the_load_is_trouble(tmp_path: Path) -> None:
+    running = client(tmp_path, end="5")
+    load(running)
+    running.stop()
+    running.wait_stopped(10)
+    running.close()
+    assert [text.partition("client.py ")[2] for text in running.trouble] == ["ended with 5 after SIGTERM"]
+
+
+def test_a_program_that_ends_in_the_middle_of_the_load_ends_the_client(tmp_path: Path) -> None:
+    running = client(tmp_path, stay="no")
+    running.start()
+    with pytest.raises(ClientError, match=r"client c ended with 1: CommandError: .*client\.py ended with 3"):
+        running.wait_stopped(20)
+
+
+def test_a_program_ends_with_its_client(tmp_path: Path) -> None:
+    running = client(tmp_path)
+    load(running)
+    running.kill()
+    pid = int(str(lines(tmp_path)[1]["pid"]))
+    give_up_s = time.monotonic() + 10
+    while _lives(pid):
+        assert time.monotonic() < give_up_s
+
+
+def _lives(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z" and os.path.exists(f"/proc/{pid}")
+
+
+def test_a_program_that_cannot_be_started_ends_the_client(tmp_path: Path) -> None:
+    mine = own(tmp_path, "", client_class="", client_command=("/no/such/program",))
+    running = start("register", "client", settings(tmp_path, "register", "c", 7, own=mine), tmp_path)
+    running.start()
+    with pytest.raises(ClientError, match="/no/such/program ended with 1"):
+        running.wait_stopped(20)
+    assert "/no/such/program: cannot be started: No such file" in (tmp_path / "clients" / "c.log").read_text()

@@ -1,0 +1,101 @@
+"""A user's client object in use: what each way of ending means, and when a new object is made."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.workloads.own_clients import Registers
+from workloads.api import Refused
+from workloads.connection import Connection
+from workloads.loading import ClientClassError
+
+
+class Scripted(Registers):
+    """Does what the test says; counts how often it was made and closed."""
+
+    made: list[Scripted]
+    closed: list[Scripted]
+
+    def close(self) -> None:
+        self.closed.append(self)
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[[], Scripted]:
+    Scripted.made, Scripted.closed = [], []
+
+    def one() -> Scripted:
+        Scripted.made.append(Scripted(["n1:1"], 0.1, {"file": str(tmp_path / "store")}))
+        return Scripted.made[-1]
+
+    return one
+
+
+def raising(error: Exception) -> Callable[[Any], Any]:
+    def call(_: Any) -> Any:
+        raise error
+
+    return call
+
+
+def test_a_result_is_ok_and_a_refusal_keeps_the_object(make: Callable[[], Scripted]) -> None:
+    connection = Connection(make, 5.0)
+    assert connection.open() is None
+    assert connection.call(lambda client: client.write("k", 3)).outcome == "ok"
+    refused = connection.call(raising(Refused("the queue is full")))
+    assert (refused.outcome, refused.error) == ("refused", "the queue is full")
+    assert connection.open() is None
+    assert connection.call(lambda client: client.read("k")).value == 3
+    assert connection.made == 1
+
+
+def test_anything_else_may_have_happened_and_needs_a_new_object(make: Callable[[], Scripted]) -> None:
+    connection = Connection(make, 5.0)
+    connection.open()
+    lost = connection.call(raising(ConnectionResetError("gone")))
+    assert (lost.outcome, lost.error, lost.mistake) == ("unknown", "ConnectionResetError: gone", False)
+    assert connection.open() is None
+    assert connection.made == 2
+    assert connection.call(lambda client: client is Scripted.made[1]).value is True
+
+
+def test_a_mistake_in_the_clients_code_is_told_with_its_line(make: Callable[[], Scripted]) -> None:
+    connection = Connection(make, 5.0)
+    connection.open()
+    called = connection.call(lambda client: client.no_such_method())  # type: ignore[attr-defined]
+    assert called.mistake
+    assert "test_connection.py:" in called.error
+
+
+def test_a_call_that_does_not_return_is_given_up(make: Callable[[], Scripted]) -> None:
+    held = threading.Event()
+    connection = Connection(make, 0.05)
+    connection.open()
+    called = connection.call(lambda _: held.wait())
+    assert (called.outcome, called.error) == ("unknown", "TimeoutError: the client did not return within 0.05 s")
+    assert connection.open() is None
+    assert connection.call(lambda client: client is Scripted.made[1]).value is True
+    held.set()
+
+
+def test_a_constructor_that_cannot_connect_is_tried_again_but_not_for_ever() -> None:
+    def refuse() -> Registers:
+        raise ConnectionRefusedError("nobody there")
+
+    patient = Connection(refuse, 1.0, make_s=3600.0)
+    assert "ConnectionRefusedError: nobody there" in str(patient.open())
+    with pytest.raises(ClientClassError, match=r"test_connection\.py:\d+: ConnectionRefusedError: nobody there"):
+        Connection(refuse, 1.0, make_s=-1.0).open()
+
+
+def test_a_constructor_with_a_mistake_is_not_tried_again() -> None:
+    def wrong() -> Registers:
+        raise TypeError("no such option")
+
+    with pytest.raises(ClientClassError, match=r"test_connection\.py:\d+: TypeError: no such option"):
+        Connection(wrong, 1.0).open()

@@ -1,0 +1,103 @@
+"""A log that a user's client speaks to: what is recorded is what happened, and a broken client is named."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from history import APPEND, FAIL, INFO, OK, READ, decode_value, read_run
+from tests.workloads.running import own, settings, start
+from workloads.process import ClientError
+
+
+def test_an_append_log_is_recorded_with_honest_outcomes(tmp_path: Path) -> None:
+    mine = own(tmp_path, "Log")
+    producer = start("append-log", "producer", settings(tmp_path, "append-log", "p1", 1, own=mine), tmp_path)
+    consumer = start(
+        "append-log", "consumer", settings(tmp_path, "append-log", "c1", 2, own=mine, producer=-1), tmp_path
+    )
+    for client in (producer, consumer):
+        client.start()
+    assert producer.first_ack.wait(10)
+    give_up_s = time.monotonic() + 20
+    while producer.counts.ok < 60:
+        assert producer.alive
+        assert time.monotonic() < give_up_s
+    for client in (producer, consumer):
+        client.stop()
+    assert [client.wait_stopped(10) for client in (producer, consumer)] == [0, 0]
+    consumer.phase("final")
+    answers = [consumer.read_all(partition, 20) for partition in range(2)]
+    for client in (producer, consumer):
+        client.close()
+
+    assert all(answer.complete for answer in answers)
+    rows = read_run(tmp_path).operations.to_pylist()
+    appends = [row for row in rows if row["f"] == APPEND]
+    by_type = {kind: [row for row in appends if row["type"] == kind] for kind in (OK, FAIL, INFO)}
+    final = {
+        value: (row["partition"], offset)
+        for row in rows
+        if row["f"] == READ and row["phase"] == "final"
+        for offset, value in zip(row["offsets"], row["values"], strict=True)
+    }
+    assert {row["value"]: (row["partition"], row["offset"]) for row in by_type[OK]}.items() <= final.items()
+    assert {row["value"] for row in by_type[INFO]} <= final.keys(), "this client did each append that it did not answer"
+    assert not {row["value"] for row in by_type[FAIL]} & final.keys()
+    assert len(by_type[FAIL]) > 3
+    assert len(by_type[INFO]) > 1
+    assert {decode_value(row["value"]).producer for row in appends} == {1}
+
+
+def test_a_client_that_was_made_anew_is_a_process_of_its_own(tmp_path: Path) -> None:
+    producer = start(
+        "append-log", "producer", settings(tmp_path, "append-log", "p1", 1, own=own(tmp_path, "Log")), tmp_path
+    )
+    outcomes: list[str] = []
+    for _ in range(12):  # each ends at an append that is not ok
+        outcomes += [result.outcome for result in producer.append(0, acks=-1, count=30, timeout_s=1)]
+    producer.close()
+    assert outcomes.count("info") >= 2
+    rows = [row for row in read_run(tmp_path).operations.to_pylist() if row["f"] == APPEND]
+    infos = [index for index, row in enumerate(rows) if row["type"] == INFO]
+    assert [row["process"] for row in rows[: infos[0] + 2]] == [1] * (infos[0] + 1) + [1001]
+    assert rows[infos[1] + 1]["process"] == 2001
+
+
+def test_a_probe_tells_whether_a_place_takes_appends(tmp_path: Path) -> None:
+    producer = start(
+        "append-log", "producer", settings(tmp_path, "append-log", "p1", 1, own=own(tmp_path, "Log")), tmp_path
+    )
+    answers = [producer.probe(1, 3.0) for _ in range(9)]
+    producer.close()
+    assert [answer.ok for answer in answers] == [True] * 8 + [False]
+    assert answers[-1].error == "not now"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("Missing", r"own_clients\.py has no class Missing"),
+        ("NOT_A_CLASS", r"own_clients\.py has no class NOT_A_CLASS"),
+        ("Registers", r"own_clients\.py:\d+: Registers is no LogClient"),
+    ],
+)
+def test_a_class_that_is_none_ends_the_client_with_file_and_line(tmp_path: Path, name: str, words: str) -> None:
+    with pytest.raises(ClientError, match=rf"client p1 ended with 1: ClientClassError: .*{words}"):
+        start("append-log", "producer", settings(tmp_path, "append-log", "p1", 1, own=own(tmp_path, name)), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x = 1\nimport no_such_thing\n", r"broken\.py:2: ModuleNotFoundError: No module named 'no_such_thing'"),
+        ("x = 1\n\nclass C(:\n", r"broken\.py:3: SyntaxError"),
+    ],
+)
+def test_a_file_that_cannot_be_imported_is_named_with_the_line(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "broken.py").write_text(text)
+    mine = own(tmp_path, "", client_class=f"{tmp_path / 'broken.py'}:C")
+    with pytest.raises(ClientError, match=words):
+        start("append-log", "producer", settings(tmp_path, "append-log", "p1", 1, own=mine), tmp_path)

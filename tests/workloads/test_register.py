@@ -1,0 +1,160 @@
+"""The operations of the register workload: what each answer of a client is recorded as."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from tests.workloads.running import own, settings
+from workloads.control import Control
+from workloads.kinds.register import KIND, RegisterProcess
+from workloads.loading import ClientClassError
+
+ANSWERS = '''
+from workloads.api import Refused, RegisterClient
+
+class Scripted(RegisterClient):
+    """Answers every operation as the option says."""
+
+    def _answer(self):
+        answer = self.options["answer"]
+        if answer == "refused":
+            raise Refused("not the leader")
+        if answer == "lost":
+            raise ConnectionResetError("gone")
+        return {"none": None, "text": "7", "false": False}[answer]
+
+    def read(self, key): return self._answer()
+    def write(self, key, value): return self._answer()
+    def compare_and_set(self, key, expected, new): return self._answer()
+'''
+
+
+@dataclass(frozen=True)
+class Invoked:
+    f: str
+    key: str
+    value: int | None
+    expected: int | None = None
+
+
+class Record:
+    """What was recorded, as (f, outcome, what was said)."""
+
+    process = 1
+    phase = "main"
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[str, str, Any]] = []
+        self.invoked: list[Invoked] = []
+
+    def _invoke(self, *fields: Any) -> Invoked:
+        self.invoked.append(Invoked(*fields))
+        return self.invoked[-1]
+
+    def read(self, key: str) -> Invoked:
+        return self._invoke("read", key, None)
+
+    def write(self, key: str) -> Invoked:
+        return self._invoke("write", key, len(self.invoked))
+
+    def compare_and_set(self, key: str, expected: int | None) -> Invoked:
+        return self._invoke("cas", key, len(self.invoked), expected)
+
+    def ok(self, invocation: Any, value: int | None = None) -> None:
+        self.rows.append((invocation.f, "ok", value))
+
+    def mismatched(self, invocation: Any) -> None:
+        self.rows.append((invocation.f, "mismatch", None))
+
+    def failed(self, invocation: Any, error: str) -> None:
+        self.rows.append((invocation.f, "fail", error))
+
+    def unknown(self, invocation: Any, error: str) -> None:
+        self.rows.append((invocation.f, "info", error))
+
+    def tick(self) -> None: ...
+
+    def flush(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def process(tmp_path: Path, client_class: str, record: Record, **parameters: int) -> RegisterProcess:
+    options = {"file": str(tmp_path / "store"), "answer": client_class}
+    mine = own(tmp_path, client_class, options=options)
+    if not client_class[0].isupper():
+        (tmp_path / "scripted.py").write_text(ANSWERS)
+        mine = own(tmp_path, "", client_class=f"{tmp_path / 'scripted.py'}:Scripted", options=options)
+    its = settings(tmp_path, "register", "c", 1, own=mine, parameters={"keys": 1, **parameters})
+    return RegisterProcess(its, Control(io.StringIO(), io.StringIO()), record)
+
+
+def only(what: str) -> Mapping[str, int]:
+    return {"reads": 0, "writes": 0, "cas": 0, what: 1}
+
+
+def test_a_correct_client_is_recorded_as_it_answered(tmp_path: Path) -> None:
+    record = Record()
+    writer = process(tmp_path, "Registers", record, **only("writes"))
+    assert [writer.operate(), writer.operate()] == ["ok", "ok"]
+    assert writer.read_all(0, float("inf")) == (True, 1, 1)
+    assert record.rows == [("write", "ok", None), ("write", "ok", None), ("read", "ok", 1)]
+    assert writer.probe(0) is None
+
+
+def test_a_compare_and_set_expects_what_the_client_saw_last(tmp_path: Path) -> None:
+    record = Record()
+    mine, other = (process(tmp_path, "Registers", record, **only("cas")) for _ in range(2))
+    assert [mine.operate(), mine.operate(), other.operate()] == ["ok", "ok", "fail"]
+    assert [each.expected for each in record.invoked] == [None, 0, None]
+    assert record.rows[-1] == ("cas", "mismatch", None)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("refused", {"reads": ("fail", "fail"), "writes": ("fail", "fail"), "cas": ("fail", "fail")}),
+        ("lost", {"reads": ("fail", "fail"), "writes": ("info", "info"), "cas": ("info", "info")}),
+        ("text", {"reads": ("fail", "fail"), "cas": ("info", "info")}),
+        ("none", {"reads": ("ok", "ok"), "writes": ("ok", "ok"), "cas": ("info", "info")}),
+        ("false", {"cas": ("fail", "mismatch")}),
+    ],
+)
+def test_each_way_of_ending_has_its_outcome(tmp_path: Path, answer: str, expected: Mapping[str, Sequence[str]]) -> None:
+    for what, (counted, recorded) in expected.items():
+        record = Record()
+        assert process(tmp_path, answer, record, **only(what)).operate() == counted
+        assert record.rows[0][1] == recorded, what
+
+
+def test_operations_are_mixed_by_their_weights(tmp_path: Path) -> None:
+    record = Record()
+    client = process(tmp_path, "Registers", record, reads=8, writes=1, cas=1)
+    for _ in range(200):
+        client.operate()
+    shares = [sum(each.f == f for each in record.invoked) for f in ("read", "write", "cas")]
+    assert shares[0] > 130
+    assert min(shares[1:]) > 5
+
+
+def test_a_class_that_is_not_whole_is_named_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(ClientClassError, match=r"own_clients\.py:\d+: Partial does not define compare_and_set, write"):
+        process(tmp_path, "Partial", Record())
+
+
+def test_a_final_read_without_an_answer_is_not_complete(tmp_path: Path) -> None:
+    assert process(tmp_path, "lost", Record()).read_all(0, 0.0) == (False, 1, 0)
+
+
+def test_a_mix_without_changes_is_a_problem() -> None:
+    assert KIND.problem({"writes": 0, "cas": 0}) is not None
+    assert KIND.problem({"writes": 0, "cas": 1}) is None

@@ -1,0 +1,220 @@
+"""The client process around a program in any language, which a user names as `client_command`.
+
+Each task is one start of the program: `load`, from the start of the load until SIGTERM at its end; `probe`, one change
+to the place in BROWNOUT_PLACE; `read`, all that the place holds. A probe or read is done when it exits with 0. What it
+is told is in its environment (docs/workloads.md); what its operations were it appends to the file BROWNOUT_OUTPUT.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from history import encode_value
+from workloads.control import (
+    Close,
+    Command,
+    Control,
+    Counts,
+    FirstAck,
+    Probe,
+    Probed,
+    ReadAll,
+    ReadDone,
+    Ready,
+    SetPhase,
+    Start,
+    Stop,
+    Stopped,
+    Trouble,
+)
+from workloads.settings import ClientSettings
+
+POLL_S: Final = 0.1
+RETRY_S: Final = 0.2
+STOP_S: Final = 5.0  # beyond the time that an operation may take
+# Each start of the program is a producer of its own, so that no value is written twice. A run has at most 130 clients.
+STARTS: Final = 500
+CHANGES: Final = frozenset({"append", "write", "cas"})
+
+_ROOT: Final = Path(__file__).resolve().parents[1]
+
+
+class CommandError(Exception):
+    """The program ended when it should not have; the message has its exit code and where its last words are."""
+
+
+class CommandClient:
+    """One program, for one role."""
+
+    def __init__(self, settings: ClientSettings, control: Control, role: str) -> None:
+        self._settings = settings
+        self._control = control
+        self._role = role
+        self._counts = Counts(control)
+        self._phase = "main"
+        self._starts = 0
+        self._load: subprocess.Popen[bytes] | None = None
+        self._tail: _Tail | None = None
+        self._acknowledged = False
+
+    def run(self) -> None:
+        """Serve commands until `close`. Raises `CommandError` when the program ends in the middle of the load."""
+        self._control.tell(Ready())
+        try:
+            while (command := self._control.next(POLL_S)) is None or self._obey(command):
+                if self._load is not None:
+                    self._watch(self._load)
+        finally:
+            if self._load is not None:
+                self._load.kill()
+                self._load.wait()
+
+    def _obey(self, command: Command) -> bool:
+        match command:
+            case Start():
+                self._load, output = self._start("load", "")
+                self._tail = _Tail(output)
+            case Stop():
+                self._stop()
+                self._control.tell(Stopped(0))  # what has no outcome is known from the file
+            case SetPhase():
+                self._phase = command.name
+            case Probe():
+                error = self._task("probe", command.place, time.monotonic() + command.timeout_s)
+                self._control.tell(Probed(command.id, error is None, error or ""))
+            case ReadAll():
+                give_up_s = time.monotonic() + command.timeout_s
+                while (error := self._task("read", command.place, give_up_s)) and time.monotonic() < give_up_s:
+                    pass
+                self._control.tell(ReadDone(command.id, complete=error is None, end=1, read=int(error is None)))
+            case Close():
+                return False
+            case _:
+                self._control.decline("client command", command)
+        return True
+
+    def _watch(self, load: subprocess.Popen[bytes]) -> None:
+        self._count()
+        code = load.poll()
+        if code:
+            raise CommandError(f"{self._settings.own.client_command[0]} ended with {code} in the middle of the load")
+
+    def _count(self) -> None:
+        assert self._tail is not None
+        for operation in self._tail.new():
+            outcome = operation.get("type")
+            if outcome not in ("ok", "fail", "info"):
+                continue
+            self._counts.add(outcome)
+            if outcome == "ok" and operation.get("f") in CHANGES and not self._acknowledged:
+                self._acknowledged = True
+                self._control.tell(FirstAck(time.monotonic_ns()))
+        self._counts.report(time.monotonic())
+
+    def _stop(self) -> None:
+        load, self._load = self._load, None
+        if load is None:
+            return
+        load.send_signal(signal.SIGTERM)
+        try:
+            code = load.wait(self._settings.own_timeout_s + STOP_S)
+        except subprocess.TimeoutExpired:
+            load.kill()
+            code = load.wait()
+        self._count()
+        self._counts.report(time.monotonic(), force=True)
+        if code not in (0, -signal.SIGTERM):
+            self._control.tell(Trouble(f"{self._settings.own.client_command[0]} ended with {code} after SIGTERM"))
+
+    def _task(self, task: str, place: int, give_up_s: float) -> str | None:
+        """One start to its end; None when it exits with 0, or what was wrong. A failure takes a moment, for it is tried
+        again at once."""
+        program, _ = self._start(task, str(place))
+        try:
+            code = program.wait(max(0.0, give_up_s - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            program.kill()
+            program.wait()
+            return f"the task {task} was not done in time"
+        if code == 0:
+            return None
+        time.sleep(RETRY_S)
+        return f"the task {task} ended with {code}"
+
+    def _start(self, task: str, place: str) -> tuple[subprocess.Popen[bytes], Path]:
+        name = self._settings.client + (f"-{self._starts}" if self._starts else "")
+        output = Path(self._settings.directory) / f"{name}.jsonl"
+        output.parent.mkdir(parents=True, exist_ok=True)
+        environment = {**os.environ, **self._environment(task, place, output)}
+        environment["PYTHONPATH"] = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+        self._starts += 1
+        program = subprocess.Popen(
+            [sys.executable, "-m", "workloads.under_parent", str(os.getpid()), *self._settings.own.client_command],
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr,  # our own output is the pipe to the run
+            env=environment,
+        )
+        return program, output
+
+    def _environment(self, task: str, place: str, output: Path) -> dict[str, str]:
+        its = self._settings
+        if self._starts >= STARTS:
+            raise CommandError(f"the client command was started {STARTS} times; no values are left for another one")
+        first = encode_value(its.session, its.process * STARTS + self._starts, 0)
+        told: dict[str, Any] = {
+            "TASK": task,
+            "ROLE": self._role,
+            "PLACE": place,
+            "PHASE": self._phase,
+            "ENDPOINTS": its.bootstrap,
+            "SEED": its.seed,
+            "DURATION_S": its.duration_s,
+            "RATE": its.rate,
+            "TIMEOUT_S": its.own_timeout_s,
+            "TOPIC": its.topic,
+            "PARTITIONS": its.partitions,
+            "FIRST_VALUE": first,
+            "OUTPUT": output,
+            **{key.upper(): value for key, value in its.parameters.items()},
+            **{f"OPTION_{key.upper()}": value for key, value in its.own.options.items()},
+        }
+        return {f"BROWNOUT_{key}": str(value) for key, value in told.items()}
+
+
+class _Tail:
+    """The whole lines that a file has got since they were last asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._at = 0
+
+    def new(self) -> list[dict[str, Any]]:
+        """Lines that are no operations are left to who reads the record, which names them."""
+        try:
+            with open(self._path, "rb") as file:
+                file.seek(self._at)
+                whole, newline, _ = file.read().rpartition(b"\n")
+        except FileNotFoundError:
+            return []
+        self._at += len(whole) + len(newline)
+        found = []
+        for line in whole.split(b"\n"):
+            try:
+                operation = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(operation, dict):
+                found.append(operation)
+        return found
+
+
+def main(settings: ClientSettings, control: Control, role: str) -> None:
+    """A client process with a user's program, from its first line to its last."""
+    CommandClient(settings, control, role).run()

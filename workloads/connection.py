@@ -1,0 +1,135 @@
+"""A user's client object in use: made when it is needed, called within a time, made anew after anything unforeseen.
+
+The object lives in a thread of its own, so that a call that never returns holds up nobody: the thread is left behind
+and closes the object if the call ever comes back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Literal, TypeVar
+
+from workloads.api import Client, Refused
+from workloads.loading import ClientClassError, place_of
+
+C = TypeVar("C", bound=Client)
+
+MAKE_S: Final = 30.0  # how long a first construction may go on failing, as it does while a node is not reachable
+# What code raises that is wrong, rather than a system that is in trouble.
+MISTAKES: Final = (TypeError, AttributeError, NameError, ImportError, NotImplementedError, SyntaxError)
+
+
+@dataclass(frozen=True)
+class Called:
+    """How a call ended. `ok`: with `value`. `refused`: it did not happen. `unknown`: it may have.
+
+    `mistake`: `error` looks like one of the client's code; it names file and line."""
+
+    outcome: Literal["ok", "refused", "unknown"]
+    value: Any = None
+    error: str = ""
+    mistake: bool = False
+
+
+_Call = Callable[[C], Any]
+
+
+class _Holder(Generic[C]):
+    """One object and its thread."""
+
+    def __init__(self, make: Callable[[], C]) -> None:
+        self._make = make
+        self._calls: queue.SimpleQueue[_Call[C] | None] = queue.SimpleQueue()
+        self._results: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        threading.Thread(target=self._serve, name="client", daemon=True).start()
+
+    def ask(self, call: _Call[C], patience_s: float) -> Any:
+        """What the call returned, or the exception it raised. Raises `queue.Empty` when it takes too long."""
+        self._calls.put(call)
+        return self._results.get(timeout=patience_s)
+
+    def let_go(self) -> None:
+        """Close the object as soon as it is free."""
+        self._calls.put(None)
+
+    def made(self, patience_s: float) -> Any:
+        """None, or the exception that making the object raised. Raises `queue.Empty`."""
+        return self._results.get(timeout=patience_s)
+
+    def _serve(self) -> None:
+        try:
+            client = self._make()
+        except Exception as error:
+            self._results.put(error)
+            return
+        self._results.put(None)
+        while (call := self._calls.get()) is not None:
+            try:
+                self._results.put(call(client))
+            except Exception as error:
+                self._results.put(error)
+        with contextlib.suppress(Exception):
+            client.close()
+
+
+class Connection(Generic[C]):
+    """`made` counts the objects that were made so far. Each call has `patience_s`."""
+
+    def __init__(self, make: Callable[[], C], patience_s: float, *, make_s: float = MAKE_S) -> None:
+        self._make = make
+        self._patience_s = patience_s
+        self._make_s = make_s
+        self._first_try_s: float | None = None
+        self._holder: _Holder[C] | None = None
+        self.made = 0
+
+    def open(self) -> str | None:
+        """Have an object; None, or why there is none now. Raises `ClientClassError` when there will never be one."""
+        if self._holder is not None:
+            return None
+        now_s = time.monotonic()
+        self._first_try_s = now_s if self._first_try_s is None else self._first_try_s
+        holder = _Holder(self._make)
+        try:
+            error = holder.made(self._patience_s)
+        except queue.Empty:
+            holder.let_go()
+            error = TimeoutError(f"it was not constructed within {self._patience_s:g} s")
+        if error is None:
+            self._holder = holder
+            self.made += 1
+            return None
+        late = not self.made and time.monotonic() - self._first_try_s > self._make_s
+        if late or isinstance(error, MISTAKES):
+            raise ClientClassError(f"the client cannot be constructed: {place_of(error)}") from error
+        return place_of(error)
+
+    def call(self, call: _Call[C]) -> Called:
+        """One operation on the open object. After anything but a result or `Refused` the object is let go."""
+        assert self._holder is not None, "open() comes first"
+        try:
+            result = self._holder.ask(call, self._patience_s)
+        except queue.Empty:
+            result = TimeoutError(f"the client did not return within {self._patience_s:g} s")
+        if isinstance(result, Refused):
+            return Called("refused", error=str(result) or "refused")
+        if isinstance(result, Exception):
+            self.close()
+            mistake = isinstance(result, MISTAKES)
+            return Called("unknown", error=place_of(result) if mistake else _brief(result), mistake=mistake)
+        return Called("ok", result)
+
+    def close(self) -> None:
+        """Let the object go; safe to call twice."""
+        if self._holder is not None:
+            self._holder.let_go()
+            self._holder = None
+
+
+def _brief(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:200]

@@ -1,0 +1,50 @@
+"""`python -m workloads.documentation` writes the table of workload kinds into docs/workloads.md, from what they say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from workloads.kind import Kind
+from workloads.kinds import KINDS
+
+PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "workloads.md"
+BEGIN: Final = "<!-- workload kinds: written by `python -m workloads.documentation` -->"
+END: Final = "<!-- end of workload kinds -->"
+
+
+def table() -> str:
+    """The kinds and their parameters as Markdown."""
+    return "\n".join([BEGIN, *(_section(KINDS[name]) for name in sorted(KINDS)), END])
+
+
+def _section(kind: Kind) -> str:
+    lines = [
+        f"### `{kind.name}`",
+        f"{kind.description} Judged as: {kind.judge}. Data in the partitions of a topic: {_yes(kind.partitioned)}. "
+        f"Needs a client of yours: {_yes(kind.own_client)}. Script steps: {', '.join(sorted(kind.steps)) or 'none'}.",
+        "",
+        f"After everything was healed, {kind.probe_means}; at the end {kind.read_means}.",
+        "",
+        "| key | default | bounds | meaning |",
+        "|---|---|---|---|",
+    ]
+    for each in kind.parameters:
+        unit = f" {each.unit}" if each.unit else ""
+        most = "or more" if each.maximum is None else f"to {each.maximum:,}"
+        lines.append(f"| `{each.key}` | {each.default}{unit} | {each.minimum:,} {most} | {each.meaning} |")
+    return "\n".join([*lines, ""])
+
+
+def _yes(what: bool) -> str:
+    return "yes" if what else "no"
+
+
+def main() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    before, rest = text.split(BEGIN)
+    PAGE.write_text(before + table() + rest.split(END)[1], encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""Every workload kind, each in a file of its own here that defines `KIND`. A new file is a new kind; nothing else
+changes."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterable, Mapping
+from types import ModuleType
+
+from workloads.kind import Kind, KindError
+
+__all__ = ["KINDS", "registry"]
+
+
+def registry(modules: Iterable[ModuleType]) -> dict[str, Kind]:
+    """The kinds of these modules by name. Raises `KindError` for a module without one, or a name given twice."""
+    kinds: dict[str, Kind] = {}
+    files: dict[str, str] = {}
+    for module in modules:
+        kind = getattr(module, "KIND", None)
+        if not isinstance(kind, Kind):
+            raise KindError(f"{module.__file__}: defines no KIND = Kind(...)")
+        if kind.name in kinds:
+            raise KindError(f"{module.__file__}: the name {kind.name!r} is taken by {files[kind.name]}")
+        kinds[kind.name] = kind
+        files[kind.name] = str(module.__file__)
+    return kinds
+
+
+KINDS: Mapping[str, Kind] = registry(
+    importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)
+)

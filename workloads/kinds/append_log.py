@@ -1,0 +1,168 @@
+"""A log that does not speak Kafka's protocol: appends, reads and end queries through a client that the user brings."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+from history import OperationWriter
+from workloads import command_client
+from workloads.api import LogClient
+from workloads.control import AppendResult, Control
+from workloads.kind import Kind, Role
+from workloads.kinds.log import CONSUMERS, PRODUCERS, clients, partitions
+from workloads.own_process import RETRY_S, OwnProcess, whole_number
+from workloads.runs import contiguous_runs
+from workloads.settings import ClientSettings
+
+READ_LIMIT: Final = 500
+END_QUERIES_SHARE: Final = 0.2  # of a consumer's operations
+
+
+class _Log(OwnProcess[LogClient]):
+    """What producers and readers have in common."""
+
+    base = LogClient
+
+    def __init__(self, settings: ClientSettings, control: Control, writer: OperationWriter) -> None:
+        super().__init__(settings, control, writer)
+        self._writer = writer
+        self._next = dict.fromkeys(range(settings.partitions), 0)
+
+    def probe(self, place: int) -> str | None:
+        result = self.append(place)
+        return None if result.outcome == "ok" else result.error
+
+    def append(self, partition: int) -> AppendResult:
+        """One append; recorded unless there was no client to send it."""
+        if error := self.connected():
+            return AppendResult("fail", -1, error)
+        topic = self.settings.topic
+        value = self._writer.reserve(topic, partition)
+        inv = time.monotonic_ns()
+        called = self.call(lambda client: whole_number(client.append(partition, value), "append"))
+        ret = time.monotonic_ns()
+        if called.outcome == "ok":
+            self._writer.append_ok(topic, partition, value, inv=inv, ret=ret, offset=called.value)
+            return AppendResult("ok", called.value, "")
+        if called.outcome == "refused":
+            self._writer.append_failed(topic, partition, value, inv=inv, ret=ret, error=called.error)
+            return AppendResult("fail", -1, called.error)
+        self._writer.append_unknown(topic, partition, value, inv=inv, error=called.error)
+        return AppendResult("info", -1, called.error)
+
+    def read_all(self, place: int, give_up_s: float) -> tuple[bool, int, int]:
+        end = self._end(place)
+        while end is None and time.monotonic() < give_up_s:
+            time.sleep(RETRY_S)
+            end = self._end(place)
+        if end is None:
+            return False, -1, 0
+        self._next[place] = 0
+        while self._next[place] < end and time.monotonic() < give_up_s:
+            if not self._read(place):
+                time.sleep(RETRY_S)
+        return self._next[place] >= end, end, self._next[place]
+
+    def _read(self, partition: int) -> int | None:
+        """Read on from the position; how many records came, or None without an answer."""
+        if self.connected():
+            return None
+        topic, start = self.settings.topic, self._next[partition]
+        inv = time.monotonic_ns()
+        called = self.call(lambda client: _records(client.read(partition, start, READ_LIMIT), start))
+        ret = time.monotonic_ns()
+        if called.outcome != "ok":
+            self._writer.query_failed(topic, partition, inv=inv, ret=ret, error=called.error, start=start)
+            return None
+        for run in contiguous_runs(called.value, lambda record: record[0]):
+            offsets, values = [offset for offset, _ in run], [value for _, value in run]
+            self._writer.read(
+                topic, partition, inv=inv, ret=ret, start=self._next[partition], offsets=offsets, values=values
+            )
+            self._next[partition] = offsets[-1] + 1
+        return len(called.value)
+
+    def _end(self, partition: int) -> int | None:
+        """Ask for the log's end. One that lies before the position has become shorter: it is read again from 0."""
+        if self.connected():
+            return None
+        topic = self.settings.topic
+        inv = time.monotonic_ns()
+        called = self.call(lambda client: whole_number(client.end(partition), "end"))
+        ret = time.monotonic_ns()
+        if called.outcome != "ok":
+            self._writer.query_failed(topic, partition, inv=inv, ret=ret, error=called.error, is_end=True)
+            return None
+        end: int = called.value
+        self._writer.end(topic, partition, inv=inv, ret=ret, end=end)
+        if end < self._next[partition]:
+            self._next[partition] = 0
+        return end
+
+
+class _Producer(_Log):
+    who = "producer"
+
+    def operate(self) -> str:
+        result = self.append(self.rng.randrange(self.settings.partitions))
+        if result.outcome == "ok":
+            self.acknowledged()
+        return result.outcome
+
+
+class _Consumer(_Log):
+    who = "consumer"
+
+    def operate(self) -> str:
+        partition = self.rng.randrange(self.settings.partitions)
+        if self.rng.random() < END_QUERIES_SHARE:
+            return "fail" if self._end(partition) is None else "ok"
+        return "fail" if self._read(partition) is None else "ok"
+
+
+def _records(answer: Sequence[tuple[int, int]], start: int) -> list[tuple[int, int]]:
+    """What a client's `read` returned, checked. Raises TypeError."""
+    records = []
+    for offset, value in answer:
+        records.append((whole_number(offset, "read", minimum=start), whole_number(value, "read", minimum=-(1 << 63))))
+    for (before, _), (after, _) in pairwise(records):
+        if after <= before:
+            raise TypeError(f"read returned offset {after} after {before}: they must rise")
+    return records
+
+
+def _main(kind: type[_Log], *, appends: bool) -> Callable[[ClientSettings, Control], None]:
+    def main(settings: ClientSettings, control: Control) -> None:
+        if settings.own.client_command:
+            command_client.main(settings, control, kind.who)
+            return
+        identity: dict[str, Any] = {"session": settings.session, "process": settings.process}
+        producer = settings.producer if appends else None
+        with OperationWriter(settings.directory, client=settings.client, producer=producer, **identity) as writer:
+            kind(settings, control, writer).run()
+
+    return main
+
+
+KIND: Final = Kind(
+    name="append-log",
+    description="Producers append, consumers read and ask for ends, through a client of yours for any log.",
+    judge="log",
+    partitioned=True,
+    own_client=True,
+    parameters=(PRODUCERS, CONSUMERS),
+    roles={
+        "producer": Role(_main(_Producer, appends=True), changes=True),
+        "consumer": Role(_main(_Consumer, appends=False), changes=False),
+    },
+    clients=clients,
+    places=partitions,
+    probe="producer",
+    probe_means="an append to each partition is acknowledged",
+    reader="consumer",
+    read_means="each partition is read from offset 0 to the end that the system states",
+    steps=frozenset({"produce", "consume"}),
+)

@@ -1,0 +1,80 @@
+"""Appends to, reads from and asks for the ends of a topic's partitions, through librdkafka."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from workloads.control import Control
+from workloads.kind import MAX_CLIENTS, Kind, Load, Parameter, PlannedClient, Role
+from workloads.settings import ClientSettings
+
+CONSUMER_SHARE: Final = 0.3  # of the load's operations
+# A record with its batch's header has to fit into what brokers take and clients send as one message (1 MiB).
+MAX_RECORD_BYTES: Final = 1_000_000
+
+
+# The library loads for as long as the rest of a client takes to start, and the run loop, which imports this file, does
+# without it.
+def _producer(settings: ClientSettings, control: Control) -> None:
+    from workloads.producer import main
+
+    main(settings, control)
+
+
+def _consumer(settings: ClientSettings, control: Control) -> None:
+    from workloads.consumer import main
+
+    main(settings, control)
+
+
+def _reader(settings: ClientSettings, control: Control) -> None:
+    from workloads.consumer import main_reader
+
+    main_reader(settings, control)
+
+
+def clients(load: Load) -> tuple[PlannedClient, ...]:
+    """The producers, which start first, and the consumers; without one of them the others have the whole rate."""
+    producers, consumers = load.parameters["producers"], load.parameters["consumers"]
+    share = CONSUMER_SHARE if producers else 1.0
+    appends = load.rate * (1 - CONSUMER_SHARE if consumers else 1.0)
+    return (
+        *(PlannedClient("producer", f"producer-{n + 1}", appends / producers, first=True) for n in range(producers)),
+        *(
+            PlannedClient("consumer", f"consumer-{n + 1}", load.rate * share / consumers, first=False)
+            for n in range(consumers)
+        ),
+    )
+
+
+def partitions(load: Load) -> tuple[str, ...]:
+    """Each partition is probed and read."""
+    return tuple(f"partition {number}" for number in range(load.partitions))
+
+
+PRODUCERS: Final = Parameter("producers", 2, "processes that append", maximum=MAX_CLIENTS)
+CONSUMERS: Final = Parameter("consumers", 2, "processes that read and ask for ends", maximum=MAX_CLIENTS)
+
+KIND: Final = Kind(
+    name="log",
+    description="Producers append to a topic, consumers read it and ask for its ends, through librdkafka.",
+    judge="log",
+    partitioned=True,
+    parameters=(
+        PRODUCERS,
+        CONSUMERS,
+        Parameter("record_bytes", 128, "size of a record's value", unit="bytes", minimum=8, maximum=MAX_RECORD_BYTES),
+    ),
+    roles={
+        "producer": Role(_producer, changes=True),
+        "consumer": Role(_consumer, changes=False),
+        "reader": Role(_reader, changes=False),
+    },
+    clients=clients,
+    places=partitions,
+    probe="producer",
+    probe_means="an append with acks=all to each partition is acknowledged",
+    reader="reader",
+    read_means="each partition is read from its first record to the end that its leader states",
+    steps=frozenset({"produce", "consume"}),
+)

@@ -1,0 +1,66 @@
+"""The log workload with producers that pause: all of the load in bursts, and between them a log at rest.
+
+A log at rest is where a follower that has stopped following, or a leader that has lost its lease, is not found out by
+the next append; and a burst right after a fault meets a cluster that has just come to rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Final
+
+from workloads.control import Control
+from workloads.kind import Parameter, Role
+from workloads.kinds import log
+from workloads.pacing import Pacer
+from workloads.settings import ClientSettings
+
+
+class Bursts:
+    """Operations at `rate` a second on the whole, all of them in the first `burst_s` of every `burst_s + rest_s`."""
+
+    def __init__(self, rate: float, rng: Random, *, start_s: float, burst_s: float, rest_s: float) -> None:
+        self._start_s = start_s
+        self._burst_s = burst_s
+        self._period_s = burst_s + rest_s
+        self._pacer = Pacer(rate * self._period_s / burst_s, rng, start_s=0.0)
+
+    def wait_s(self, now_s: float) -> float:
+        """Seconds until the next operation is due; 0 when it is."""
+        into_s = (now_s - self._start_s) % self._period_s
+        return self._period_s - into_s if into_s >= self._burst_s else self._pacer.wait_s(self._busy_s(now_s))
+
+    def take(self, now_s: float) -> bool:
+        """Whether an operation is due now; if so it counts as issued."""
+        resting = (now_s - self._start_s) % self._period_s >= self._burst_s
+        return not resting and self._pacer.take(self._busy_s(now_s))
+
+    def _busy_s(self, now_s: float) -> float:
+        """The time spent in bursts so far: the clock of the pacer, which stands while the load rests."""
+        periods, into_s = divmod(now_s - self._start_s, self._period_s)
+        return periods * self._burst_s + min(into_s, self._burst_s)
+
+
+def _pacing(settings: ClientSettings, rng: Random, start_s: float) -> Bursts:
+    its = settings.parameters
+    return Bursts(settings.rate, rng, start_s=start_s, burst_s=its["burst_s"], rest_s=its["rest_s"])
+
+
+def _producer(settings: ClientSettings, control: Control) -> None:
+    from workloads.producer import main
+
+    main(settings, control, _pacing)
+
+
+KIND: Final = replace(
+    log.KIND,
+    name="log-bursts",
+    description="As log, but the producers append in bursts and let the log rest between them.",
+    parameters=(
+        *log.KIND.parameters,
+        Parameter("burst_s", 2.0, "length of a burst", unit="s", minimum=0.1, maximum=3600.0),
+        Parameter("rest_s", 3.0, "length of the rest after it", unit="s", minimum=0.1, maximum=3600.0),
+    ),
+    roles={**log.KIND.roles, "producer": Role(_producer, changes=True)},
+)

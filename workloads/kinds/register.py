@@ -1,0 +1,172 @@
+"""Reads, writes and compare-and-sets of a few keys, through a client that the user brings."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from workloads import command_client
+from workloads.api import RegisterClient
+from workloads.connection import Called
+from workloads.control import Control
+from workloads.kind import MAX_CLIENTS, Kind, Load, Parameter, PlannedClient, Role
+from workloads.own_process import RETRY_S, OwnProcess, whole_number
+from workloads.register_record import Invocation, RegisterRecord, open_record
+from workloads.settings import ClientSettings
+
+MAX_KEYS: Final = 1000
+WEIGHTS: Final = ("reads", "writes", "cas")
+_LEAST: Final = -(1 << 63)
+
+
+def key_name(number: int) -> str:
+    """The key, as clients and the record name it."""
+    return f"k{number}"
+
+
+class RegisterProcess(OwnProcess[RegisterClient]):
+    """Both those who put the load and the fresh client of the final reads."""
+
+    base = RegisterClient
+    who = "client"
+
+    def __init__(self, settings: ClientSettings, control: Control, writer: RegisterRecord) -> None:
+        super().__init__(settings, control, writer)
+        self._writer = writer
+        self._keys = settings.parameters["keys"]
+        self._weights = [settings.parameters[name] for name in WEIGHTS]
+        self._seen: dict[str, int | None] = {}  # what this client last knew of each key
+
+    def operate(self) -> str:
+        key = key_name(self.rng.randrange(self._keys))
+        (what,) = self.rng.choices(WEIGHTS, self._weights)
+        if self.connected():
+            return "fail"
+        if what == "reads":
+            return self._read(key)
+        outcome = self._write(key).outcome if what == "writes" else self._compare_and_set(key)
+        if outcome == "ok":
+            self.acknowledged()
+        return {"ok": "ok", "refused": "fail", "unknown": "info"}[outcome]
+
+    def probe(self, place: int) -> str | None:
+        if error := self.connected():
+            return error
+        called = self._write(key_name(place))
+        return None if called.outcome == "ok" else called.error
+
+    def read_all(self, place: int, give_up_s: float) -> tuple[bool, int, int]:
+        while time.monotonic() < give_up_s:
+            if self.connected() is None and self._read(key_name(place)) == "ok":
+                return True, 1, 1
+            time.sleep(RETRY_S)
+        return False, 1, 0
+
+    def _read(self, key: str) -> str:
+        invocation = self._writer.read(key)
+        called = self.call(lambda client: _value_or_none(client.read(key)))
+        if called.outcome != "ok":  # a read changes nothing: without an answer it is as if it had not been
+            self._writer.failed(invocation, called.error)
+            return "fail"
+        self._writer.ok(invocation, called.value)
+        self._seen[key] = called.value
+        return "ok"
+
+    def _write(self, key: str) -> Called:
+        invocation = self._writer.write(key)
+        value = _written(invocation)
+        called = self.call(lambda client: client.write(key, value))
+        if called.outcome == "ok":
+            self._writer.ok(invocation)
+        self._changed(invocation, called)
+        return called
+
+    def _compare_and_set(self, key: str) -> str:
+        expected = self._seen.get(key)
+        invocation = self._writer.compare_and_set(key, expected)
+        value = _written(invocation)
+        called = self.call(lambda client: _truth(client.compare_and_set(key, expected, value)))
+        if called.outcome == "ok" and not called.value:
+            self._writer.mismatched(invocation)
+            self._seen.pop(key, None)
+            return "refused"
+        if called.outcome == "ok":
+            self._writer.ok(invocation)
+        self._changed(invocation, called)
+        return called.outcome
+
+    def _changed(self, invocation: Invocation, called: Called) -> None:
+        """Record a change without a good answer, and remember what one with a good answer set."""
+        if called.outcome == "ok":
+            self._seen[invocation.key] = invocation.value
+        elif called.outcome == "refused":
+            self._writer.failed(invocation, called.error)
+        else:
+            self._writer.unknown(invocation, called.error)
+
+
+def _written(invocation: Invocation) -> int:
+    assert invocation.value is not None, "a change has a value"
+    return invocation.value
+
+
+def _value_or_none(value: Any) -> int | None:
+    return None if value is None else whole_number(value, "read", minimum=_LEAST)
+
+
+def _truth(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"compare_and_set returned {value!r}, which is neither True nor False")
+    return value
+
+
+def _main(settings: ClientSettings, control: Control) -> None:
+    if settings.own.client_command:
+        command_client.main(settings, control, "client" if settings.producer >= 0 else "reader")
+        return
+    with open_record(settings) as writer:
+        RegisterProcess(settings, control, writer).run()
+
+
+def _clients(load: Load) -> tuple[PlannedClient, ...]:
+    count = load.parameters["clients"]
+    return tuple(PlannedClient("client", f"client-{n + 1}", load.rate / count, first=True) for n in range(count))
+
+
+def _keys(load: Load) -> tuple[str, ...]:
+    return tuple(f"key {key_name(number)}" for number in range(load.parameters["keys"]))
+
+
+def _problem(parameters: Mapping[str, Any]) -> str | None:
+    if parameters["writes"] + parameters["cas"] == 0:
+        return "writes and cas are both 0: a register that nobody changes shows nothing; give one of them a weight"
+    return None
+
+
+def _weight(key: str, default: int, what: str) -> Parameter:
+    return Parameter(key, default, f"weight of {what} in the mix", maximum=1000)
+
+
+KIND: Final = Kind(
+    name="register",
+    description="Clients read, write and compare-and-set a few keys, through a client of yours.",
+    judge="register",
+    partitioned=False,
+    own_client=True,
+    parameters=(
+        Parameter("clients", 4, "processes that put the load", minimum=1, maximum=MAX_CLIENTS),
+        Parameter("keys", 4, "keys that they share", minimum=1, maximum=MAX_KEYS),
+        _weight("reads", 5, "reads"),
+        _weight("writes", 3, "writes"),
+        _weight("cas", 2, "compare-and-sets"),
+    ),
+    roles={"client": Role(_main, changes=True), "reader": Role(_main, changes=False)},
+    clients=_clients,
+    places=_keys,
+    probe="client",
+    probe_means="a write to each key is acknowledged",
+    reader="reader",
+    read_means="each key is read by a fresh client",
+    problem=_problem,
+)

@@ -1,0 +1,68 @@
+"""Finds the client class that a user names, and says where it is wrong."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import TypeVar
+
+from workloads.api import Client
+
+C = TypeVar("C", bound=Client)
+
+
+class ClientClassError(Exception):
+    """A client class that cannot be loaded or constructed; the message says file, line and why."""
+
+
+def load_class(named: str, base: type[C]) -> type[C]:
+    """The class that `"module:Class"` or `"/path/file.py:Class"` names. Raises `ClientClassError`."""
+    where, _, name = named.rpartition(":")
+    try:
+        module = _module(where)
+    except Exception as error:
+        raise ClientClassError(f"client_class {named}: {place_of(error)}") from error
+    found = getattr(module, name, None)
+    if not isinstance(found, type):
+        raise ClientClassError(f"client_class {named}: {module.__file__} has no class {name}")
+    line = f"{module.__file__}:{_line(found)}"
+    if not issubclass(found, base):
+        raise ClientClassError(f"{line}: {name} is no {base.__name__}; derive it from workloads.api.{base.__name__}")
+    if missing := sorted(getattr(found, "__abstractmethods__", ())):
+        raise ClientClassError(f"{line}: {name} does not define {', '.join(missing)}")
+    return found
+
+
+def place_of(error: BaseException) -> str:
+    """An exception as `file:line: Type: message`, of the innermost line that it came from."""
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}:{error.lineno}: SyntaxError: {error.msg}"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen")]
+    where = f"{frames[-1].filename}:{frames[-1].lineno}: " if frames else ""
+    return f"{where}{type(error).__name__}: {error}"
+
+
+def _module(where: str) -> ModuleType:
+    if not where.endswith(".py"):
+        return importlib.import_module(where)
+    path = Path(where).resolve()
+    sys.path.insert(0, str(path.parent))  # so that it finds what lies beside it
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} cannot be loaded as a module")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _line(found: type) -> int:
+    try:
+        return inspect.getsourcelines(found)[1]
+    except (OSError, TypeError):
+        return 1

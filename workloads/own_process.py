@@ -1,0 +1,178 @@
+"""The client process around a client that a user brings: commands, pacing and counts; each kind adds its operations."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from workloads.api import Client
+from workloads.connection import Called, Connection
+from workloads.control import (
+    Append,
+    Appended,
+    AppendResult,
+    Close,
+    Command,
+    Control,
+    Counts,
+    FirstAck,
+    Probe,
+    Probed,
+    ReadAll,
+    ReadDone,
+    Ready,
+    SetPhase,
+    Start,
+    Stop,
+    Stopped,
+    Trouble,
+)
+from workloads.loading import load_class
+from workloads.pacing import Pacer
+from workloads.settings import ClientSettings
+
+C = TypeVar("C", bound=Client)
+
+IDLE_S: Final = 0.05
+RETRY_S: Final = 0.1
+# A client object that was made anew may know less than the one before: it is a session, and so a process, of its own.
+# Numbers that the run gives its clients are smaller.
+PROCESS_STRIDE: Final = 1000
+
+
+class Record(Protocol):
+    """What the history's writers have in common."""
+
+    process: int
+    phase: str
+
+    def tick(self) -> None: ...
+
+    def flush(self) -> None: ...
+
+
+class OwnProcess(ABC, Generic[C]):
+    """Serves the run's commands with a user's client of class `base`."""
+
+    base: type[C]
+    who: str
+
+    def __init__(self, settings: ClientSettings, control: Control, record: Record) -> None:
+        """Raises `ClientClassError` when the class cannot be loaded."""
+        self.settings = settings
+        self.rng = Random(settings.seed)
+        self._control = control
+        self._record = record
+        self._counts = Counts(control)
+        self._pacer: Pacer | None = None
+        self._acknowledged = False
+        self._told: set[str] = set()
+        made = load_class(settings.own.client_class, self.base)
+        turn = settings.process % len(settings.endpoints)
+        endpoints = settings.endpoints[turn:] + settings.endpoints[:turn]
+        self._connection: Connection[C] = Connection(
+            lambda: made(endpoints, settings.own_timeout_s, settings.own.options), settings.own_patience_s
+        )
+
+    @abstractmethod
+    def operate(self) -> str:
+        """One operation of the load; its outcome."""
+
+    @abstractmethod
+    def probe(self, place: int) -> str | None:
+        """One change to a place; None when it was acknowledged, or why not."""
+
+    @abstractmethod
+    def read_all(self, place: int, give_up_s: float) -> tuple[bool, int, int]:
+        """Read all of a place until `give_up_s` (monotonic); whether that was all, its end, and how far it came."""
+
+    def append(self, partition: int) -> AppendResult | None:
+        """One append on a script's command; None: this client does not append."""
+
+    def run(self) -> None:
+        """Serve commands until `close`."""
+        self._control.tell(Ready())
+        while True:
+            wait_s = IDLE_S if self._pacer is None else min(IDLE_S, self._pacer.wait_s(time.monotonic()))
+            command = self._control.next(wait_s)
+            if command is not None and not self._obey(command):
+                break
+            if self._pacer is not None and self._pacer.take(time.monotonic()):
+                self._counts.add(self.operate())
+                self._counts.report(time.monotonic())
+            self._record.tick()
+        self._connection.close()
+
+    def connected(self) -> str | None:
+        """Have a client object before an operation is invoked; None, or why there is none."""
+        made = self._connection.made
+        error = self._connection.open()
+        if made and self._connection.made > made:
+            self._record.process += PROCESS_STRIDE
+        return error
+
+    def call(self, operation: Callable[[C], Any]) -> Called:
+        """Call the client; a mistake in its code is told, once each."""
+        called = self._connection.call(operation)
+        if called.mistake and called.error not in self._told:
+            self._told.add(called.error)
+            self._control.tell(Trouble(called.error))
+        return called
+
+    def acknowledged(self) -> None:
+        """A change of this client was acknowledged."""
+        if not self._acknowledged:
+            self._acknowledged = True
+            self._control.tell(FirstAck(time.monotonic_ns()))
+
+    def _obey(self, command: Command) -> bool:
+        match command:
+            case Start():
+                self._pacer = Pacer(self.settings.rate, self.rng, start_s=time.monotonic())
+            case Stop():
+                self._pacer = None
+                self._record.flush()
+                self._counts.report(time.monotonic(), force=True)
+                self._control.tell(Stopped(0))  # an operation is over before the next command is taken
+            case SetPhase():
+                self._record.phase = command.name
+            case Probe():
+                error = self.probe(command.place)
+                self._record.flush()
+                if error is not None:
+                    time.sleep(RETRY_S)  # whoever asks asks again at once
+                self._control.tell(Probed(command.id, error is None, error or ""))
+            case ReadAll():
+                complete, end, read = self.read_all(command.place, time.monotonic() + command.timeout_s)
+                self._record.flush()
+                self._control.tell(ReadDone(command.id, complete, end, read))
+            case Append():
+                self._append(command)
+            case Close():
+                return False
+        return True
+
+    def _append(self, command: Append) -> None:
+        results: list[AppendResult] = []
+        for _ in range(command.count):
+            result = self.append(command.partition)
+            if result is None:
+                self._control.decline(self.who, command)
+                return
+            results.append(result)
+            if result.outcome != "ok":
+                break
+        self._record.flush()
+        self._control.tell(Appended(command.id, results))
+
+
+def whole_number(value: Any, what: str, *, minimum: int = 0) -> int:
+    """What a client returned, checked. Raises TypeError, which counts as the client's mistake."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{what} returned {value!r}, which is no whole number")
+    if value < minimum:
+        raise TypeError(f"{what} returned {value}, which is less than {minimum}")
+    return value
