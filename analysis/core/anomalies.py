@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 # What kind of promise each anomaly breaks (docs/mutants.md): acknowledged write lost, replicas diverge, stale read,
-# uncommitted read, high watermark goes back, stuck, (offset, epoch) reused, duplicate, gap.
+# uncommitted read, high watermark goes back, stuck, (offset, epoch) reused, duplicate, gap; of a register: that some
+# order explains it (LIN).
 CLASSES: Final[Mapping[str, str]] = {
     "lost-acknowledged-write": "AWL",
     "committed-then-truncated": "AWL",
@@ -29,12 +30,15 @@ CLASSES: Final[Mapping[str, str]] = {
     "replica-order-mismatch": "DIV",
     "prefix-changed": "DIV",
     "not-converged": "STK",
+    "register-phantom": "PH",
+    "stale-register-read": "SR",
+    "non-linearizable-register": "LIN",
 }
 
 
 @dataclass(frozen=True)
 class Anomaly:
-    """One proven contradiction in one partition.
+    """One proven contradiction in one partition, or in one register: `topic` is its key then, `partition` is -1.
 
     `witness` holds exactly the operations (or records, for replicas) that contradict each other, as flat mappings;
     `count` says how many such contradictions the partition has (real-time anomalies: the worst stands for all).
@@ -51,3 +55,8 @@ class Anomaly:
     def klass(self) -> str:
         """The class of promise broken, as `CLASSES` has it."""
         return CLASSES[self.name]
+
+    @property
+    def where(self) -> str:
+        """The partition or register, as people name it."""
+        return f"{self.topic}-{self.partition}" if self.partition >= 0 else f"register {self.topic}"
