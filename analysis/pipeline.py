@@ -14,14 +14,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from analysis.core import certificate
+from analysis.core import certificate, register_certificate
 from analysis.core.anomalies import Anomaly
 from analysis.core.logcheck import LogReport
+from analysis.core.registers import RegisterReport
 from analysis.core.replicas import ReplicaReport
 from analysis.gallery import draw
 from analysis.logjob import check_in_process, check_on_spark, files_of
+from analysis.registerjob import check_registers, register_files
+from analysis.registerverifier import verify_registers
 from analysis.replicajob import check_replicas, tasks_of
-from analysis.rundir import RunDescription, describe, node_names
+from analysis.rundir import REGISTER, RunDescription, describe, node_names
 from analysis.spark import SparkHandle
 from analysis.tables import write_tables
 from analysis.verdict import FAIL, PASS, UNKNOWN, Check, Verdict, decide
@@ -44,6 +47,7 @@ class Findings:
     doubts: list[str] = field(default_factory=list)
     log: LogReport | None = None
     replicas: ReplicaReport | None = None
+    registers: RegisterReport | None = None
 
     def run(self, name: str, checker: Callable[[], tuple[str, str]]) -> None:
         """Run one checker: its verdict and detail become a check; an exception makes it unknown."""
@@ -88,7 +92,10 @@ def _judge(
     write_tables(history, run_dir)
     spark = None if handle is None else handle.session()
     findings = Findings()
-    findings.run("partition logs", lambda: _check_log(run_dir, description, findings, spark))
+    if description.workload == REGISTER:
+        findings.run("registers", lambda: _check_registers(run_dir, findings, spark))
+    else:
+        findings.run("partition logs", lambda: _check_log(run_dir, description, findings, spark))
     if description.requirements.replicas:
         findings.run("replicas", lambda: _check_replicas(run_dir, history, findings, spark))
     view = view_of(history, run_dir)
@@ -97,6 +104,9 @@ def _judge(
     findings.doubts += _doubts(run_dir, description, history, findings, faults, never_seen)
     if not findings.anomalies and findings.log is not None and findings.log.ok:
         findings.run("certificate", lambda: _certify(run_dir, description, history))
+    registers = findings.registers
+    if registers is not None and registers.ok and not registers.undecided and not findings.anomalies:
+        findings.run("certificate", lambda: _certify_registers(run_dir, registers, history))
     verdict, reasons = decide(findings.checks, findings.anomalies, findings.doubts)
     if verdict != PASS:
         shutil.rmtree(run_dir / "certificate", ignore_errors=True)
@@ -145,6 +155,18 @@ def _check_log(
     return FAIL, f"not linearizable: {len(report.anomalies)} anomalies; {size}"
 
 
+def _check_registers(run_dir: Path, findings: Findings, spark: SparkSession | None) -> tuple[str, str]:
+    report = check_registers(register_files(run_dir / "tables"), spark)
+    findings.registers = report
+    findings.anomalies += report.anomalies
+    size = f"{report.stats['operations']:,} operations on {len(report.keys)} registers"
+    if not report.ok:
+        return FAIL, f"not linearizable: {len(report.anomalies)} anomalies; {size}"
+    if report.undecided:
+        return UNKNOWN, "; ".join(report.undecided)
+    return PASS, f"linearizable: {size}"
+
+
 def _check_replicas(run_dir: Path, history: History, findings: Findings, spark: SparkSession | None) -> tuple[str, str]:
     nodes = node_names(run_dir)
     if not nodes:
@@ -173,6 +195,15 @@ def _certify(run_dir: Path, description: RunDescription, history: History) -> tu
     )
     try:
         return PASS, verify(path.parent, history.operations)
+    except CertificateError as error:
+        return UNKNOWN, f"the verifier refused the certificate: {error}"
+
+
+def _certify_registers(run_dir: Path, report: RegisterReport, history: History) -> tuple[str, str]:
+    """Write the order that explains each register and have it confirmed by the verifier."""
+    path = register_certificate.write(run_dir / "certificate", report.orders, history.registers)
+    try:
+        return PASS, verify_registers(path.parent, history.registers)
     except CertificateError as error:
         return UNKNOWN, f"the verifier refused the certificate: {error}"
 
@@ -213,7 +244,25 @@ def _doubts(
                 for (topic, partition), each in sorted(findings.log.partitions.items())
                 if each.final_end is None
             ]
+    if findings.registers is not None:
+        doubts += _register_doubts(description, findings.registers)
     missing = description.nodes - len(node_names(run_dir))
     if needs.replicas and missing > 0:
         doubts.append(f"the files of {missing} of {description.nodes} nodes are missing")
+    return doubts
+
+
+def _register_doubts(description: RunDescription, report: RegisterReport) -> list[str]:
+    needs, stats = description.requirements, report.stats
+    doubts = []
+    if stats["acknowledged"] < needs.min_ok:
+        doubts.append(f"only {stats['acknowledged']} acknowledged writes, {needs.min_ok} are needed")
+    if not stats["reads"]:
+        doubts.append("no read of a register was answered: nothing was checked")
+    if needs.final_reads:
+        doubts += [
+            f"register {key} was not read after healing"
+            for key, counts in sorted(report.keys.items())
+            if not counts["final_reads"]
+        ]
     return doubts

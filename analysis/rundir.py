@@ -7,9 +7,13 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from analysis.verdict import Expectation
+
+LOG: Final = "log"
+REGISTER: Final = "register"
+"""The kinds of workload that runs are judged by; any other kind counts as a log's."""
 
 
 class RunDirectoryError(Exception):
@@ -21,7 +25,8 @@ class Requirements:
     """What must have happened for a pass to mean something.
 
     `upper_bound`: how strictly queries bound the log's length from above (`strict`, `session`, `lower-bound-only`).
-    `min_ok`: acknowledged appends. `required_faults`: kinds that must have been confirmed at least once.
+    `min_ok`: acknowledged appends, or writes of registers. `required_faults`: kinds that must have been confirmed at
+    least once.
     """
 
     upper_bound: str = "strict"
@@ -41,6 +46,7 @@ class RunDescription:
     seed: int
     world: str
     nodes: int
+    workload: str
     mutants: tuple[str, ...]
     expected: Expectation
     requirements: Requirements
@@ -61,6 +67,7 @@ def describe(run_dir: Path) -> RunDescription:
     except tomllib.TOMLDecodeError as error:
         raise RunDirectoryError(f"{path}: {error}") from error
     checks, expect = content.get("checks", {}), content.get("expect", {})
+    workload = str(content.get("workload", {}).get("kind", LOG))
     return RunDescription(
         run=run_dir.name,
         campaign=str(content.get("campaign", run_dir.parent.name)),
@@ -68,6 +75,7 @@ def describe(run_dir: Path) -> RunDescription:
         seed=int(content.get("seed", 0)),
         world=str(content.get("world", "unknown")),
         nodes=int(content.get("topology", {}).get("nodes", 0)),
+        workload=workload,
         mutants=tuple(content.get("mutants", ())),
         expected=Expectation(verdict=expect.get("verdict", "pass"), anomaly=expect.get("anomaly") or None),
         requirements=Requirements(
@@ -75,7 +83,7 @@ def describe(run_dir: Path) -> RunDescription:
             min_ok=int(checks.get("min_ok", 1)),
             required_faults=tuple(checks.get("required_faults", ())),
             final_reads=bool(checks.get("final_reads", True)),
-            replicas=bool(checks.get("replicas", True)),
+            replicas=bool(checks.get("replicas", workload != REGISTER)),
         ),
         limits=tuple(content.get("limits", ())),
         replay=str(content.get("replay", "")),
