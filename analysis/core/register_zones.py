@@ -5,14 +5,19 @@ the latest invocation in it. In any explanation the register holds the value dur
 later than low and ends no earlier than high. So a cluster must come before another when its low is before the other's
 high; no two may each have to come before the other; and that suffices: if no two do, ordering clusters by low + high
 respects every such pair, and within a cluster the write comes first, then the reads by invocation.
+
+With compare-and-sets, which belong to the cluster of what they expect and to that of what they write, the condition
+does not suffice any more, but it is still necessary: what breaks it needs no search.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import pairwise
 
-from analysis.core.register_operations import Operation
-from history import INF, OK, READ, WRITE
+from analysis.core.register_operations import Operation, is_pure, written
+from history import CAS, INF, INFO, OK, READ, WRITE
 
 
 def has_zones(operations: Sequence[Operation]) -> bool:
@@ -52,3 +57,37 @@ def by_zones(operations: Sequence[Operation]) -> list[Operation] | None:
         if now > each.ret:
             return None
     return order
+
+
+def contradicted(operations: Sequence[Operation]) -> bool:
+    """Whether two clusters each have to come before the other, or a value was seen before its write was invoked.
+
+    Never so when some order explains the operations. Values that are written twice, or never, are not looked at.
+    """
+    writers: dict[int | None, list[Operation]] = {}
+    clusters: dict[int | None, list[Operation]] = {}
+    for each in operations:
+        if not is_pure(each):
+            writers.setdefault(written(each), []).append(each)
+        if each.type == OK and each.f in (READ, CAS):
+            clusters.setdefault(each.value if each.f == READ else each.expected, []).append(each)
+    forward: list[tuple[int, int]] = []
+    backward: list[tuple[int, int]] = []
+    for value, writing in [(None, []), *writers.items()]:
+        cluster = [*writing, *clusters.get(value, [])]
+        if not cluster or len(writing) > 1 or (len(cluster) == 1 and cluster[0].type == INFO):
+            continue
+        low = min(each.ret for each in cluster) if writing else -INF
+        high = max(each.inv for each in cluster)
+        if writing and low < writing[0].inv:
+            return True
+        (forward if low < high else backward).append((low, high))
+    forward.sort()
+    if any(after[0] < before[1] for before, after in pairwise(forward)):
+        return True
+    lows = [low for low, _ in forward]
+    for low, high in backward:
+        before = bisect_left(lows, high) - 1
+        if before >= 0 and low < forward[before][1]:
+            return True
+    return False

@@ -18,7 +18,7 @@ from analysis.core.anomalies import Anomaly
 from analysis.core.register_operations import Operation, OutOfBudget, by_key, counts, is_sure, written
 from analysis.core.register_search import search
 from analysis.core.register_witness import contradiction, phantom, shrink
-from analysis.core.register_zones import by_zones, has_zones
+from analysis.core.register_zones import by_zones, contradicted, has_zones
 from history import CAS, FAIL, INFO, OK, READ
 from history.schemas import PHASE_FINAL
 
@@ -83,7 +83,9 @@ def explain_order(operations: Sequence[Operation], *, budget: int = BUDGET) -> l
     Operations that happened are all in it, those that may have happened only where they serve.
     """
     relevant = [each for each in operations if counts(each)]
-    return by_zones(relevant) if has_zones(relevant) else search(relevant, budget)
+    if has_zones(relevant):
+        return by_zones(relevant)
+    return None if contradicted(relevant) else search(relevant, budget)
 
 
 def _judge(key: str, operations: Sequence[Operation], budget: int) -> RegisterReport:

@@ -194,6 +194,18 @@ def test_ten_thousand_operations_of_twenty_clients_take_less_than_a_second(swaps
     assert list(report.orders) == ["k"]
 
 
+def test_a_wrong_read_among_many_swaps_is_found_without_a_long_search() -> None:
+    rng = random.Random("20True0.1")
+    history = true_history(rng, 10_000, 20, swaps=True, infos=0.1)
+    seen = [at for at in range(4_000, 6_000) if history[at].f == READ and history[at].value is not None]
+    wrong, other = seen[len(seen) // 3], seen[-1]
+    history[wrong] = dataclasses.replace(history[wrong], value=history[other].value)
+    report = check(table({"k": history}), budget=20_000)
+    assert report.undecided == ()
+    assert len(report.anomalies[0].witness) <= 4
+    assert not explicable([history[row["id"]] for row in report.anomalies[0].witness])
+
+
 def certified(directory: Path, operations: pa.Table) -> Path:
     report = check(operations)
     assert report.ok
