@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from analysis.core.anomaly import Anomaly
 from analysis.core.explain import name_of
+from analysis.core.register_witness import describe
 from analysis.divergence import logs_around
 from analysis.plots import performance, replicas
 from analysis.plots.view import View
@@ -51,7 +52,7 @@ def _anomaly(run_dir: Path, view: View, anomaly: Anomaly) -> bytes | None:
         logs, differing = logs_around(run_dir, anomaly.topic, anomaly.partition, around)
         return replicas.divergence(anomaly.topic, anomaly.partition, logs, differing or around) if logs else None
     bars = [bar for row in anomaly.witness[:MOST_BARS] if (bar := _bar(view, row)) is not None]
-    where = f" in {anomaly.topic}-{anomaly.partition}" if anomaly.topic else ""
+    where = f" in {anomaly.where}" if anomaly.topic else ""
     return witness(anomaly.name + where, bars, view.bands) if bars else None
 
 
@@ -67,6 +68,8 @@ def _bar(view: View, row: Mapping[str, Any]) -> WitnessBar | None:
 def _label(row: Mapping[str, Any]) -> str:
     """One line that says what an operation did and showed."""
     client, kind, offset = row.get("client", "?"), row.get("op"), row.get("offset", -1)
+    if "key" in row:
+        return f"{client}: {describe(row)}: {row.get('type')}"
     if kind == "append":
         at = f" at offset {offset}" if offset >= 0 else ""
         return f"{client}: append of {name_of(row['value'])}{at}: {row.get('type')}"

@@ -23,8 +23,8 @@ MOST_WITNESS_ROWS = 12
 MOST_PAGE_BYTES = 8 << 20
 # The columns of a witness that come first, in their order, and those that are only in verdict.json.
 WITNESS_COLUMNS = (
-    "node", "client", "op", "type", "phase", "value", "offset", "records", "epoch", "source", "lo", "hi", "inv", "ret",
-    "high_watermark", "digest", "error", "at",
+    "node", "client", "op", "type", "phase", "key", "expected", "new", "value", "offset", "records", "epoch", "source",
+    "lo", "hi", "inv", "ret", "high_watermark", "digest", "error", "at",
 )  # fmt: skip
 UNSHOWN_COLUMNS = frozenset({"topic", "partition", "process", "acks", "record_count"})
 
@@ -178,7 +178,7 @@ def _cell(column: str, value: Any, origin: int) -> str:
     if value in ("", None, -1):
         return ""
     if column == "value":
-        return name_of(value)
+        return name_of(value) if isinstance(value, int) else str(value)
     if column == "records":
         return ", ".join(f"{at}: {name_of(held)}" for at, held in value)
     if column in ("inv", "ret", "at"):

@@ -21,7 +21,8 @@ class Requirements:
     """What must have happened for a pass to mean something.
 
     `upper_bound`: how strictly queries bound the log's length from above (`strict`, `session`, `lower-bound-only`).
-    `min_ok`: acknowledged appends. `required_faults`: kinds that must have been confirmed at least once.
+    `min_ok`: acknowledged appends, or writes of registers. `required_faults`: kinds that must have been confirmed at
+    least once.
     """
 
     upper_bound: str = "strict"
@@ -67,6 +68,8 @@ def describe(run_dir: Path) -> RunDescription:
     except tomllib.TOMLDecodeError as error:
         raise RunDirectoryError(f"{path}: {error}") from error
     checks, expect = content.get("checks", {}), content.get("expect", {})
+    workload = content.get("workload", {})
+    judge = str(workload.get("judge", workload.get("kind", RunDescription.judge)))
     return RunDescription(
         run=run_dir.name,
         campaign=str(content.get("campaign", run_dir.parent.name)),
@@ -86,8 +89,8 @@ def describe(run_dir: Path) -> RunDescription:
         limits=tuple(content.get("limits", ())),
         replay=str(content.get("replay", "")),
         versions={str(key): str(value) for key, value in content.get("versions", {}).items()},
-        judge=str(content.get("workload", {}).get("judge", RunDescription.judge)),
-        replica_format=str(content.get("replicas", {}).get("format", RunDescription.replica_format)),
+        judge=judge,
+        replica_format=str(content.get("replicas", {}).get("format", "kafka" if judge == "log" else "none")),
     )
 
 

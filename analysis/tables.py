@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analysis.rundir import moment, node_events, node_names
-from history import History, compact
+from history import History, compact, compact_registers
 
 EVENTS: Final = pa.schema(
     [
@@ -28,6 +28,7 @@ EVENTS: Final = pa.schema(
 def write_tables(history: History, run_dir: Path) -> None:
     """Write `tables/` anew from the run's record and the nodes' events."""
     compact(history, run_dir)
+    compact_registers(history, run_dir)
     tables = run_dir / "tables"
     tables.mkdir(exist_ok=True)
     pq.write_table(history.faults, tables / "faults.parquet")

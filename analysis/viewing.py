@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from analysis.plots.view import Band, Floats, Lane, Operations, View
 from analysis.rundir import moment, node_events, node_names
-from history import APPEND, FAIL, INF, INFO, OK, READ, History
+from history import APPEND, CAS, FAIL, INF, INFO, OK, READ, WRITE, History
 
 NS = 1e9
 # Operations drawn or used for statistics at most; a longer run is thinned evenly before it is turned into columns.
@@ -22,7 +22,7 @@ MOST_OPERATIONS = 2_000_000
 def view_of(history: History, run_dir: Path) -> View:
     """Everything in seconds since the first event of the journal (or the first operation when there is none)."""
     origin, wall = _origin(history)
-    operations = _operations(history.operations, origin)
+    operations = _operations(_all_operations(history), origin)
     lanes = _lanes(run_dir, wall)
     ends = [float(operations.returned.max())] if len(operations.returned) else []
     ends += [(line["t"] - origin) / NS for line in history.journal if "t" in line]
@@ -42,9 +42,16 @@ def _origin(history: History) -> tuple[int, float]:
     for line in history.journal:
         if "t" in line and "wall" in line:
             return int(line["t"]), float(line["wall"])
-    if history.operations.num_rows:
-        return int(pa.compute.min(history.operations["inv"]).as_py()), 0.0
+    for table in (history.operations, history.registers):
+        if table.num_rows:
+            return int(pa.compute.min(table["inv"]).as_py()), 0.0
     return 0, 0.0
+
+
+def _all_operations(history: History) -> pa.Table:
+    """The columns that operations on logs and on registers share."""
+    names = ["f", "type", "inv", "ret"]
+    return pa.concat_tables([history.operations.select(names), history.registers.select(names)])
 
 
 def _operations(table: pa.Table, origin: int) -> Operations:
@@ -127,18 +134,19 @@ def _lane(node: str, reports: Sequence[Mapping[str, Any]], wall: float) -> Lane:
 
 def statistics(history: History, view: View) -> dict[str, Any]:
     """Counts and latencies of a run; times in seconds and milliseconds as the names say."""
-    operations = view.operations
-    appends = operations.of("append")
-    acknowledged = operations.of("append", "ok")
+    operations, every = view.operations, _all_operations(history)
+    appends = operations.changes()
+    acknowledged = operations.changes("ok")
     took = (operations.returned - operations.invoked)[acknowledged] * 1e3
     stats: dict[str, Any] = {
-        "operations": history.operations.num_rows,
+        "operations": every.num_rows,
         "appends": int(appends.sum()),
-        "acknowledged": _count(history.operations, OK),
-        "failed": _count(history.operations, FAIL),
-        "indeterminate": _count(history.operations, INFO),
+        "acknowledged": _count(every, OK),
+        "failed": _count(every, FAIL),
+        "indeterminate": _count(every, INFO),
         "unfinished": history.unfinished,
         "records_read": _records_read(history.operations),
+        "reads": _reads(history.registers),
         "duration_s": round(view.end, 3),
         "origin_ns": view.origin,
         "longest_outage_s": round(_longest_outage(operations), 3),
@@ -150,7 +158,7 @@ def statistics(history: History, view: View) -> dict[str, Any]:
 
 def _count(table: pa.Table, outcome: int) -> int:
     f, kind = table["f"].to_numpy(), table["type"].to_numpy()
-    return int(((f == APPEND) & (kind == outcome)).sum())
+    return int((np.isin(f, (APPEND, WRITE, CAS)) & (kind == outcome)).sum())
 
 
 def _records_read(table: pa.Table) -> int:
@@ -158,12 +166,17 @@ def _records_read(table: pa.Table) -> int:
     return int(pa.compute.sum(pa.compute.list_value_length(reads["values"])).as_py() or 0)
 
 
+def _reads(registers: pa.Table) -> int:
+    """How many reads of registers were answered."""
+    return int(((registers["f"].to_numpy() == READ) & (registers["type"].to_numpy() == OK)).sum())
+
+
 def _longest_outage(operations: Operations) -> float:
     """The longest time without an acknowledgement, between the first and the last append."""
-    mask = operations.of("append")
+    mask = operations.changes()
     if not mask.any():
         return 0.0
-    returned: Floats = np.sort(operations.returned[operations.of("append", "ok")])
+    returned: Floats = np.sort(operations.returned[operations.changes("ok")])
     first, last = float(operations.invoked[mask].min()), float(operations.invoked[mask].max())
     inside = returned[(returned >= first) & (returned <= last)]
     return float(np.diff(np.concatenate(([first], inside, [last]))).max())

@@ -4,6 +4,10 @@
 
 Appends are ordered by offset (those without one at the end, by invocation), queries by what they showed, so that a file
 of a giant partition covers few offset blocks. Every file has the whole operations schema and can be checked alone.
+
+    <run>/tables/registers/part-00000.parquet
+
+Registers are ordered by key and invocation; a file holds whole keys, so that it too can be checked alone.
 """
 
 from __future__ import annotations
@@ -39,6 +43,30 @@ def compact(history: History, run: Path | str, *, rows_per_file: int = ROWS_PER_
         is_append = pc.equal(mine["f"], APPEND)
         files += _write(_appends_in_order(mine.filter(is_append)), folder, "appends", rows_per_file)
         files += _write(_queries_in_order(mine.filter(pc.invert(is_append))), folder, "queries", rows_per_file)
+    return files
+
+
+def compact_registers(history: History, run: Path | str, *, rows_per_file: int = ROWS_PER_FILE) -> list[Path]:
+    """Writes the registers' tables of `run` anew and returns the files; a file ends with its last key's last row."""
+    root = Path(run) / "tables" / "registers"
+    if root.exists():
+        shutil.rmtree(root)
+    if not history.registers.num_rows:
+        return []
+    root.mkdir(parents=True)
+    ordered = history.registers.set_column(
+        history.registers.schema.get_field_index("key"), "key", history.registers["key"].cast(pa.string())
+    ).sort_by([("key", "ascending"), ("inv", "ascending"), ("id", "ascending")])
+    ends = pc.run_end_encode(ordered["key"].combine_chunks()).run_ends.to_pylist()
+    files: list[Path] = []
+    start = 0
+    for end, following in zip(ends, [*ends[1:], None], strict=True):
+        if following is not None and following - start <= rows_per_file:
+            continue
+        path = root / f"part-{len(files):05d}.parquet"
+        pq.write_table(ordered.slice(start, end - start), path, compression="zstd", row_group_size=ROWS_PER_GROUP)
+        files.append(path)
+        start = end
     return files
 
 

@@ -15,23 +15,35 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from history.batches import read_batches
+from history.errors import UNFINISHED, HistoryError
 from history.journal import FILE_NAME
-from history.schemas import ACKS_ALL, APPEND, FAULTS, INF, INFO, OPERATIONS, PHASE_MAIN, PHASES, RESERVATIONS
+from history.jsonlines import Known, Recorded, read_lines
+from history.registers import STREAM_SUFFIX, read_registers
+from history.schemas import (
+    ACKS_ALL,
+    APPEND,
+    CAS,
+    FAULTS,
+    INF,
+    INFO,
+    OPERATIONS,
+    PHASE_MAIN,
+    PHASES,
+    REGISTERS,
+    RESERVATIONS,
+    WRITE,
+)
 from history.services import FatalLine, ServiceExit, fatal_lines, service_exits
-
-UNFINISHED = "unfinished: announced by its producer, never completed"
-
-
-class HistoryError(Exception):
-    """A run's record cannot be read; the message names the file."""
 
 
 @dataclass(frozen=True)
 class History:
     """A run's record.
 
-    `operations` has the schema `history.schemas.OPERATIONS`; its last `unfinished` rows are the info appends that
-    stand for announced and never completed values. `torn` names the files whose tail was lost.
+    `operations` has the schema `history.schemas.OPERATIONS`, `registers` has `REGISTERS`. The last rows of each, in sum
+    `unfinished`, are the info operations that stand for what was announced and never completed. `torn` names the files
+    whose tail was lost.
     """
 
     operations: pa.Table
@@ -41,6 +53,7 @@ class History:
     journal: list[dict[str, Any]]
     unfinished: int = 0
     torn: list[str] = field(default_factory=list)
+    registers: pa.Table = field(default_factory=REGISTERS.empty_table)
 
     @property
     def service_exits(self) -> list[ServiceExit]:
@@ -63,36 +76,55 @@ def read_run(run: Path | str) -> History:
     blocks: list[pa.Table] = []
     unfinished = 0
     for path in sorted((directory / "operations").glob("*.arrows")):
-        table = _read_stream(path, torn)
-        reservations, left = _unfinished(path.with_suffix(".reserved"), table, torn)
-        unfinished += left.num_rows
+        table = read_batches(path, OPERATIONS, torn)
+        reservations, appends = _unfinished(path.with_suffix(".reserved"), table, torn)
+        unfinished += appends.num_rows
         tables.append(table)
         blocks.append(reservations)
-        tables.append(left)
-    # Completed rows first, so that the unfinished ones are the table's tail.
-    operations = pa.concat_tables([*tables[0::2], *tables[1::2], OPERATIONS.empty_table()]).unify_dictionaries()
+        tables.append(appends)
     journal = _read_lines(directory / FILE_NAME, torn)
+    pairs = [read_registers(path, torn) for path in sorted((directory / "operations").glob("*" + STREAM_SUFFIX))]
+    completed, left = [done for done, _ in pairs], [rest for _, rest in pairs]
+    lines = Recorded()
+    if any((directory / "operations").glob("*.jsonl")):
+        known = _known([*tables, *completed, *left])
+        lines = read_lines(directory / "operations", journal, known, torn)
+    operations, of_registers, left_operations, left_registers = lines.tables()
+    unfinished += left_operations.num_rows + left_registers.num_rows + sum(each.num_rows for each in left)
     return History(
-        operations=operations.combine_chunks(),
+        # Completed rows first, so that the unfinished ones are the table's tail.
+        operations=_whole([*tables[0::2], operations, *tables[1::2], left_operations], OPERATIONS),
         reservations=pa.concat_tables([*blocks, RESERVATIONS.empty_table()]),
         faults=_faults(journal),
         phases=_phases(journal),
         journal=journal,
         unfinished=unfinished,
         torn=torn,
+        registers=_whole([*completed, of_registers, *left, left_registers], REGISTERS),
     )
 
 
-def _read_stream(path: Path, torn: list[str]) -> pa.Table:
-    batches: list[pa.RecordBatch] = []
-    try:
-        with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as stream:
-            if not stream.schema.equals(OPERATIONS):
-                raise HistoryError(f"{path}: not the schema of operations; was it written by another version?")
-            batches.extend(stream)
-    except (pa.ArrowInvalid, OSError):
-        torn.append(str(path))
-    return pa.Table.from_batches(batches, schema=OPERATIONS)
+def _whole(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
+    return pa.concat_tables([*tables, schema.empty_table()]).unify_dictionaries().combine_chunks()
+
+
+def _known(tables: list[pa.Table]) -> Known:
+    """What Arrow files have taken already, that no JSON lines may take again."""
+    known = Known(values={}, producers={}, process=0)
+    for table in tables:
+        f = table["f"]
+        for code, column in ((APPEND, "value"), (WRITE, "value"), (CAS, "new")):
+            rows = table.filter(pc.equal(f, code))
+            if not rows.num_rows:
+                continue
+            client = rows["client"][0].as_py()
+            written = rows[column].to_numpy()
+            known.values |= dict.fromkeys(written.tolist(), client)
+            if code == APPEND:
+                known.producers |= dict.fromkeys(np.unique(written >> 32).tolist(), client)
+        if table.num_rows:
+            known.process = max(known.process, pc.max(table["process"]).as_py() + 1)
+    return known
 
 
 def _read_lines(path: Path, torn: list[str]) -> list[dict[str, Any]]:

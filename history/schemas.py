@@ -15,6 +15,8 @@ INF: Final = 1 << 60
 APPEND: Final = 0
 READ: Final = 1
 END: Final = 2
+WRITE: Final = 3
+CAS: Final = 4
 
 # How it ended (`type`): it happened; it certainly did not; it may have, now or at any later time.
 OK: Final = 0
@@ -22,6 +24,9 @@ FAIL: Final = 1
 INFO: Final = 2
 
 ACKS_ALL: Final = -1
+
+MISMATCH: Final = "mismatch"
+"""The error of a failed compare-and-set that was answered: the key did not hold what was expected."""
 
 PHASE_MAIN: Final = "main"
 PHASE_FINAL: Final = "final"
@@ -54,6 +59,31 @@ OPERATIONS: Final = pa.schema(
 `offset` is an append's reported offset (-1 unknown), a read's first requested offset, -1 for an end query.
 `lo` and `hi` bound the log's length as a query showed it (-1: that side is not shown); `offsets` and `values` are the
 records a read returned, in its order.
+"""
+
+REGISTERS: Final = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("process", pa.int32(), nullable=False),
+        pa.field("client", _TEXT, nullable=False),
+        pa.field("f", pa.int8(), nullable=False),
+        pa.field("key", _TEXT, nullable=False),
+        pa.field("type", pa.int8(), nullable=False),
+        pa.field("inv", pa.int64(), nullable=False),
+        pa.field("ret", pa.int64(), nullable=False),
+        pa.field("value", pa.int64()),
+        pa.field("expected", pa.int64()),
+        pa.field("new", pa.int64()),
+        pa.field("phase", _TEXT, nullable=False),
+        pa.field("error", _TEXT, nullable=False),
+    ]
+)
+"""One row per operation on a register: `f` is READ, WRITE or CAS; `id` (process << 32 | count) is unique in the run.
+
+`value` is what a read was answered or what a write wrote, `expected` and `new` belong to a compare-and-set. Null is
+nil: the key is absent, as every key is before its first write. Values written (also by a compare-and-set) are unique
+in the run, so that what is read tells which operation wrote it. A failed compare-and-set with the error `MISMATCH` is
+an answer; a failure with any other error says only that the operation did not happen.
 """
 
 RESERVATIONS: Final = pa.schema(

@@ -19,13 +19,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-import pyarrow as pa
-
+from history.batches import BatchWriter
 from history.schemas import ACKS_ALL, APPEND, END, FAIL, INF, INFO, OK, OPERATIONS, PHASE_MAIN, READ
 from history.values import encode_value
 
-FLUSH_INTERVAL_NS: Final = 250_000_000
-FLUSH_ROWS: Final = 8192
 RESERVATION_BLOCK: Final = 1024
 
 _NO_RECORDS: Final[tuple[int, ...]] = ()
@@ -61,17 +58,11 @@ class OperationWriter:
         self._clock = clock
         self._block = reservation_block
         self._lock = threading.Lock()
-        self._rows: list[tuple[Any, ...]] = []
-        self._last_flush = clock()
         self._sequence = 0
         self._free: dict[tuple[str, int], tuple[int, int]] = {}  # (topic, partition) -> next value, end of block
-        self._closed = False
         Path(directory).mkdir(parents=True, exist_ok=True)
         stem = f"{client}-{session}"
-        self._stream = open(Path(directory) / f"{stem}.arrows", "xb")  # noqa: SIM115 - closed by close()
-        self._batches = pa.ipc.new_stream(
-            self._stream, OPERATIONS, options=pa.ipc.IpcWriteOptions(compression="zstd", emit_dictionary_deltas=False)
-        )
+        self._rows = BatchWriter(Path(directory) / f"{stem}.arrows", OPERATIONS, clock=clock)
         self._reserved = os.open(Path(directory) / f"{stem}.reserved", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         self._announce({"client": client, "process": process, "session": session, "producer": producer})
 
@@ -144,22 +135,19 @@ class OperationWriter:
     def tick(self) -> None:
         """Flushes when 250 ms have passed since the last flush."""
         with self._lock:
-            self._flush_if_due()
+            self._rows.flush_if_due()
 
     def flush(self) -> None:
         """Hands every recorded row to the operating system."""
         with self._lock:
-            self._flush()
+            self._rows.flush()
 
     def close(self) -> None:
         """Flushes, gives back unused values and closes the files; safe to call twice."""
         with self._lock:
-            if self._closed:
+            if self._rows.closed:
                 return
-            self._flush()
-            self._closed = True
-            self._batches.close()
-            self._stream.close()
+            self._rows.close()
             for value, end in self._free.values():
                 if value < end:
                     self._announce({"unused": value, "count": end - value})
@@ -198,34 +186,10 @@ class OperationWriter:
             *(offsets, values, acks, self.phase, error),
         )
         with self._lock:
-            if self._closed:
+            if self._rows.closed:
                 raise ValueError(f"the history of {self.client} is closed")
-            self._rows.append(row)
-            if len(self._rows) >= FLUSH_ROWS:
-                self._flush()
-            else:
-                self._flush_if_due()
-
-    def _flush_if_due(self) -> None:
-        if self._clock() - self._last_flush >= FLUSH_INTERVAL_NS:
-            self._flush()
-
-    def _flush(self) -> None:
-        self._last_flush = self._clock()
-        if not self._rows:
-            return
-        columns = zip(*self._rows, strict=True)
-        arrays = [_column(field, values) for field, values in zip(OPERATIONS, columns, strict=True)]
-        self._batches.write_batch(pa.record_batch(arrays, schema=OPERATIONS))
-        self._stream.flush()
-        self._rows.clear()
+            self._rows.add(row)
 
     def _announce(self, line: dict[str, Any]) -> None:
         # One write per line: a crash can tear only the last line, and a torn announcement was never used.
         os.write(self._reserved, json.dumps(line).encode() + b"\n")
-
-
-def _column(field: Any, values: Sequence[Any]) -> Any:
-    if pa.types.is_dictionary(field.type):
-        return pa.array(values, type=pa.string()).dictionary_encode()
-    return pa.array(values, type=field.type)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Protocol, Self
 
+from history import RegisterWriter
 from workloads.own_process import Record
 from workloads.settings import ClientSettings
 
@@ -47,7 +47,7 @@ class RegisterRecord(Record, Protocol):
 
 def open_record(settings: ClientSettings) -> RegisterRecord:
     """The record of one client process. Raises FileExistsError rather than mixing two recordings."""
-    writer: RegisterRecord = importlib.import_module("history").RegisterWriter(
+    writer: RegisterRecord = RegisterWriter(
         settings.directory,
         client=settings.client,
         session=settings.session,

@@ -25,7 +25,8 @@ class AnomalyKind:
 
 @dataclass(frozen=True)
 class Anomaly:
-    """One proven contradiction, in one partition if it has to do with one (else `topic` is empty, `partition` -1).
+    """One proven contradiction, in one partition or in one register (`topic` is its key then, `partition` -1), if it
+    has to do with one; else `topic` is empty, `partition` -1.
 
     `witness` holds exactly the operations (or records, for replicas) that contradict each other, as flat mappings;
     `count` says how many such contradictions the partition has (real-time anomalies: the worst stands for all).
@@ -44,3 +45,10 @@ class Anomaly:
         from analysis.core.anomalies import CLASSES  # which imports all checkers, and they this module
 
         return CLASSES[self.name]
+
+    @property
+    def where(self) -> str:
+        """The partition or register, as people name it; empty where it has to do with neither."""
+        if self.partition >= 0:
+            return f"{self.topic}-{self.partition}"
+        return f"register {self.topic}" if self.topic else ""

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from analysis.plots.style import INK, OUTCOME_STYLE, draw_bands, empty_note, fault_color, figure, label_bands, png
-from analysis.plots.view import OUTCOMES, Band, Floats, Operations, View
+from analysis.plots.view import OPERATIONS, OUTCOMES, Band, Floats, Operations, View
 
 QUANTILES = ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"), (1.0, "max"))
 QUANTILE_COLORS = ("#56b4e9", "#0072b2", "#cc79a7", "#882255")
@@ -26,12 +26,12 @@ def latency(view: View) -> bytes:
     Indeterminate appends stand at the moment of their invocation, on a rail above all others.
     """
     with figure(height=4.0) as (drawn, (axes,)):
-        axes.set_title("Latency of appends", pad=46)
+        axes.set_title(f"Latency of {_changes(view)}s", pad=46)
         draw_bands(axes, view.bands, named=True)
         operations = view.operations
         shown = False
         for outcome in OUTCOMES:
-            mask = operations.of("append", outcome)
+            mask = operations.changes(outcome)
             if not mask.any():
                 continue
             shown = True
@@ -51,22 +51,27 @@ def latency(view: View) -> bytes:
             axes.set_yscale("log")
             axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
         else:
-            empty_note(axes, "no append was completed")
+            empty_note(axes, f"no {_changes(view)} was completed")
         axes.set_ylabel("milliseconds")
         axes.set_xlabel("seconds since the start")
         axes.set_xlim(0, max(view.end, 1.0))
         return png(drawn)
 
 
+def _changes(view: View) -> str:
+    """What the run's clients call an operation that changes something."""
+    return "write" if view.operations.of("write").any() or view.operations.of("cas").any() else "append"
+
+
 def _rail(operations: Operations) -> float:
     """The height, in milliseconds, at which appends without completion are drawn."""
-    completed = operations.of("append") & ~operations.of("append", "info")
+    completed = operations.changes() & ~operations.changes("info")
     took = operations.returned[completed] - operations.invoked[completed]
     return float(took.max(initial=1e-3)) * 2e3
 
 
 def _quantile_lines(axes: Axes, operations: Operations, end: float) -> None:
-    mask = operations.of("append", "ok")
+    mask = operations.changes("ok")
     invoked = operations.invoked[mask]
     took = (operations.returned[mask] - invoked) * 1e3
     edges = np.linspace(0, max(end, 1.0), 61)
@@ -79,7 +84,7 @@ def _quantile_lines(axes: Axes, operations: Operations, end: float) -> None:
 
 def rate(view: View) -> bytes:
     """Operations per second by outcome, one panel for each kind: completions, and invocations of indeterminate ones."""
-    panels = [name for name in ("append", "read", "end") if view.operations.of(name).any()] or ["append"]
+    panels = [name for name in OPERATIONS if view.operations.of(name).any()] or ["append"]
     with figure(len(panels), height=1.2 + 1.5 * len(panels)) as (drawn, rows):
         rows[0].set_title("Rate by operation and outcome", pad=46)
         width = 1.0 if view.end <= 240 else view.end / 240
@@ -105,7 +110,7 @@ def rate(view: View) -> bytes:
 
 def recovery_times(view: View) -> list[tuple[Band, float | None, float | None]]:
     """For each fault: seconds from its start, and from its end, to the next acknowledged append begun later."""
-    mask = view.operations.of("append", "ok")
+    mask = view.operations.changes("ok")
     order = np.argsort(view.operations.invoked[mask])
     invoked = view.operations.invoked[mask][order]
     returned = np.minimum.accumulate(view.operations.returned[mask][order][::-1])[::-1]
@@ -135,8 +140,8 @@ def _availability_strip(axes: Axes, view: View) -> None:
     operations = view.operations
     width = max(0.5, view.end / 400)
     edges = np.arange(0, max(view.end, 1.0) + width, width)
-    every, _ = np.histogram(operations.invoked[operations.of("append")], edges)
-    good, _ = np.histogram(operations.invoked[operations.of("append", "ok")], edges)
+    every, _ = np.histogram(operations.invoked[operations.changes()], edges)
+    good, _ = np.histogram(operations.invoked[operations.changes("ok")], edges)
     share = np.divide(good, every, out=np.full(len(every), np.nan), where=every > 0)
     axes.imshow(
         share[None, :], aspect="auto", extent=(0.0, float(edges[-1]), 0.0, 1.0), cmap="cividis", vmin=0, vmax=1,

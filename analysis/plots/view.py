@@ -11,7 +11,8 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 OUTCOMES = ("ok", "fail", "info")
-OPERATIONS = ("append", "read", "end")
+OPERATIONS = ("append", "read", "end", "write", "cas")
+CHANGES = ("append", "write", "cas")
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,11 @@ class Operations:
     def of(self, operation: str, outcome: str | None = None) -> npt.NDArray[np.bool_]:
         """The mask of the rows of one operation, and of one outcome if given."""
         mask: npt.NDArray[np.bool_] = self.f == OPERATIONS.index(operation)
+        return mask if outcome is None else mask & (self.type == OUTCOMES.index(outcome))
+
+    def changes(self, outcome: str | None = None) -> npt.NDArray[np.bool_]:
+        """The mask of the rows of the operations that change something, and of one outcome if given."""
+        mask: npt.NDArray[np.bool_] = np.isin(self.f, [OPERATIONS.index(name) for name in CHANGES])
         return mask if outcome is None else mask & (self.type == OUTCOMES.index(outcome))
 
 

@@ -35,8 +35,8 @@ def read_workload(table: Table, topology: Topology) -> Workload:
 
 
 def read_client(table: Table, kind: str, beside: Path, system: System) -> OwnClient:
-    """The client that the user brings: the campaign's, whose file is looked for beside the campaign's, else the one that
-    the system's description names. Raises `InputError`."""
+    """The client that the user brings: the campaign's own, whose file is looked for beside the campaign's, else the one
+    that the system's description names. Raises `InputError`."""
     wanted = KINDS[kind].own_client
     if not wanted:
         if table.data:
@@ -51,8 +51,8 @@ def read_client(table: Table, kind: str, beside: Path, system: System) -> OwnCli
         table.refuse('client_command: write a list of texts such as ["./client", "--verbose"]', "client_command")
     if bool(client_class) == bool(command):
         table.refuse(
-            f'the workload "{kind}" needs a client: in [client] of {system.name}\'s description class = "file.py:Class" '
-            'or command = ["./program", ...], or here client_class or client_command'
+            f'the workload "{kind}" needs a client: in [client] of {system.name}\'s description class = '
+            '"file.py:Class" or command = ["./program", ...], or here client_class or client_command'
         )
     options = table.table("options")
     texts = {key: options.text(key) for key in options.data}

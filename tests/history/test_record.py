@@ -23,8 +23,8 @@ from history import (
     record_bytes,
     value_of_record,
 )
-from history.reader import UNFINISHED, HistoryError
-from history.writer import FLUSH_ROWS
+from history.batches import FLUSH_ROWS
+from history.errors import UNFINISHED, HistoryError
 
 
 class Clock:

@@ -1,0 +1,53 @@
+"""The certificate of registers: for each key its operations in an order that explains them, each with its moment.
+
+An operation's moment is the latest invocation up to it in the order. That is within its interval because no operation
+in the order follows one that was invoked after its return. `registerverifier` confirms it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from history.digest import digest_of_registers
+
+FORMAT: Final = 1
+
+ORDER: Final = pa.schema([("key", pa.string()), ("id", pa.int64()), ("at", pa.int64())])
+
+
+def write(directory: Path | str, orders: Mapping[str, Sequence[int]], registers: pa.Table) -> Path:
+    """Writes `registers.parquet` and `registers.json` and returns the latter's path.
+
+    `orders`: the ids of each key's operations; `registers`: the whole history, to which the JSON binds the order.
+    """
+    root = Path(directory)
+    root.mkdir(parents=True, exist_ok=True)
+    invoked = dict(zip(registers["id"].to_pylist(), registers["inv"].to_pylist(), strict=True))
+    tables = [ORDER.empty_table()]
+    for key, order in sorted(orders.items()):
+        moments = list(accumulate((invoked[each] for each in order), max))
+        tables.append(pa.table({"key": [key] * len(order), "id": list(order), "at": moments}, schema=ORDER))
+    data = root / "registers.parquet"
+    pq.write_table(pa.concat_tables(tables), data, compression="zstd")
+    content: dict[str, Any] = {
+        "format": FORMAT,
+        "operations": registers.num_rows,
+        "history": digest_of_registers(registers),
+        "sha256": sha256_of(data),
+    }
+    path = root / "registers.json"
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+def sha256_of(path: Path) -> str:
+    """The digest of a file, by which `registers.json` knows `registers.parquet`."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()

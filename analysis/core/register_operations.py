@@ -1,0 +1,89 @@
+"""Operations on registers as the checkers take them, from a table with the schema `history.REGISTERS`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from history import CAS, FAIL, INF, INFO, MISMATCH, OK, READ, WRITE
+
+NAMES: Final = {READ: "read", WRITE: "write", CAS: "cas"}
+TYPES: Final = ("ok", "fail", "info")
+_COLUMNS: Final = ("id", "f", "type", "inv", "ret", "value", "expected", "new", "client", "error", "phase")
+
+
+class OutOfBudget(Exception):  # noqa: N818 - no error: the answer "not known"
+    """The search visited as many configurations as it was allowed to."""
+
+
+class Operation(NamedTuple):
+    """One operation on the key at hand; None is nil. Times in ns, `ret` INF when it never returned."""
+
+    id: int
+    f: int
+    type: int
+    inv: int
+    ret: int
+    value: int | None = None
+    expected: int | None = None
+    new: int | None = None
+    client: str = ""
+    error: str = ""
+    phase: str = "main"
+
+    def shown(self, key: str) -> dict[str, Any]:
+        """The operation as a witness: names for codes."""
+        seen = {"expected": self.expected, "new": self.new} if self.f == CAS else {"value": self.value}
+        return {
+            "id": self.id,
+            "op": NAMES[self.f],
+            "client": self.client,
+            "key": key,
+            "type": TYPES[self.type],
+            "inv": self.inv,
+            "ret": None if self.ret >= INF else self.ret,
+            **{name: "nil" if held is None else str(held) for name, held in seen.items()},
+            "phase": self.phase,
+            "error": self.error,
+        }
+
+
+def by_key(table: pa.Table) -> dict[str, list[Operation]]:
+    """Each key's operations in order of invocation."""
+    columns = [table[name].to_pylist() for name in _COLUMNS]
+    found: dict[str, list[Operation]] = {}
+    for key, *fields in zip(table["key"].to_pylist(), *columns, strict=True):
+        found.setdefault(key, []).append(Operation(*fields))
+    for operations in found.values():
+        operations.sort(key=lambda each: (each.inv, each.id))
+    return dict(sorted(found.items()))
+
+
+def is_sure(operation: Operation) -> bool:
+    """A compare-and-set that was told of a mismatch: an answer about the state, though nothing was written."""
+    return operation.type == FAIL and operation.error == MISMATCH
+
+
+def counts(operation: Operation) -> bool:
+    """It says something: it happened, it was told of a mismatch, or it may have written."""
+    return operation.type == OK or is_sure(operation) or (operation.type == INFO and operation.f != READ)
+
+
+def is_pure(operation: Operation) -> bool:
+    """It changes nothing: a read, a mismatched compare-and-set."""
+    return operation.f == READ or operation.type == FAIL
+
+
+def written(operation: Operation) -> int | None:
+    """What it writes if it takes effect, None for a read."""
+    if operation.f == READ:
+        return None
+    return operation.value if operation.f == WRITE else operation.new
+
+
+def seen_values(operations: Sequence[Operation]) -> set[int | None]:
+    """The values whose presence or absence some operation depends on."""
+    seen = {each.value for each in operations if each.f == READ and each.type == OK}
+    return seen | {each.expected for each in operations if each.f == CAS}

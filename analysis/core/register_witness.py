@@ -1,0 +1,173 @@
+"""The few operations on a register that contradict each other, and the sentence that says how.
+
+An operation may be dropped only if, were the whole history explained by some order, what is left would be explained by
+it too: reads and mismatches always; a write when nothing left saw its value and no mismatch left can have needed it.
+So what remains is a contradiction of the whole history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from analysis.core.register_operations import Operation, counts, is_pure, is_sure, seen_values, written
+from history import CAS, INF, INFO, OK, READ
+
+MOST_CHECKS: Final = 2_000
+
+
+def shrink(operations: Sequence[Operation], refuted: Callable[[list[Operation]], bool]) -> list[Operation]:
+    """A subset that is still `refuted` and from which no operation can be dropped, in order of invocation.
+
+    Large parts are tried first. After `MOST_CHECKS` trials what is left is returned though it may not be the smallest.
+    """
+    left = [each for each in operations if counts(each)]
+    checks = 0
+    part = max(1, len(left) // 2)
+    while checks < MOST_CHECKS:
+        dropped = False
+        at = len(left)
+        while at > 0 and checks < MOST_CHECKS:
+            at = max(0, at - part)
+            smaller = _without(left, left[at : at + part])
+            if len(smaller) == len(left):
+                continue
+            checks += 1
+            if refuted(smaller):
+                left = smaller
+                dropped = True
+                at = min(at, len(left))
+        if part == 1 and not dropped:
+            break
+        part = max(1, part // 2)
+    return left
+
+
+def _without(operations: list[Operation], candidates: list[Operation]) -> list[Operation]:
+    """The operations without those candidates that may be dropped, reads and mismatches first."""
+    gone = {each.id for each in candidates if is_pure(each)}
+    left = [each for each in operations if each.id not in gone]
+    changing = {each.id for each in candidates if not is_pure(each)}
+    while changing:
+        seen = seen_values(left)
+        mismatches = [each for each in left if is_sure(each)]
+        writers = {written(each): each for each in left if not is_pure(each)}
+        droppable = {
+            each.id
+            for each in left
+            if each.id in changing
+            and written(each) not in seen
+            and all(_is_apart(each, other, writers.get(other.expected)) for other in mismatches)
+        }
+        if not droppable:
+            break
+        left = [each for each in left if each.id not in droppable]
+        changing -= droppable
+    return left
+
+
+def _is_apart(write: Operation, mismatch: Operation, awaited: Operation | None) -> bool:
+    """A write of an unseen value that cannot be what the mismatch found: over before what it expected was written, or
+    begun after the mismatch was told."""
+    return write.inv > mismatch.ret or (awaited is not None and write.ret < awaited.inv)
+
+
+def contradiction(key: str, guilty: Sequence[Operation]) -> tuple[str, str]:
+    """The anomaly's name and sentence for a set of operations that no order explains."""
+    for read in sorted(guilty, key=lambda each: -each.inv):
+        if read.f == READ and (newer := _newer(read, guilty)) is not None:
+            late = _length_of_time(read.inv - newer.ret)
+            order = f"{_value(_held(newer))} is newer than {_value(read.value)}"
+            told = f"{_phrase(key, read)}, invoked {late} after {_phrase(key, newer)} had returned, though {order}"
+            return "stale-register-read", told
+    early = _from_the_future(guilty)
+    if early is not None:
+        look, write = early
+        return "non-linearizable-register", (
+            f"{_phrase(key, look)}, and returned {_length_of_time(write.inv - look.ret)} before {_phrase(key, write)} "
+            "was invoked"
+        )
+    told = "; ".join(_timed(key, each, guilty[0].inv) for each in guilty)
+    return "non-linearizable-register", f"no order of these {len(guilty)} operations explains them: {told}"
+
+
+def describe(row: Mapping[str, Any]) -> str:
+    """One line that says what an operation of a witness did."""
+    if row["op"] == "cas":
+        return f"compare-and-set of {row['key']} from {row['expected']} to {row['new']}"
+    return f"{row['op']} of {row['key']} = {row['value']}"
+
+
+def phantom(key: str, look: Operation, refused: Operation | None) -> str:
+    """The sentence for a value that was seen though no operation that may have happened wrote it."""
+    if refused is None:
+        why = "nobody wrote"
+    else:
+        why = f"only {_deed(key, refused)} would have written, which certainly did not happen ({refused.error})"
+    return f"{_phrase(key, look)}, which {why}"
+
+
+def _newer(read: Operation, guilty: Sequence[Operation]) -> Operation | None:
+    """An operation that had returned before the read began, and showed a value that came after the read's."""
+    before = [each for each in guilty if each is not read and _holds(each, read.value)]
+    over = min((each.ret for each in before), default=INF) if read.value is not None else -1
+    for each in sorted(guilty, key=lambda each: each.ret):
+        value = _held(each)
+        if each.type != OK or each.ret >= read.inv or value is None or value == read.value:
+            continue
+        if over < max(other.inv for other in guilty if _holds(other, value)):
+            return each
+    return None
+
+
+def _held(operation: Operation) -> int | None:
+    """What the key holds when the operation has taken effect, as far as it shows."""
+    if is_sure(operation):
+        return None
+    return operation.value if operation.f == READ else written(operation)
+
+
+def _holds(operation: Operation, value: int | None) -> bool:
+    """It shows that the key held a value: wrote it, read it, or swapped it away."""
+    return not is_sure(operation) and (
+        _held(operation) == value or (operation.f == CAS and operation.expected == value)
+    )
+
+
+def _from_the_future(guilty: Sequence[Operation]) -> tuple[Operation, Operation] | None:
+    for look in guilty:
+        seen = look.value if look.f == READ else look.expected if look.f == CAS and look.type == OK else None
+        for write in guilty:
+            if seen is not None and not is_pure(write) and written(write) == seen and look.ret < write.inv:
+                return look, write
+    return None
+
+
+def _phrase(key: str, operation: Operation) -> str:
+    """What an operation did, as a sentence says it."""
+    if operation.f == READ:
+        return f"{operation.client} read {key} = {_value(operation.value)}"
+    return _deed(key, operation) + (" was told of a mismatch" if is_sure(operation) else "")
+
+
+def _deed(key: str, operation: Operation) -> str:
+    """A write or compare-and-set, whatever became of it."""
+    if operation.f == CAS:
+        swap = f"{_value(operation.expected)} to {_value(operation.new)}"
+        return f"{operation.client}'s compare-and-set of {key} from {swap}"
+    return f"{operation.client}'s write of {key} = {_value(operation.value)}"
+
+
+def _timed(key: str, operation: Operation, origin: int) -> str:
+    start = (operation.inv - origin) / 1e6
+    end = "never returned" if operation.ret >= INF else f"{(operation.ret - origin) / 1e6:.3f} ms"
+    unsure = " (may have happened)" if operation.type == INFO else ""
+    return f"{_phrase(key, operation)}{unsure}, {start:.3f} ms .. {end}"
+
+
+def _value(value: int | None) -> str:
+    return "nil" if value is None else str(value)
+
+
+def _length_of_time(ns: int) -> str:
+    return f"{ns / 1e9:.3f} s" if ns >= 1_000_000_000 else f"{ns / 1e6:.3f} ms"

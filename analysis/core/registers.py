@@ -1,0 +1,155 @@
+"""The register checker: could one atomic register per key have given every answer that its clients recorded?
+
+Keys are independent (locality), so each is judged alone. What is read but was never written is a phantom, told before
+anything is searched. A key with only reads and writes of distinct values is decided by its zones (`zones`), in
+O(n log n); compare-and-sets are searched for (`search`), within a budget that ends in "undecided", never in a guess.
+Both give the order that explains the history, and `shrink` finds the few operations that contradict each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+
+from analysis.core.anomaly import Anomaly
+from analysis.core.register_operations import Operation, OutOfBudget, by_key, counts, is_sure, written
+from analysis.core.register_search import search
+from analysis.core.register_witness import contradiction, phantom, shrink
+from analysis.core.register_zones import by_zones, contradicted, has_zones
+from history import CAS, FAIL, INFO, OK, READ
+from history.schemas import PHASE_FINAL
+
+BUDGET: Final = 400_000
+"""Configurations that the search of one key may visit: some seconds."""
+
+NO_PARTITION: Final = -1
+
+
+@dataclass(frozen=True)
+class RegisterReport:
+    """The judgement over a history's keys, or over some of them.
+
+    `anomalies` is empty iff every key that is not named in `undecided` is linearizable. `keys`: operations by outcome
+    of each key. `orders`: of each linearizable key, the ids of its operations in an order that explains it.
+    """
+
+    anomalies: tuple[Anomaly, ...] = ()
+    undecided: tuple[str, ...] = ()
+    keys: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    orders: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        return not self.anomalies
+
+    @property
+    def stats(self) -> dict[str, int]:
+        """Totals over the keys."""
+        total = {"keys": len(self.keys), **_counts(())}
+        for counted in self.keys.values():
+            for name, count in counted.items():
+                total[name] = total.get(name, 0) + count
+        return total
+
+    def merge(self, other: RegisterReport) -> RegisterReport:
+        """The judgement over the keys of both. Raises ValueError when both judge the same key."""
+        if both := self.keys.keys() & other.keys.keys():
+            raise ValueError(f"reports cannot be merged: both judge {', '.join(sorted(both))}")
+        return RegisterReport(
+            tuple(sorted((*self.anomalies, *other.anomalies), key=lambda each: (each.topic, each.name))),
+            tuple(sorted((*self.undecided, *other.undecided))),
+            {**self.keys, **other.keys},
+            {**self.orders, **other.orders},
+        )
+
+
+def check(table: pa.Table, *, budget: int = BUDGET) -> RegisterReport:
+    """Judges a table with the schema `history.REGISTERS`. It must hold whole keys."""
+    reports = [_judge(key, operations, budget) for key, operations in by_key(table).items()]
+    return RegisterReport(
+        tuple(anomaly for each in reports for anomaly in each.anomalies),
+        tuple(reason for each in reports for reason in each.undecided),
+        {key: counted for each in reports for key, counted in each.keys.items()},
+        {key: order for each in reports for key, order in each.orders.items()},
+    )
+
+
+def explain_order(operations: Sequence[Operation], *, budget: int = BUDGET) -> list[Operation] | None:
+    """An order of one key's operations that explains them, None when there is none; raises OutOfBudget.
+
+    Operations that happened are all in it, those that may have happened only where they serve.
+    """
+    relevant = [each for each in operations if counts(each)]
+    if has_zones(relevant):
+        return by_zones(relevant)
+    return None if contradicted(relevant) else search(relevant, budget)
+
+
+def _judge(key: str, operations: Sequence[Operation], budget: int) -> RegisterReport:
+    keys = {key: _counts(operations)}
+    if (found := _phantoms(key, operations)) is not None:
+        return RegisterReport((found,), keys=keys)
+    try:
+        order = explain_order(operations, budget=budget)
+    except OutOfBudget:
+        size = f"{len(operations):,} operations"
+        reason = f"register {key} could not be judged: {budget:,} configurations of its {size} were not enough"
+        return RegisterReport(undecided=(reason,), keys=keys)
+    if order is not None:
+        return RegisterReport(keys=keys, orders={key: tuple(each.id for each in order)})
+    guilty = shrink(operations, lambda some: _is_refuted(some, budget))
+    name, sentence = contradiction(key, guilty)
+    return RegisterReport((Anomaly(name, key, NO_PARTITION, sentence, _shown(key, guilty)),), keys=keys)
+
+
+def _is_refuted(operations: Sequence[Operation], budget: int) -> bool:
+    try:
+        return explain_order(operations, budget=budget) is None
+    except OutOfBudget:
+        return False
+
+
+def _phantoms(key: str, operations: Sequence[Operation]) -> Anomaly | None:
+    """Values seen that nobody wrote, or only an operation that was refused."""
+    possible = {written(each) for each in operations if each.type != FAIL}
+    found = []
+    for each in operations:
+        seen = each.value if each.f == READ else each.expected
+        if each.type == OK and each.f in (READ, CAS) and seen is not None and seen not in possible:
+            found.append(each)
+    if not found:
+        return None
+    first = min(found, key=lambda each: (each.ret, each.id))
+    seen = first.value if first.f == READ else first.expected
+    refused = next((each for each in operations if each.type == FAIL and written(each) == seen), None)
+    guilty = [first] if refused is None else [refused, first]
+    return Anomaly("register-phantom", key, NO_PARTITION, phantom(key, first, refused), _shown(key, guilty), len(found))
+
+
+def _counts(operations: Iterable[Operation]) -> dict[str, int]:
+    """Operations by outcome; `acknowledged`, `failed` and `indeterminate` are writes and compare-and-sets.
+
+    `final_reads`: reads answered in the run's final phase.
+    """
+    counted = {
+        "operations": 0, "acknowledged": 0, "mismatched": 0, "failed": 0, "indeterminate": 0, "reads": 0,
+        "final_reads": 0,
+    }  # fmt: skip
+    for each in operations:
+        counted["operations"] += 1
+        if each.f == READ:
+            counted["reads"] += each.type == OK
+            counted["final_reads"] += each.type == OK and each.phase == PHASE_FINAL
+        else:
+            counted["acknowledged"] += each.type == OK
+            counted["mismatched"] += is_sure(each)
+            counted["failed"] += each.type == FAIL and not is_sure(each)
+            counted["indeterminate"] += each.type == INFO
+    return counted
+
+
+def _shown(key: str, operations: Iterable[Operation]) -> tuple[dict[str, Any], ...]:
+    return tuple(each.shown(key) for each in operations)

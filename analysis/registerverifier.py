@@ -1,0 +1,68 @@
+"""Confirms a certificate of registers: its order explains the recorded history. Shares no code with the checker.
+
+An order explains a history if, per key, each entry is an operation of that key, at most once, at a moment within its
+interval, the moments never go back, each is legal where it stands - starting from an absent key - and nothing that
+happened, nor any mismatch that was told, is left out. What was refused must not be in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from analysis.verifier import CertificateError
+from history import CAS, FAIL, MISMATCH, OK, READ
+from history.digest import digest_of_registers
+
+
+def verify_registers(directory: Path | str, registers: pa.Table) -> str:
+    """Returns what `directory` proves of `registers` in a sentence, or raises CertificateError."""
+    data = Path(directory) / "registers.parquet"
+    try:
+        claim = json.loads((Path(directory) / "registers.json").read_text(encoding="utf-8"))
+        _demand(claim["format"] == 1, "its format is unknown to this verifier")
+        _demand(claim["sha256"] == hashlib.sha256(data.read_bytes()).hexdigest(), f"{data} is not the file it is for")
+        _demand(claim["history"] == digest_of_registers(registers), "it was made for another history")
+        entries = pq.read_table(data).to_pylist()
+    except (OSError, KeyError, ValueError, TypeError) as error:
+        raise CertificateError(f"{directory}: cannot be read: {error}") from error
+    left = {row["id"]: row for row in registers.to_pylist()}
+    states: dict[str, tuple[int, int | None]] = {}
+    for entry in entries:
+        key, at = entry["key"], entry["at"]
+        row = left.pop(entry["id"], None)
+        _demand(row is not None and row["key"] == key, f"{key}: operation {entry['id']} is not there, or twice")
+        before, held = states.get(key, (-1, None))
+        _demand(before <= at, f"{key}: its moments go back at operation {entry['id']}")
+        states[key] = at, _state_after(held, row or {}, at)
+    for row in left.values():
+        _demand(not _must_be_there(row), f"{row['key']}: operation {row['id']} happened and is left out")
+    return f"{registers.num_rows} operations on {len(set(registers['key'].to_pylist()))} registers are linearizable"
+
+
+def _must_be_there(row: dict[str, Any]) -> bool:
+    return bool(row["type"] == OK or (row["type"] == FAIL and row["f"] == CAS and row["error"] == MISMATCH))
+
+
+def _state_after(held: int | None, row: dict[str, Any], at: int) -> int | None:
+    """What the key holds once the operation took effect at that moment."""
+    where = f"{row['key']}: operation {row['id']}"
+    _demand(row["inv"] <= at <= row["ret"], f"{where} takes effect outside its interval")
+    _demand(row["type"] != FAIL or _must_be_there(row), f"{where} was refused, yet takes effect")
+    if row["f"] == READ:
+        _demand(row["type"] != OK or row["value"] == held, f"{where} read another value than the key held")
+        return held
+    if row["f"] != CAS:
+        return int(row["value"])
+    _demand((row["expected"] == held) == (row["type"] != FAIL), f"{where} found another value than it says")
+    return held if row["type"] == FAIL else int(row["new"])
+
+
+def _demand(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise CertificateError(otherwise)

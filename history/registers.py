@@ -1,0 +1,221 @@
+"""The crash-safe record of one client of registers: reads, writes and compare-and-sets of keys.
+
+Two files per client and session. `<client>-<session>.registers` is an Arrow IPC stream with one row per completed
+operation. `<client>-<session>.invoked` holds one line per write and compare-and-set, written before the caller can send
+it: after a crash, one that has no completion is an operation that may have happened, or may yet. Invocations are
+announced one by one and not in blocks: the checker searches, and every operation that may have happened widens its
+search, so none may be invented. Reads are not announced, for a read without an answer proves nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from history.batches import BatchWriter, read_batches
+from history.errors import UNFINISHED, HistoryError
+from history.schemas import CAS, FAIL, INF, INFO, MISMATCH, OK, PHASE_MAIN, READ, REGISTERS, WRITE
+from history.values import encode_value
+
+STREAM_SUFFIX: Final = ".registers"
+ANNOUNCED_SUFFIX: Final = ".invoked"
+
+
+class Invocation(NamedTuple):
+    """An operation under way. `value` is what it would write: a write's value, a compare-and-set's new one."""
+
+    id: int
+    f: int
+    key: str
+    value: int | None
+    expected: int | None
+    inv: int
+    phase: str
+
+
+class RegisterWriter:
+    """Records the register operations of one client. Safe to use from several threads.
+
+    Every operation starts with `read`, `write` or `compare_and_set`, which stamp its invocation, and ends with one of
+    `ok`, `mismatched`, `failed` and `unknown`, which stamp its return. Rows reach the file when 8,192 of them wait or
+    250 ms after the last flush, whichever a call notices first: a client that may stay idle calls `tick()` now and
+    then. Times are CLOCK_MONOTONIC ns.
+
+    `process` is unique among the run's clients. A client that writes also has a `producer` number, unique within the
+    session.
+    """
+
+    def __init__(
+        self,
+        directory: Path | str,
+        *,
+        client: str,
+        session: int,
+        process: int,
+        producer: int | None = None,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        """Creates the client's files in `directory`. Raises FileExistsError rather than mixing two recordings."""
+        self.client = client
+        self.session = session
+        self.process = process
+        self.producer = producer
+        self.phase = PHASE_MAIN
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._invoked = 0
+        self._written = 0
+        self._open: set[int] = set()
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        stem = f"{client}-{session}"
+        self._rows = BatchWriter(Path(directory) / (stem + STREAM_SUFFIX), REGISTERS, clock=clock)
+        announced = Path(directory) / (stem + ANNOUNCED_SUFFIX)
+        self._announced = os.open(announced, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        self._announce({"client": client, "process": process, "session": session, "producer": producer})
+
+    def read(self, key: str) -> Invocation:
+        """A read is about to be sent."""
+        return self._invoke(READ, key, None)
+
+    def write(self, key: str) -> Invocation:
+        """A write is about to be sent: of the invocation's `value`, which no other operation writes."""
+        return self._invoke(WRITE, key, None)
+
+    def compare_and_set(self, key: str, expected: int | None) -> Invocation:
+        """A compare-and-set from `expected` (None: the key is absent) to its own `value` is about to be sent."""
+        return self._invoke(CAS, key, expected)
+
+    def ok(self, invocation: Invocation, value: int | None = None) -> None:
+        """It happened. `value`: what a read was answered, None for an absent key."""
+        shown = value if invocation.f == READ else invocation.value
+        self._complete(invocation, OK, self._clock(), shown, "")
+
+    def mismatched(self, invocation: Invocation) -> None:
+        """A compare-and-set was answered: the key did not hold what it expected."""
+        if invocation.f != CAS:
+            raise ValueError(f"operation {invocation.id} of {self.client} is no compare-and-set: it cannot mismatch")
+        self._complete(invocation, FAIL, self._clock(), invocation.value, MISMATCH)
+
+    def failed(self, invocation: Invocation, error: str) -> None:
+        """It certainly did not happen and never will; nothing is said of what the key holds."""
+        if not error or error == MISMATCH:
+            raise ValueError(f"{error!r} is no error of a refused operation: say why, or call mismatched()")
+        self._complete(invocation, FAIL, self._clock(), invocation.value, error)
+
+    def unknown(self, invocation: Invocation, error: str) -> None:
+        """It may have happened, or may yet: a timeout, a lost connection."""
+        self._complete(invocation, INFO, INF, invocation.value, error)
+
+    def tick(self) -> None:
+        """Flushes when 250 ms have passed since the last flush."""
+        with self._lock:
+            self._rows.flush_if_due()
+
+    def flush(self) -> None:
+        """Hands every recorded row to the operating system."""
+        with self._lock:
+            self._rows.flush()
+
+    def close(self) -> None:
+        """Flushes and closes the files; safe to call twice. What is still under way stays announced."""
+        with self._lock:
+            if not self._rows.closed:
+                self._rows.close()
+                os.close(self._announced)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _invoke(self, f: int, key: str, expected: int | None) -> Invocation:
+        with self._lock:
+            self._require_open()
+            value = None if f == READ else self._next_value()
+            number = self.process << 32 | self._invoked
+            self._invoked += 1
+            invocation = Invocation(number, f, key, value, expected, self._clock(), self.phase)
+            if f != READ:
+                self._announce(invocation._asdict())
+            self._open.add(number)
+            return invocation
+
+    def _next_value(self) -> int:
+        if self.producer is None:
+            raise ValueError(f"client {self.client} has no producer number: give one to RegisterWriter to write")
+        value = encode_value(self.session, self.producer, self._written)
+        self._written += 1
+        return value
+
+    def _complete(self, invocation: Invocation, outcome: int, ret: int, value: int | None, error: str) -> None:
+        with self._lock:
+            self._require_open()
+            if invocation.id not in self._open:
+                raise ValueError(
+                    f"operation {invocation.id} of {self.client} is not under way: it was completed before"
+                )
+            self._open.remove(invocation.id)
+            self._rows.add(_row(self.process, self.client, invocation, outcome, ret, value, error))
+
+    def _require_open(self) -> None:
+        if self._rows.closed:
+            raise ValueError(f"the history of {self.client} is closed")
+
+    def _announce(self, line: dict[str, Any]) -> None:
+        # One write per line: a crash can tear only the last line, and a torn announcement was never used.
+        os.write(self._announced, json.dumps(line).encode() + b"\n")
+
+
+def _row(
+    process: int, client: str, invocation: Invocation, outcome: int, ret: int, value: int | None, error: str
+) -> tuple[Any, ...]:
+    is_cas = invocation.f == CAS
+    return (
+        *(invocation.id, process, client, invocation.f, invocation.key, outcome, invocation.inv, ret),
+        *(None if is_cas else value, invocation.expected, value if is_cas else None, invocation.phase, error),
+    )
+
+
+def read_registers(path: Path, torn: list[str]) -> tuple[pa.Table, pa.Table]:
+    """What a client completed, and what it announced and never completed, as operations that may have happened.
+
+    Raises HistoryError when a file is not what a RegisterWriter wrote, but for its tail, which is added to `torn`.
+    """
+    completed = read_batches(path, REGISTERS, torn)
+    announced = path.with_suffix(ANNOUNCED_SUFFIX)
+    lines = announced.read_bytes().split(b"\n") if announced.exists() else [b""]
+    if lines.pop():
+        torn.append(str(announced))
+    try:
+        who, *rest = [json.loads(line) for line in lines] or [{}]
+        done = set(completed["id"].to_pylist())
+        left = [Invocation(**line) for line in rest if line["id"] not in done]
+        rows = [_row(who["process"], who["client"], each, INFO, INF, each.value, UNFINISHED) for each in left]
+    except (ValueError, KeyError, TypeError) as error:
+        raise HistoryError(f"{announced}: a line is no invocation ({error}); the file is damaged") from error
+    return completed, table_of(rows)
+
+
+def table_of(rows: list[tuple[Any, ...]]) -> pa.Table:
+    """Rows in the order of `REGISTERS` as a table."""
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(REGISTERS)
+    arrays = [pa.array(list(column), _plain(field.type)) for field, column in zip(REGISTERS, columns, strict=True)]
+    return pa.Table.from_arrays(
+        [pc.cast(array, field.type) for array, field in zip(arrays, REGISTERS, strict=True)], schema=REGISTERS
+    )
+
+
+def _plain(kind: Any) -> Any:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind

@@ -1,0 +1,43 @@
+"""The register checker and the exhaustive search agree, on histories drawn at random."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from analysis.core.register_operations import by_key, counts
+from analysis.core.register_search import search
+from analysis.core.registers import check
+from tests.analysis.register_histories import Op, explicable, spoilt, table, true_history
+
+HISTORIES = 8_000
+
+
+def histories(rng: random.Random, *, swaps: bool) -> dict[str, list[Op]]:
+    found = {}
+    for number in range(HISTORIES):
+        history = true_history(rng, rng.randint(2, 9), rng.randint(1, 4), swaps=swaps, infos=rng.choice([0, 0.2, 0.5]))
+        found[f"k{number:05d}"] = spoilt(rng, history) if rng.random() < 0.7 else history
+    return found
+
+
+@pytest.mark.parametrize("swaps", [False, True], ids=["reads and writes", "compare-and-sets too"])
+def test_the_checker_agrees_with_exhaustive_search(swaps: bool) -> None:
+    drawn = histories(random.Random(f"registers {swaps}"), swaps=swaps)
+    report = check(table(drawn))
+    wrong = {anomaly.topic for anomaly in report.anomalies}
+    legal = 0
+    for key, history in drawn.items():
+        expected = explicable(history)
+        legal += expected
+        assert (key not in wrong) == expected == (key in report.orders), (key, history, report.anomalies)
+    assert report.undecided == ()
+    assert 0.3 < legal / HISTORIES < 0.8
+
+
+def test_the_search_alone_agrees_on_reads_and_writes_too() -> None:
+    drawn = histories(random.Random("search"), swaps=False)
+    for key, operations in by_key(table(drawn)).items():
+        order = search([each for each in operations if counts(each)], 10_000)
+        assert (order is not None) == explicable(drawn[key]), (key, drawn[key])

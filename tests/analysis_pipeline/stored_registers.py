@@ -1,0 +1,77 @@
+"""Makes the directory of a run that worked registers, as an orchestrator would leave it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from history import Journal, RegisterWriter
+from tests.analysis_pipeline.stored_run import MS, Clock
+
+KEYS = ("k0", "k1", "k2")
+ROUNDS = 12
+OPERATIONS = len(KEYS) * ROUNDS * 3
+
+
+@dataclass
+class StoredRegisters:
+    """Three keys, each written, swapped and read in turn by two clients, and read after healing; or as told."""
+
+    path: Path
+    clock: Clock = field(default_factory=Clock)
+    min_ok: int = 10
+    stale: bool = False  # the last read of the last key shows what its first write wrote
+    final_reads: bool = True
+    phases: tuple[str, ...] = ("setup", "main", "heal", "quiesce", "final", "collect", "done")
+
+    def write(self) -> Path:
+        self.path.mkdir(parents=True)
+        lines = ['campaign = "story"', "seed = 3", '[expect]\nverdict = "pass"', f"[checks]\nmin_ok = {self.min_ok}"]
+        lines += ["[topology]\nnodes = 3", '[workload]\nkind = "register"']
+        (self.path / "run.toml").write_text("\n".join(lines) + "\n")
+        with Journal(self.path, clock=self.clock, wall=self.clock.wall) as journal:
+            journal.run_started()
+            for phase in self.phases:
+                self.clock.now += 10 * MS
+                journal.phase(phase)
+                if phase == "main":
+                    self._work()
+        return self.path
+
+    def _work(self) -> None:
+        directory = self.path / "history" / "operations"
+        clients = [
+            RegisterWriter(directory, client=f"c{n}", session=1, process=n, producer=n, clock=self._tick)
+            for n in (0, 1)
+        ]
+        first: dict[str, int | None] = {}
+        held: dict[str, int | None] = {}
+        for number in range(ROUNDS):
+            client = clients[number % 2]
+            for key in KEYS:
+                write = client.write(key)
+                client.ok(write)
+                swap = client.compare_and_set(key, write.value)
+                client.ok(swap)
+                held[key] = swap.value
+                first.setdefault(key, write.value)
+                client.ok(client.read(key), held[key])
+        self._final(clients[0], first, held)
+        for client in clients:
+            client.close()
+
+    def _final(self, client: RegisterWriter, first: dict[str, int | None], held: dict[str, int | None]) -> None:
+        client.phase = "final"
+        for key in KEYS if self.final_reads else ():
+            client.ok(client.read(key), first[key] if self.stale and key == KEYS[-1] else held[key])
+
+    def _tick(self) -> int:
+        self.clock.now += MS
+        return self.clock.now
+
+
+def elsewhere(run: Path, *lines: dict[str, object]) -> None:
+    """A client in another language took part too."""
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (run / "history" / "operations" / "elsewhere.jsonl").write_text(text)

@@ -1,0 +1,106 @@
+"""From a stored run of registers to its verdict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from analysis.pipeline import analyze
+from analysis.registerjob import check_registers
+from analysis.registerverifier import verify_registers
+from analysis.report import render_run
+from analysis.spark import SparkHandle, java_version
+from analysis.verdict import Verdict
+from history import HistoryError, compact_registers, read_run
+from tests.analysis_pipeline.stored_registers import KEYS, OPERATIONS, ROUNDS, StoredRegisters, elsewhere
+
+
+def judged(run: Path, *, pictures: bool = False) -> Verdict:
+    return analyze(run, engine="in-process", pictures=pictures)
+
+
+def test_registers_without_contradiction_pass_with_a_certificate(tmp_path: Path) -> None:
+    run = StoredRegisters(tmp_path / "run").write()
+    verdict = judged(run, pictures=True)
+    assert (verdict.verdict, verdict.met, verdict.reasons) == ("pass", True, ())
+    assert [check.name for check in verdict.checks] == ["registers", "certificate"]
+    assert verdict.stats["operations"] == OPERATIONS + len(KEYS)
+    assert verdict.stats["acknowledged"] == 2 * len(KEYS) * ROUNDS
+    assert verdict.stats["reads"] == len(KEYS) * (ROUNDS + 1)
+    assert verdict.stats["latency_p50_ms"] == 1.0
+    assert "linearizable" in verify_registers(run / "certificate", read_run(run).registers)
+    assert (run / "plots" / "1-latency.png").stat().st_size > 1_000
+
+
+def test_a_stale_read_fails_and_is_shown(tmp_path: Path) -> None:
+    run = StoredRegisters(tmp_path / "run", stale=True).write()
+    verdict = judged(run, pictures=True)
+    assert verdict.verdict == "fail"
+    (anomaly,) = verdict.anomalies
+    assert (anomaly.name, anomaly.klass, anomaly.topic) == ("stale-register-read", "SR", "k2")
+    assert not (run / "certificate").exists()
+    assert (run / "plots" / "anomaly-0.png").stat().st_size > 1_000
+    page = render_run(run).read_text()
+    assert "stale-register-read" in page
+    assert "c0 read k2 = " in page
+    assert Verdict.read(run / "verdict.json") == verdict
+
+
+def test_a_client_in_any_language_is_judged_with_the_others(tmp_path: Path) -> None:
+    run = StoredRegisters(tmp_path / "run").write()
+    read = {"f": "read", "key": "k0", "value": None, "type": "ok", "inv": 1_000_000_000, "ret": 9_000_000_000}
+    elsewhere(run, read)
+    assert judged(run).verdict == "pass"
+    elsewhere(run, read | {"inv": 8_000_000_000})
+    assert [anomaly.name for anomaly in judged(run).anomalies] == ["stale-register-read"]
+    elsewhere(run, read | {"value": 5})
+    assert [anomaly.name for anomaly in judged(run).anomalies] == ["register-phantom"]
+    elsewhere(run, read | {"colour": "red"})
+    with pytest.raises(HistoryError, match=r"elsewhere\.jsonl:1: \"colour\" is no field"):
+        judged(run)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"min_ok": 1_000}, f"only {2 * len(KEYS) * ROUNDS} acknowledged writes, 1000 are needed"),
+        ({"final_reads": False}, "register k1 was not read after healing"),
+        ({"phases": ("setup", "main")}, "the run ended in phase main, not by its plan"),
+    ],
+)
+def test_whatever_is_missing_makes_a_run_unknown(tmp_path: Path, change: dict[str, object], reason: str) -> None:
+    verdict = judged(StoredRegisters(tmp_path / "run", **change).write())  # type: ignore[arg-type]
+    assert verdict.verdict == "unknown"
+    assert reason in verdict.reasons
+
+
+def test_a_run_without_operations_is_unknown(tmp_path: Path) -> None:
+    run = StoredRegisters(tmp_path / "run", min_ok=0).write()
+    for path in (run / "history" / "operations").iterdir():
+        path.unlink()
+    verdict = judged(run)
+    assert verdict.verdict == "unknown"
+    assert "no read of a register was answered: nothing was checked" in verdict.reasons
+
+
+def test_keys_spread_over_files_are_judged_the_same(tmp_path: Path) -> None:
+    run = StoredRegisters(tmp_path / "run", stale=True).write()
+    history = read_run(run)
+    whole = check_registers(compact_registers(history, run), None)
+    files = compact_registers(history, run, rows_per_file=10)
+    assert len(files) == len(KEYS)
+    assert check_registers(files, None) == whole
+
+
+@pytest.mark.spark
+def test_spark_and_process_give_the_same_report(tmp_path: Path) -> None:
+    if java_version() is None:
+        pytest.skip("no Java runtime: install openjdk-17-jre-headless")
+    run = StoredRegisters(tmp_path / "run", stale=True).write()
+    files = compact_registers(read_run(run), run, rows_per_file=10)
+    handle = SparkHandle.start_in_background(tmp_path / "spark")
+    try:
+        assert check_registers(files, handle.session()) == check_registers(files, None)
+    finally:
+        handle.stop()

@@ -1,0 +1,203 @@
+"""JSON lines that any client may write: what they mean, and what is no operation."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from history import (
+    CAS,
+    FAIL,
+    INF,
+    INFO,
+    MISMATCH,
+    OK,
+    READ,
+    WRITE,
+    HistoryError,
+    Journal,
+    OperationWriter,
+    RegisterWriter,
+    read_run,
+)
+from history.errors import UNFINISHED
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
+EXAMPLES = [block.strip() for block in re.findall(r"```json\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)]
+
+WRITTEN = '{"f": "write", "key": "k", "value": 5, "type": "ok", "inv": 10, "ret": 20}'
+APPENDED = '{"f": "append", "topic": "t", "partition": 0, "value": 5, "type": "ok", "inv": 10, "ret": 20}'
+INVOKED = '{"type": "invoke", "id": 1, "f": "write", "key": "k", "value": 5, "inv": 10}'
+
+COMPLETED = '{"type": "ok", "id": 1, "ret": 11}'
+WALL = "1792678400000000000"
+
+
+def client(run: Path, *lines: str, name: str = "c", end: str = "\n") -> Path:
+    path = run / "history" / "operations" / f"{name}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines) + end)
+    return run
+
+
+def test_the_examples_of_the_page_are_read_as_it_says(tmp_path: Path) -> None:
+    wall, registers, logs, killed = EXAMPLES
+    client(tmp_path, registers, name="registers")
+    client(tmp_path, logs, name="logs")
+    client(tmp_path, killed, name="killed")
+    with Journal(tmp_path, clock=lambda: 500, wall=lambda: 2.0) as journal:
+        journal.run_started()
+    client(
+        tmp_path, wall, '{"f": "read", "key": "k", "value": null, "type": "ok", "inv": 2005000000, "ret": 2005000001}'
+    )
+    history = read_run(tmp_path)
+    by_client: dict[str, list[dict[str, object]]] = {}
+    for row in history.registers.to_pylist():
+        by_client.setdefault(row["client"], []).append(row)
+    assert [(row["f"], row["type"], row["value"], row["error"]) for row in by_client["registers"]] == [
+        (WRITE, OK, 17, ""),
+        (READ, OK, 17, ""),
+        (READ, OK, None, ""),
+        (CAS, OK, None, ""),
+        (CAS, FAIL, None, MISMATCH),
+        (WRITE, INFO, 20, "timed out"),
+        (WRITE, FAIL, 21, "not authorized"),
+        (READ, FAIL, None, "connection refused"),
+    ]
+    assert [(row["expected"], row["new"]) for row in by_client["registers"][3:5]] == [(17, 18), (17, 19)]
+    assert by_client["registers"][5]["ret"] == INF
+    assert [(row["type"], row["inv"], row["ret"]) for row in by_client["killed"]] == [
+        (OK, 3000000, 3100000),
+        (INFO, 3200000, INF),
+    ]
+    assert by_client["killed"][1]["error"] == UNFINISHED
+    assert [(row["inv"], row["ret"]) for row in by_client["c"]] == [(3_000_500, 7_000_501)]
+    assert history.unfinished == 1
+    rows = history.operations.to_pylist()
+    assert [(row["offset"], row["lo"], row["hi"], row["values"]) for row in rows] == [
+        (0, -1, -1, []),
+        (-1, -1, -1, []),
+        (0, 1, -1, [0]),
+        (-1, 1, 1, []),
+    ]
+    assert rows[1]["type"] == INFO
+    assert rows[3]["phase"] == "final"
+    ids = history.registers["id"].to_pylist()
+    assert len(set(ids)) == len(ids)
+
+
+def test_a_torn_last_line_is_told_and_left_out(tmp_path: Path) -> None:
+    client(tmp_path, WRITTEN, '{"f": "wri', end="")
+    history = read_run(tmp_path)
+    assert history.registers.num_rows == 1
+    assert history.torn == [str(tmp_path / "history" / "operations" / "c.jsonl")]
+
+
+def test_invocations_without_completion_count_as_operations_that_may_have_happened(tmp_path: Path) -> None:
+    append = '{"type": "invoke", "id": "a", "f": "append", "topic": "t", "partition": 0, "value": 7, "inv": 11}'
+    client(tmp_path, INVOKED, append)
+    history = read_run(tmp_path)
+    (row,), (appended,) = history.registers.to_pylist(), history.operations.to_pylist()
+    assert (row["value"], row["type"], row["inv"], row["ret"]) == (5, INFO, 10, INF)
+    assert (appended["value"], appended["type"], appended["ret"]) == (7, INFO, INF)
+    assert history.unfinished == 2
+
+
+BAD = {
+    "not JSON": ("{'f': 1}", "not JSON"),
+    "went on after a torn line": ('{"f": "wri' + WRITTEN, "begins a new file"),
+    "an empty line": ("", "not JSON"),
+    "no object": ("[1]", "not an operation"),
+    "a field twice": ('{"f": "read", "f": "read"}', "given twice"),
+    "no f": ('{"type": "ok"}', '"f" is missing'),
+    "unknown f": ('{"f": "swap"}', '"f" is "swap": one of append, cas, end, read, write'),
+    "neither shape": ('{"f": "read", "type": "ok"}', 'needs a "key"'),
+    "both shapes": ('{"f": "read", "key": "k", "topic": "t"}', "has both"),
+    "unknown field": (WRITTEN.replace('"key"', '"colour": 1, "key"'), '"colour" is no field of a write'),
+    "missing field": (WRITTEN.replace('"key": "k", ', ""), '"key" is missing'),
+    "missing type": (WRITTEN.replace('"type": "ok", ', ""), '"type" is missing'),
+    "unknown type": (WRITTEN.replace('"ok"', '"okay"'), '"type" is "okay": one of ok, fail, info'),
+    "ret before inv": (WRITTEN.replace("20", "9"), "returned at 9, before its invocation at 10"),
+    "info with ret": (WRITTEN.replace('"ok"', '"info"'), '"ret" is no field of a write of type "info"'),
+    "fail without error": (WRITTEN.replace('"ok"', '"fail"'), '"error" is missing'),
+    "mismatch of a write": (WRITTEN.replace('"ok"', '"fail", "error": "mismatch"'), "is for a cas"),
+    "text for a number": (WRITTEN.replace("5", '"5"'), '"value" is "5": an integer'),
+    "fraction": (WRITTEN.replace("10", "10.5"), '"inv" is 10.5: an integer'),
+    "too large": (WRITTEN.replace("5", str(1 << 63)), "an integer in"),
+    "write of nil": (WRITTEN.replace("5", "null"), '"value" is null: an integer'),
+    "truth for a number": (WRITTEN.replace("5", "true"), '"value" is true: an integer'),
+    "negative offset": (APPENDED.replace('"ret"', '"offset": -1, "ret"'), '"offset" is -1: an integer in 0'),
+    "negative partition": (APPENDED.replace('"partition": 0', '"partition": -1'), '"partition" is -1'),
+    "wall clock unannounced": (
+        WRITTEN.replace("10", str(2 << 60)).replace("20", str(2 << 60)),
+        "is no time of the run",
+    ),
+    "records out of order": (
+        '{"f": "read", "topic": "t", "partition": 0, "from": 0, "records": [[1, 1], [0, 0]], "type": "ok", "inv": 1,'
+        ' "ret": 2}',
+        "must rise, from 0",
+    ),
+    "id never invoked": ('{"type": "ok", "id": 9, "ret": 3}', "id 9 was never invoked"),
+    "invocation without id": (INVOKED.replace('"id": 1, ', ""), 'needs an "id"'),
+    "invocation with ret": (INVOKED.replace('"inv"', '"ret": 3, "inv"'), '"ret" is no field'),
+    "late clock": ('{"clock": "monotonic"}', "on the first line"),
+}
+
+
+@pytest.mark.parametrize(("line", "complaint"), BAD.values(), ids=BAD)
+def test_a_line_that_is_no_operation_is_refused_with_file_and_line(tmp_path: Path, line: str, complaint: str) -> None:
+    good = '{"f": "write", "key": "k", "value": 4, "type": "ok", "inv": 1, "ret": 2}'
+    with pytest.raises(HistoryError, match=rf"c\.jsonl:2: .*{re.escape(complaint)}"):
+        read_run(client(tmp_path, good, line, good.replace("4", "6")))
+
+
+@pytest.mark.parametrize(
+    ("lines", "complaint"),
+    [
+        ([INVOKED, INVOKED], ":2: id 1 was invoked before"),
+        (
+            [INVOKED, '{"type": "ok", "id": 1, "ret": 11}', '{"type": "ok", "id": 1, "ret": 11}'],
+            ":3: id 1 was completed",
+        ),
+        ([INVOKED, '{"type": "ok", "id": 1, "value": 6, "ret": 11}'], ':2: "value" is 6, but operation 1 was invoked'),
+        ([WRITTEN, WRITTEN], r":2: value 5 was written before, by c.jsonl:1"),
+        (['{"clock": "wall"}'], ':1: a wall clock needs "error_ns"'),
+        (['{"clock": "wall", "error_ns": 5}'], ":1: wall-clock times cannot be placed"),
+        (['{"clock": "sun"}'], ':1: "clock" is "sun"'),
+        (['{"clock": "monotonic", "zone": 1}'], ':1: "zone" is no field of the first line'),
+    ],
+)
+def test_lines_that_contradict_each_other_are_refused(tmp_path: Path, lines: list[str], complaint: str) -> None:
+    with pytest.raises(HistoryError, match=re.escape(complaint)):
+        read_run(client(tmp_path, *lines))
+
+
+def test_values_are_unique_across_clients_of_all_kinds(tmp_path: Path) -> None:
+    with RegisterWriter(
+        tmp_path / "history" / "operations", client="w", session=0, process=4, producer=0, clock=lambda: 1
+    ) as writer:
+        writer.ok(writer.write("k"))
+    taken = WRITTEN.replace("5", "0")
+    with pytest.raises(HistoryError, match=r"c\.jsonl:1: value 0 was written before, by w"):
+        read_run(client(tmp_path, taken))
+    client(tmp_path, WRITTEN)
+    client(tmp_path, WRITTEN.replace("5", "6"), name="d")
+    assert read_run(tmp_path).registers["process"].to_pylist() == [4, 5, 6]
+
+
+def test_a_producers_values_belong_to_one_client(tmp_path: Path) -> None:
+    writer = OperationWriter(tmp_path / "history" / "operations", client="p", session=0, process=0, producer=0)
+    writer.append_ok("t", 0, writer.reserve("t", 0), inv=1, ret=2, offset=0)
+    writer.close()
+    with pytest.raises(HistoryError, match=r"c\.jsonl:1: value 5 belongs to producer 0 .* whose values p appends"):
+        read_run(client(tmp_path, APPENDED))
+    client(tmp_path, APPENDED.replace("5", str(1 << 32)))
+    assert read_run(tmp_path).operations.num_rows == 2
+
+
+def test_a_name_for_the_client_may_be_given(tmp_path: Path) -> None:
+    client(tmp_path, json.dumps({"clock": "monotonic", "client": "etcd-3"}), WRITTEN)
+    assert read_run(tmp_path).registers["client"].to_pylist() == ["etcd-3"]

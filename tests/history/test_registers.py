@@ -1,0 +1,139 @@
+"""What a client of registers records is what the reader gives back, however the client ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from history import (
+    CAS,
+    FAIL,
+    INF,
+    INFO,
+    MISMATCH,
+    OK,
+    READ,
+    REGISTERS,
+    WRITE,
+    HistoryError,
+    RegisterWriter,
+    compact_registers,
+    encode_value,
+    read_run,
+)
+from history.errors import UNFINISHED
+
+
+class Clock:
+    """Every look at it is 10 ns later."""
+
+    def __init__(self) -> None:
+        self.now = 0
+
+    def __call__(self) -> int:
+        self.now += 10
+        return self.now
+
+
+def writer(run: Path, name: str = "c", process: int = 3) -> RegisterWriter:
+    directory = run / "history" / "operations"
+    return RegisterWriter(directory, client=name, session=1, process=process, producer=process, clock=Clock())
+
+
+def test_a_clean_run_reads_back_whole(tmp_path: Path) -> None:
+    with writer(tmp_path) as client:
+        written = client.write("k")
+        client.ok(written)
+        client.ok(client.read("k"), written.value)
+        client.ok(client.read("other"), None)
+        client.mismatched(client.compare_and_set("k", None))
+        swap = client.compare_and_set("k", written.value)
+        client.ok(swap)
+        client.failed(client.write("k"), "no quorum")
+        client.phase = "final"
+        client.unknown(client.write("k"), "timed out")
+    history = read_run(tmp_path)
+    rows = history.registers.to_pylist()
+    value = encode_value(1, 3, 0)
+    assert [(row["f"], row["type"], row["value"], row["expected"], row["new"], row["error"]) for row in rows] == [
+        (WRITE, OK, value, None, None, ""),
+        (READ, OK, value, None, None, ""),
+        (READ, OK, None, None, None, ""),
+        (CAS, FAIL, None, None, value + 1, MISMATCH),
+        (CAS, OK, None, value, value + 2, ""),
+        (WRITE, FAIL, value + 3, None, None, "no quorum"),
+        (WRITE, INFO, value + 4, None, None, "timed out"),
+    ]
+    assert [row["id"] for row in rows] == [3 << 32 | n for n in range(7)]
+    assert all(row["inv"] < row["ret"] for row in rows)
+    assert (rows[-1]["ret"], rows[-1]["phase"]) == (INF, "final")
+    assert (history.unfinished, history.torn, history.operations.num_rows) == (0, [], 0)
+
+
+def test_a_killed_client_leaves_what_it_announced_and_nothing_else(tmp_path: Path) -> None:
+    client = writer(tmp_path)
+    client.ok(client.write("a"))
+    client.flush()
+    swap = client.compare_and_set("b", None)
+    client.ok(swap)  # still in memory when the process dies
+    client.read("b")
+    client.write("c")
+    history = read_run(tmp_path)
+    done, *left = history.registers.to_pylist()
+    assert done["type"] == OK
+    assert [(row["f"], row["key"], row["type"], row["ret"], row["error"]) for row in left] == [
+        (CAS, "b", INFO, INF, UNFINISHED),
+        (WRITE, "c", INFO, INF, UNFINISHED),
+    ]
+    assert (left[0]["inv"], left[0]["new"], left[0]["id"]) == (swap.inv, swap.value, swap.id)
+    assert history.unfinished == 2
+
+
+def test_a_torn_announcement_was_never_sent_but_a_damaged_one_is_an_error(tmp_path: Path) -> None:
+    writer(tmp_path).write("a")
+    path = tmp_path / "history" / "operations" / "c-1.invoked"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-4])
+    history = read_run(tmp_path)
+    assert history.registers.num_rows == 0
+    assert str(path) in history.torn
+    path.write_bytes(whole.replace(b'"inv"', b'"when"'))
+    with pytest.raises(HistoryError, match=r"c-1\.invoked: a line is no invocation"):
+        read_run(tmp_path)
+
+
+def test_an_operation_ends_once_and_in_its_own_way(tmp_path: Path) -> None:
+    client = writer(tmp_path)
+    written = client.write("k")
+    with pytest.raises(ValueError, match="is no compare-and-set"):
+        client.mismatched(written)
+    with pytest.raises(ValueError, match="is no error"):
+        client.failed(written, "")
+    client.ok(written)
+    with pytest.raises(ValueError, match="is not under way"):
+        client.ok(written)
+    client.close()
+    with pytest.raises(ValueError, match="is closed"):
+        client.read("k")
+    with pytest.raises(FileExistsError):
+        writer(tmp_path)
+    reader = RegisterWriter(tmp_path, client="r", session=1, process=0)
+    with pytest.raises(ValueError, match="has no producer number"):
+        reader.write("k")
+
+
+def test_tables_hold_whole_keys_in_order(tmp_path: Path) -> None:
+    with writer(tmp_path) as client:
+        for number in range(30):
+            client.ok(client.write(f"k{number % 4}"))
+    history = read_run(tmp_path)
+    files = compact_registers(history, tmp_path, rows_per_file=16)
+    tables = [pq.ParquetFile(path).read().cast(REGISTERS) for path in files]
+    assert [sorted(set(table["key"].to_pylist())) for table in tables] == [["k0", "k1"], ["k2", "k3"]]
+    together = pa.concat_tables(tables)
+    assert sorted(together["id"].to_pylist()) == history.registers["id"].to_pylist()
+    rows = together.select(["key", "inv"]).to_pylist()
+    assert rows == sorted(rows, key=lambda row: (row["key"], row["inv"]))
