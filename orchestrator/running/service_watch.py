@@ -32,7 +32,7 @@ class ServiceWatch:
         self._next_s = 0.0
         self._running: dict[str, int] = {}
         self.ended: dict[str, str] = {}
-        """The last words of those that have ended by themselves, by node."""
+        """The last words of those that have ended by themselves and do not run again, by node."""
 
     def expect(self, names: Iterable[str]) -> None:
         """From now on the services that run on these nodes are to go on running."""
@@ -41,6 +41,7 @@ class ServiceWatch:
                 pid = self._hosts[name].service_pid()
                 if pid is not None:
                     self._running[name] = pid
+                    self.ended.pop(name, None)
 
     def excuse(self, names: Iterable[str]) -> None:
         """Somebody is about to end these, or to make it impossible to ask for them."""
