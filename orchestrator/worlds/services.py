@@ -9,10 +9,11 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from nemeses.ports import Host
+from nemeses.ports import Host, Site
 from orchestrator.worlds.base import Node, WorldError
 from systems.service import Deployment, Service
 
@@ -56,6 +57,15 @@ class ServicesOnHosts(ABC):
 
     def service(self, node: Node) -> Service:
         return self.deployment.service(node, self.nodes, self.time_scale)
+
+    def deadlined(self, site: Site) -> Site:
+        """The site with the time that services may take to start and to stop: that of the slowest role."""
+        services = [self.service(node) for node in self.nodes]
+        return replace(
+            site,
+            start_deadline_s=max(service.start_deadline_s for service in services),
+            stop_deadline_s=max(service.stop_deadline_s for service in services),
+        )
 
     def prepare_services(self) -> None:
         in_parallel(self.nodes, self._prepare_service)

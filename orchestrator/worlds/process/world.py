@@ -58,7 +58,7 @@ class ProcessWorld(ServicesOnHosts):
 
     @property
     def site(self) -> Site:
-        return Site(self._hosts)
+        return self.deadlined(Site(self._hosts))
 
     def up(self, on_progress: Progress = no_progress) -> None:
         self._lock.take()

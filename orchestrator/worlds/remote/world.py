@@ -115,7 +115,8 @@ class RemoteWorld(ServicesOnHosts):
     @property
     def site(self) -> Site:
         machines = self._machines
-        return Site(self.hosts, machines.power, machines.network, machines.suspender, self.time_scale)
+        site = Site(self.hosts, machines.power, machines.network, machines.suspender, self.time_scale)
+        return self.deadlined(site)
 
     def up(self, on_progress: Progress = no_progress) -> None:
         self._lock.take()
