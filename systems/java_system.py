@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from systems import class_archive
+import systems.class_archive as class_archive
 from systems.catalog import lock_path
 from systems.description import Description
 from systems.errors import InputError

@@ -6,7 +6,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
-from systems import catalog
+import systems.catalog as catalog
 from systems.description import FILE_NAME, Description, read
 from systems.errors import InputError
 from systems.system import System
