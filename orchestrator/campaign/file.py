@@ -345,6 +345,8 @@ def _cells(root: Table, under_test: SystemUnderTest, topology: Topology) -> tupl
         except InputError as error:
             table.refuse(f"version: {error}", "version")
         mutants = table.texts("mutants", (), choices=system.mutants.keys())
+        if mutants and not system.mutants:
+            table.refuse(f"mutants: {system.name} has none; leave them out", "mutants")
         settings = _role_settings(table, system, topology)
         cells.append(Cell(name, mutants, settings, version, _expect(table.table("expect"))))
         table.done()

@@ -104,11 +104,9 @@ class KafkaObserver:
         if result is None:
             return View()
         fetched_ms = {voter.replica_id: voter.last_fetch_timestamp for voter in result.current_voters}
-        now_ms = fetched_ms[member.id] = max(fetched_ms.values(), default=-1)
-        oldest_ms = now_ms - FETCHED_S * 1000 * self._time_scale
-        alive = frozenset(
-            self._by_id[id_] for id_, at_ms in fetched_ms.items() if at_ms > oldest_ms and id_ in self._by_id
-        )
+        oldest_ms = max(0, max(fetched_ms.values(), default=0) - FETCHED_S * 1000 * self._time_scale)
+        fetching = {id_ for id_, at_ms in fetched_ms.items() if at_ms > oldest_ms} | {member.id}
+        alive = frozenset(self._by_id[id_] for id_ in fetching if id_ in self._by_id)
         return View(member.name, result.leader_epoch, alive)
 
     def _quorum_epoch(self, member: Member) -> int | None:
