@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import fnmatch
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,9 +59,10 @@ class System:
         """Where this version's files lie on this machine; empty where it needs none."""
         return ""
 
-    def prepare(self) -> None:
+    def prepare(self, on_progress: Callable[[str], None]) -> None:
         """See that what the nodes need is on this machine. Called before any node is made. Raises `InputError` with
         what is missing and how to get it."""
+        del on_progress
 
     # ---- what a campaign may ask
 
