@@ -50,6 +50,7 @@ class RoleDescription:
     files: Mapping[str, str] = field(default_factory=dict)
     shows: tuple[str, ...] = ()
     defaults: Mapping[str, str] = field(default_factory=dict)
+    setting_argument: str = ""
     start_deadline_s: float = 30.0
     stop_deadline_s: float = 30.0
     prepare_deadline_s: float = 60.0
@@ -164,6 +165,7 @@ def _role(name: str, table: Table) -> RoleDescription:
         files=_texts(table.table("files")),
         shows=table.texts("shows", ()),
         defaults=_texts(table.table("defaults")),
+        setting_argument=table.text("setting_argument", default.setting_argument),
         start_deadline_s=table.number("start_deadline_s", default.start_deadline_s, minimum=0.1),
         stop_deadline_s=table.number("stop_deadline_s", default.stop_deadline_s, minimum=0.1),
         prepare_deadline_s=table.number("prepare_deadline_s", default.prepare_deadline_s, minimum=0.1),
