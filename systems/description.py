@@ -19,7 +19,10 @@ PLACEMENTS = ("all", "first", "last", "rest")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _WORD = re.compile(r"[a-z][a-z0-9_]{0,31}")
 # What a campaign says already with tables of these names; a role's settings are a table of its own name.
-_RESERVED = frozenset({"topology", "workload", "nemesis", "checks", "seeds", "cell", "system", "name", "description"})
+_RESERVED = frozenset(
+    {"topology", "workload", "client", "nemesis", "checks", "seeds", "cell", "system", "name", "description"}
+    | {"mutants", "version", "expect"}
+)
 
 
 @dataclass(frozen=True)
