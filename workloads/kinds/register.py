@@ -6,13 +6,13 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
+from history import Invocation, RegisterWriter
 from workloads import command_client
 from workloads.api import RegisterClient
 from workloads.connection import Called
 from workloads.control import Control
 from workloads.kind import MAX_CLIENTS, Kind, Load, Parameter, PlannedClient, Role
 from workloads.own_process import RETRY_S, OwnProcess, whole_number
-from workloads.register_record import Invocation, RegisterRecord, open_record
 from workloads.settings import ClientSettings
 
 MAX_KEYS: Final = 1000
@@ -31,7 +31,7 @@ class RegisterProcess(OwnProcess[RegisterClient]):
     base = RegisterClient
     who = "client"
 
-    def __init__(self, settings: ClientSettings, control: Control, writer: RegisterRecord) -> None:
+    def __init__(self, settings: ClientSettings, control: Control, writer: RegisterWriter) -> None:
         super().__init__(settings, control, writer)
         self._writer = writer
         self._keys = settings.parameters["keys"]
@@ -125,7 +125,7 @@ def _main(settings: ClientSettings, control: Control) -> None:
     if settings.own.client_command:
         command_client.main(settings, control, "client" if settings.producer >= 0 else "reader")
         return
-    with open_record(settings) as writer:
+    with open_writer(settings) as writer:
         RegisterProcess(settings, control, writer).run()
 
 
@@ -170,3 +170,14 @@ KIND: Final = Kind(
     read_means="each key is read by a fresh client",
     problem=_problem,
 )
+
+
+def open_writer(settings: ClientSettings) -> RegisterWriter:
+    """The record of one client process. Raises FileExistsError rather than mixing two recordings."""
+    return RegisterWriter(
+        settings.directory,
+        client=settings.client,
+        session=settings.session,
+        process=settings.process,
+        producer=settings.producer if settings.producer >= 0 else None,
+    )

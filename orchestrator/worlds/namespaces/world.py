@@ -82,7 +82,7 @@ class NamespaceWorld(ServicesOnHosts):
 
     @property
     def site(self) -> Site:
-        return Site(self._hosts, self._power, self._network)
+        return self.site_of(self._power, self._network)
 
     def up(self, on_progress: Progress = no_progress) -> None:
         sandbox = current_sandbox()
