@@ -19,7 +19,10 @@ PLACEMENTS = ("all", "first", "last", "rest", "named")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _WORD = re.compile(r"[a-z][a-z0-9_]{0,31}")
 # What a campaign says already with tables of these names; a role's settings are a table of its own name.
-_RESERVED = frozenset({"topology", "workload", "nemesis", "checks", "seeds", "cell", "system", "name", "description"})
+_RESERVED = frozenset(
+    {"topology", "workload", "client", "nemesis", "checks", "seeds", "cell", "system", "name", "description"}
+    | {"mutants", "version", "expect"}
+)
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ class RoleDescription:
     files: Mapping[str, str] = field(default_factory=dict)
     shows: tuple[str, ...] = ()
     defaults: Mapping[str, str] = field(default_factory=dict)
+    setting_argument: str = ""
     start_deadline_s: float = 30.0
     stop_deadline_s: float = 30.0
     prepare_deadline_s: float = 60.0
@@ -165,6 +169,7 @@ def _role(name: str, table: Table) -> RoleDescription:
         files=_texts(table.table("files")),
         shows=table.texts("shows", ()),
         defaults=_texts(table.table("defaults")),
+        setting_argument=table.text("setting_argument", default.setting_argument),
         start_deadline_s=table.number("start_deadline_s", default.start_deadline_s, minimum=0.1),
         stop_deadline_s=table.number("stop_deadline_s", default.stop_deadline_s, minimum=0.1),
         prepare_deadline_s=table.number("prepare_deadline_s", default.prepare_deadline_s, minimum=0.1),

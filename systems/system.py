@@ -174,6 +174,7 @@ class Deployed:
         """Raises `InputError` for a template that cannot be filled in."""
         system, role = self.system, self.role(node.id)
         given = self.settings.get(role.name, Settings()).of(node.name)
+        settings = system.effective(role.name, given, time_scale)
         text = _Templates(
             system.description,
             role.name,
@@ -184,7 +185,7 @@ class Deployed:
                     name: [each for each in nodes if self.roles[each.id - 1] == name]
                     for name in system.description.roles
                 },
-                "settings": system.effective(role.name, given, time_scale),
+                "settings": settings,
                 "version": system.version,
                 "cluster_id": self.cluster_id,
                 "python": node.python,
@@ -195,7 +196,11 @@ class Deployed:
         )
         return Service(
             role=role.name,
-            command=(*(text.fill(word, "command") for word in role.command), *system.arguments(self.mutants)),
+            command=(
+                *(text.fill(word, "command") for word in role.command),
+                *text.each_setting(role.setting_argument, settings),
+                *system.arguments(self.mutants),
+            ),
             files={f"{node.etc_dir}/{path}": text.file(name) for path, name in role.files.items()},
             prepare=tuple(tuple(text.fill(word, "prepare") for word in words) for words in role.prepare),
             environment={key: text.fill(value, f"environment.{key}") for key, value in role.environment.items()},
@@ -225,13 +230,18 @@ class _Templates:
             autoescape=False,
         )
 
-    def fill(self, text: str, key: str) -> str:
-        """Raises `InputError` naming the key."""
+    def each_setting(self, text: str, settings: Mapping[str, str]) -> list[str]:
+        """The text for each setting, none where it is empty. Raises `InputError`."""
+        pairs = settings.items() if text else ()
+        return [self.fill(text, "setting_argument", key=key, value=value) for key, value in pairs]
+
+    def fill(self, text: str, where: str, **more: str) -> str:
+        """Raises `InputError` naming where the text stands. `more`: values for this text alone."""
         try:
-            return self._environment.from_string(text).render(self._values)
+            return self._environment.from_string(text).render(self._values, **more)
         except jinja2.TemplateError as error:
-            where = f"{self._description.directory}/system.toml: [roles.{self._role}] {key}"
-            raise InputError(f"{where}: {text!r} cannot be filled in: {error}") from error
+            place = f"{self._description.directory}/system.toml: [roles.{self._role}] {where}"
+            raise InputError(f"{place}: {text!r} cannot be filled in: {error}") from error
 
     def file(self, name: str) -> str:
         """Raises `InputError` naming the template's file and line."""
