@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from installation.files import PROJECT_ROOT
 from systems.toml_tables import Source, Table
 
 FILE_NAME = "system.toml"
@@ -93,6 +94,11 @@ class Description:
     fatal: tuple[str, ...]
     programs: Mapping[str, str]
     playbook_role: str | None
+
+    @property
+    def own_directory(self) -> tuple[str, ...]:
+        """The directory of a system that is not Brownout's own: nodes must see it, for its programs may lie there."""
+        return () if self.directory.is_relative_to(PROJECT_ROOT) else (str(self.directory),)
 
 
 def read(path: Path) -> Description:

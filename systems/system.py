@@ -4,6 +4,7 @@ Templates in a description (Jinja2) can use
 - `node`: the node itself: `name`, `id` (from 1), `address`, `ports.<name>`, `data_dir` (its own disk), `etc_dir`
   (configuration), `var_dir` (what it says), `files_dir` (the version's files);
 - `nodes`: all nodes; `role_nodes.<role>`: those of one role;
+- `system_dir`: where the description's own directory lies, with all that is in it, as the node sees it;
 - `settings`: the node's settings, as texts by key; `version`; `cluster_id` (unique in each run);
 - `python`, `python_path`: an interpreter with Brownout's packages; what the family adds in `variables`.
 """
@@ -21,7 +22,7 @@ import jinja2
 
 from systems.description import Description, RoleDescription
 from systems.errors import InputError
-from systems.service import Place, Service
+from systems.service import REMOTE_SYSTEM_DIR, Place, Service
 from systems.settings import RoleSettings, Settings
 from systems.toml_tables import suggestion
 from systems.view import Member, Observer, View
@@ -179,6 +180,7 @@ class Deployed:
                     name: [each for each in nodes if self.roles[each.id - 1] == name]
                     for name in system.description.roles
                 },
+                "system_dir": str(system.description.directory) if node.is_local else REMOTE_SYSTEM_DIR,
                 "settings": system.effective(role.name, given, time_scale),
                 "version": system.version,
                 "cluster_id": self.cluster_id,
@@ -194,7 +196,7 @@ class Deployed:
             files={f"{node.etc_dir}/{path}": text.file(name) for path, name in role.files.items()},
             prepare=tuple(tuple(text.fill(word, "prepare") for word in words) for words in role.prepare),
             environment={key: text.fill(value, f"environment.{key}") for key, value in role.environment.items()},
-            shows=tuple(filter(None, (text.fill(path, "shows") for path in role.shows))),
+            shows=(*filter(None, (text.fill(path, "shows") for path in role.shows)), *system.description.own_directory),
             start_deadline_s=role.start_deadline_s,
             stop_deadline_s=role.stop_deadline_s,
             prepare_deadline_s=role.prepare_deadline_s,
