@@ -144,8 +144,10 @@ def _versions(table: Table) -> dict[str, dict[str, str]]:
 def _roles(table: Table) -> dict[str, RoleDescription]:
     roles: dict[str, RoleDescription] = {}
     for name in table.data:
-        if _WORD.fullmatch(name) is None or name in _RESERVED:
-            table.refuse(f"{name!r} cannot name a role: it is to be a table of campaigns, which have others", name)
+        if _WORD.fullmatch(name) is None:
+            table.refuse(f"{name!r} cannot name a role; use small letters, digits and '_'", name)
+        if name in _RESERVED:
+            table.refuse(f"{name!r} cannot name a role: campaigns have another table of that name", name)
         roles[name] = _role(name, table.table(name))
     if not roles:
         table.refuse("there is no role; add [roles.NAME] with command = [...] and ports = {...}")
