@@ -3,8 +3,8 @@
     from brownout_api import RegisterClient, Refused
 
 A client is one class: `RegisterClient` (`read`, `write`, `compare_and_set` of keys) or `LogClient` (`append`, `read`,
-`end` of partitions). What returns has happened; what raises `Refused` certainly has not, and never will; after any other
-exception it may have happened, or may yet.
+`end` of partitions). What returns has happened; what raises `Refused` certainly has not, and never will; after any
+other exception it may have happened, or may yet.
 
 A system of its own class derives from `System`; most need none. `observe` returns an `Observer`, whose `view` says what
 the cluster looks like: a `View`, with a `PartitionState` for each partition. `Member` is a node as the observer is told

@@ -12,7 +12,9 @@ Templates in a description (Jinja2) can use
 from __future__ import annotations
 
 import fnmatch
+import re
 import socket
+import traceback
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -20,11 +22,11 @@ from typing import Any
 
 import jinja2
 
-from systems.description import Description, RoleDescription
+from systems.description import FILE_NAME, Description, RoleDescription
 from systems.errors import InputError
 from systems.service import REMOTE_SYSTEM_DIR, Place, Service
 from systems.settings import RoleSettings, Settings
-from systems.toml_tables import suggestion
+from systems.toml_tables import Source, suggestion
 from systems.view import Member, Observer, View
 
 _CONNECT_S = 0.5
@@ -224,8 +226,11 @@ class _Templates:
         try:
             return self._environment.from_string(text).render(self._values)
         except jinja2.TemplateError as error:
-            where = f"{self._description.directory}/system.toml: [roles.{self._role}] {key}"
-            raise InputError(f"{where}: {text!r} cannot be filled in: {error}") from error
+            source = Source.read(self._description.directory / FILE_NAME)
+            where = f"{source.name}:{source.line(('roles', self._role, *key.split('.')))}"
+            raise InputError(
+                f"{where}: [roles.{self._role}] {key}: {text!r} cannot be filled in: {_why(error)}"
+            ) from error
 
     def file(self, name: str) -> str:
         """Raises `InputError` naming the template's file and line."""
@@ -234,9 +239,16 @@ class _Templates:
         except jinja2.TemplateNotFound:
             raise InputError(f"{self._description.directory}/{name}: there is no such template") from None
         except jinja2.TemplateError as error:
-            line = getattr(error, "lineno", None)
+            frames = traceback.extract_tb(error.__traceback__)  # Jinja puts the template's own lines there
+            found = [frame.lineno for frame in frames if frame.filename.endswith(f"/{name}")]
+            line = getattr(error, "lineno", None) or (found[-1] if found else None)
             where = f"{self._description.directory}/{name}" + (f":{line}" if line else "")
-            raise InputError(f"{where}: the template cannot be filled in: {error}") from error
+            raise InputError(f"{where}: the template cannot be filled in: {_why(error)}") from error
+
+
+def _why(error: jinja2.TemplateError) -> str:
+    """Jinja's words; of what is missing of a node, without the name of our class."""
+    return re.sub(r"^'[\w.]+\.Node object'", "a node", str(error))
 
 
 class PortObserver:

@@ -6,11 +6,13 @@ import re
 from pathlib import Path
 
 from orchestrator.campaign.model import MAX_PARTITIONS, PLACEMENTS, Topology, Workload
-from systems import System
+from systems import InputError, System
 from systems.description import ClientDescription
 from systems.toml_tables import Table
+from workloads.api import Client
 from workloads.kind import Kind
 from workloads.kinds import KINDS
+from workloads.loading import ClientClassError, load_class
 from workloads.settings import OwnClient
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,200}")
@@ -44,7 +46,7 @@ def read_client(table: Table, kind: str, beside: Path, system: System) -> OwnCli
         return OwnClient()
     default, described = OwnClient(), system.description.client
     if not table.data and (described.class_name or described.command):
-        return _described(described, system.description.directory)
+        return _checked(_described(described, system.description.directory), table, f"{system.description.directory}/")
     client_class = table.text("client_class", "")
     command = table.raw("client_command", [])
     if not isinstance(command, list) or not all(isinstance(each, str) for each in command):
@@ -63,6 +65,18 @@ def read_client(table: Table, kind: str, beside: Path, system: System) -> OwnCli
         options=texts,
     )
     table.done()
+    return _checked(client, table, "")
+
+
+def _checked(client: OwnClient, table: Table, described_in: str) -> OwnClient:
+    """Load the class once here: what is wrong with its file is told before anything is started."""
+    if ".py:" in client.client_class:
+        try:
+            load_class(client.client_class, Client)
+        except ClientClassError as error:
+            if described_in:
+                raise InputError(f"{described_in}system.toml: [client] class: {error}") from error
+            table.refuse(str(error), "client_class")
     return client
 
 

@@ -73,12 +73,13 @@ def test_what_is_not_run_is_toml() -> None:
 def test_the_table_of_keys_is_what_the_reader_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: set[tuple[str, ...]] = set()
 
-    def noting(table: Table, key: str) -> None:
+    def noted(table: Table, key: str) -> Table:
         asked.add((*(str(part) for part in table.path), key))
+        return table
 
     take, raw = Table._take, Table.raw
-    monkeypatch.setattr(Table, "_take", lambda table, key, *more: noting(table, key) or take(table, key, *more))
-    monkeypatch.setattr(Table, "raw", lambda table, key, default: noting(table, key) or raw(table, key, default))
+    monkeypatch.setattr(Table, "_take", lambda table, key, *more: take(noted(table, key), key, *more))
+    monkeypatch.setattr(Table, "raw", lambda table, key, default: raw(noted(table, key), key, default))
     (tmp_path / "system.toml").write_text(
         'name = "x"\nworkloads = ["register"]\n[versions.VERSION]\n[client]\ncommand = ["c"]\ntimeout_s = 1\n'
         '[roles.role]\ncommand = ["true"]\nports = { client = 1 }\n'
@@ -106,7 +107,8 @@ def test_every_documented_name_can_be_used_in_templates(tmp_path: Path) -> None:
 
 def test_nodes_elsewhere_have_the_directory_in_another_place(tmp_path: Path) -> None:
     (tmp_path / "system.toml").write_text(
-        'name = "x"\nworkloads = ["register"]\n[roles.server]\nports = { client = 1 }\ncommand = ["{{ system_dir }}/x"]\n'
+        'name = "x"\nworkloads = ["register"]\n[roles.server]\nports = { client = 1 }\n'
+        'command = ["{{ system_dir }}/x"]\n'
     )
     deployed = Deployed(load_system("x", directory=tmp_path), ("server",), "cluster")
     there = place(1, is_local=False)
