@@ -56,6 +56,8 @@ class Kind(ABC, Generic[M]):
     """Whom random schedules always aim it at; None: that is drawn."""
     proven_late: ClassVar[bool] = False
     """Whether what it did is seen only when it is healed: the heal's status is then the fault's."""
+    interrupts_service: ClassVar[bool] = False
+    """Whether the targets' services end under it, or cannot be asked for: their absence is then nobody's finding."""
     stops_clocks: ClassVar[bool] = False
     """Whether nodes' clocks stand still under it, so that no lease can be trusted to end."""
     begun_by: ClassVar[str] = ""

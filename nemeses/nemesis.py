@@ -18,6 +18,7 @@ class Nemesis:
     """Everything that can go wrong in one world. One thread at a time."""
 
     def __init__(self, site: Site) -> None:
+        self.nodes = tuple(site.hosts)
         classes = dict.fromkeys(kind.mechanism for kind in KINDS.values())
         self._mechanisms: dict[type[Mechanism], Mechanism] = {
             each: each(site) for each in sorted(classes, key=lambda each: each.stage)

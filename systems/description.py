@@ -16,11 +16,14 @@ from systems.toml_tables import Source, Table
 FILE_NAME = "system.toml"
 UPPER_BOUNDS = ("strict", "session", "lower-bound-only")
 REPLICA_FORMATS = ("kafka", "none")
-PLACEMENTS = ("all", "first", "last", "rest")
+PLACEMENTS = ("all", "first", "last", "rest", "named")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _WORD = re.compile(r"[a-z][a-z0-9_]{0,31}")
 # What a campaign says already with tables of these names; a role's settings are a table of its own name.
-_RESERVED = frozenset({"topology", "workload", "nemesis", "checks", "seeds", "cell", "system", "name", "description"})
+_RESERVED = frozenset(
+    {"topology", "workload", "client", "nemesis", "checks", "seeds", "cell", "system", "name", "description"}
+    | {"mutants", "version", "expect"}
+)
 
 
 @dataclass(frozen=True)
@@ -38,8 +41,9 @@ class RoleDescription:
     """What a node of this role runs. Texts are templates (Jinja2); see `systems.system` for what they can use.
 
     `nodes`: which nodes play it where a campaign does not say: all, the first, the last, or the rest (those that no
-    other role takes). `ports`: by name, the first is where the service is reached. `files`: templates' file names by
-    the path that they get below the node's configuration directory. Deadlines in seconds.
+    other role takes); named: none, only those that a campaign names. `ports`: by name, the first is where the service
+    is reached. `files`: templates' file names by the path that they get below the node's configuration directory.
+    Deadlines in seconds.
     """
 
     name: str
@@ -51,6 +55,7 @@ class RoleDescription:
     files: Mapping[str, str] = field(default_factory=dict)
     shows: tuple[str, ...] = ()
     defaults: Mapping[str, str] = field(default_factory=dict)
+    setting_argument: str = ""
     start_deadline_s: float = 30.0
     stop_deadline_s: float = 30.0
     prepare_deadline_s: float = 60.0
@@ -172,6 +177,7 @@ def _role(name: str, table: Table) -> RoleDescription:
         files=_texts(table.table("files")),
         shows=table.texts("shows", ()),
         defaults=_texts(table.table("defaults")),
+        setting_argument=table.text("setting_argument", default.setting_argument),
         start_deadline_s=table.number("start_deadline_s", default.start_deadline_s, minimum=0.1),
         stop_deadline_s=table.number("stop_deadline_s", default.stop_deadline_s, minimum=0.1),
         prepare_deadline_s=table.number("prepare_deadline_s", default.prepare_deadline_s, minimum=0.1),

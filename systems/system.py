@@ -15,7 +15,7 @@ import fnmatch
 import re
 import socket
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,9 +62,10 @@ class System:
         """Where this version's files lie on this machine; empty where it needs none."""
         return ""
 
-    def prepare(self) -> None:
+    def prepare(self, on_progress: Callable[[str], None]) -> None:
         """See that what the nodes need is on this machine. Called before any node is made. Raises `InputError` with
         what is missing and how to get it."""
+        del on_progress
 
     # ---- what a campaign may ask
 
@@ -99,8 +100,8 @@ class System:
             if name not in given and rest is None:
                 raise InputError(f"roles: {name} plays none; give each node one of: {', '.join(roles)}")
             given.setdefault(name, rest or "")
-        idle = [role.name for role in roles.values() if role.nodes != "all" and role.name not in given.values()]
-        needed = [name for name in idle if not asked and roles[name].nodes != "rest"]
+        alone = [role.name for role in roles.values() if role.nodes in ("first", "last")]
+        needed = [name for name in alone if not asked and name not in given.values()]
         if needed:
             raise InputError(f"roles: {needed[0]} is played by nobody; {self.name} needs more than {count} nodes")
         return tuple(given[name] for name in names)
@@ -124,10 +125,14 @@ class System:
             raise InputError(f"{self.name} has no mutants: {', '.join(mutants)}")
         return ()
 
-    def variables(self, node: Place) -> dict[str, Any]:
+    def variables(self, node: Place, cluster_id: str) -> dict[str, Any]:
         """What templates can use beside what every system's can."""
-        del node
+        del node, cluster_id
         return {}
+
+    def shown(self) -> tuple[str, ...]:
+        """The directories of this machine that local nodes must see, beside those that the roles name."""
+        return (self.files_dir,) if self.files_dir else ()
 
     # ---- how it is looked at
 
@@ -172,6 +177,7 @@ class Deployed:
         """Raises `InputError` for a template that cannot be filled in."""
         system, role = self.system, self.role(node.id)
         given = self.settings.get(role.name, Settings()).of(node.name)
+        settings = system.effective(role.name, given, time_scale)
         text = _Templates(
             system.description,
             role.name,
@@ -183,22 +189,29 @@ class Deployed:
                     for name in system.description.roles
                 },
                 "system_dir": str(system.description.directory) if node.is_local else REMOTE_SYSTEM_DIR,
-                "settings": system.effective(role.name, given, time_scale),
+                "settings": settings,
                 "version": system.version,
                 "cluster_id": self.cluster_id,
                 "python": node.python,
                 "python_path": node.python_path,
                 "time_scale": time_scale,
-                **system.variables(node),
+                **system.variables(node, self.cluster_id),
             },
         )
         return Service(
             role=role.name,
-            command=(*(text.fill(word, "command") for word in role.command), *system.arguments(self.mutants)),
+            command=(
+                *(text.fill(word, "command") for word in role.command),
+                *text.each_setting(role.setting_argument, settings),
+                *system.arguments(self.mutants),
+            ),
             files={f"{node.etc_dir}/{path}": text.file(name) for path, name in role.files.items()},
             prepare=tuple(tuple(text.fill(word, "prepare") for word in words) for words in role.prepare),
             environment={key: text.fill(value, f"environment.{key}") for key, value in role.environment.items()},
-            shows=(*filter(None, (text.fill(path, "shows") for path in role.shows)), *system.description.own_directory),
+            shows=(
+                *filter(None, (text.fill(path, "shows") for path in role.shows)),
+                *((*system.description.own_directory, *system.shown()) if node.is_local else ()),
+            ),
             start_deadline_s=role.start_deadline_s,
             stop_deadline_s=role.stop_deadline_s,
             prepare_deadline_s=role.prepare_deadline_s,
@@ -221,16 +234,21 @@ class _Templates:
             autoescape=False,
         )
 
-    def fill(self, text: str, key: str) -> str:
-        """Raises `InputError` naming the key."""
+    def each_setting(self, text: str, settings: Mapping[str, str]) -> list[str]:
+        """The text for each setting, none where it is empty. Raises `InputError`."""
+        pairs = settings.items() if text else ()
+        return [self.fill(text, "setting_argument", key=key, value=value) for key, value in pairs]
+
+    def fill(self, text: str, where: str, **more: str) -> str:
+        """Raises `InputError` naming where the text stands. `more`: values for this text alone."""
         try:
-            return self._environment.from_string(text).render(self._values)
+            return self._environment.from_string(text).render(self._values, **more)
         except jinja2.TemplateError as error:
             source = Source.read(self._description.directory / FILE_NAME)
-            where = f"{source.name}:{source.line(('roles', self._role, *key.split('.')))}"
-            raise InputError(
-                f"{where}: [roles.{self._role}] {key}: {text!r} cannot be filled in: {_why(error)}"
-            ) from error
+            place = (
+                f"{source.name}:{source.line(('roles', self._role, *where.split('.')))}: [roles.{self._role}] {where}"
+            )
+            raise InputError(f"{place}: {text!r} cannot be filled in: {_why(error)}") from error
 
     def file(self, name: str) -> str:
         """Raises `InputError` naming the template's file and line."""

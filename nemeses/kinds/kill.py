@@ -16,6 +16,7 @@ class Kill(Kind[Services]):
     name = "kill"
     deed = "SIGKILL to the service"
     proven_by = "the process is gone and its port closed; afterwards a new one answers"
+    interrupts_service = True
     mechanism = Services
     begun_by = "kill"
     ended_by = "start"

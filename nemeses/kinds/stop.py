@@ -20,6 +20,7 @@ class Stop(Kind[Services]):
         "the process is gone within the system's stop deadline and its port closed; afterwards a new one answers. One "
         "that does not end is a mismatch"
     )
+    interrupts_service = True
     mechanism = Services
     begun_by = "stop"
     ended_by = "start"

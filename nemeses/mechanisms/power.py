@@ -127,6 +127,7 @@ class PowerLossKind(Kind[Power]):
         "that was only written, just before the cut, should not be (`unsynced_mark: lost`): that it was really "
         "the power that went"
     )
+    interrupts_service = True
     mechanism = Power
     needs = frozenset[Need]({"power"})
     parameters = (

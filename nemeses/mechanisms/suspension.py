@@ -168,6 +168,7 @@ class SuspensionKind(Kind[Suspension]):
 
     After a freeze the real-time clock is set right, so that its heal leaves nothing behind."""
 
+    interrupts_service = True
     mechanism = Suspension
     proven_late = True
     ended_by = "resume"

@@ -29,7 +29,7 @@ from orchestrator.campaign.model import (
 )
 from orchestrator.campaign.steps import StepParser
 from orchestrator.campaign.systems import client_nodes, roles_of, system_of
-from orchestrator.campaign.workload_table import read_client, read_workload
+from orchestrator.campaign.workload_table import read_cell_options, read_client, read_workload
 from systems import InputError, Settings, System, load_system, merge
 from systems.description import read as read_description
 from systems.toml_tables import Source, Table, suggestion
@@ -66,7 +66,7 @@ def parse(source: Source, path: Path) -> Campaign:
         nemesis=nemesis,
         checks=_checks(root.table("checks"), nemesis, system),
         seeds=_seeds(root.table("seeds")),
-        cells=_cells(root, under_test, topology),
+        cells=_cells(root, under_test, topology, workload),
         path=path,
         text=source.text,
         client=read_client(root.table("client"), workload.kind, path.parent, system),
@@ -95,10 +95,12 @@ def _check_nodes(root: Table, campaign: Campaign) -> None:
 def _check_workload(root: Table, campaign: Campaign, system: System) -> None:
     """Whether the system can do what is asked of it."""
     kind = campaign.workload.kind
-    if kind not in system.description.workloads:
+    # Kinds on the libraries of Kafka serve every system that "log" does; who brings a client knows what it speaks to.
+    takes = system.description.workloads
+    with_client = bool(campaign.client.client_class or campaign.client.client_command)
+    if kind not in takes and not (with_client if WORKLOADS[kind].own_client else "log" in takes):
         root.table("workload").refuse(
-            f"kind: {system.name} cannot be tested with {kind!r}; it takes: {', '.join(system.description.workloads)}",
-            "kind",
+            f"kind: {system.name} cannot be tested with {kind!r}; it takes: {', '.join(takes)}", "kind"
         )
     serving = client_nodes(campaign, system)
     if WORKLOADS[kind].partitioned and campaign.workload.replication_factor > len(serving):
@@ -109,8 +111,14 @@ def _check_workload(root: Table, campaign: Campaign, system: System) -> None:
         )
     if not system.description.promises.events:
         for step in campaign.nemesis.steps:
-            if getattr(step, "condition", None) == "event":
+            condition = getattr(step, "condition", None)
+            if condition == "event":
                 root.table("nemesis").refuse(f"{step.title}: {system.name} writes no trace events to wait for")
+            if condition == "log_end":
+                root.table("nemesis").refuse(
+                    f"{step.title}: nodes of {system.name} do not tell how far their logs go; wait for in_sync, or for "
+                    "checkpoint, which is read from a node's disk"
+                )
 
 
 def _topology(table: Table) -> Topology:
@@ -267,7 +275,7 @@ def _seeds(table: Table) -> Seeds:
     return seeds
 
 
-def _cells(root: Table, under_test: SystemUnderTest, topology: Topology) -> tuple[Cell, ...]:
+def _cells(root: Table, under_test: SystemUnderTest, topology: Topology, workload: Workload) -> tuple[Cell, ...]:
     cells: list[Cell] = []
     for table in root.tables("cell"):
         name = table.text("name")
@@ -281,8 +289,11 @@ def _cells(root: Table, under_test: SystemUnderTest, topology: Topology) -> tupl
         except InputError as error:
             table.refuse(f"version: {error}", "version")
         mutants = table.texts("mutants", (), choices=system.mutants.keys())
+        if mutants and not system.mutants:
+            table.refuse(f"mutants: {system.name} has none; leave them out", "mutants")
         settings = _role_settings(table, system, topology)
-        cells.append(Cell(name, mutants, settings, version, _expect(table.table("expect"))))
+        options = read_cell_options(table.table("client"), workload.kind)
+        cells.append(Cell(name, mutants, settings, version, _expect(table.table("expect")), options))
         table.done()
     return tuple(cells) or (Cell(),)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+
 from orchestrator.campaign.model import Campaign, Cell
 from orchestrator.campaign.plan import PlannedRun
 from systems import Deployed, System, load_system, merge
@@ -11,6 +13,25 @@ def system_of(campaign: Campaign, cell: Cell) -> System:
     """Raises `InputError`."""
     asked = campaign.system
     return load_system(asked.name, version=cell.version or asked.version, directory=asked.directory)
+
+
+def prepare_systems(campaign: Campaign, cells: Collection[str], on_progress: Callable[[str], None]) -> None:
+    """See that what these cells' systems need is on this machine; no cells: all of them. Raises `InputError`."""
+    for system in _systems_of(campaign, cells):
+        system.prepare(on_progress)
+
+
+def programs_of(campaign: Campaign, cells: Collection[str]) -> dict[str, str]:
+    """The machine's programs that these cells' systems need, each with the Debian package that it comes in."""
+    return {
+        name: package for each in _systems_of(campaign, cells) for name, package in each.description.programs.items()
+    }
+
+
+def _systems_of(campaign: Campaign, cells: Collection[str]) -> list[System]:
+    """Each system of these cells once; no cells: of all."""
+    wanted = [system_of(campaign, cell) for cell in campaign.cells if not cells or cell.name in cells]
+    return list({(system.name, system.version): system for system in wanted}.values())
 
 
 def roles_of(campaign: Campaign, system: System) -> tuple[str, ...]:

@@ -20,13 +20,15 @@ from orchestrator.campaign.judging import Engine, conclude, decide_over
 from orchestrator.campaign.model import Campaign
 from orchestrator.campaign.plan import expand
 from orchestrator.campaign.store import Store
+from orchestrator.campaign.systems import prepare_systems, programs_of
 from orchestrator.errors import EXIT_INTERRUPTED, EXIT_UNKNOWN, Interrupted, UsageError
+from orchestrator.machine import packages as system_packages
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
 from orchestrator.running.runner import (
-    Conductor,
     Invocation,
-    Terms,
+    Runner,
+    RunOptions,
     find_rootfs,
     lab_spec,
     plan_invocation,
@@ -53,7 +55,8 @@ def main(options: argparse.Namespace, argv: list[str]) -> int:
         return _dry_run(campaign, options, seeds)
     _require_engine(options.engine)
     inventory, where = _inventory(options, campaign), _where(options)
-    selection = _choose_lab(_wanted_world(options, campaign), campaign, lab_spec(campaign, store, inventory), argv)
+    spec = lab_spec(campaign, store, inventory)
+    selection = _choose_lab(_wanted_world(options, campaign), campaign, spec, argv, options)
     if options.resume:
         if options.cell or seeds:
             raise UsageError("--resume goes on with what was planned then; leave out --cell, --seed and --seeds")
@@ -61,12 +64,12 @@ def main(options: argparse.Namespace, argv: list[str]) -> int:
     else:
         invocation = plan_invocation(store, campaign, cells=options.cell, seeds=seeds, where=where)
     engine = Engine(options.engine, store.root / ".spark" / invocation.stamp)
-    terms = Terms(selection, engine, inventory, options.keep, _entrance())
-    return _conduct(invocation, store, terms, options)
+    run_options = RunOptions(selection, engine, inventory, options.keep, _shell_prefix())
+    return _make_runs(invocation, store, run_options, options)
 
 
-def _conduct(invocation: Invocation, store: Store, terms: Terms, options: argparse.Namespace) -> int:
-    engine, selection = terms.engine, terms.selection
+def _make_runs(invocation: Invocation, store: Store, run_options: RunOptions, options: argparse.Namespace) -> int:
+    engine, selection = run_options.engine, run_options.selection
     with Progress(quiet=options.quiet) as progress:
         interrupts = Interrupts(
             on_first=lambda: progress.say("stopping in order; once more Ctrl-C stops at once"),
@@ -75,10 +78,10 @@ def _conduct(invocation: Invocation, store: Store, terms: Terms, options: argpar
         count = len(invocation.todo)
         progress.say(f"{invocation.campaign.name}: {count} run{'' if count == 1 else 's'}, {selection.lab.name} world")
         progress.say(f"world: {selection.reason}", dim=True)
-        conductor = Conductor(store, terms, progress, interrupts)
+        runner = Runner(store, run_options, progress, interrupts)
         try:
             with interrupts.installed():
-                conductor.conduct(invocation)
+                runner.make_all(invocation)
                 with interrupts.shielded():
                     engine.stop()
         except Interrupted:
@@ -170,11 +173,13 @@ def _where(options: argparse.Namespace) -> list[str]:
     return [*world, *(["--inventory", str(options.inventory)] if options.inventory else [])]
 
 
-def _choose_lab(name: str, campaign: Campaign, spec: LabSpec, argv: list[str]) -> Selection:
+def _choose_lab(
+    name: str, campaign: Campaign, spec: LabSpec, argv: list[str], options: argparse.Namespace
+) -> Selection:
     """The lab for this machine; enters the sandbox that it needs by starting this very command again in there.
 
     Raises `UsageError` when the campaign's script needs a fault that the lab's world cannot inflict, and when what the
-    lab needs is neither there nor to be had.
+    lab needs is neither there nor to be had; `InputError` when that is so of the systems under test.
     """
     from orchestrator.machine import sandbox
 
@@ -187,6 +192,9 @@ def _choose_lab(name: str, campaign: Campaign, spec: LabSpec, argv: list[str]) -
     selection = select_lab(name, campaign.topology.filesystem)
     require_faults(campaign, selection.lab, selection.reason)
     find_rootfs(campaign, selection.lab.name)
+    system_packages.ensure(programs_of(campaign, options.cell), f"the system that {shown(campaign.path)} tests")
+    with Progress(quiet=options.quiet) as progress:
+        prepare_systems(campaign, options.cell, progress.say)
     selection.lab.prepare(spec)
     if selection.lab.needs_sandbox:
         os.environ[_LAB_VARIABLE], os.environ[_REASON_VARIABLE] = selection.lab.name, selection.reason
@@ -195,7 +203,7 @@ def _choose_lab(name: str, campaign: Campaign, spec: LabSpec, argv: list[str]) -
     return selection
 
 
-def _entrance() -> str:
+def _shell_prefix() -> str:
     """What a person outside of our sandbox puts before a command that is to run in it."""
     outside = os.environ.get(_OUTSIDE_VARIABLE)
     # The sandbox's first process is the last one that its outer parent has started.

@@ -37,7 +37,12 @@ class Unit(Protocol):
         ...
 
     def pid_script(self) -> str:
-        """Print the broker's pid if it runs."""
+        """Print the service's pid if it runs."""
+        ...
+
+    def exit_script(self, pid: int) -> str:
+        """Print how the process of this pid ended, as shells have it (128 + the signal's number for a signal); nothing
+        where that is not known."""
         ...
 
 
@@ -55,19 +60,29 @@ class ScriptUnit:
         """The pid is written with the process's start time, which makes it unmistakable."""
         variables = " ".join(f"{key}={shlex.quote(value)}" for key, value in self.environment.items())
         places = {posixpath.dirname(self.log), posixpath.dirname(self.pid_file)}
+        pid_file = shlex.quote(self.pid_file)
         made = "".join(f"[ -d {place} ] || mkdir -p {place}\n" for place in map(shlex.quote, sorted(places)))
         # Where a terminal stands between us and the host (sudo makes one), its end sends SIGHUP.
         return f"""{self._running()}
 [ -n "$pid" ] && exit 0
 cd {shlex.quote(self.directory)} || exit 1
 {made}trap '' HUP
-env {variables} setsid {shlex.join(self.command)} </dev/null >>{shlex.quote(self.log)} 2>&1 &
-look $!
-echo "$! $start" > {shlex.quote(self.pid_file)}
+rm -f {pid_file}
+( # its parent stays, to see how it ends
+  env {variables} setsid {shlex.join(self.command)} </dev/null >>{shlex.quote(self.log)} 2>&1 &
+  look $!
+  echo "$! $start" > {pid_file}.new && mv {pid_file}.new {pid_file}
+  wait $!
+  echo $? > {pid_file}.$!
+) </dev/null >/dev/null 2>&1 &
+until [ -e {pid_file} ] || ! kill -0 $! 2>/dev/null; do sleep 0.01; done
 """
 
     def pid_script(self) -> str:
         return f"{self._running()}\necho $pid"
+
+    def exit_script(self, pid: int) -> str:
+        return f"cat {shlex.quote(f'{self.pid_file}.{pid}')} 2>/dev/null"
 
     def _running(self) -> str:
         return f"""\
@@ -98,6 +113,14 @@ for root in /sys/fs/cgroup /sys/fs/cgroup/unified /sys/fs/cgroup/systemd; do
   [ -r "$root"/{group} ] && read pid < "$root"/{group} && break
 done
 echo $pid"""
+
+    def exit_script(self, pid: int) -> str:
+        """systemd remembers the last one only: CLD_EXITED is 1, CLD_KILLED 2, CLD_DUMPED 3."""
+        show = f"systemctl show {shlex.quote(self.name)} --value --property"
+        return f"""\
+[ "$({show}=ExecMainPID)" = {pid} ] || exit 0
+code=$({show}=ExecMainCode); status=$({show}=ExecMainStatus)
+case $code in 1) echo "$status";; 2|3) echo $((128 + status));; esac"""
 
 
 class SshHost:
@@ -165,6 +188,10 @@ class SshHost:
     def service_pid(self) -> int | None:
         said = self.run(self._unit.pid_script()).stdout.strip()
         return int(said) if said else None
+
+    def service_exit(self, pid: int) -> int | None:
+        said = self.run(self._unit.exit_script(pid)).stdout.strip()
+        return int(said) if said.isdigit() else None
 
     def start_service(self) -> None:
         done = self.run(self._unit.start_script())

@@ -9,6 +9,7 @@ from history.journal import Journal
 from nemeses import KINDS, ClusterView, Evidence, Fault, Nemesis, Schedule
 from orchestrator.errors import RunError
 from orchestrator.running.progress import Progress
+from orchestrator.running.service_watch import ServiceWatch
 
 Tick = Callable[[float], None]
 """Wait until this moment of the monotonic clock, keeping an eye on the run meanwhile."""
@@ -17,8 +18,9 @@ Tick = Callable[[float], None]
 class FaultBook:
     """All faults of one run; knows which are still in force."""
 
-    def __init__(self, nemesis: Nemesis, journal: Journal, progress: Progress) -> None:
+    def __init__(self, nemesis: Nemesis, journal: Journal, progress: Progress, watch: ServiceWatch) -> None:
         self._nemesis = nemesis
+        self._watch = watch
         self._journal = journal
         self._progress = progress
         self._open: dict[str, tuple[Fault, Evidence | None]] = {}
@@ -33,6 +35,9 @@ class FaultBook:
         self._journal.fault_invoked(
             identifier, fault.kind, fault.targets, fault.parameters, sentence=kind.sentence(fault)
         )
+        self._watch.look()  # what has ended by itself until now is not this fault's doing
+        if kind.interrupts_service:
+            self._watch.excuse(fault.targets)
         evidence = self._nemesis.inject(fault)
         self._open[identifier] = fault, evidence
         proof = kind.proof(evidence.detail, {})
@@ -51,7 +56,9 @@ class FaultBook:
         """End everything that was inflicted, and see that nothing is left of it. Raises `RunError` with what is."""
         for identifier in list(self._open):
             self._heal(identifier)
+        self._watch.look()  # services are started below, whoever ended them
         evidence = self._nemesis.heal_all()
+        self._watch.expect(self._nemesis.nodes)
         self._journal.event("heal_all", status=evidence.status, evidence=evidence.detail)
         if not evidence.confirmed:
             raise RunError(f"healing everything was {evidence.status}: {_short(evidence)}")
@@ -59,6 +66,8 @@ class FaultBook:
     def _heal(self, identifier: str) -> None:
         fault, seen = self._open.pop(identifier)
         kind, evidence = KINDS[fault.kind], self._nemesis.heal(fault)
+        if kind.interrupts_service:
+            self._watch.expect(fault.targets)
         late = evidence.status if kind.proven_late and not evidence.confirmed else None
         healed = {"healed": {"status": evidence.status, "detail": evidence.detail}}
         proof = "" if seen is None else kind.proof(seen.detail, evidence.detail)

@@ -97,7 +97,7 @@ class Fleet:
         self._loading = False
         for client in self._load:
             client.stop()
-        outcome_s = max(MESSAGE_TIMEOUT_S, self._planned.campaign.client.patience_s)
+        outcome_s = max(MESSAGE_TIMEOUT_S, self._planned.client.patience_s)
         for client in self._load:
             self._unresolved += client.wait_stopped((outcome_s + STOP_S) * self._time_scale)
         if self._unresolved:
@@ -187,7 +187,7 @@ class Fleet:
             duration_s=workload.duration_s,
             time_scale=self._time_scale,
             parameters=dict(workload.parameters),
-            own=campaign.client,
+            own=self._planned.client,
         )
         client = ClientProcess(self._kind.name, role, settings, self._run_dir / "clients" / f"{name}.log")
         self._clients.append(client)

@@ -23,6 +23,7 @@ from orchestrator.running.faults import FaultBook, follow_schedule
 from orchestrator.running.fleet import Fleet
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
+from orchestrator.running.service_watch import ServiceWatch, record_fatal_lines
 from orchestrator.running.stepper import Stepper
 from orchestrator.running.watch import EventTail
 from orchestrator.worlds.base import Node, World
@@ -39,13 +40,12 @@ READ_S = 60.0
 CONVERGE_S = 10.0
 FIRST_ACK_S = 10.0
 TICK_S = 0.05
-ROLL_CALL_S = 0.5
 LONGEST_LOAD = 1.5  # times the planned duration, while the asked operations are not completed
 
 
 @dataclass(frozen=True)
-class Equipment:
-    """What a run is given. `on_first_ack` is called once, from the main thread, after the first acknowledged append.
+class RunDependencies:
+    """What a run is given. `on_first_ack` is called once, from the main thread, after the first acknowledged operation.
 
     With `keep`, the world is still there after the run; taking it down is then somebody else's.
     """
@@ -65,20 +65,20 @@ class Equipment:
 class Run:
     """The phases of one run. `execute` once."""
 
-    def __init__(self, equipment: Equipment) -> None:
-        self._e = equipment
-        self._campaign = equipment.planned.campaign
-        self._world = equipment.world
-        self._journal = equipment.journal
-        self._progress = equipment.progress
-        self._deployed = equipment.deployed
+    def __init__(self, dependencies: RunDependencies) -> None:
+        self._dependencies = dependencies
+        self._campaign = dependencies.planned.campaign
+        self._world = dependencies.world
+        self._journal = dependencies.journal
+        self._progress = dependencies.progress
+        self._deployed = dependencies.deployed
         members = self._deployed.members(self._world.nodes)
         topic, system = self._campaign.workload.topic, self._deployed.system
         self._serving = [member for member in members if self._deployed.role(member.id).serves_clients]
         self._cluster = Cluster(system.observe(members, topic, self._world.time_scale), members, topic)
         self._fleet = Fleet(
-            equipment.planned,
-            equipment.directory.path,
+            dependencies.planned,
+            dependencies.directory.path,
             bootstrap(self._serving),
             self._journal,
             self._world.time_scale,
@@ -87,7 +87,7 @@ class Run:
         self._first_ack_seen = False
         self._assignment: tuple[tuple[int, ...], ...] = ()
         self._services_started = False
-        self._next_roll_call = 0.0
+        self._watch = ServiceWatch(self._world.hosts, self._last_words, self._journal, self._world.time_scale)
         self._finished = False
 
     def execute(self) -> None:
@@ -106,7 +106,7 @@ class Run:
         else:
             self._finished = True
         finally:
-            with self._e.interrupts.shielded():
+            with self._dependencies.interrupts.shielded():
                 self._leave()
 
     def _phases(self) -> None:
@@ -128,7 +128,7 @@ class Run:
         self._world.up(self._progress.detail)
         self._journal.note("nodes_up", seconds=self._since_start())
         nemesis = Nemesis(self._world.site)
-        self._book = FaultBook(nemesis, self._journal, self._progress)
+        self._book = FaultBook(nemesis, self._journal, self._progress, self._watch)
         # Clients take as long to start as brokers do, so both start at once.
         starting = _InBackground(self._start_services)
         self._services_started = True
@@ -136,6 +136,7 @@ class Run:
         starting.result()
         for node in self._world.nodes:
             self._journal.node(node.name, "started")
+        self._watch.expect(node.name for node in self._world.nodes)
         arming = _InBackground(lambda: _arm(nemesis))  # nobody needs it before the first fault
         self._progress.detail("waiting for the quorum")
         view = self._cluster.await_view(
@@ -152,7 +153,7 @@ class Run:
             self._cluster.create_topic(self._assignment, self._scaled(TOPIC_S))
         self._cluster.await_view(
             self._all_whole,
-            "waiting for every partition's leader",
+            "waiting for every partition's leader" if self._assignment else "waiting for the cluster to take load",
             self._scaled(TOPIC_S),
             meanwhile=self._require_services,
         )
@@ -163,16 +164,12 @@ class Run:
 
     def _require_services(self) -> None:
         """Raise `RunError` with a service's last words when it has ended though nothing was done to it."""
-        if time.monotonic() < self._next_roll_call:
-            return
-        self._next_roll_call = time.monotonic() + self._scaled(ROLL_CALL_S)
-        for node in self._world.nodes:
-            with contextlib.suppress(
-                HostError
-            ):  # a node that cannot be reached may be again; waiting for that has an end
-                if self._world.hosts[node.name].service_pid() is None:
-                    last_line = self._world.last_words(node).splitlines()[-1]
-                    raise RunError(f"{node.name}: the service has ended by itself; its last words: {last_line}")
+        self._watch.tick()
+        for name, words in self._watch.ended.items():
+            raise RunError(f"{name}: the service has ended by itself; its last words: {words.splitlines()[-1]}")
+
+    def _last_words(self, name: str) -> str:
+        return self._world.last_words(next(node for node in self._world.nodes if node.name == name))
 
     def _start_services(self) -> None:
         self._world.prepare_services()
@@ -206,7 +203,7 @@ class Run:
         if nemesis.kind == "random":
             kinds = [kind for kind in nemesis.faults if kind in self._world.capabilities]
             schedule = plan_schedule(
-                self._e.planned.derived_seed("nemesis"),
+                self._dependencies.planned.derived_seed("nemesis"),
                 kinds,
                 total_s=workload.duration_s,
                 interval_s=nemesis.interval_s,
@@ -256,6 +253,7 @@ class Run:
     def _tick(self) -> None:
         """Look after the run while waiting."""
         self._fleet.check()
+        self._watch.tick()
         self._progress.counts(self._fleet.counts)
         if not self._first_ack_seen and self._fleet.first_ack_ns is not None:
             self._acknowledged(self._fleet.first_ack_ns)
@@ -263,14 +261,14 @@ class Run:
             self._fleet.complete()
 
     def _acknowledged(self, at_ns: int) -> None:
-        """Called at the first acknowledged append; later calls do nothing."""
+        """Called at the first acknowledged operation; later calls do nothing."""
         if self._first_ack_seen:
             return
         self._first_ack_seen = True
-        seconds = (at_ns - self._e.started_ns) / 1e9
+        seconds = (at_ns - self._dependencies.started_ns) / 1e9
         self._journal.note("first_ack", seconds=round(seconds, 3))
-        self._progress.say(f"first acknowledged append {seconds:.1f} s after the start", dim=True)
-        self._e.on_first_ack()
+        self._progress.say(f"first acknowledged operation {seconds:.1f} s after the start", dim=True)
+        self._dependencies.on_first_ack()
 
     # ---- heal, quiesce, final
 
@@ -284,7 +282,9 @@ class Run:
         return reader
 
     def _quiesce(self) -> None:
-        self._enter("quiesce", "waiting for leaders and full in-sync sets")
+        self._enter(
+            "quiesce", "waiting for leaders and full in-sync sets" if self._assignment else "waiting for all nodes"
+        )
         view = self._cluster.await_view(
             self._all_whole,
             "waiting for the cluster to recover after everything was healed",
@@ -303,7 +303,11 @@ class Run:
 
     def _await_convergence(self, ends: list[int]) -> None:
         """Followers learn the last high watermark with their next fetch. The analysis judges what they came to; here it
-        is only given the time that it needs."""
+        is only given the time that it needs. Systems that do not tell how far they are can only be asked who is in
+        sync."""
+        if not self._deployed.system.description.promises.events:
+            self._await_in_sync()
+            return
         topic = self._campaign.workload.topic
         tails = [EventTail(node.record_dir / "events.jsonl") for node in self._world.nodes]
         give_up = time.monotonic() + self._scaled(CONVERGE_S)
@@ -319,17 +323,23 @@ class Run:
             time.sleep(TICK_S)
         self._journal.note(f"not every replica said that it has reached the end: {behind}")
 
+    def _await_in_sync(self) -> None:
+        try:
+            self._cluster.await_view(self._all_whole, "waiting for full in-sync sets", self._scaled(CONVERGE_S))
+        except RunError as error:
+            self._journal.note(str(error))
+
     # ---- the way out
 
     def _leave(self) -> None:
         """Bring everything home and take the world down, whatever state the run is in."""
         with contextlib.suppress(OSError):
-            self._enter("collect", "stopping brokers, collecting their logs")
+            self._enter("collect", "stopping services, collecting their logs")
         steps: list[tuple[str, Callable[[], None]]] = [("clients", self._fleet.close)]
         if self._services_started:
-            steps.append(("stopping brokers", self._stop_brokers if self._finished else self._end_brokers))
-            steps.append(("collecting", self._world.collect_all))
-        if not self._e.keep:
+            steps.append(("stopping services", self._stop_services if self._finished else self._end_services))
+            steps.append(("collecting", self._collect))
+        if not self._dependencies.keep:
             steps.append(("taking the world down", self._world.down))
         steps.append(("cluster client", self._cluster.close))
         for name, step in steps:
@@ -345,12 +355,18 @@ class Run:
         if self._finished:  # a run whose last phase is another one is not believed
             self._journal.phase("done")
 
-    def _stop_brokers(self) -> None:
+    def _collect(self) -> None:
+        self._world.collect_all()
+        logs = {node.name: node.record_dir / "service.log" for node in self._world.nodes}
+        record_fatal_lines(logs, self._deployed.system.description.fatal, self._journal)
+
+    def _stop_services(self) -> None:
+        self._watch.look()
         self._world.stop_services()
         for node in self._world.nodes:
             self._journal.node(node.name, "stopped")
 
-    def _end_brokers(self) -> None:
+    def _end_services(self) -> None:
         """Make every node reachable and kill its broker: whatever state the run was left in, it is not waited for."""
         suspender = self._world.site.suspender
         if suspender is not None:
@@ -360,9 +376,9 @@ class Run:
         power = self._world.power
         if power is not None:
             power.restore([node.name for node in self._world.nodes if not power.is_on(node.name)])
-        in_parallel(self._world.nodes, self._kill_broker)
+        in_parallel(self._world.nodes, self._kill_service)
 
-    def _kill_broker(self, node: Node) -> None:
+    def _kill_service(self, node: Node) -> None:
         host = self._world.hosts[node.name]
         pid = host.service_pid()
         if pid is not None:
@@ -373,7 +389,7 @@ class Run:
         return seconds * self._world.time_scale
 
     def _since_start(self) -> float:
-        return round((time.monotonic_ns() - self._e.started_ns) / 1e9, 3)
+        return round((time.monotonic_ns() - self._dependencies.started_ns) / 1e9, 3)
 
 
 def _arm(nemesis: Nemesis) -> None:

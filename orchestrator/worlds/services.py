@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from nemeses.ports import Host
+from nemeses.ports import Host, Network, PowerSwitch, Site, Suspender
 from orchestrator.errors import WorldError
 from orchestrator.worlds.base import Node
 from systems.service import Deployment, Service
@@ -57,6 +57,24 @@ class ServicesOnHosts(ABC):
 
     def service(self, node: Node) -> Service:
         return self.deployment.service(node, self.nodes, self.time_scale)
+
+    def site_of(
+        self,
+        power: PowerSwitch | None = None,
+        network: Network | None = None,
+        suspender: Suspender | None = None,
+    ) -> Site:
+        """What a nemesis can reach, with the deadlines that every service keeps."""
+        services = [self.service(node) for node in self.nodes]
+        return Site(
+            self.hosts,
+            power,
+            network,
+            suspender,
+            self.time_scale,
+            start_deadline_s=max(service.start_deadline_s for service in services),
+            stop_deadline_s=max(service.stop_deadline_s for service in services),
+        )
 
     def prepare_services(self) -> None:
         in_parallel(self.nodes, self._prepare_service)

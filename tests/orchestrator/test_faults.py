@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from history.journal import Journal
+from nemeses import ClusterView, FaultPlan, Schedule
 from nemeses.fault import Evidence, Fault
-from nemeses.generate import ClusterView, FaultPlan, Schedule
 from orchestrator.errors import RunError
 from orchestrator.running import faults
 from orchestrator.running.faults import FaultBook, follow_schedule
 from orchestrator.running.progress import Progress
+from tests.orchestrator.unwatched import Unwatched
 
 
 class Clock:
@@ -38,6 +39,8 @@ class SlowNemesis:
         self._everything = everything
         self.done: list[tuple[str, str, float]] = []
 
+    nodes: tuple[str, ...] = ()
+
     def inject(self, fault: Fault) -> Evidence:
         self.done.append(("inject", fault.kind, self._clock.now))
         self._clock.now += 2
@@ -60,7 +63,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def book(nemesis: SlowNemesis, journal: Journal) -> FaultBook:
-    return FaultBook(nemesis, journal, Progress(quiet=True))  # type: ignore[arg-type]
+    watch = Unwatched()
+    return FaultBook(nemesis, journal, Progress(quiet=True), watch)  # type: ignore[arg-type]
 
 
 def plan(kind: str, at: float, duration_s: float) -> FaultPlan:

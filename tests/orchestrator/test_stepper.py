@@ -19,6 +19,7 @@ from orchestrator.running.stepper import Stepper
 from orchestrator.worlds.base import Node
 from systems import PartitionState, View
 from tests.orchestrator.campaigns import campaign
+from tests.orchestrator.unwatched import Unwatched
 from workloads.control import AppendResult, ReadDone
 
 
@@ -104,7 +105,7 @@ def play(world: FakeWorld, text: str, tick: Callable[[], None] = lambda: None) -
         Stepper(
             cluster=world,
             clients=world,
-            faults=FaultBook(world, journal, Progress(quiet=True)),  # type: ignore[arg-type]
+            faults=FaultBook(world, journal, Progress(quiet=True), Unwatched()),  # type: ignore[arg-type]
             hosts=dict.fromkeys(("n1", "n2", "n3"), world),  # type: ignore[arg-type]
             nodes=nodes,
             journal=journal,

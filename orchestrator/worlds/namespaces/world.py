@@ -82,7 +82,7 @@ class NamespaceWorld(ServicesOnHosts):
 
     @property
     def site(self) -> Site:
-        return Site(self._hosts, self._power, self._network)
+        return self.site_of(self._power, self._network)
 
     def up(self, on_progress: Progress = no_progress) -> None:
         sandbox = current_sandbox()
@@ -183,7 +183,7 @@ class NamespaceWorld(ServicesOnHosts):
     def _prepare(self, node: Node) -> None:
         machine = self._machines[node.name]
         machine.create()
-        self._access.furnish(node, machine.etc, hosts_file(self._nodes))
+        self._access.write_files(node, machine.etc, hosts_file(self._nodes))
         files = self.service(node).files
         for path, text in files.items():
             place = machine.etc / PurePosixPath(path).relative_to("/etc")

@@ -38,6 +38,11 @@ class Supervisor:
             raise HostError(f"{argv[0]} cannot be started: {answer['error']}; see command in its system.toml")
         return int(answer["pid"])
 
+    def ended(self, pid: int) -> int | None:
+        """How a process that was started ended, as shells have it; None while it runs. Raises `HostError`."""
+        status = self._ask(json.dumps({"ended": pid}).encode() + b"\n")["status"]
+        return None if status is None else int(status)
+
     def close(self) -> None:
         """Kill everything that was started, and wait until it is gone."""
         assert self._process.stdin is not None, "opened as a pipe"
@@ -95,6 +100,9 @@ class LocalHost:
         if self._started is None or _start_time(self._started[0]) != self._started[1]:
             return None
         return self._started[0]
+
+    def service_exit(self, pid: int) -> int | None:
+        return self._supervisor.ended(pid)
 
     def start_service(self) -> None:
         if self.service_pid() is not None:

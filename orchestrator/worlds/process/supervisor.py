@@ -1,7 +1,8 @@
 """The parent of all brokers of a process world: none outlives it, and it does not outlive the orchestrator.
 
-A program. Reads one JSON object per line from standard input, `{"argv", "environment", "directory", "log"}`, starts
-that process and answers `{"pid"}` or `{"error"}`. The end of its input is the end of the orchestrator, however that
+A program. Reads one JSON object per line from standard input: `{"argv", "environment", "directory", "log"}` starts that
+process and is answered with `{"pid"}` or `{"error"}`; `{"ended": pid}` with `{"status"}`: how it ended, as shells have
+it, or null. The end of its input is the end of the orchestrator, however that
 ended: then it kills every process that it started and ends. The parent-death signal covers its own sudden end.
 Standard library only.
 """
@@ -27,32 +28,38 @@ def main(_: list[str]) -> NoReturn:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     children: set[int] = set()
+    ended: dict[int, int] = {}
     pending = b""
     while True:
         ready, _writable, _exceptional = select.select([0, waker], [], [])
         if waker in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(waker, 4096)
-            _reap(children)
+            _reap(children, ended)
         if 0 in ready:
             received = os.read(0, 1 << 16)
             if not received:
-                _end(children)
+                _end(children, ended)
             *lines, pending = (pending + received).split(b"\n")
             for line in lines:
-                print(json.dumps(_start(json.loads(line), children)), flush=True)
+                order = json.loads(line)
+                _reap(children, ended)
+                answer = {"status": ended.get(order["ended"])} if "ended" in order else _start(order, children)
+                print(json.dumps(answer), flush=True)
 
 
-def _reap(children: set[int]) -> None:
+def _reap(children: set[int], ended: dict[int, int]) -> None:
     for child in list(children):
         with contextlib.suppress(ChildProcessError):
-            pid, _ = os.waitpid(child, os.WNOHANG)
+            pid, status = os.waitpid(child, os.WNOHANG)
             if pid:
                 children.discard(child)
+                code = os.waitstatus_to_exitcode(status)
+                ended[pid] = code if code >= 0 else 128 - code
 
 
-def _end(children: set[int]) -> NoReturn:
-    _reap(children)
+def _end(children: set[int], ended: dict[int, int]) -> NoReturn:
+    _reap(children, ended)
     for child in children:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)

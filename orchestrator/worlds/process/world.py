@@ -59,7 +59,7 @@ class ProcessWorld(ServicesOnHosts):
 
     @property
     def site(self) -> Site:
-        return Site(self._hosts)
+        return self.site_of()
 
     def up(self, on_progress: Progress = no_progress) -> None:
         self._lock.take()

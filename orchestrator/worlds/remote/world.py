@@ -116,7 +116,7 @@ class RemoteWorld(ServicesOnHosts):
     @property
     def site(self) -> Site:
         machines = self._machines
-        return Site(self.hosts, machines.power, machines.network, machines.suspender, self.time_scale)
+        return self.site_of(machines.power, machines.network, machines.suspender)
 
     def up(self, on_progress: Progress = no_progress) -> None:
         self._lock.take()

@@ -1,0 +1,15 @@
+"""For tests of what is done with faults and steps, in which no service is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class Unwatched:
+    """Stands in for a `ServiceWatch`."""
+
+    def look(self) -> None: ...
+
+    def expect(self, names: Iterable[str]) -> None: ...
+
+    def excuse(self, names: Iterable[str]) -> None: ...
