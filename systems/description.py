@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from installation.files import PROJECT_ROOT
 from systems.toml_tables import Source, Table
 
 FILE_NAME = "system.toml"
@@ -99,6 +100,11 @@ class Description:
     programs: Mapping[str, str]
     playbook_role: str | None
 
+    @property
+    def own_directory(self) -> tuple[str, ...]:
+        """The directory of a system that is not Brownout's own: nodes must see it, for its programs may lie there."""
+        return () if self.directory.is_relative_to(PROJECT_ROOT) else (str(self.directory),)
+
 
 def read(path: Path) -> Description:
     """Read a description from its file or from the directory that it lies in. Raises `InputError`."""
@@ -143,8 +149,10 @@ def _versions(table: Table) -> dict[str, dict[str, str]]:
 def _roles(table: Table) -> dict[str, RoleDescription]:
     roles: dict[str, RoleDescription] = {}
     for name in table.data:
-        if _WORD.fullmatch(name) is None or name in _RESERVED:
-            table.refuse(f"{name!r} cannot name a role: it is to be a table of campaigns, which have others", name)
+        if _WORD.fullmatch(name) is None:
+            table.refuse(f"{name!r} cannot name a role; use small letters, digits and '_'", name)
+        if name in _RESERVED:
+            table.refuse(f"{name!r} cannot name a role: campaigns have another table of that name", name)
         roles[name] = _role(name, table.table(name))
     if not roles:
         table.refuse("there is no role; add [roles.NAME] with command = [...] and ports = {...}")

@@ -4,6 +4,7 @@ Templates in a description (Jinja2) can use
 - `node`: the node itself: `name`, `id` (from 1), `address`, `ports.<name>`, `data_dir` (its own disk), `etc_dir`
   (configuration), `var_dir` (what it says), `files_dir` (the version's files);
 - `nodes`: all nodes; `role_nodes.<role>`: those of one role;
+- `system_dir`: where the description's own directory lies, with all that is in it, as the node sees it;
 - `settings`: the node's settings, as texts by key; `version`; `cluster_id` (unique in each run);
 - `python`, `python_path`: an interpreter with Brownout's packages; what the family adds in `variables`.
 """
@@ -11,7 +12,9 @@ Templates in a description (Jinja2) can use
 from __future__ import annotations
 
 import fnmatch
+import re
 import socket
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -19,11 +22,11 @@ from typing import Any
 
 import jinja2
 
-from systems.description import Description, RoleDescription
+from systems.description import FILE_NAME, Description, RoleDescription
 from systems.errors import InputError
-from systems.service import Place, Service
+from systems.service import REMOTE_SYSTEM_DIR, Place, Service
 from systems.settings import RoleSettings, Settings
-from systems.toml_tables import suggestion
+from systems.toml_tables import Source, suggestion
 from systems.view import Member, Observer, View
 
 _CONNECT_S = 0.5
@@ -185,6 +188,7 @@ class Deployed:
                     name: [each for each in nodes if self.roles[each.id - 1] == name]
                     for name in system.description.roles
                 },
+                "system_dir": str(system.description.directory) if node.is_local else REMOTE_SYSTEM_DIR,
                 "settings": settings,
                 "version": system.version,
                 "cluster_id": self.cluster_id,
@@ -206,7 +210,7 @@ class Deployed:
             environment={key: text.fill(value, f"environment.{key}") for key, value in role.environment.items()},
             shows=(
                 *filter(None, (text.fill(path, "shows") for path in role.shows)),
-                *(system.shown() if node.is_local else ()),
+                *((*system.description.own_directory, *system.shown()) if node.is_local else ()),
             ),
             start_deadline_s=role.start_deadline_s,
             stop_deadline_s=role.stop_deadline_s,
@@ -240,8 +244,11 @@ class _Templates:
         try:
             return self._environment.from_string(text).render(self._values, **more)
         except jinja2.TemplateError as error:
-            place = f"{self._description.directory}/system.toml: [roles.{self._role}] {where}"
-            raise InputError(f"{place}: {text!r} cannot be filled in: {error}") from error
+            source = Source.read(self._description.directory / FILE_NAME)
+            place = (
+                f"{source.name}:{source.line(('roles', self._role, *where.split('.')))}: [roles.{self._role}] {where}"
+            )
+            raise InputError(f"{place}: {text!r} cannot be filled in: {_why(error)}") from error
 
     def file(self, name: str) -> str:
         """Raises `InputError` naming the template's file and line."""
@@ -250,9 +257,16 @@ class _Templates:
         except jinja2.TemplateNotFound:
             raise InputError(f"{self._description.directory}/{name}: there is no such template") from None
         except jinja2.TemplateError as error:
-            line = getattr(error, "lineno", None)
+            frames = traceback.extract_tb(error.__traceback__)  # Jinja puts the template's own lines there
+            found = [frame.lineno for frame in frames if frame.filename.endswith(f"/{name}")]
+            line = getattr(error, "lineno", None) or (found[-1] if found else None)
             where = f"{self._description.directory}/{name}" + (f":{line}" if line else "")
-            raise InputError(f"{where}: the template cannot be filled in: {error}") from error
+            raise InputError(f"{where}: the template cannot be filled in: {_why(error)}") from error
+
+
+def _why(error: jinja2.TemplateError) -> str:
+    """Jinja's words; of what is missing of a node, without the name of our class."""
+    return re.sub(r"^'[\w.]+\.Node object'", "a node", str(error))
 
 
 class PortObserver:

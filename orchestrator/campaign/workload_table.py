@@ -6,11 +6,13 @@ import re
 from pathlib import Path
 
 from orchestrator.campaign.model import MAX_PARTITIONS, PLACEMENTS, Topology, Workload
-from systems import System
+from systems import InputError, System
 from systems.description import ClientDescription
 from systems.toml_tables import Table
+from workloads.api import Client
 from workloads.kind import Kind
 from workloads.kinds import KINDS
+from workloads.loading import ClientClassError, load_class
 from workloads.settings import OwnClient
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,200}")
@@ -60,6 +62,18 @@ def read_client(table: Table, kind: str, beside: Path, system: System) -> OwnCli
         options={**base.options, **_options(table)},
     )
     table.done()
+    return _checked(client, table, "" if client_class else f"{system.description.directory}/")
+
+
+def _checked(client: OwnClient, table: Table, described_in: str) -> OwnClient:
+    """Load the class once here: what is wrong with its file is told before anything is started."""
+    if ".py:" in client.client_class:
+        try:
+            load_class(client.client_class, Client)
+        except ClientClassError as error:
+            if described_in:
+                raise InputError(f"{described_in}system.toml: [client] class: {error}") from error
+            table.refuse(str(error), "client_class")
     return client
 
 

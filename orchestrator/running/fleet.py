@@ -142,7 +142,10 @@ class Fleet:
         for place, name in enumerate(self._places):
             answer = reader.read_all(place, timeout_s)
             if not answer.complete:
-                raise RunError(f"the final read of {name} came to {answer.read} of {answer.end} within {timeout_s:g} s")
+                why = f"; the client said: {answer.error}" if answer.error else ""
+                raise RunError(
+                    f"the final read of {name} came to {answer.read} of {answer.end} within {timeout_s:g} s{why}"
+                )
             answers.append(answer)
         return answers
 

@@ -19,7 +19,7 @@ from orchestrator.campaign.judging import Engine, JudgingError, judge
 from orchestrator.campaign.model import Campaign
 from orchestrator.campaign.plan import PlannedRun, expand
 from orchestrator.campaign.store import LABS, RunDirectory, Store
-from orchestrator.campaign.systems import deploy
+from orchestrator.campaign.systems import deploy, system_of
 from orchestrator.errors import Interrupted, RunError, UsageError
 from orchestrator.machine.locks import RunLock
 from orchestrator.running.description import describe
@@ -202,6 +202,7 @@ def lab_spec(campaign: Campaign, store: Store, inventory: Path | None, *, keep: 
         directory=store.root / LABS / store.new_stamp(),
         inventory=inventory,
         keep=keep,
+        system=system_of(campaign, campaign.cells[0]).description,
     )
 
 

@@ -265,7 +265,7 @@ def test_a_workload_has_its_kinds_own_keys_and_a_client_of_the_users() -> None:
 
 
 def test_files_of_a_client_lie_beside_the_campaign(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text("")
+    (tmp_path / "mine.py").write_text("from brownout_api import Client\n\n\nclass C(Client): ...\n")
     (tmp_path / "c.toml").write_text(
         'name = "x"\n[workload]\nkind = "append-log"\n[client]\nclient_class = "mine.py:C"\n'
     )

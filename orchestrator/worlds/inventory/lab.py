@@ -22,6 +22,7 @@ from orchestrator.worlds.inventory.hosts import InventoryHost
 from orchestrator.worlds.inventory.machines import HostMachines
 from orchestrator.worlds.inventory.reach import require_ways
 from orchestrator.worlds.lab import LabSpec
+from orchestrator.worlds.remote.provisioning import system_variables
 from orchestrator.worlds.remote.world import RemoteWorld
 from orchestrator.worlds.services import in_parallel
 
@@ -149,6 +150,7 @@ class InventoryLab:
                 "brownout_site_key": site.key,
                 "brownout_filesystem": self._spec.filesystem,
                 **time_services,
+                **system_variables(self._spec.system),
                 **host.passed_on,
                 "brownout_address": each.address,
                 "brownout_port": host.port,

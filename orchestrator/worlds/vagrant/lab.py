@@ -20,6 +20,7 @@ from orchestrator.machine.ssh import SshHost
 from orchestrator.worlds.base import Progress, World, WorldSpec, no_progress
 from orchestrator.worlds.lab import LabSpec
 from orchestrator.worlds.remote import paths
+from orchestrator.worlds.remote.provisioning import system_variables
 from orchestrator.worlds.remote.world import RemoteWorld
 from orchestrator.worlds.services import in_parallel
 from orchestrator.worlds.vagrant import kvm, network, requirements
@@ -228,6 +229,7 @@ class VagrantLab:
                 "brownout_app_key": app.key,
                 "brownout_site_archive": str(image.site),
                 "brownout_site_key": image.site_key,
+                **system_variables(self._spec.system),
             },
         )
 
