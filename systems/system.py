@@ -204,7 +204,10 @@ class Deployed:
             files={f"{node.etc_dir}/{path}": text.file(name) for path, name in role.files.items()},
             prepare=tuple(tuple(text.fill(word, "prepare") for word in words) for words in role.prepare),
             environment={key: text.fill(value, f"environment.{key}") for key, value in role.environment.items()},
-            shows=(*filter(None, (text.fill(path, "shows") for path in role.shows)), *system.shown()),
+            shows=(
+                *filter(None, (text.fill(path, "shows") for path in role.shows)),
+                *(system.shown() if node.is_local else ()),
+            ),
             start_deadline_s=role.start_deadline_s,
             stop_deadline_s=role.stop_deadline_s,
             prepare_deadline_s=role.prepare_deadline_s,
