@@ -15,8 +15,8 @@ from workloads.api import Refused, RegisterClient
 
 READS: Final = ("linearizable", "serializable")
 # What etcd says before it has handed a change to Raft, or when its own Raft did not take it: it will never be applied.
-# All other errors leave it open: those of time, and also "database space exceeded", which the member that applies a change
-# says although it has.
+# All other errors leave it open: those of time, and "database space exceeded", which is also said of a change that was
+# applied all the same.
 _NEVER_APPLIED: Final = (
     "etcdserver: too many requests",
     "etcdserver: request is too large",
