@@ -70,3 +70,15 @@ def test_only_the_versions_that_will_run_are_prepared(
 def test_a_dry_run_needs_nothing(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", str(file), "--dry-run"]) == EXIT_PASS
     assert "second" in capsys.readouterr().out
+
+
+def test_a_program_that_may_not_be_installed_is_named_with_its_package(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BROWNOUT_SETUP", "skip")
+    programs = '[machine]\nprograms = { no-such-program = "some-package" }\n'
+    (tmp_path / "wanting" / "system.toml").write_text(SYSTEM + programs)
+    assert main(["run", str(file), "--store", str(tmp_path / "store")]) == EXIT_USAGE
+    said = capsys.readouterr().err
+    assert "x.toml tests needs packages that are not installed: some-package; run: sudo" in said
+    assert "there are no files" not in said

@@ -72,7 +72,6 @@ def test_an_option_that_there_is_not_is_a_mistake(etcd: FakeEtcd, options: dict[
     [
         "etcdserver: too many requests",
         "etcdserver: request is too large",
-        "etcdserver: mvcc: database space exceeded",
         "raft proposal dropped",
     ],
 )
@@ -92,6 +91,7 @@ def test_what_etcd_never_applies_is_refused(etcd: FakeEtcd, change: str, text: s
         (error(503, "etcdserver: request timed out, possibly due to previous leader failure"), GatewayError),
         (error(503, "etcdserver: leader changed"), GatewayError),
         (error(503, "etcdserver: no leader"), GatewayError),
+        (error(429, "etcdserver: mvcc: database space exceeded"), GatewayError),
         (Wrong(502, "<html>bad gateway</html>"), GatewayError),
         (Wrong(200, "{"), ValueError),
         (Wrong(200, "[]"), ValueError),
