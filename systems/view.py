@@ -38,7 +38,8 @@ class View:
     """What the cluster looked like at one moment, by whoever was believed.
 
     `controller`: who leads the cluster as a whole (a metadata quorum's leader, a Raft leader); None when nobody is
-    known to. `unfenced`: those known to be alive. `partitions`: empty for systems that have none. `complaints`: what
+    known to. `unfenced`: those known to be alive; `certain`: whether that is from who decides it, for others may still
+    tell of what was. `partitions`: empty for systems that have none. `complaints`: what
     stood in the way of seeing more.
     """
 
@@ -47,6 +48,7 @@ class View:
     unfenced: frozenset[str] = frozenset()
     partitions: Mapping[int, PartitionState] = field(default_factory=dict)
     complaints: tuple[str, ...] = ()
+    certain: bool = True
 
     def __str__(self) -> str:
         states = [

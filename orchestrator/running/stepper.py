@@ -233,11 +233,11 @@ class Stepper:
 
     def _see_fenced(self, node: str) -> tuple[bool, str]:
         view = self._cluster.view()
-        return bool(view.unfenced) and node not in view.unfenced, str(view)
+        return view.certain and bool(view.unfenced) and node not in view.unfenced, str(view)
 
     def _see_unfenced(self, node: str) -> tuple[bool, str]:
         view = self._cluster.view()
-        return node in view.unfenced, str(view)
+        return view.certain and node in view.unfenced, str(view)
 
     def _see_event(self, event: str, node: str, where: Mapping[str, Any]) -> tuple[bool, str]:
         seen = self._tails[node].since_mark()

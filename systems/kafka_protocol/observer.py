@@ -51,6 +51,8 @@ class KafkaObserver:
             brokers.unfenced | controller.unfenced,
             brokers.partitions,
             complaints,
+            # Without its controller a cluster's brokers tell who was alive when they last heard of one.
+            certain=controller.controller is not None,
         )
 
     def create_topic(self, assignment: Sequence[Sequence[int]], timeout_s: float) -> str | None:

@@ -226,6 +226,14 @@ def test_no_controller_means_that_nothing_is_known_of_fencing(world: FakeWorld) 
         play(world, 'do = "wait"; fenced = "n1"; deadline_s = 0.1')
 
 
+@pytest.mark.parametrize("condition", ["fenced", "unfenced"])
+def test_what_nodes_without_a_controller_remember_is_no_news(world: FakeWorld, condition: str) -> None:
+    alive = frozenset({"n1", "n2"} if condition == "unfenced" else {"n2"})
+    world.views = [view(unfenced=alive, certain=False)]
+    with pytest.raises(RunError, match="not within"):
+        play(world, f'do = "wait"; {condition} = "n1"; deadline_s = 0.1')
+
+
 def test_an_event_counts_only_after_the_last_action(world: FakeWorld) -> None:
     world.node(2)
     world.emit("n2", event="truncated", partition=0, to_offset=7)
