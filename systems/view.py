@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 @dataclass(frozen=True)
@@ -70,3 +70,13 @@ class Observer(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Elector(Protocol):
+    """What the observer of a system with `has_elections` can do besides."""
+
+    def elect(self, node: str, partition: int | None) -> str | None:
+        """One attempt to have a node lead a partition, or without one the cluster as a whole, by the system's own
+        clean election; None when it does, else what stands in the way. To be called again until then."""
+        ...
