@@ -2,75 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cached_property
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from installation.files import cache_directory
 from systems.apache_kafka_zk.observer import ZooKeeperObserver
 from systems.apache_kafka_zk.znodes import ZooKeeperClient
-from systems.catalog import lock_path
-from systems.description import Description
-from systems.files import FileCache
-from systems.java import find_java
-from systems.lock_file import Lock
+from systems.errors import InputError
+from systems.java_system import JavaSystem
 from systems.service import Place
-from systems.system import System
 from systems.view import Member
 
-OLDEST_JAVA = 11
-ZOOKEEPER = "zookeeper"
+_BROKER, _ZOOKEEPER = "broker", "zookeeper"
+
+# What makes a node a part of this run's cluster; a second value of them would be the one that counts.
+_GIVEN = {
+    _BROKER: frozenset({"broker.id", "listeners", "advertised.listeners", "log.dir", "log.dirs", "zookeeper.connect"}),
+    _ZOOKEEPER: frozenset({"dataDir", "dataLogDir", "clientPort", "clientPortAddress", "tickTime"}),
+}
 
 
-class ZooKeeperKafka(System):
-    """Nodes are brokers or ZooKeepers, none is both."""
+class ZooKeeperKafka(JavaSystem):
+    """One node is ZooKeeper, and the others are brokers.
 
+    There is no class archive: a broker alone, without a ZooKeeper, does not come far enough to make one."""
+
+    least_java = 11
     has_controller = True
     has_partitions = True
     has_elections = True
 
-    def __init__(self, description: Description, version: str | None = None) -> None:
-        super().__init__(description, version)
-        self._cache = FileCache(cache_directory() / "systems")
+    def check_setting(self, role: str, key: str, value: str | int) -> str | None:
+        """Kafka and ZooKeeper know their keys themselves, and pass over those that they do not know."""
+        if key in _GIVEN[role]:
+            return f"{key}: is given to each node by the run; leave it out (who is what: [system.roles])"
+        if "\n" in str(value):
+            return f"{key}: a value has one line"
+        return None
 
-    @cached_property
-    def _lock(self) -> Lock:
-        return Lock.read(lock_path(self.description.directory, self.version), self.name, self.version)
+    def assign_roles(self, count: int, asked: Mapping[str, str]) -> tuple[str, ...]:
+        roles = super().assign_roles(count, asked)
+        if roles.count(_ZOOKEEPER) != 1:
+            raise InputError(f"roles: {_ZOOKEEPER} is played by {roles.count(_ZOOKEEPER)} nodes; it must be one")
+        if _BROKER not in roles:
+            raise InputError(f"roles: {_BROKER} is played by nobody; give [topology] more nodes")
+        return roles
 
-    @property
-    def files_dir(self) -> str:
-        return str(self._cache.directory(self._lock))
-
-    def prepare(self, on_progress: Callable[[str], None] | None = None) -> None:
-        """Raises `InputError` when a file of the version, or a Java, is missing."""
-        del on_progress
-        self._cache.use(self._lock)
-        find_java(OLDEST_JAVA)
-
-    @cached_property
-    def _java(self) -> Path:
-        """This machine's Java, where it really lies. Raises `InputError`."""
-        return find_java(OLDEST_JAVA).program.resolve()
-
-    def variables(self, node: Place, cluster_id: str = "") -> dict[str, Any]:
-        """`java`, and for nodes that see this machine's files `java_home` and `java_settings`, the directory outside of
-        it that its configuration lies in (empty: none). `has_admin`: whether this ZooKeeper would open a port more."""
-        del cluster_id
-        has_admin = int(self.version.split(".")[0]) >= 3
-        if not node.is_local:
-            return {"java": "java", "java_home": "", "java_settings": "", "has_admin": has_admin}
-        home = self._java.parents[1]
-        # Debian keeps a Java's configuration under /etc, and links to its files one by one.
-        settings = (home / "conf" / "net.properties").resolve().parent
-        return {
-            "java": str(self._java),
-            "java_home": str(home),
-            "java_settings": "" if settings.is_relative_to(home) else str(settings),
-            "has_admin": has_admin,
-        }
+    def variables(self, node: Place, cluster_id: str) -> dict[str, Any]:
+        """Besides, `has_admin`: whether this ZooKeeper would open another port, for administrators."""
+        return {**super().variables(node, cluster_id), "has_admin": int(self.version.split(".")[0]) >= 3}
 
     def observe(self, members: Sequence[Member], topic: str, time_scale: float = 1.0) -> ZooKeeperObserver:
-        zookeepers = [member for member in members if member.role == ZOOKEEPER]
-        client = ZooKeeperClient([f"{each.address}:{each.port}" for each in zookeepers], time_scale)
-        return ZooKeeperObserver(members, topic, client, time_scale)
+        zookeepers = [f"{each.address}:{each.port}" for each in members if each.role == _ZOOKEEPER]
+        return ZooKeeperObserver(members, topic, ZooKeeperClient(zookeepers, time_scale), time_scale)
