@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -30,7 +30,11 @@ class PartitionState:
     @property
     def whole(self) -> bool:
         """Led, and every replica in sync."""
-        return self.leader is not None and set(self.isr) == set(self.replicas)
+        return self.whole_without(())
+
+    def whole_without(self, nodes: Collection[str]) -> bool:
+        """Led, and every replica in sync but for those on these nodes."""
+        return self.leader is not None and set(self.isr) >= set(self.replicas) - set(nodes)
 
 
 @dataclass(frozen=True)

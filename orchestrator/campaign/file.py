@@ -103,6 +103,11 @@ def _check_workload(root: Table, campaign: Campaign, system: System) -> None:
             f"kind: {system.name} cannot be tested with {kind!r}; it takes: {', '.join(takes)}", "kind"
         )
     serving = client_nodes(campaign, system)
+    for number in {number for row in campaign.workload.assignment or () for number in row} - set(serving):
+        root.table("workload").refuse(
+            f"assignment: n{number} keeps no data; those that do: {', '.join(f'n{each}' for each in serving)}",
+            "assignment",
+        )
     if WORKLOADS[kind].partitioned and campaign.workload.replication_factor > len(serving):
         root.table("workload").refuse(
             f"replication_factor: {campaign.workload.replication_factor} replicas need as many nodes that keep "
