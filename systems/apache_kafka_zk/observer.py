@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import KafkaException
@@ -18,9 +19,18 @@ TOPICS, TOPIC_CONFIGS = "/brokers/topics", "/config/topics"
 REASSIGNMENT, ELECTION = "/admin/reassign_partitions", "/admin/preferred_replica_election"
 TOLD_S = 2.0
 
-AskLeader = Callable[[Member, str, int, float], int]
-"""Who leads a partition of a topic as this broker tells clients within so many seconds, by node id; -1: nobody, or no
-answer."""
+
+@dataclass(frozen=True)
+class Told:
+    """What a broker tells clients: by node id who controls (-1: nobody that it knows of) and who leads each partition.
+    It knows from the controller, so it is later than ZooKeeper."""
+
+    controller: int = -1
+    leaders: Mapping[int, int] = field(default_factory=dict)
+
+
+Ask = Callable[[Member, str, float], Told]
+"""What this broker tells of a topic within so many seconds; an empty answer where it does not."""
 
 
 class ZooKeeperObserver:
@@ -32,14 +42,14 @@ class ZooKeeperObserver:
         topic: str,
         znodes: Znodes,
         time_scale: float = 1.0,
-        ask_leader: AskLeader | None = None,
+        ask: Ask | None = None,
     ) -> None:
         self._znodes = znodes
         self._topic = topic
         self._brokers = {member.id: member for member in members if member.role == "broker"}
         self._others = frozenset(member.name for member in members if member.role != "broker")
         self._told_s = TOLD_S * time_scale
-        self._ask_leader = ask_leader or leader_told_by
+        self._ask = ask or told_by
 
     def close(self) -> None:
         self._znodes.close()
@@ -79,11 +89,17 @@ class ZooKeeperObserver:
             return f"ZooKeeper holds what Kafka does not write ({type(error).__name__}: {error})"
 
     def _elect_controller(self, node: str) -> str | None:
+        if node in self._others:
+            return f"{node} is no broker"
         controller = self._controller()
+        member = next((broker for broker in self._brokers.values() if broker.name == controller), None)
+        if member is None:
+            return "nobody controls"
+        # One that is relieved while it takes over fails at that, and then relieves whoever has come after it.
+        if self._ask(member, self._topic, self._told_s).controller != member.id:
+            return f"{controller} was elected controller, and does not yet tell clients so"
         if controller == node:
             return None
-        if controller is None:
-            return "nobody controls"
         self._znodes.delete(CONTROLLER)
         return f"{controller} controlled, and was relieved"
 
@@ -104,7 +120,7 @@ class ZooKeeperObserver:
             self._create(ELECTION, {"version": 1, "partitions": [content]})
             return f"{state.leader or 'nobody'} leads; the controller was asked to elect {node}"
         # It may not have heard of it yet: until then clients are turned away.
-        told = self._ask_leader(self._brokers[wanted], self._topic, partition, self._told_s)
+        told = self._ask(self._brokers[wanted], self._topic, self._told_s).leaders.get(partition, -1)
         return None if told == wanted else f"{node} was elected, and does not yet tell clients so"
 
     def _controller(self) -> str | None:
@@ -141,11 +157,13 @@ class ZooKeeperObserver:
         return self._znodes.create(path, json.dumps(content).encode())
 
 
-def leader_told_by(member: Member, topic: str, partition: int, timeout_s: float) -> int:
-    """See `AskLeader`."""
+def told_by(member: Member, topic: str, timeout_s: float) -> Told:
+    """See `Ask`."""
     bootstrap = f"{member.address}:{member.port}"
     client = AdminClient({"bootstrap.servers": bootstrap, "broker.address.family": "v4", "log_level": 0})
     try:
-        return int(client.list_topics(topic, timeout=timeout_s).topics[topic].partitions[partition].leader)
-    except (KafkaException, KeyError):
-        return -1
+        answer = client.list_topics(topic, timeout=timeout_s)
+    except KafkaException:
+        return Told()
+    partitions = answer.topics[topic].partitions if topic in answer.topics else {}
+    return Told(answer.controller_id, {number: state.leader for number, state in partitions.items()})

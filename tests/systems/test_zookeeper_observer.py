@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from systems import Elector, Member, PartitionState
-from systems.apache_kafka_zk.observer import ZooKeeperObserver
+from systems.apache_kafka_zk.observer import Told, ZooKeeperObserver
 from systems.apache_kafka_zk.znodes import ZooKeeperClient
 from tests.systems.fake_znodes import FakeZnodes, as_json
 
@@ -16,6 +16,7 @@ MEMBERS = [
     Member("n2", 2, "10.0.0.2", 9092, "broker"),
     Member("n3", 3, "10.0.0.3", 2181, "zookeeper"),
 ]
+SETTLED = Told(2, {0: 1})
 STATE = "/brokers/topics/log/partitions/0/state"
 REASSIGNMENT, ELECTION = "/admin/reassign_partitions", "/admin/preferred_replica_election"
 
@@ -37,8 +38,8 @@ def cluster(**changes: Any) -> FakeZnodes:
     return FakeZnodes({path: value for path, value in content.items() if value is not None})
 
 
-def observer(znodes: FakeZnodes, told: int = -1) -> ZooKeeperObserver:
-    return ZooKeeperObserver(MEMBERS, "log", znodes, ask_leader=lambda *_: told)
+def observer(znodes: FakeZnodes, told: Told = SETTLED) -> ZooKeeperObserver:
+    return ZooKeeperObserver(MEMBERS, "log", znodes, ask=lambda *_: told)
 
 
 def test_a_cluster_is_seen_as_its_controller_wrote_it() -> None:
@@ -99,7 +100,8 @@ def test_a_controller_is_relieved_until_the_right_one_has_won() -> None:
     assert found.elect("n1", None) == "n2 controlled, and was relieved"
     assert found.elect("n1", None) == "nobody controls"
     znodes.content["/controller"] = as_json({"brokerid": 1})
-    assert found.elect("n1", None) is None
+    assert found.elect("n1", None) == "n1 was elected controller, and does not yet tell clients so"
+    assert observer(znodes, Told(1)).elect("n1", None) is None
     assert znodes.json("/controller") == {"brokerid": 1}
 
 
@@ -118,8 +120,8 @@ def test_a_leader_is_put_first_then_elected_then_asked() -> None:
 
     znodes.delete(ELECTION)
     znodes.content[STATE] = as_json({"leader": 2, "leader_epoch": 6, "isr": [1, 2]})
-    assert observer(znodes, told=1).elect("n2", 0) == "n2 was elected, and does not yet tell clients so"
-    assert observer(znodes, told=2).elect("n2", 0) is None
+    assert observer(znodes, Told(2, {0: 1})).elect("n2", 0) == "n2 was elected, and does not yet tell clients so"
+    assert observer(znodes, Told(2, {0: 2})).elect("n2", 0) is None
 
 
 @pytest.mark.parametrize(("node", "partition"), [("n3", 0), ("n1", 1)])
