@@ -60,7 +60,11 @@ def partitions(load: Load) -> tuple[str, ...]:
 
 PRODUCERS: Final = Parameter("producers", 2, "processes that append", maximum=MAX_CLIENTS)
 PROBE_ACKS: Final = Parameter(
-    "probe_acks", -1, "who acknowledges the probe: all that are in sync (-1), or the leader alone (1)", minimum=-1, maximum=1
+    "probe_acks",
+    -1,
+    "who acknowledges the probe: all that are in sync (-1), or the leader alone (1)",
+    minimum=-1,
+    maximum=1,
 )
 CONSUMERS: Final = Parameter("consumers", 2, "processes that read and ask for ends", maximum=MAX_CLIENTS)
 
