@@ -50,7 +50,7 @@ def clients(load: Load) -> tuple[PlannedClient, ...]:
 
 def problem(parameters: Mapping[str, int | float]) -> str | None:
     """A probe that nobody acknowledges proves nothing."""
-    return "probe_acks: 0 is acknowledged by nobody; give -1 or 1" if parameters["probe_acks"] == 0 else None
+    return "probe_acks: 0 is acknowledged by nobody; give -1 or 1" if parameters.get("probe_acks") == 0 else None
 
 
 def partitions(load: Load) -> tuple[str, ...]:
