@@ -1,7 +1,8 @@
-"""Which systems there are: the directories of this room that describe one, and the versions that each has locks for.
+"""Which systems there are, and in which versions: the directories of this room that describe one.
 
-A system called `apache-kafka` is described in `apache_kafka/`: names are written with hyphens, directories must be
-importable. A system whose files come with this project or from the nodes' packages has no `versions/`.
+A system called `apache-kafka` lies in `apache_kafka/`: names are written with hyphens, directories must be importable.
+Its versions are those that its description names; while it has none yet, those that it has locks for. A system whose
+files come with this project or from the nodes' packages has no locks (`versions/`).
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+import systems.description as description
 from systems.errors import InputError
 from systems.lock_file import Lock
 from systems.toml_tables import suggestion
 
 SYSTEMS = Path(__file__).resolve().parent
 
-_DESCRIPTION = "system.toml"
 _VERSIONS = "versions"
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+-]*")
@@ -24,7 +25,7 @@ _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+-]*")
 
 @dataclass(frozen=True)
 class SystemFiles:
-    """A system that was found; `versions` are those that have a lock, oldest first."""
+    """A system that was found. `versions`: as its description lists them, else by their locks, oldest first."""
 
     name: str
     directory: Path
@@ -32,16 +33,21 @@ class SystemFiles:
 
     def lock(self, version: str) -> Lock:
         """Raises `InputError` for a version that there is no lock of, with the nearest that there is."""
-        if not self.versions:
+        if not (self.directory / _VERSIONS).is_dir():
             raise InputError(f"{self.name} has no versions with files to fetch: what it needs is there without them")
         if version not in self.versions:
             raise InputError(f"{self.name} has no version {version!r}; {suggestion(version, self.versions)}")
         return Lock.read(lock_path(self.directory, version), self.name, version)
 
+    @property
+    def is_described(self) -> bool:
+        """Whether it can be tested: a system that is being made may have locks only."""
+        return (self.directory / description.FILE_NAME).is_file()
+
 
 def all_systems(root: Path = SYSTEMS) -> list[SystemFiles]:
-    """All systems under `root`, by name."""
-    found = (path for path in root.iterdir() if (path / _DESCRIPTION).is_file() or (path / _VERSIONS).is_dir())
+    """All systems under `root`, by name. Raises `InputError` for a description that is wrong."""
+    found = (path for path in root.iterdir() if (path / description.FILE_NAME).is_file() or (path / _VERSIONS).is_dir())
     return sorted((SystemFiles(_name(path), path, _versions(path)) for path in found), key=lambda each: each.name)
 
 
@@ -71,6 +77,8 @@ def _name(directory: Path) -> str:
 
 
 def _versions(directory: Path) -> tuple[str, ...]:
+    if (directory / description.FILE_NAME).is_file():
+        return tuple(description.read(directory).versions)
     return tuple(sorted((path.stem for path in (directory / _VERSIONS).glob("*.lock")), key=_natural))
 
 

@@ -15,7 +15,7 @@ from systems.toml_tables import Source, Table
 FILE_NAME = "system.toml"
 UPPER_BOUNDS = ("strict", "session", "lower-bound-only")
 REPLICA_FORMATS = ("kafka", "none")
-PLACEMENTS = ("all", "first", "last", "rest")
+PLACEMENTS = ("all", "first", "last", "rest", "named")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _WORD = re.compile(r"[a-z][a-z0-9_]{0,31}")
 # What a campaign says already with tables of these names; a role's settings are a table of its own name.
@@ -37,8 +37,9 @@ class RoleDescription:
     """What a node of this role runs. Texts are templates (Jinja2); see `systems.system` for what they can use.
 
     `nodes`: which nodes play it where a campaign does not say: all, the first, the last, or the rest (those that no
-    other role takes). `ports`: by name, the first is where the service is reached. `files`: templates' file names by
-    the path that they get below the node's configuration directory. Deadlines in seconds.
+    other role takes); named: none, only those that a campaign names. `ports`: by name, the first is where the service
+    is reached. `files`: templates' file names by the path that they get below the node's configuration directory.
+    Deadlines in seconds.
     """
 
     name: str

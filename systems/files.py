@@ -21,10 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import systems.maven as maven
+from installation.files import cache_directory
 from systems.errors import InputError
 from systems.lock_file import Lock, LockedFile
 
 Progress = Callable[[str], None]
+
+CACHE = cache_directory() / "systems"
 
 _STAMP = "verified.json"
 _SCRATCH = ".maven"

@@ -31,6 +31,20 @@ class Java:
     program: Path
     version: int
 
+    @property
+    def home(self) -> Path:
+        """The directory that it is in, free of links: `<home>/bin/java`."""
+        return self.program.resolve().parents[1]
+
+    @property
+    def directories(self) -> tuple[Path, ...]:
+        """What it needs to run: its home, and its configuration where that is linked from elsewhere (Debian's is in
+        /etc)."""
+        targets = {link.resolve() for link in self.home.rglob("*") if link.is_symlink()}
+        configuration = {each if each.is_dir() else each.parent for each in targets if each.is_relative_to("/etc")}
+        outermost = (each for each in configuration if not configuration.intersection(each.parents))
+        return self.home, *sorted(outermost)
+
 
 def find_java(
     at_least: int, environment: Mapping[str, str] | None = None, usual_homes: Sequence[str] = USUAL_HOMES

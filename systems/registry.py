@@ -6,19 +6,18 @@ import importlib.util
 import sys
 from pathlib import Path
 
+import systems.catalog as catalog
 from systems.description import FILE_NAME, Description, read
 from systems.errors import InputError
 from systems.system import System
 from systems.toml_tables import suggestion
 
-HOME = Path(__file__).resolve().parent
 DEFAULT = "brownout"
 
 
 def known() -> dict[str, Path]:
     """The systems that come with Brownout: their directories, by name."""
-    found = sorted(path.parent for path in HOME.glob(f"*/{FILE_NAME}"))
-    return {directory.name.replace("_", "-"): directory for directory in found}
+    return {each.name: each.directory for each in catalog.all_systems() if each.is_described}
 
 
 def load_system(name: str = DEFAULT, *, version: str | None = None, directory: Path | None = None) -> System:
@@ -61,8 +60,9 @@ def family(description: Description) -> type[System]:
 
 def _module(path: Path) -> object:
     """A Python file as a module: ours under their names, others under one made of their path."""
-    if path.is_relative_to(HOME):
-        return importlib.import_module(".".join(path.relative_to(HOME.parent).with_suffix("").parts))
+    home = catalog.SYSTEMS
+    if path.is_relative_to(home):
+        return importlib.import_module(".".join(path.relative_to(home.parent).with_suffix("").parts))
     name = f"brownout_system_{abs(hash(str(path)))}"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, path)

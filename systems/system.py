@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import fnmatch
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,9 +59,10 @@ class System:
         """Where this version's files lie on this machine; empty where it needs none."""
         return ""
 
-    def prepare(self) -> None:
+    def prepare(self, on_progress: Callable[[str], None]) -> None:
         """See that what the nodes need is on this machine. Called before any node is made. Raises `InputError` with
         what is missing and how to get it."""
+        del on_progress
 
     # ---- what a campaign may ask
 
@@ -96,8 +97,8 @@ class System:
             if name not in given and rest is None:
                 raise InputError(f"roles: {name} plays none; give each node one of: {', '.join(roles)}")
             given.setdefault(name, rest or "")
-        idle = [role.name for role in roles.values() if role.nodes != "all" and role.name not in given.values()]
-        needed = [name for name in idle if not asked and roles[name].nodes != "rest"]
+        alone = [role.name for role in roles.values() if role.nodes in ("first", "last")]
+        needed = [name for name in alone if not asked and name not in given.values()]
         if needed:
             raise InputError(f"roles: {needed[0]} is played by nobody; {self.name} needs more than {count} nodes")
         return tuple(given[name] for name in names)
@@ -121,10 +122,14 @@ class System:
             raise InputError(f"{self.name} has no mutants: {', '.join(mutants)}")
         return ()
 
-    def variables(self, node: Place) -> dict[str, Any]:
+    def variables(self, node: Place, cluster_id: str) -> dict[str, Any]:
         """What templates can use beside what every system's can."""
-        del node
+        del node, cluster_id
         return {}
+
+    def shown(self) -> tuple[str, ...]:
+        """The directories of this machine that local nodes must see, beside those that the roles name."""
+        return (self.files_dir,) if self.files_dir else ()
 
     # ---- how it is looked at
 
@@ -185,7 +190,7 @@ class Deployed:
                 "python": node.python,
                 "python_path": node.python_path,
                 "time_scale": time_scale,
-                **system.variables(node),
+                **system.variables(node, self.cluster_id),
             },
         )
         return Service(
@@ -194,7 +199,7 @@ class Deployed:
             files={f"{node.etc_dir}/{path}": text.file(name) for path, name in role.files.items()},
             prepare=tuple(tuple(text.fill(word, "prepare") for word in words) for words in role.prepare),
             environment={key: text.fill(value, f"environment.{key}") for key, value in role.environment.items()},
-            shows=tuple(filter(None, (text.fill(path, "shows") for path in role.shows))),
+            shows=(*filter(None, (text.fill(path, "shows") for path in role.shows)), *system.shown()),
             start_deadline_s=role.start_deadline_s,
             stop_deadline_s=role.stop_deadline_s,
             prepare_deadline_s=role.prepare_deadline_s,

@@ -109,8 +109,14 @@ def _check_workload(root: Table, campaign: Campaign, system: System) -> None:
         )
     if not system.description.promises.events:
         for step in campaign.nemesis.steps:
-            if getattr(step, "condition", None) == "event":
+            condition = getattr(step, "condition", None)
+            if condition == "event":
                 root.table("nemesis").refuse(f"{step.title}: {system.name} writes no trace events to wait for")
+            if condition == "log_end":
+                root.table("nemesis").refuse(
+                    f"{step.title}: nodes of {system.name} do not tell how far their logs go; wait for in_sync, or for "
+                    "checkpoint, which is read from a node's disk"
+                )
 
 
 def _topology(table: Table) -> Topology:
@@ -281,6 +287,8 @@ def _cells(root: Table, under_test: SystemUnderTest, topology: Topology) -> tupl
         except InputError as error:
             table.refuse(f"version: {error}", "version")
         mutants = table.texts("mutants", (), choices=system.mutants.keys())
+        if mutants and not system.mutants:
+            table.refuse(f"mutants: {system.name} has none; leave them out", "mutants")
         settings = _role_settings(table, system, topology)
         cells.append(Cell(name, mutants, settings, version, _expect(table.table("expect"))))
         table.done()

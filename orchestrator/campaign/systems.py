@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+
 from orchestrator.campaign.model import Campaign, Cell
 from orchestrator.campaign.plan import PlannedRun
 from systems import Deployed, System, load_system, merge
@@ -11,6 +13,13 @@ def system_of(campaign: Campaign, cell: Cell) -> System:
     """Raises `InputError`."""
     asked = campaign.system
     return load_system(asked.name, version=cell.version or asked.version, directory=asked.directory)
+
+
+def prepare_systems(campaign: Campaign, cells: Collection[str], on_progress: Callable[[str], None]) -> None:
+    """See that what these cells' systems need is on this machine; no cells: all of them. Raises `InputError`."""
+    wanted = [cell for cell in campaign.cells if not cells or cell.name in cells]
+    for system in {(each.name, each.version): each for each in (system_of(campaign, cell) for cell in wanted)}.values():
+        system.prepare(on_progress)
 
 
 def roles_of(campaign: Campaign, system: System) -> tuple[str, ...]:

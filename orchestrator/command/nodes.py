@@ -63,6 +63,7 @@ def _plan(registry: Registry, options: argparse.Namespace) -> NodesPlan:
     """The world for this machine, and what it needs there. Raises `UsageError`."""
     from orchestrator.nodes.held import lab_spec
     from orchestrator.worlds.selection import select_lab
+    from systems import load_system
 
     name = options.world or ("inventory" if options.inventory is not None else "auto")
     if name != "inventory" and options.inventory is not None:
@@ -81,6 +82,7 @@ def _plan(registry: Registry, options: argparse.Namespace) -> NodesPlan:
         sandboxed=selection.lab.needs_sandbox,
         since=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
     )
+    load_system().prepare(lambda text: print(text, file=sys.stderr))
     selection.lab.prepare(lab_spec(plan, registry.root))
     return plan
 

@@ -20,6 +20,7 @@ from orchestrator.campaign.judging import Engine, conclude, decide_over
 from orchestrator.campaign.model import Campaign
 from orchestrator.campaign.plan import expand
 from orchestrator.campaign.store import Store
+from orchestrator.campaign.systems import prepare_systems
 from orchestrator.errors import EXIT_INTERRUPTED, EXIT_UNKNOWN, Interrupted, UsageError
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
@@ -53,7 +54,8 @@ def main(options: argparse.Namespace, argv: list[str]) -> int:
         return _dry_run(campaign, options, seeds)
     _require_engine(options.engine)
     inventory, where = _inventory(options, campaign), _where(options)
-    selection = _choose_lab(_wanted_world(options, campaign), campaign, lab_spec(campaign, store, inventory), argv)
+    spec = lab_spec(campaign, store, inventory)
+    selection = _choose_lab(_wanted_world(options, campaign), campaign, spec, argv, options)
     if options.resume:
         if options.cell or seeds:
             raise UsageError("--resume goes on with what was planned then; leave out --cell, --seed and --seeds")
@@ -170,11 +172,13 @@ def _where(options: argparse.Namespace) -> list[str]:
     return [*world, *(["--inventory", str(options.inventory)] if options.inventory else [])]
 
 
-def _choose_lab(name: str, campaign: Campaign, spec: LabSpec, argv: list[str]) -> Selection:
+def _choose_lab(
+    name: str, campaign: Campaign, spec: LabSpec, argv: list[str], options: argparse.Namespace
+) -> Selection:
     """The lab for this machine; enters the sandbox that it needs by starting this very command again in there.
 
     Raises `UsageError` when the campaign's script needs a fault that the lab's world cannot inflict, and when what the
-    lab needs is neither there nor to be had.
+    lab needs is neither there nor to be had; `InputError` when that is so of the systems under test.
     """
     from orchestrator.machine import sandbox
 
@@ -187,6 +191,8 @@ def _choose_lab(name: str, campaign: Campaign, spec: LabSpec, argv: list[str]) -
     selection = select_lab(name, campaign.topology.filesystem)
     require_faults(campaign, selection.lab, selection.reason)
     find_rootfs(campaign, selection.lab.name)
+    with Progress(quiet=options.quiet) as progress:
+        prepare_systems(campaign, options.cell, progress.say)
     selection.lab.prepare(spec)
     if selection.lab.needs_sandbox:
         os.environ[_LAB_VARIABLE], os.environ[_REASON_VARIABLE] = selection.lab.name, selection.reason

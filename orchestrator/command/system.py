@@ -8,17 +8,16 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from installation.files import PROJECT_ROOT, cache_directory
+from installation.files import PROJECT_ROOT
 from orchestrator.command.printing import show
 from orchestrator.errors import EXIT_PASS
 from orchestrator.machine import packages as system_packages
 from orchestrator.running.progress import Progress
 from systems import catalog, lock_file, lock_making, maven
-from systems.files import FileCache
+from systems.files import CACHE, FileCache
 from systems.lock_file import Coordinate, Lock
 
 SYSTEMS = catalog.SYSTEMS
-CACHE = cache_directory() / "systems"
 
 
 def main(options: argparse.Namespace) -> int:

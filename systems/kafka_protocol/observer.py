@@ -15,39 +15,53 @@ from systems.kafka_protocol import requests
 from systems.view import Member, PartitionState, View
 
 ASK_S = 0.7
+FETCHED_S = 3.0  # a voter that has not fetched from its leader for longer is not taken to be alive
 CREATE_S = 5.0
 METADATA_TOPIC = "__cluster_metadata"
 
 
 class KafkaObserver:
-    """Asks the brokers of one run about one topic. `members` are those that answer as brokers."""
+    """Asks the brokers of one run about one topic. `members` are those that answer as brokers; `controllers` those
+    that are nothing else: where there are any, they are the quorum, and each is asked itself (KIP-919)."""
 
-    def __init__(self, members: Sequence[Member], topic: str, time_scale: float = 1.0) -> None:
+    def __init__(
+        self, members: Sequence[Member], topic: str, time_scale: float = 1.0, controllers: Sequence[Member] = ()
+    ) -> None:
         self.members = tuple(members)
+        self.controllers = tuple(controllers)
         self.topic = topic
         self._time_scale = time_scale
-        self._by_id = {member.id: member.name for member in members}
-        self._pool = ThreadPoolExecutor(len(self.members), thread_name_prefix="observer")
+        self._by_id = {member.id: member.name for member in (*members, *controllers)}
+        self._pool = ThreadPoolExecutor(len(self._by_id), thread_name_prefix="observer")
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def view(self) -> View:
         """How the cluster looks now; an empty view with complaints when nobody answers."""
+        asked = self._pool.map(self._ask_controller, self.controllers)
         answers = list(self._pool.map(self._ask_member, self.members))
-        complaints = tuple(answer for answer in answers if isinstance(answer, str))
-        views = [answer for answer in answers if isinstance(answer, View)]
-        if not views:
-            return View(complaints=complaints)
-        newest = max(views, key=lambda view: (view.controller is not None, view.epoch, len(view.unfenced)))
-        return View(newest.controller, newest.epoch, newest.unfenced, newest.partitions, complaints)
+        quorum = list(asked)
+        brokers = _newest(answers)
+        complaints = tuple(answer for answer in (*answers, *quorum) if isinstance(answer, str))
+        controller = _newest(quorum) if self.controllers else brokers
+        return View(
+            controller.controller,
+            controller.epoch,
+            brokers.unfenced | controller.unfenced,
+            brokers.partitions,
+            complaints,
+        )
 
     def create_topic(self, assignment: Sequence[Sequence[int]], timeout_s: float) -> str | None:
-        """One attempt at the controller."""
-        controller = self.view().controller
-        member = next((m for m in self.members if m.name == controller), None)
-        if member is None:
+        """One attempt: at the controller, or at a broker that knows a controller of its own node and asks it."""
+        view = self.view()
+        if view.controller is None:
             return "no controller is known"
+        alive = [m for m in self.members if m.name in view.unfenced]
+        member = next((m for m in self.members if m.name == view.controller), alive[0] if alive else None)
+        if member is None:
+            return "no broker is known to be alive"
         topic = create_topics.CreatableTopic(name=self.topic, num_partitions=-1, replication_factor=-1)
         topic.assignments = [
             create_topics.CreatableReplicaAssignment(partition_index=number, broker_ids=list(ids))
@@ -81,8 +95,27 @@ class KafkaObserver:
         }
         return View(member.name if epoch is not None else None, -1 if epoch is None else epoch, unfenced, partitions)
 
+    def _ask_controller(self, member: Member) -> View | str:
+        """What a controller knows of the quorum if it leads it: who else fetches from it is alive. Else nothing."""
+        try:
+            result = self._quorum(member)
+        except requests.RequestError as error:
+            return f"{member.name} does not answer ({error})"
+        if result is None:
+            return View()
+        fetched_ms = {voter.replica_id: voter.last_fetch_timestamp for voter in result.current_voters}
+        oldest_ms = max(0, max(fetched_ms.values(), default=0) - FETCHED_S * 1000 * self._time_scale)
+        fetching = {id_ for id_, at_ms in fetched_ms.items() if at_ms > oldest_ms} | {member.id}
+        alive = frozenset(self._by_id[id_] for id_ in fetching if id_ in self._by_id)
+        return View(member.name, result.leader_epoch, alive)
+
     def _quorum_epoch(self, member: Member) -> int | None:
         """The quorum's epoch if this node leads it, else None."""
+        result = self._quorum(member)
+        return None if result is None else result.leader_epoch
+
+    def _quorum(self, member: Member) -> describe_quorum.PartitionResult | None:
+        """The quorum's state if this node leads it, else None."""
         request = describe_quorum.DescribeQuorumRequest(
             topics=[describe_quorum.TopicData(METADATA_TOPIC, [describe_quorum.PartitionData(0)])]
         )
@@ -93,7 +126,7 @@ class KafkaObserver:
         if answer.error_code != ErrorCode.NONE or not answer.topics or not answer.topics[0].partitions:
             return None
         result = answer.topics[0].partitions[0]
-        return result.leader_epoch if result.error_code == ErrorCode.NONE and result.leader_id == member.id else None
+        return result if result.error_code == ErrorCode.NONE and result.leader_id == member.id else None
 
     def _metadata(self, member: Member) -> metadata.MetadataResponse:
         request = metadata.MetadataRequest(
@@ -118,6 +151,12 @@ class KafkaObserver:
 
         leader = self._by_id.get(state.leader_id) if state.leader_id >= 0 else None
         return PartitionState(leader, state.leader_epoch, names(state.isr_nodes), names(state.replica_nodes))
+
+
+def _newest(answers: Sequence[View | str]) -> View:
+    """The view of who knows a controller, of the newest epoch; an empty one where nobody has any."""
+    views = [answer for answer in answers if isinstance(answer, View)]
+    return max(views, key=lambda view: (view.controller is not None, view.epoch, len(view.unfenced)), default=View())
 
 
 def _name(code: int) -> str:

@@ -146,3 +146,37 @@ def test_an_answer_that_is_not_the_protocol_is_said_to_be() -> None:
     ):
         with fake_broker(lambda _, raw=raw: raw) as address, pytest.raises(requests.RequestError, match=words):  # type: ignore[misc]
             requests.ask(address, request, metadata.MetadataResponse, 9, timeout_s=2.0)
+
+
+def test_controllers_on_nodes_of_their_own_are_asked_and_brokers_create_topics() -> None:
+    def create(request: Message) -> Message:
+        if isinstance(request, create_topics.CreateTopicsRequest):
+            return create_topics.CreateTopicsResponse(topics=[create_topics.CreatableTopicResult(name="log")])
+        # A broker passes the question on, and the answer names another node as the leader.
+        return broker(quorum(leader=1, epoch=5), cluster_state({4: ("a", 1), 5: ("b", 2)}, leader=4))(request)
+
+    with ExitStack() as stack:
+        active = stack.enter_context(fake_broker(lambda _: recently_fetched(now_ms=90_000)))
+        standby = stack.enter_context(fake_broker(lambda _: quorum(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader=-1)))
+        serving = stack.enter_context(fake_broker(create))
+        controllers = [member(1, active), member(2, standby), member(3, closed_port())]
+        brokers = [member(4, serving), member(5, serving)]
+        observer = KafkaObserver(brokers, "log", controllers=controllers)
+        view = observer.view()
+        created = observer.create_topic([[4, 5]], 5.0)
+        observer.close()
+    assert (view.controller, view.epoch, view.partitions[0].leader) == ("n1", 7, "n4")
+    # n3 has not fetched for long: to be a voter is not to be alive.
+    assert view.unfenced == {"n1", "n2", "n4", "n5"}
+    assert [complaint.split()[0] for complaint in view.complaints] == ["n3"]
+    assert created is None
+
+
+def recently_fetched(now_ms: int) -> describe_quorum.DescribeQuorumResponse:
+    """Of three voters the first leads, the second fetched just now, the third some time ago."""
+    voters = [
+        describe_quorum.ReplicaState(number, last_fetch_timestamp=now_ms - ago_ms)
+        for number, ago_ms in ((1, 0), (2, 400), (3, 20_000))
+    ]
+    result = describe_quorum.PartitionResult(leader_id=1, leader_epoch=7, current_voters=voters)
+    return describe_quorum.DescribeQuorumResponse(topics=[describe_quorum.TopicResult(METADATA_TOPIC, [result])])

@@ -15,6 +15,13 @@ from tests.systems.fake_maven import FakeMaven, maven
 __all__ = ["maven"]
 
 HASH = "0123456789abcdef" * 4
+OUR_OWN = """\
+name = "our-own"
+workloads = ["log"]
+[roles.server]
+command = ["server"]
+ports = { client = 1234 }
+"""
 GOOD = f"org.example:log:1.0 {HASH} 12\n"
 
 
@@ -65,7 +72,7 @@ def root(tmp_path: Path) -> Path:
             "Made for a test",
         )
     (tmp_path / "our-own").mkdir()
-    (tmp_path / "our-own" / "system.toml").write_text("")
+    (tmp_path / "our-own" / "system.toml").write_text(OUR_OWN)
     (tmp_path / "no_system").mkdir()
     return tmp_path
 

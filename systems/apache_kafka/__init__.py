@@ -1,0 +1,1 @@
+"""Apache Kafka with KRaft as a system under test."""

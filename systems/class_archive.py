@@ -1,0 +1,149 @@
+"""Archives of the classes that a Java program loads (`-XX:ArchiveClassesAtExit`), made by running it once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from systems.service import Deployment, Service
+
+USED = "-XX:SharedArchiveFile="
+_MADE = "-XX:ArchiveClassesAtExit="
+_ADDRESS = "127.0.0.1"
+_LOOK_S = 0.05
+_LAST_WORDS = 300
+
+
+class ArchiveError(Exception):
+    """No archive was made; the message says why."""
+
+
+@dataclass(frozen=True)
+class Alone:
+    """A node of one's own on this machine's loopback, a `systems.Place`."""
+
+    ports: Mapping[str, int]
+    data_dir: str
+    etc_dir: str
+    var_dir: str
+    files_dir: str
+    name: str = "n1"
+    id: int = 1
+    address: str = _ADDRESS
+    python: str = sys.executable
+    python_path: str = ""
+    is_local: bool = True
+
+
+def make(deployment: Deployment, archive: Path) -> None:
+    """Start a deployment of one node until its port is open, end it, and have its classes in the file `archive`, whole
+    or not at all. Raises `ArchiveError`, and `OSError` where nothing can be written."""
+    draft = archive.with_name(f".draft-{os.getpid()}-{archive.name}")
+    with tempfile.TemporaryDirectory(prefix="brownout-classes-") as scratch:
+        node = Alone(
+            ports=_free_ports(deployment.ports(1)),
+            data_dir=f"{scratch}/data",
+            etc_dir=f"{scratch}/etc",
+            var_dir=f"{scratch}/var",
+            files_dir=deployment.files_dir,
+        )
+        for directory in (node.data_dir, node.etc_dir, node.var_dir):
+            Path(directory).mkdir()
+        service = deployment.service(node, [node])
+        try:
+            _write(service)
+            _prepare(service)
+            _run(service, draft, (node.address, next(iter(node.ports.values()))), Path(scratch) / "log")
+            for earlier in archive.parent.glob("classes-*.jsa"):
+                earlier.unlink()  # of another Java, or of other options
+            draft.rename(archive)
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+def _write(service: Service) -> None:
+    for path, text in service.files.items():
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_text(text, encoding="utf-8")
+
+
+def _prepare(service: Service) -> None:
+    for words in service.prepare:
+        try:
+            done = subprocess.run(
+                words,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                env={**os.environ, **service.environment},
+                timeout=service.prepare_deadline_s,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise ArchiveError(f"{shlex.join(words)} took longer than {error.timeout:g} s") from error
+        if done.returncode:
+            raise ArchiveError(f"{shlex.join(words)} failed: {(done.stderr or done.stdout).strip()[-_LAST_WORDS:]}")
+
+
+def _run(service: Service, draft: Path, address: tuple[str, int], log: Path) -> None:
+    command = [_MADE + str(draft) if word.startswith(USED) else word for word in service.command]
+    # In a process group of its own: on Ctrl-C it is we who end it.
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **service.environment},
+            process_group=0,
+        ) as process,
+    ):
+        try:
+            _await_port(process, address, time.monotonic() + service.start_deadline_s, log)
+            process.send_signal(signal.SIGTERM)
+            process.wait(service.stop_deadline_s + service.start_deadline_s)  # ending, it writes the archive
+        except subprocess.TimeoutExpired as error:
+            raise ArchiveError(f"it did not end within {error.timeout:g} s; {_last_words(log)}") from error
+        finally:
+            process.kill()
+    if not draft.is_file():
+        raise ArchiveError(f"it ended without one; {_last_words(log)}")
+
+
+def _await_port(process: subprocess.Popen[bytes], address: tuple[str, int], give_up: float, log: Path) -> None:
+    while True:
+        with contextlib.suppress(OSError), socket.create_connection(address, timeout=1.0):
+            return
+        if process.poll() is not None:
+            raise ArchiveError(f"it ended with exit code {process.returncode}; {_last_words(log)}")
+        if time.monotonic() > give_up:
+            raise ArchiveError(f"its port {address[1]} did not open; {_last_words(log)}")
+        time.sleep(_LOOK_S)
+
+
+def _last_words(log: Path) -> str:
+    said = log.read_text(encoding="utf-8", errors="replace").strip()
+    return f"its last words: {said[-_LAST_WORDS:] or 'none'}"
+
+
+def _free_ports(names: Sequence[str] | Mapping[str, int]) -> dict[str, int]:
+    """A port for each name that nobody listens on now, all different."""
+    with contextlib.ExitStack() as held:
+        ports = {}
+        for name in names:
+            probe = held.enter_context(socket.socket())
+            probe.bind((_ADDRESS, 0))
+            ports[name] = probe.getsockname()[1]
+        return ports

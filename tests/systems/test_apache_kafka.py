@@ -1,0 +1,231 @@
+"""Apache Kafka with KRaft: what its nodes are told, what a machine must have, and one node of it that really runs."""
+
+from __future__ import annotations
+
+import base64
+import json
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from orchestrator.command.line import main
+from orchestrator.worlds.base import Node
+from systems import Deployed, InputError, Member, Service, Settings, load_system
+from systems.apache_kafka.kraft import Kraft, kraft_cluster_id
+from systems.catalog import find_system
+from systems.description import Description, read
+from systems.files import CACHE, FileCache
+from systems.java import Java, find_java
+from tests.orchestrator.campaigns import campaign
+
+NAME, VERSION = "apache-kafka", "4.1.1"
+FETCHED = FileCache(CACHE).is_fetched(find_system(NAME).lock(VERSION))
+
+
+def description() -> Description:
+    return read(find_system(NAME).directory)
+
+
+def java_17(home: Path) -> Java:
+    """A Java that is laid out as Debian does it, and that nobody starts."""
+    (home / "bin").mkdir(parents=True, exist_ok=True)
+    (home / "bin" / "java").touch()
+    return Java(home / "bin" / "java", 17)
+
+
+def services(
+    tmp_path: Path, roles: Sequence[str], settings: dict[str, Settings] | None = None
+) -> tuple[list[dict[str, str]], list[Service]]:
+    """The properties that each node gets, as Java would read them, and the services."""
+    system = Kraft(description(), cache=tmp_path / "cache", find=lambda _: java_17(tmp_path / "jdk"))
+    deployed = Deployed(system, tuple(roles), "brownout-a run", settings or {})
+    nodes = [
+        Node(
+            f"n{number}",
+            number,
+            f"10.0.0.{number}",
+            deployed.ports(number),
+            "/data",
+            "/etc/b",
+            "/var/b",
+            Path("records"),
+            files_dir=deployed.files_dir,
+        )
+        for number in range(1, len(roles) + 1)
+    ]
+    found = [deployed.service(node, nodes) for node in nodes]
+    return [properties(service.files["/etc/b/server.properties"]) for service in found], found
+
+
+def properties(text: str) -> dict[str, str]:
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    return dict(line.split("=", 1) for line in lines)
+
+
+def test_by_default_every_node_is_broker_and_controller(tmp_path: Path) -> None:
+    (first, second, _), _ = services(tmp_path, ["broker"] * 3)
+    assert first["process.roles"] == "broker,controller"
+    assert (first["node.id"], second["node.id"]) == ("1", "2")
+    assert first["controller.quorum.voters"] == "1@10.0.0.1:9093,2@10.0.0.2:9093,3@10.0.0.3:9093"
+    assert second["listeners"] == "PLAINTEXT://10.0.0.2:9092,CONTROLLER://10.0.0.2:9093"
+    assert second["advertised.listeners"] == "PLAINTEXT://10.0.0.2:9092"
+    assert first["log.dirs"] == "/data/log"
+    assert first["offsets.topic.replication.factor"] == "3"
+
+
+def test_where_nodes_are_controllers_they_alone_are_the_quorum(tmp_path: Path) -> None:
+    given, (controller, broker, _) = services(tmp_path, ["controller", "broker", "broker"])
+    assert [each["process.roles"] for each in given] == ["controller", "broker", "broker"]
+    assert {each["controller.quorum.voters"] for each in given} == {"1@10.0.0.1:9093"}
+    assert [each["listeners"] for each in given] == [
+        "CONTROLLER://10.0.0.1:9093",
+        "PLAINTEXT://10.0.0.2:9092",
+        "PLAINTEXT://10.0.0.3:9092",
+    ]
+    assert given[1]["offsets.topic.replication.factor"] == "2"
+    assert controller.start_order < broker.start_order
+
+
+def test_settings_are_those_of_the_role_and_the_node_and_count_more_than_ours(tmp_path: Path) -> None:
+    settings = {
+        "broker": Settings({"min.insync.replicas": "2", "num.io.threads": "8"}, {"n3": {"min.insync.replicas": "1"}}),
+        "controller": Settings({"broker.session.timeout.ms": "6000"}),
+    }
+    (controller, broker, other), _ = services(tmp_path, ["controller", "broker", "broker"], settings)
+    assert controller["broker.session.timeout.ms"] == "6000"
+    assert "min.insync.replicas" not in controller
+    assert (broker["min.insync.replicas"], other["min.insync.replicas"]) == ("2", "1")
+    assert broker["num.io.threads"] == "8"
+
+
+def test_a_node_runs_the_versions_jars_with_a_java_that_it_sees(tmp_path: Path) -> None:
+    _, (service, *_) = services(tmp_path, ["broker"] * 3)
+    jars = str(tmp_path / "cache" / NAME / VERSION)
+    assert service.command[0] == str(tmp_path / "jdk" / "bin" / "java")
+    assert service.command[-4:] == ("-cp", f"{jars}/*", "kafka.Kafka", "/etc/b/server.properties")
+    assert {jars, str(tmp_path / "jdk")} <= set(service.shows)
+    (formatting,) = service.prepare
+    assert formatting[formatting.index("-t") + 1] == kraft_cluster_id("brownout-a run")
+    assert formatting[-1] == "/etc/b/server.properties"
+
+
+def test_cluster_ids_are_what_kafka_takes_and_differ_between_runs() -> None:
+    ids = {kraft_cluster_id(f"brownout-{number}") for number in range(2000)}
+    assert len(ids) == 2000
+    assert {len(base64.urlsafe_b64decode(each + "==")) for each in ids} == {16}
+    assert not [each for each in ids if each.startswith("-") or len(each) != 22]
+
+
+CAMPAIGN = f'[system]\nname = "{NAME}"\n[topology]\nnodes = 4\n'
+
+
+def test_a_campaign_may_name_controllers() -> None:
+    asked = campaign(CAMPAIGN + '[system.roles]\nn4 = "controller"\n[controller]\n"broker.session.timeout.ms" = 6000\n')
+    assert asked.system.roles == {"n4": "controller"}
+    assert asked.settings["controller"].common == {"broker.session.timeout.ms": "6000"}
+    assert asked.checks.upper_bound == "session"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[broker]\n"node.id" = 7\n', r"c.toml:7: \[broker\] node.id: is given to each node by the run"),
+        ('[system.roles]\nn1 = "zookeeper"\n', r"has no role 'zookeeper'; known: broker, controller"),
+        (
+            "[system.roles]\n" + "".join(f'n{number} = "controller"\n' for number in range(1, 5)),
+            r"c.toml:2: \[system\] roles: broker is played by nobody",
+        ),
+        (
+            "[system.roles]\n" + "".join(f'n{number} = "controller"\n' for number in range(1, 4)),
+            r"replication_factor: 3 replicas need as many nodes that keep data, and there are 1",
+        ),
+        ('[[cell]]\nname = "a"\nversion = "4.1.0"\n', r"apache-kafka has no version '4.1.0'; did you mean '4.1.1'\?"),
+        ('[[cell]]\nname = "a"\nmutants = ["no_epochs"]\n', "mutants: apache-kafka has none; leave them out"),
+        (
+            '[nemesis]\nkind = "steps"\n[[nemesis.step]]\ndo = "wait"\nevent = "x"\nnode = "n1"\n',
+            "apache-kafka writes no trace events",
+        ),
+        (
+            '[nemesis]\nkind = "steps"\n[[nemesis.step]]\ndo = "wait"\nlog_end = 3\nnode = "n1"\n',
+            "nodes of apache-kafka do not tell how far their logs go; wait for in_sync",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_with_line_and_reason(text: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        campaign(CAMPAIGN + text)
+
+
+def test_an_unknown_version_is_refused() -> None:
+    with pytest.raises(InputError, match=r"apache-kafka has no version '9\.9'"):
+        load_system(NAME, version="9.9")
+
+
+def test_without_jars_it_says_how_to_fetch_them(tmp_path: Path) -> None:
+    system = Kraft(description(), cache=tmp_path, find=lambda _: java_17(tmp_path / "jdk"))
+    with pytest.raises(InputError, match=r"run: brownout system fetch apache-kafka 4\.1\.1"):
+        system.prepare(lambda _: None)
+
+
+@pytest.mark.skipif(not FETCHED, reason=f"needs its jars: brownout system fetch {NAME} {VERSION}")
+def test_without_a_java_that_is_new_enough_it_says_what_there_is(tmp_path: Path) -> None:
+    def find(home: str) -> Kraft:
+        return Kraft(description(), find=lambda least: find_java(least, {"JAVA_HOME": home}, ()))
+
+    with pytest.raises(InputError, match=r"Apache Kafka 4\.1\.1: Java 17 or later is needed, and there is none in"):
+        find(str(tmp_path)).prepare(lambda _: None)
+    program = tmp_path / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
+    program.chmod(0o755)
+    with pytest.raises(InputError, match=r"Java 17 or later is needed, and there is only .*bin/java \(Java 11\)"):
+        find(str(tmp_path)).prepare(lambda _: None)
+
+
+def test_controllers_are_asked_apart_from_brokers() -> None:
+    members = [Member("n1", 1, "h", 1, "controller"), Member("n2", 2, "h", 2, "broker")]
+    observer = Kraft(description()).observe(members, "log")
+    assert [each.name for each in observer.members] == ["n2"]
+    assert [each.name for each in observer.controllers] == ["n1"]
+    observer.close()
+
+
+def test_every_version_has_a_lock_and_every_lock_is_a_version() -> None:
+    for name in (NAME,):
+        found = find_system(name)
+        locks = {path.stem for path in (found.directory / "versions").glob("*.lock")}
+        assert set(found.versions) == locks == set(description().versions)
+
+
+SMALL = f"""
+name = "small"
+[system]
+name = "{NAME}"
+[topology]
+nodes = 1
+world = "process"
+[workload]
+partitions = 1
+producers = 1
+consumers = 1
+rate = 50
+duration_s = 2
+[nemesis]
+kind = "none"
+[checks]
+min_ok = 1
+"""
+
+
+@pytest.mark.skipif(not FETCHED, reason=f"needs its jars: brownout system fetch {NAME} {VERSION}")
+def test_one_node_really_runs_and_passes(tmp_path: Path) -> None:
+    file, store = tmp_path / "small.toml", tmp_path / "store"
+    file.write_text(SMALL)
+    assert main(["run", str(file), "--store", str(store), "--engine", "in-process", "--quiet"]) == 0
+    run = (store / "latest").resolve()
+    verdict = json.loads((run / "verdict.json").read_text())
+    assert (verdict["verdict"], verdict["reasons"]) == ("pass", [])
+    assert tomllib.loads((run / "run.toml").read_text())["system"]["version"] == VERSION
+    assert "Kafka Server started" in (run / "nodes" / "n1" / "service.log").read_text()
