@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analysis.core.evidence import Evidence
+from analysis.core.evidence import OffsetEvidence
 from analysis.core.explain import Key
 from analysis.core.facts import Facts
 from analysis.core.logcheck import Chunk, LogReport, check, conclude_all, examine_chunk, report_on
@@ -133,7 +133,7 @@ def _examiner(tasks: list[Task], upper_bound: str) -> Callable[[Iterator[pa.Reco
 
 
 def _pieces(task: Task, upper_bound: str) -> Iterator[pa.RecordBatch]:
-    evidence: dict[int, Evidence] = {}
+    evidence: dict[int, OffsetEvidence] = {}
     facts: Facts | None = None
     for path in task.paths:
         chunk: Chunk = examine_chunk(read([path]), upper_bound=upper_bound)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analysis.core.conclude import Placement
-from analysis.core.evidence import NONE, Evidence
+from analysis.core.evidence import NONE, OffsetEvidence
 from analysis.core.rows import I64
 from analysis.core.scans import NEVER
 from analysis.core.summary import bounds
@@ -36,7 +36,7 @@ LINEARIZATION: Final = pa.schema(
 )
 
 
-def linearization(key: tuple[str, int], pieces: list[Evidence], placed: Placement) -> pa.Table:
+def linearization(key: tuple[str, int], pieces: list[OffsetEvidence], placed: Placement) -> pa.Table:
     """The certificate's rows for one partition, from all its pieces in order of offset."""
     behind = NEVER
     tables = []
@@ -50,7 +50,7 @@ def linearization(key: tuple[str, int], pieces: list[Evidence], placed: Placemen
 
 
 def linearize(
-    key: tuple[str, int], evidence: Evidence, placed: Placement, *, before: int = NEVER, after: int = INF
+    key: tuple[str, int], evidence: OffsetEvidence, placed: Placement, *, before: int = NEVER, after: int = INF
 ) -> pa.Table:
     """The rows of one piece; `before`: the moment of the last offset to its left, `after`: deadline from its right."""
     inside = (placed.offset >= evidence.start) & (placed.offset < evidence.start + len(evidence.value))
@@ -75,7 +75,7 @@ def _table(key: tuple[str, int], offset: I64, value: I64, at: I64, until: I64) -
     )
 
 
-def _earliest_deadline(evidence: Evidence) -> int:
+def _earliest_deadline(evidence: OffsetEvidence) -> int:
     return min(int(evidence.append_deadline.min(initial=INF)), int(evidence.query_deadline.min(initial=INF)))
 
 

@@ -90,7 +90,7 @@ class Sessions:
 
 
 @dataclass
-class Evidence:
+class OffsetEvidence:
     """What is known of the offsets start, start + 1, ... of one partition.
 
     `value`, `flags` (ACK, SEEN, FINAL) and `append_*` belong to the canonical value of each offset; `extras` are the
@@ -108,8 +108,8 @@ class Evidence:
     extras: Claims = field(default_factory=Claims.nothing)
     sessions: Sessions = field(default_factory=Sessions.nothing)
 
-    def merge(self, other: Evidence) -> Evidence:
-        """Evidence for the same span from two disjoint sets of operations."""
+    def merge(self, other: OffsetEvidence) -> OffsetEvidence:
+        """OffsetEvidence for the same span from two disjoint sets of operations."""
         if (self.start, len(self.value)) != (other.start, len(other.value)):
             raise ValueError(f"evidence for offset {other.start} does not belong to the block at {self.start}")
         suspects = (self.value != other.value) & (self.value != NONE) & (other.value != NONE)
@@ -117,7 +117,7 @@ class Evidence:
             np.concatenate((np.flatnonzero(suspects) + self.start, self.extras.offset, other.extras.offset))
         )
         claims = Claims.concat([self.extras, other.extras, self.canonical_claims(mixed), other.canonical_claims(mixed)])
-        merged = Evidence(
+        merged = OffsetEvidence(
             start=self.start,
             value=np.maximum(self.value, other.value),
             flags=self.flags | other.flags,
@@ -161,9 +161,9 @@ class Evidence:
         return pickle.dumps(self, protocol=5)
 
     @staticmethod
-    def from_bytes(data: bytes) -> Evidence:
+    def from_bytes(data: bytes) -> OffsetEvidence:
         evidence = pickle.loads(data)
-        if not isinstance(evidence, Evidence):
+        if not isinstance(evidence, OffsetEvidence):
             raise ValueError("these bytes are not the evidence of a block")
         return evidence
 
@@ -259,7 +259,7 @@ def _spans(blocked: Bools, length: I64, keys: I64, bits: int, block: int) -> Spa
     return Spans(part, start, base, whole, np.where(blocked, 0, length), keys, bits, base[len(alone) : -1], block)
 
 
-def gather(rows: Rows, spans: Spans, upper_bound: str) -> list[Evidence]:
+def gather(rows: Rows, spans: Spans, upper_bound: str) -> list[OffsetEvidence]:
     """The evidence that `rows` give, one piece per span."""
     total = int(spans.base[-1])
     bound, queries = rows.bound, rows.queries
@@ -284,7 +284,7 @@ def gather(rows: Rows, spans: Spans, upper_bound: str) -> list[Evidence]:
     capped = capped[spans.holds(queries.part[capped], queries.hi[capped])]
     np.maximum.at(releases[1], spans.locate(queries.part[capped], queries.hi[capped]), queries.inv[capped])
     evidence = [
-        Evidence(
+        OffsetEvidence(
             int(start), value[a:z], flags[a:z],
             releases[0][a:z], deadlines[0][a:z], releases[1][a:z], deadlines[1][a:z],
         )
@@ -296,7 +296,7 @@ def gather(rows: Rows, spans: Spans, upper_bound: str) -> list[Evidence]:
     return evidence
 
 
-def _settle(evidence: list[Evidence], spans: Spans, rows: Rows, acked: I64, read: I64, value: I64) -> None:
+def _settle(evidence: list[OffsetEvidence], spans: Spans, rows: Rows, acked: I64, read: I64, value: I64) -> None:
     """Finds the offsets for which more than one value is claimed, and settles each."""
     bound, queries = rows.bound, rows.queries
     differ = np.concatenate((acked[value[acked] != bound.value], read[value[read] != queries.item_value]))
@@ -318,7 +318,7 @@ def _settle(evidence: list[Evidence], spans: Spans, rows: Rows, acked: I64, read
         evidence[each].settle(claims.take(np.flatnonzero(span == each)))
 
 
-def _add_sessions(evidence: list[Evidence], spans: Spans, rows: Rows) -> None:
+def _add_sessions(evidence: list[OffsetEvidence], spans: Spans, rows: Rows) -> None:
     """What each client saw of the log's length, for clients that were shown an upper bound."""
     bound, queries = rows.bound, rows.queries
     capped = np.flatnonzero((queries.hi >= 0) & ~queries.final)

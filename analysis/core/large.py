@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analysis.core.evidence import Evidence, is_sparse
+from analysis.core.evidence import OffsetEvidence, is_sparse
 from analysis.core.facts import Facts, FinalReads, LooseAppends, finals_of
 from analysis.core.rows import I64, columns_of, partitions_of, rows_of
 from history.schemas import PHASE_FINAL
@@ -24,7 +24,7 @@ Key = tuple[str, int]
 COUNTS: Final = ("acknowledged", "failed", "indeterminate", "reads", "ends", "records_read")
 
 
-def examine_large(table: pa.Table, upper_bound: str) -> tuple[list[Key], list[Evidence], list[Facts]] | None:
+def examine_large(table: pa.Table, upper_bound: str) -> tuple[list[Key], list[OffsetEvidence], list[Facts]] | None:
     """The partitions of a table with their evidence and facts, or None when it is not regular."""
     if upper_bound == "session":
         return None
@@ -47,7 +47,9 @@ def examine_large(table: pa.Table, upper_bound: str) -> tuple[list[Key], list[Ev
     if state != kernels.REGULAR:
         return None
     evidence = [
-        Evidence(0, value[a:z], flags[a:z], releases[0, a:z], deadlines[0, a:z], releases[1, a:z], deadlines[1, a:z])
+        OffsetEvidence(
+            0, value[a:z], flags[a:z], releases[0, a:z], deadlines[0, a:z], releases[1, a:z], deadlines[1, a:z]
+        )
         for a, z in zip(base[:-1].tolist(), base[1:].tolist(), strict=True)
     ]
     finals = _finals(table) if columns.final.any() else {}

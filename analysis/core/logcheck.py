@@ -31,7 +31,7 @@ import pyarrow as pa
 from analysis.core.anomaly import Anomaly
 from analysis.core.certificate import linearization
 from analysis.core.conclude import Conclusion, conclude
-from analysis.core.evidence import BLOCK, Evidence, gather, lay_out
+from analysis.core.evidence import BLOCK, OffsetEvidence, gather, lay_out
 from analysis.core.explain import Key, explain, select
 from analysis.core.facts import Facts, facts_of
 from analysis.core.large import LARGE, examine_large
@@ -109,14 +109,14 @@ def check(table: pa.Table, *, upper_bound: str = "strict", certify: bool = False
     return LogReport(upper_bound, (), report.partitions, (), pa.concat_tables(tables) if tables else None)
 
 
-def _examine(table: pa.Table, upper_bound: str) -> tuple[list[Key], list[list[Evidence]], list[Facts]]:
+def _examine(table: pa.Table, upper_bound: str) -> tuple[list[Key], list[list[OffsetEvidence]], list[Facts]]:
     """The partitions of a table, each with its pieces of evidence in order and its facts."""
     if table.num_rows >= LARGE and (found := examine_large(table, upper_bound)) is not None:
         keys, evidence, facts = found
         return keys, [[each] for each in evidence], facts
     rows = rows_of(table)
     spans = lay_out(rows, None)
-    pieces: list[list[Evidence]] = [[] for _ in rows.keys]
+    pieces: list[list[OffsetEvidence]] = [[] for _ in rows.keys]
     for part, each in zip(spans.part.tolist(), gather(rows, spans, upper_bound), strict=True):
         pieces[part].append(each)
     return rows.keys, pieces, facts_of(rows, upper_bound)
@@ -126,7 +126,7 @@ def _examine(table: pa.Table, upper_bound: str) -> tuple[list[Key], list[list[Ev
 class Chunk:
     """What any subset of a history's operations says: evidence by block, facts by partition."""
 
-    evidence: dict[tuple[Key, int], Evidence]  # by partition and first offset of the block
+    evidence: dict[tuple[Key, int], OffsetEvidence]  # by partition and first offset of the block
     facts: dict[Key, Facts]
 
 
@@ -169,7 +169,7 @@ def report_on(conclusions: Mapping[Key, Conclusion], tables: Iterable[pa.Table],
 
 def check_in_blocks(tables: list[pa.Table], *, upper_bound: str = "strict", block: int = BLOCK) -> LogReport:
     """What a cluster does, one step after another: operations split over `tables` in any way are judged the same."""
-    evidence: dict[tuple[Key, int], Evidence] = {}
+    evidence: dict[tuple[Key, int], OffsetEvidence] = {}
     facts: dict[Key, Facts] = {}
     for table in tables:
         chunk = examine_chunk(table, upper_bound=upper_bound, block=block)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.core.evidence import ACK, FINAL, NONE, Claims, Evidence
+from analysis.core.evidence import ACK, FINAL, NONE, Claims, OffsetEvidence
 from analysis.core.rows import I64
 from analysis.core.scans import NEVER, KeyedScan, Realtime
 from history import INF
@@ -141,7 +141,7 @@ def nothing() -> Summary:
     )  # fmt: skip
 
 
-def summarise(evidence: Evidence) -> Summary:
+def summarise(evidence: OffsetEvidence) -> Summary:
     """Scans one piece: C3's gaps and the theorem's releases and deadlines."""
     stop = _length(evidence)
     value, flags = evidence.value[:stop], evidence.flags[:stop]
@@ -177,7 +177,7 @@ def summarise(evidence: Evidence) -> Summary:
     )
 
 
-def bounds(evidence: Evidence, stop: int, *, before: int = NEVER, after: int = INF) -> tuple[I64, I64]:
+def bounds(evidence: OffsetEvidence, stop: int, *, before: int = NEVER, after: int = INF) -> tuple[I64, I64]:
     """The theorem's E and L of the first `stop` offsets: E[g] = max r[j], j <= g and L[g] = min d[k], k >= g.
 
     `before` and `after`: the latest release and earliest deadline of the pieces to the left and right.
@@ -192,7 +192,7 @@ def bounds(evidence: Evidence, stop: int, *, before: int = NEVER, after: int = I
     return earliest, latest
 
 
-def _length(evidence: Evidence) -> int:
+def _length(evidence: OffsetEvidence) -> int:
     """Offsets up to the last that some operation showed to exist."""
     n = len(evidence.value)
     if n and (evidence.flags[-1] or evidence.query_deadline[-1] < INF):

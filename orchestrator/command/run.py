@@ -25,9 +25,9 @@ from orchestrator.errors import EXIT_INTERRUPTED, EXIT_UNKNOWN, Interrupted, Usa
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
 from orchestrator.running.runner import (
-    Conductor,
     Invocation,
-    Terms,
+    Runner,
+    RunOptions,
     find_rootfs,
     lab_spec,
     plan_invocation,
@@ -63,12 +63,12 @@ def main(options: argparse.Namespace, argv: list[str]) -> int:
     else:
         invocation = plan_invocation(store, campaign, cells=options.cell, seeds=seeds, where=where)
     engine = Engine(options.engine, store.root / ".spark" / invocation.stamp)
-    terms = Terms(selection, engine, inventory, options.keep, _entrance())
-    return _conduct(invocation, store, terms, options)
+    run_options = RunOptions(selection, engine, inventory, options.keep, _shell_prefix())
+    return _make_runs(invocation, store, run_options, options)
 
 
-def _conduct(invocation: Invocation, store: Store, terms: Terms, options: argparse.Namespace) -> int:
-    engine, selection = terms.engine, terms.selection
+def _make_runs(invocation: Invocation, store: Store, run_options: RunOptions, options: argparse.Namespace) -> int:
+    engine, selection = run_options.engine, run_options.selection
     with Progress(quiet=options.quiet) as progress:
         interrupts = Interrupts(
             on_first=lambda: progress.say("stopping in order; once more Ctrl-C stops at once"),
@@ -77,10 +77,10 @@ def _conduct(invocation: Invocation, store: Store, terms: Terms, options: argpar
         count = len(invocation.todo)
         progress.say(f"{invocation.campaign.name}: {count} run{'' if count == 1 else 's'}, {selection.lab.name} world")
         progress.say(f"world: {selection.reason}", dim=True)
-        conductor = Conductor(store, terms, progress, interrupts)
+        runner = Runner(store, run_options, progress, interrupts)
         try:
             with interrupts.installed():
-                conductor.conduct(invocation)
+                runner.make_all(invocation)
                 with interrupts.shielded():
                     engine.stop()
         except Interrupted:
@@ -201,7 +201,7 @@ def _choose_lab(
     return selection
 
 
-def _entrance() -> str:
+def _shell_prefix() -> str:
     """What a person outside of our sandbox puts before a command that is to run in it."""
     outside = os.environ.get(_OUTSIDE_VARIABLE)
     # The sandbox's first process is the last one that its outer parent has started.

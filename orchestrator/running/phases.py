@@ -44,7 +44,7 @@ LONGEST_LOAD = 1.5  # times the planned duration, while the asked operations are
 
 
 @dataclass(frozen=True)
-class Equipment:
+class RunDependencies:
     """What a run is given. `on_first_ack` is called once, from the main thread, after the first acknowledged append.
 
     With `keep`, the world is still there after the run; taking it down is then somebody else's.
@@ -65,20 +65,20 @@ class Equipment:
 class Run:
     """The phases of one run. `execute` once."""
 
-    def __init__(self, equipment: Equipment) -> None:
-        self._e = equipment
-        self._campaign = equipment.planned.campaign
-        self._world = equipment.world
-        self._journal = equipment.journal
-        self._progress = equipment.progress
-        self._deployed = equipment.deployed
+    def __init__(self, dependencies: RunDependencies) -> None:
+        self._dependencies = dependencies
+        self._campaign = dependencies.planned.campaign
+        self._world = dependencies.world
+        self._journal = dependencies.journal
+        self._progress = dependencies.progress
+        self._deployed = dependencies.deployed
         members = self._deployed.members(self._world.nodes)
         topic, system = self._campaign.workload.topic, self._deployed.system
         self._serving = [member for member in members if self._deployed.role(member.id).serves_clients]
         self._cluster = Cluster(system.observe(members, topic, self._world.time_scale), members, topic)
         self._fleet = Fleet(
-            equipment.planned,
-            equipment.directory.path,
+            dependencies.planned,
+            dependencies.directory.path,
             bootstrap(self._serving),
             self._journal,
             self._world.time_scale,
@@ -106,7 +106,7 @@ class Run:
         else:
             self._finished = True
         finally:
-            with self._e.interrupts.shielded():
+            with self._dependencies.interrupts.shielded():
                 self._leave()
 
     def _phases(self) -> None:
@@ -203,7 +203,7 @@ class Run:
         if nemesis.kind == "random":
             kinds = [kind for kind in nemesis.faults if kind in self._world.capabilities]
             schedule = plan_schedule(
-                self._e.planned.derived_seed("nemesis"),
+                self._dependencies.planned.derived_seed("nemesis"),
                 kinds,
                 total_s=workload.duration_s,
                 interval_s=nemesis.interval_s,
@@ -265,10 +265,10 @@ class Run:
         if self._first_ack_seen:
             return
         self._first_ack_seen = True
-        seconds = (at_ns - self._e.started_ns) / 1e9
+        seconds = (at_ns - self._dependencies.started_ns) / 1e9
         self._journal.note("first_ack", seconds=round(seconds, 3))
         self._progress.say(f"first acknowledged append {seconds:.1f} s after the start", dim=True)
-        self._e.on_first_ack()
+        self._dependencies.on_first_ack()
 
     # ---- heal, quiesce, final
 
@@ -337,7 +337,7 @@ class Run:
         if self._services_started:
             steps.append(("stopping services", self._stop_services if self._finished else self._end_services))
             steps.append(("collecting", self._collect))
-        if not self._e.keep:
+        if not self._dependencies.keep:
             steps.append(("taking the world down", self._world.down))
         steps.append(("cluster client", self._cluster.close))
         for name, step in steps:
@@ -387,7 +387,7 @@ class Run:
         return seconds * self._world.time_scale
 
     def _since_start(self) -> float:
-        return round((time.monotonic_ns() - self._e.started_ns) / 1e9, 3)
+        return round((time.monotonic_ns() - self._dependencies.started_ns) / 1e9, 3)
 
 
 def _arm(nemesis: Nemesis) -> None:

@@ -24,7 +24,7 @@ from orchestrator.errors import Interrupted, RunError, UsageError
 from orchestrator.machine.locks import RunLock
 from orchestrator.running.description import describe
 from orchestrator.running.interrupts import Interrupts
-from orchestrator.running.phases import Equipment, Run
+from orchestrator.running.phases import Run, RunDependencies
 from orchestrator.running.progress import Progress
 from orchestrator.worlds.base import World, WorldSpec
 from orchestrator.worlds.lab import Lab, LabSpec
@@ -46,37 +46,37 @@ class Invocation:
 
 
 @dataclass(frozen=True)
-class Terms:
-    """How the runs are made. `entrance`: what people put before a lab's shell command where they are outside of the
-    sandbox that it lives in. `keep`: see `Conductor`."""
+class RunOptions:
+    """How the runs are made. `shell_prefix`: what people put before a lab's shell command where they are outside of the
+    sandbox that it lives in. `keep`: see `Runner`."""
 
     selection: Selection
     engine: Engine
     inventory: Path | None = None
     keep: bool = False
-    entrance: str = ""
+    shell_prefix: str = ""
 
 
-class Conductor:
+class Runner:
     """Makes runs in one lab and has each judged.
 
     With `keep`, what was made for the last run, or for one that did not come to what was expected, stays as it is until
     the user has seen enough (Ctrl-C).
     """
 
-    def __init__(self, store: Store, terms: Terms, progress: Progress, interrupts: Interrupts) -> None:
+    def __init__(self, store: Store, options: RunOptions, progress: Progress, interrupts: Interrupts) -> None:
         self._store = store
-        self._terms = terms
+        self._options = options
         self._progress = progress
         self._interrupts = interrupts
         self._kept: World | None = None
         # Only the first run of an invocation starts with the command itself.
         self._started_ns = int(os.environ.get(STARTED_VARIABLE) or time.monotonic_ns())
 
-    def conduct(self, invocation: Invocation) -> None:
+    def make_all(self, invocation: Invocation) -> None:
         """Make all runs that are still to be made. Raises `Interrupted`; `RunError` when the lab cannot be made."""
-        selection = self._terms.selection
-        spec = lab_spec(invocation.campaign, self._store, self._terms.inventory, keep=self._terms.keep)
+        selection = self._options.selection
+        spec = lab_spec(invocation.campaign, self._store, self._options.inventory, keep=self._options.keep)
         lab = selection.lab(spec)
         require_faults(invocation.campaign, lab, selection.reason)
         lock = RunLock(spec.directory)  # what is locked is not taken for a leftover
@@ -84,7 +84,7 @@ class Conductor:
             lock.take()
             self._open(lab)
             require_faults(invocation.campaign, lab, selection.reason)  # now that it knows what its machines can do
-            self._make_all(invocation, lab)
+            self._make_each(invocation, lab)
         finally:
             with self._interrupts.shielded():
                 self._take_down()
@@ -100,12 +100,12 @@ class Conductor:
         try:
             lab.open(lambda text: self._progress.say(text, dim=True))
         except RunError as error:
-            if self._terms.keep:
+            if self._options.keep:
                 self._progress.announce(str(error))
                 self._hold(lab)
             raise
 
-    def _make_all(self, invocation: Invocation, lab: Lab) -> None:
+    def _make_each(self, invocation: Invocation, lab: Lab) -> None:
         for number, planned in enumerate(invocation.todo, 1):
             self._progress.run(f"{planned.cell.name} seed {planned.seed} ({number}/{len(invocation.todo)})")
             self._progress.say(f"run {planned.id}")
@@ -116,7 +116,7 @@ class Conductor:
                 invocation.broken.append(str(error))
                 self._progress.say(str(error))
             is_last = number == len(invocation.todo)
-            if self._terms.keep and (is_last or not as_expected):
+            if self._options.keep and (is_last or not as_expected):
                 self._hold(lab)
                 if not is_last:
                     raise Interrupted
@@ -132,8 +132,8 @@ class Conductor:
                 self._make(planned, directory, lab)
             except RunError as error:
                 self._progress.say(f"the run was not finished: {error}")
-            self._progress.phase("analysis", self._terms.engine.kind)
-            verdict = judge(directory.path, self._terms.engine)
+            self._progress.phase("analysis", self._options.engine.kind)
+            verdict = judge(directory.path, self._options.engine)
         self._progress.say(
             f"{verdict.verdict}, expected {verdict.expected}{'' if verdict.met else ' - NOT MET'}: {planned.id}"
         )
@@ -153,13 +153,13 @@ class Conductor:
                 rootfs=find_rootfs(campaign, lab.name),
             )
         )
-        if self._terms.keep:
+        if self._options.keep:
             self._kept = world
-        directory.write_description(describe(planned, world, deployed, self._terms.selection.reason))
+        directory.write_description(describe(planned, world, deployed, self._options.selection.reason))
         with Journal(directory.path) as journal:
             journal.run_started(run=planned.id, cell=planned.cell.name, seed=planned.seed, world=world.name)
             Run(
-                Equipment(
+                RunDependencies(
                     planned=planned,
                     directory=directory,
                     world=world,
@@ -168,8 +168,8 @@ class Conductor:
                     progress=self._progress,
                     interrupts=self._interrupts,
                     started_ns=self._started_ns,
-                    on_first_ack=self._terms.engine.start,
-                    keep=self._terms.keep,
+                    on_first_ack=self._options.engine.start,
+                    keep=self._options.keep,
                 )
             ).execute()
 
@@ -177,7 +177,7 @@ class Conductor:
         """Say how to look in, and wait until the user has seen enough."""
         with contextlib.suppress(Interrupted):
             for name, host in lab.hosts.items():
-                enter = f"{self._terms.entrance} {shlex.join(lab.shell(name))}".strip()
+                enter = f"{self._options.shell_prefix} {shlex.join(lab.shell(name))}".strip()
                 self._progress.announce(f"{name} at {host.address}: {enter}")
             self._progress.announce(f"the {lab.name} lab is kept as it is, its brokers stopped, until Ctrl-C")
             while True:

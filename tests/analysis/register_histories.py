@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,7 +48,7 @@ def refused(op: Op, error: str = "not authorized") -> Op:
     return replace(op, type=FAIL, error=error)
 
 
-def table(histories: dict[str, Iterable[Op]]) -> pa.Table:
+def table(histories: Mapping[str, Iterable[Op]]) -> pa.Table:
     """Histories by key as `read_run` would give them."""
     rows: list[tuple[Any, ...]] = []
     for key, history in histories.items():

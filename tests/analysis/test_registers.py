@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -235,7 +236,7 @@ def _swapped(rows: list[dict[str, int]]) -> None:
     rows[0]["id"], rows[1]["id"] = rows[1]["id"], rows[0]["id"]
 
 
-FORGERIES: dict[str, tuple[Callable[[list[dict[str, int]]], object], str]] = {
+FORGERIES: dict[str, tuple[Callable[[list[dict[str, Any]]], object], str]] = {
     "an order that is not legal": (_swapped, "outside its interval|read another value"),
     "a read left out": (lambda rows: rows.pop(1), "operation 1 happened and is left out"),
     "a mismatch left out": (lambda rows: rows.pop(3), "operation 3 happened and is left out"),
@@ -245,13 +246,13 @@ FORGERIES: dict[str, tuple[Callable[[list[dict[str, int]]], object], str]] = {
     "a moment before the invocation": (lambda rows: rows[0].update(at=-5), "moments go back|outside its interval"),
     "a moment after the return": (lambda rows: rows[1].update(at=21), "outside its interval"),
     "moments that go back": (lambda rows: rows[0].update(at=10) or rows[1].update(at=9), "moments go back"),
-    "another key's operation": (lambda rows: rows[0].update(key="other"), "is not there"),
+    "another key's operation": (lambda rows: rows[0].update({"key": "other"}), "is not there"),
 }
 
 
 @pytest.mark.parametrize(("forge", "complaint"), FORGERIES.values(), ids=FORGERIES)
 def test_a_forged_certificate_is_refused(
-    tmp_path: Path, forge: Callable[[list[dict[str, int]]], object], complaint: str
+    tmp_path: Path, forge: Callable[[list[dict[str, Any]]], object], complaint: str
 ) -> None:
     operations = table({"k": STORY})
     directory = certified(tmp_path, operations)

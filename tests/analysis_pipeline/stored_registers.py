@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -71,7 +72,7 @@ class StoredRegisters:
         return self.clock.now
 
 
-def elsewhere(run: Path, *lines: dict[str, object]) -> None:
+def elsewhere(run: Path, *lines: Mapping[str, object]) -> None:
     """A client in another language took part too."""
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (run / "history" / "operations" / "elsewhere.jsonl").write_text(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -117,7 +118,7 @@ def test_a_run_is_judged_again_with_the_same_result(tmp_path: Path) -> None:
 
     def content() -> dict[str, object]:
         analyze(path, engine="in-process", pictures=False)
-        text = json.loads((path / "verdict.json").read_text())
+        text: dict[str, Any] = json.loads((path / "verdict.json").read_text())
         for check in text["checks"]:
             check["seconds"] = 0
         return text

@@ -31,6 +31,10 @@ class FakeHost:
         self.commands.append(command)
         return Result(0, self.answer(command), "")
 
+    def service_exit(self, pid: int) -> int | None:
+        del pid
+        return None
+
     def service_pid(self) -> int | None:
         return self.pid
 

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from nemeses import BEGINS, ENDS, KINDS, Evidence, Fault, Nemesis, ParameterError, Site, inflictable, needing
+from nemeses import BEGINS, ENDS, KINDS, Evidence, Fault, Need, Nemesis, ParameterError, Site, inflictable, needing
 from nemeses.registry import RegistrationError, discover
 from tests.nemeses.fakes import FakeHost
 
@@ -96,7 +96,8 @@ def test_no_two_files_are_the_same_kind_or_begin_by_the_same_word(kinds: Package
 def test_what_a_world_offers_says_what_can_be_inflicted_there() -> None:
     assert {"kill", "pause"} <= inflictable(())
     assert {KINDS[name].needs for name in inflictable(())} == {frozenset()}
-    assert inflictable(("power",)) - inflictable(()) == needing("power") == {"power-loss", "power-loss-all"}
+    power: tuple[Need, ...] = ("power",)
+    assert inflictable(power) - inflictable(()) == needing("power") == {"power-loss", "power-loss-all"}
     assert needing("network") == {"partition-one", "partition-halves", "partition-leader"}
     assert inflictable(("power", "network", "netem", "stall", "freeze", "clock")) == set(KINDS)
 

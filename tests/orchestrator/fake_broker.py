@@ -29,10 +29,9 @@ def fake_broker(answer: Answer) -> Iterator[tuple[str, int]]:
             api = find_api(header.api_key)
             assert api is not None
             response = answer(decode(api.request, header.api_version, body, position)[0])
-            raw = isinstance(response, bytes)
-            self.request.sendall(
-                response if raw else encode_response(api, response, header.api_version, header.correlation_id)
-            )
+            if not isinstance(response, bytes):
+                response = bytes(encode_response(api, response, header.api_version, header.correlation_id))
+            self.request.sendall(response)
 
     class Server(socketserver.ThreadingTCPServer):
         allow_reuse_address = True

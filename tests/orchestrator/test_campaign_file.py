@@ -255,7 +255,7 @@ def test_a_workload_has_its_kinds_own_keys_and_a_client_of_the_users() -> None:
         'timeout_s = 1.5\noptions = { token = "x" }\n'
     )
     assert made.workload.parameters == {"clients": 4, "keys": 2, "reads": 5, "writes": 3, "cas": 2}
-    assert (made.workload.topic, made.workload.partitions, made.workload.assign(3)) == ("", 0, ())
+    assert (made.workload.topic, made.workload.partitions, made.workload.assign((1, 2, 3))) == ("", 0, ())
     assert (made.client.client_class, made.client.timeout_s) == ("package.module:Class", 1.5)
     assert made.client.options == {"token": "x"}
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from history.journal import Journal
+from nemeses import ClusterView, FaultPlan, Schedule
 from nemeses.fault import Evidence, Fault
-from nemeses.generate import ClusterView, FaultPlan, Schedule
 from orchestrator.errors import RunError
 from orchestrator.running import faults
 from orchestrator.running.faults import FaultBook, follow_schedule

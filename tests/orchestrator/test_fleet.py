@@ -12,6 +12,7 @@ import pytest
 from history import APPEND, OK, read_run
 from history.journal import Journal
 from orchestrator.campaign.plan import expand
+from orchestrator.campaign.systems import deploy
 from orchestrator.errors import RunError
 from orchestrator.running.description import describe
 from orchestrator.running.fleet import Fleet
@@ -65,11 +66,11 @@ def test_a_load_from_its_first_client_to_the_final_reads(tmp_path: Path) -> None
 
 
 def test_the_record_of_a_run_says_who_judges_it(tmp_path: Path) -> None:
-    world = ProcessWorld(WorldSpec("r", tmp_path, 3, properties=lambda _: ""))
-
     def told(text: str) -> dict[str, object]:
         (planned,) = expand(campaign(text), "s")
-        workload: dict[str, object] = describe(planned, world, "of a reason")["workload"]
+        deployed = deploy(planned)
+        world = ProcessWorld(WorldSpec("r", tmp_path, 3, deployed))
+        workload: dict[str, object] = describe(planned, world, deployed, "of a reason")["workload"]
         return workload
 
     client = '\n[client]\nclient_command = ["x"]'

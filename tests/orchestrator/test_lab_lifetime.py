@@ -16,7 +16,7 @@ from orchestrator.errors import Interrupted, RunError, UsageError, WorldError
 from orchestrator.nodes.leftovers import remove_labs
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
-from orchestrator.running.runner import Conductor, Terms, plan_invocation
+from orchestrator.running.runner import Runner, RunOptions, plan_invocation
 from orchestrator.worlds.base import Progress as Listener
 from orchestrator.worlds.base import World, WorldSpec, no_progress
 from orchestrator.worlds.lab import LabSpec
@@ -90,7 +90,7 @@ def lab_of(trouble: Trouble) -> type[Any]:
     return TroubledLab
 
 
-def conduct(
+def make_runs(
     trouble: Trouble, tmp_path: Path, text: str = "", *, keep: bool = False, said: Callable[[str], None] | None = None
 ) -> None:
     class Ear(Progress):
@@ -100,14 +100,14 @@ def conduct(
 
     store = Store(tmp_path / "store")
     invocation = plan_invocation(store, campaign(text))
-    terms = Terms(Selection(lab_of(trouble), "it is troubled"), Engine("in-process", tmp_path), keep=keep)
+    options = RunOptions(Selection(lab_of(trouble), "it is troubled"), Engine("in-process", tmp_path), keep=keep)
     interrupts = Interrupts(on_first=nothing, on_second=nothing)
     with interrupts.installed():
-        Conductor(store, terms, Ear(quiet=True), interrupts).conduct(invocation)
+        Runner(store, options, Ear(quiet=True), interrupts).make_all(invocation)
 
 
 def test_one_lab_serves_all_runs_of_an_invocation(trouble: Trouble, tmp_path: Path) -> None:
-    conduct(trouble, tmp_path, TWO_RUNS)
+    make_runs(trouble, tmp_path, TWO_RUNS)
     assert trouble.done == ["open", "world", "up", "down", "world", "up", "down", "close"]
     assert trouble.spec is not None
     assert (trouble.spec.node_count, trouble.spec.filesystem, trouble.spec.keep) == (3, "ext4", False)
@@ -117,7 +117,7 @@ def test_one_lab_serves_all_runs_of_an_invocation(trouble: Trouble, tmp_path: Pa
 def test_a_lab_that_cannot_be_made_is_closed_and_no_run_is_begun(trouble: Trouble, tmp_path: Path) -> None:
     trouble.at_open = fail
     with pytest.raises(RunError, match="no such machine"):
-        conduct(trouble, tmp_path, TWO_RUNS)
+        make_runs(trouble, tmp_path, TWO_RUNS)
     assert trouble.done == ["open", "close"]
 
 
@@ -130,7 +130,7 @@ def test_a_lab_is_no_leftover_while_it_is_there(trouble: Trouble, tmp_path: Path
         assert remove_labs(tmp_path / "store") == [str(killed)]
 
     trouble.at_open = clean_up
-    conduct(trouble, tmp_path)
+    make_runs(trouble, tmp_path)
     assert trouble.spec is not None
     assert not trouble.spec.directory.exists()
 
@@ -138,14 +138,14 @@ def test_a_lab_is_no_leftover_while_it_is_there(trouble: Trouble, tmp_path: Path
 def test_an_interrupt_while_the_lab_is_made_closes_it(trouble: Trouble, tmp_path: Path) -> None:
     trouble.at_open = interrupt
     with pytest.raises(Interrupted):
-        conduct(trouble, tmp_path)
+        make_runs(trouble, tmp_path)
     assert trouble.done == ["open", "close"]
 
 
 def test_an_interrupt_in_a_run_ends_it_and_closes_the_lab(trouble: Trouble, tmp_path: Path) -> None:
     trouble.at_up = interrupt
     with pytest.raises(Interrupted):
-        conduct(trouble, tmp_path, TWO_RUNS)
+        make_runs(trouble, tmp_path, TWO_RUNS)
     assert trouble.done == ["open", "world", "up", "down", "close"]
 
 
@@ -156,13 +156,13 @@ def test_an_interrupt_does_not_stop_the_closing(trouble: Trouble, tmp_path: Path
 
     trouble.at_close = interrupt_and_go_on
     with pytest.raises(Interrupted):
-        conduct(trouble, tmp_path)
+        make_runs(trouble, tmp_path)
     assert trouble.done[-2:] == ["close", "closed"]
 
 
 def test_a_lab_that_does_not_close_does_not_hide_the_result(trouble: Trouble, tmp_path: Path) -> None:
     trouble.at_close = fail
-    conduct(trouble, tmp_path)
+    make_runs(trouble, tmp_path)
     assert trouble.done[-1] == "close"
 
 
@@ -176,14 +176,14 @@ def test_what_is_kept_stays_until_the_user_has_seen_enough(trouble: Trouble, tmp
             interrupt()
 
     with pytest.raises(Interrupted):  # for there was a second run to be made
-        conduct(trouble, tmp_path, TWO_RUNS, keep=True, said=look)
+        make_runs(trouble, tmp_path, TWO_RUNS, keep=True, said=look)
     assert trouble.done == ["open", "world", "up", "looked", "down", "close"]
     assert [line.split(" at ")[0] for line in heard[:3]] == ["n1", "n2", "n3"]
     assert "/world/n1" in heard[0], "how to look in is said"
 
 
 def test_after_the_last_run_looking_is_no_interruption(trouble: Trouble, tmp_path: Path) -> None:
-    conduct(trouble, tmp_path, keep=True, said=lambda text: interrupt() if "until Ctrl-C" in text else None)
+    make_runs(trouble, tmp_path, keep=True, said=lambda text: interrupt() if "until Ctrl-C" in text else None)
     assert trouble.done == ["open", "world", "up", "down", "close"]
 
 
@@ -197,7 +197,7 @@ def test_a_lab_that_failed_to_open_can_be_looked_into(trouble: Trouble, tmp_path
             interrupt()
 
     with pytest.raises(RunError, match="no such machine"):
-        conduct(trouble, tmp_path, keep=True, said=look)
+        make_runs(trouble, tmp_path, keep=True, said=look)
     assert heard[0] == "n1: no such machine"
     assert trouble.spec is not None
     assert trouble.spec.keep
@@ -207,12 +207,12 @@ def test_a_lab_that_failed_to_open_can_be_looked_into(trouble: Trouble, tmp_path
 def test_a_script_that_needs_more_than_the_lab_can_do_is_refused_first(trouble: Trouble, tmp_path: Path) -> None:
     script = '[nemesis]\nkind = "steps"\n[[nemesis.step]]\ndo = "power-loss"\nnode = "n1"\n'
     with pytest.raises(UsageError, match="power-loss, which the process world cannot do: it is troubled"):
-        conduct(trouble, tmp_path, script)
+        make_runs(trouble, tmp_path, script)
     assert trouble.done == []
 
 
 def test_who_interrupts_a_run_does_not_want_it_kept(trouble: Trouble, tmp_path: Path) -> None:
     trouble.at_up = interrupt
     with pytest.raises(Interrupted):
-        conduct(trouble, tmp_path, keep=True)
+        make_runs(trouble, tmp_path, keep=True)
     assert trouble.done == ["open", "world", "up", "down", "close"]

@@ -120,7 +120,7 @@ def closed_port() -> tuple[str, int]:
 def test_a_topic_is_created_by_the_controller_and_may_exist_already() -> None:
     asked = []
 
-    def answer(request: Message) -> Message:
+    def answer(request: Message) -> Message | bytes:
         if isinstance(request, create_topics.CreateTopicsRequest):
             asked.append(request.topics[0])
             error = ErrorCode.TOPIC_ALREADY_EXISTS if len(asked) > 1 else ErrorCode.REQUEST_TIMED_OUT
@@ -149,7 +149,7 @@ def test_an_answer_that_is_not_the_protocol_is_said_to_be() -> None:
 
 
 def test_controllers_on_nodes_of_their_own_are_asked_and_brokers_create_topics() -> None:
-    def create(request: Message) -> Message:
+    def create(request: Message) -> Message | bytes:
         if isinstance(request, create_topics.CreateTopicsRequest):
             return create_topics.CreateTopicsResponse(topics=[create_topics.CreatableTopicResult(name="log")])
         # A broker passes the question on, and the answer names another node as the leader.

@@ -36,15 +36,15 @@ def nodes(tmp_path: Path) -> Iterator[Nodes]:
     kept.end()
 
 
-def produce(bootstrap: str) -> list[int]:
+def produce(bootstrap: str) -> list[int | None]:
     """Create a topic and write three records to it; the offsets at which all in-sync replicas have them."""
     from confluent_kafka import Producer
-    from confluent_kafka.admin import AdminClient, NewTopic
+    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic("t", 1, 3)], operation_timeout=30)["t"].result(30)
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
-    offsets: list[int] = []
+    offsets: list[int | None] = []
     for number in range(3):
         producer.produce("t", f"record {number}", on_delivery=lambda _, message: offsets.append(message.offset()))
     assert producer.flush(30) == 0

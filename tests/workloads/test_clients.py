@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -47,7 +48,7 @@ def start(role: str, its: ClientSettings, tmp_path: Path) -> ClientProcess:
     return client
 
 
-def rows(history: History, f: int) -> list[dict[str, object]]:
+def rows(history: History, f: int) -> list[dict[str, Any]]:
     return [row for row in history.operations.to_pylist() if row["f"] == f]
 
 

@@ -6,10 +6,11 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import pytest
 
+from history import RegisterWriter
 from tests.workloads.running import own, settings
 from workloads.control import Control
 from workloads.kinds.register import KIND, RegisterProcess
@@ -95,7 +96,7 @@ def process(tmp_path: Path, client_class: str, record: Record, **parameters: int
         (tmp_path / "scripted.py").write_text(ANSWERS)
         mine = own(tmp_path, "", client_class=f"{tmp_path / 'scripted.py'}:Scripted", options=options)
     its = settings(tmp_path, "register", "c", 1, own=mine, parameters={"keys": 1, **parameters})
-    return RegisterProcess(its, Control(io.StringIO(), io.StringIO()), record)
+    return RegisterProcess(its, Control(io.StringIO(), io.StringIO()), cast(RegisterWriter, record))
 
 
 def only(what: str) -> Mapping[str, int]:

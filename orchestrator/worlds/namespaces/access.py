@@ -43,7 +43,7 @@ class Access:
         self.directory.mkdir(parents=True, mode=0o700)
         _make_key(self.key_file, "brownout")
 
-    def furnish(self, node: Node, etc: Path, hosts: str) -> None:
+    def write_files(self, node: Node, etc: Path, hosts: str) -> None:
         """Write a node's own files into its /etc. Raises `WorldError`."""
         own = etc / "brownout"
         own.mkdir(exist_ok=True)

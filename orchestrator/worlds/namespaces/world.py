@@ -183,7 +183,7 @@ class NamespaceWorld(ServicesOnHosts):
     def _prepare(self, node: Node) -> None:
         machine = self._machines[node.name]
         machine.create()
-        self._access.furnish(node, machine.etc, hosts_file(self._nodes))
+        self._access.write_files(node, machine.etc, hosts_file(self._nodes))
         files = self.service(node).files
         for path, text in files.items():
             place = machine.etc / PurePosixPath(path).relative_to("/etc")
