@@ -44,6 +44,8 @@ def install(rootfs: Path, log: Path, on_progress: Callable[[str], None], options
         '--aptopt=Acquire::Languages "none"',
         '--aptopt=Acquire::Retries "3"',
         "--dpkgopt=force-unsafe-io",
+        # Java's installation puts links there, and fails without the directory, of which dpkg unpacks nothing.
+        '--essential-hook=mkdir -p "$1/usr/share/man/man1"',
         *(f"--dpkgopt=path-exclude={path}" for path in recipe.EXCLUDED_PATHS),
         *([f"--keyring={_KEYRING}"] if _KEYRING.exists() else []),
         recipe.SUITE,
