@@ -4,6 +4,7 @@ packages in it, so that no node needs a network. Built from Debian's packages, k
 from nodeimage.app import App, app_archive
 from nodeimage.build import build, check_machine, remove_all
 from nodeimage.errors import ImageError, ImageMissingError, ImageStaleError
+from nodeimage.files import FilesArchive, files_archive
 from nodeimage.image import Image, built, current, find, wanted_key
 from nodeimage.python_packages import PythonPackages, site_archive, site_key
 from nodeimage.recipe import JAVA, OPTIONS
@@ -12,6 +13,7 @@ __all__ = [
     "JAVA",
     "OPTIONS",
     "App",
+    "FilesArchive",
     "Image",
     "ImageError",
     "ImageMissingError",
@@ -22,6 +24,7 @@ __all__ = [
     "built",
     "check_machine",
     "current",
+    "files_archive",
     "find",
     "remove_all",
     "site_archive",

@@ -40,6 +40,7 @@ Progress = Callable[[str], None]
 
 _MACHINES = ("x86_64", "AMD64")
 _LOCK = "lock"
+_ARCHIVES = ("sites", "apps", "files")
 _NEEDED_BYTES = 2 << 30
 # The newest stale image stays: a campaign that began with it may still be running.
 _KEPT_STALE = 1
@@ -74,7 +75,7 @@ def build(project: Path, on_progress: Progress, *, options: Collection[str] = ()
 
 
 def remove_all(project: Path, on_progress: Progress = lambda _: None) -> int:
-    """Remove every image, finished or not, and the kept archives of packages and brokers; how many images there were.
+    """Remove every image, finished or not, and the kept archives; how many images there were.
 
     Waits for the end of a build that is under way."""
     directory = images_directory(project)
@@ -82,7 +83,7 @@ def remove_all(project: Path, on_progress: Progress = lambda _: None) -> int:
         return 0
     with _one_at_a_time(directory / _LOCK, on_progress):
         count = len(built(project))
-        for path in (*directory.iterdir(), cache_directory(project) / "sites", cache_directory(project) / "apps"):
+        for path in (*directory.iterdir(), *(cache_directory(project) / name for name in _ARCHIVES)):
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
             elif path.name != _LOCK:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 
 from orchestrator.campaign.model import Campaign, Cell
 from orchestrator.campaign.plan import PlannedRun
-from systems import Deployed, System, load_system, merge
+from systems import Deployed, Software, System, load_system, merge
 
 
 def system_of(campaign: Campaign, cell: Cell) -> System:
@@ -20,6 +20,13 @@ def prepare_systems(campaign: Campaign, cells: Collection[str], on_progress: Cal
     wanted = [cell for cell in campaign.cells if not cells or cell.name in cells]
     for system in {(each.name, each.version): each for each in (system_of(campaign, cell) for cell in wanted)}.values():
         system.prepare(on_progress)
+
+
+def software_of(campaign: Campaign, cells: Collection[str] = ()) -> tuple[Software, ...]:
+    """What machines need to run these cells (none named: all), each version once. Raises `InputError`."""
+    wanted = [cell for cell in campaign.cells if not cells or cell.name in cells]
+    systems = {(each.name, each.version): each for each in (system_of(campaign, cell) for cell in wanted)}
+    return tuple(Deployed(each, roles_of(campaign, each), cluster_id="").software for each in systems.values())
 
 
 def roles_of(campaign: Campaign, system: System) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Directories that are unpacked from archives: sends those that the node has not got, and nothing when it has all.
 
-`trees`: a list of `archive` (a tar archive on this machine, compressed or not), `key` (its content's) and `to` (the directory on the node;
-the key is kept beside it as `<to>.key`).
+`trees`: a list of `archive` (a tar archive on this machine, compressed or not), `key` (its content's) and `to` (the
+directory on the node; the key is kept beside it as `<to>.key`).
 """
 
 from __future__ import annotations
