@@ -10,7 +10,7 @@ import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 # 2024-01-01: some tools warn of files from 1970.
 _MTIME = 1_704_067_200
@@ -32,9 +32,8 @@ def write(files: Mapping[str, Path], destination: Path, *, compressed: bool = Tr
     with whole_file(destination) as path, open(path, "wb") as raw, contextlib.ExitStack() as packing:
         packed: IO[bytes] = raw
         if compressed:
-            packed = packing.enter_context(
-                gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=_MTIME, compresslevel=6)
-            )
+            squeezed = gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=_MTIME, compresslevel=6)
+            packed = cast("IO[bytes]", packing.enter_context(squeezed))
         archive = packing.enter_context(tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT))
         for name in sorted(_with_parents(files)):
             entry = tarfile.TarInfo(name)
