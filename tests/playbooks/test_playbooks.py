@@ -104,7 +104,7 @@ def test_a_broker_is_started_collected_stopped_and_wiped(tmp_path: Path, archive
     assert seen["stopped"].split() == ["off", "started"]
     assert seen["left"].split() == ["off", "/data:", "lost+found", "/run/brownout:", "boot_id"]
     collected, copied = contents(tmp_path / "collected/n1/data"), contents(tmp_path / "copied/data")
-    assert collected == copied, "the layout is the same in every world"
+    assert {name: collected[name] for name in copied} == copied, "the layout is the same in every world"
     assert "topic-0/00000000000000000007.log" in collected
     assert ".kafka_cleanshutdown" in collected
     assert not (tmp_path / "collected/n1/data/of an earlier run").exists()
