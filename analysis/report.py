@@ -82,7 +82,7 @@ def worth_of_run(verdict: Verdict) -> str:
     """What the evidence of one run is worth, in a sentence."""
     acknowledged = verdict.stats.get("acknowledged", 0)
     confirmed = sum(fault.get("status") == "confirmed" for fault in verdict.faults)
-    seen = f"{acknowledged:,} acknowledged appends under {confirmed} confirmed faults"
+    seen = f"{acknowledged:,} acknowledged writes under {confirmed} confirmed faults"
     if verdict.verdict == "pass":
         return f"{seen}: no violation in this schedule. One seed is one sample: run more seeds to say more."
     if verdict.verdict == "fail":
@@ -125,13 +125,13 @@ def _write(path: Path, page: str) -> Path:
 
 def _figures(stats: Mapping[str, Any]) -> list[tuple[str, str]]:
     names = (
-        ("acknowledged", "acknowledged appends"),
+        ("acknowledged", "acknowledged writes"),
         ("failed", "failed"),
         ("indeterminate", "indeterminate"),
         ("records_read", "records read"),
         ("longest_outage_s", "longest outage, s"),
-        ("latency_p50_ms", "append p50, ms"),
-        ("latency_p99_ms", "append p99, ms"),
+        ("latency_p50_ms", "write p50, ms"),
+        ("latency_p99_ms", "write p99, ms"),
         ("duration_s", "length, s"),
     )
     return [(label, _number(stats[name])) for name, label in names if stats.get(name) is not None]

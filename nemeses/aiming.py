@@ -20,8 +20,9 @@ class ClusterView:
 
 
 def candidates(aim: Aim, view: ClusterView) -> list[str]:
-    """The nodes that are aimed at, sorted; all nodes when nobody is seen to play that part."""
-    leaders = set(view.leaders.values())
+    """The nodes that are aimed at, sorted; all nodes when nobody is seen to play that part. Where no partition has a
+    leader, as in systems without partitions, who leads the cluster as a whole is the leader."""
+    leaders = set(view.leaders.values()) or ({view.controller} if view.controller is not None else set())
     found: set[str] = set()
     if aim == "leader":
         found = leaders

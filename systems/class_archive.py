@@ -21,6 +21,7 @@ USED = "-XX:SharedArchiveFile="
 _MADE = "-XX:ArchiveClassesAtExit="
 _ADDRESS = "127.0.0.1"
 _LOOK_S = 0.05
+_LONGEST_S = 300
 _LAST_WORDS = 300
 
 
@@ -98,7 +99,8 @@ def _prepare(service: Service) -> None:
 
 def _run(service: Service, draft: Path, address: tuple[str, int], log: Path) -> None:
     command = [_MADE + str(draft) if word.startswith(USED) else word for word in service.command]
-    # In a process group of its own: on Ctrl-C it is we who end it.
+    # In a process group of its own: on Ctrl-C it is we who end it, and should we be killed, time does.
+    command = ["timeout", f"--kill-after={_LONGEST_S}", str(_LONGEST_S), *command]
     with (
         log.open("wb") as output,
         subprocess.Popen(
@@ -117,7 +119,8 @@ def _run(service: Service, draft: Path, address: tuple[str, int], log: Path) -> 
         except subprocess.TimeoutExpired as error:
             raise ArchiveError(f"it did not end within {error.timeout:g} s; {_last_words(log)}") from error
         finally:
-            process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
     if not draft.is_file():
         raise ArchiveError(f"it ended without one; {_last_words(log)}")
 

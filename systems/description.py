@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from installation.files import PROJECT_ROOT
 from systems.toml_tables import Source, Table
 
 FILE_NAME = "system.toml"
@@ -19,7 +20,10 @@ PLACEMENTS = ("all", "first", "last", "rest", "named")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _WORD = re.compile(r"[a-z][a-z0-9_]{0,31}")
 # What a campaign says already with tables of these names; a role's settings are a table of its own name.
-_RESERVED = frozenset({"topology", "workload", "nemesis", "checks", "seeds", "cell", "system", "name", "description"})
+_RESERVED = frozenset(
+    {"topology", "workload", "client", "nemesis", "checks", "seeds", "cell", "system", "name", "description"}
+    | {"mutants", "version", "expect"}
+)
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,7 @@ class RoleDescription:
     files: Mapping[str, str] = field(default_factory=dict)
     shows: tuple[str, ...] = ()
     defaults: Mapping[str, str] = field(default_factory=dict)
+    setting_argument: str = ""
     start_deadline_s: float = 30.0
     stop_deadline_s: float = 30.0
     prepare_deadline_s: float = 60.0
@@ -94,6 +99,11 @@ class Description:
     fatal: tuple[str, ...]
     programs: Mapping[str, str]
     playbook_role: str | None
+
+    @property
+    def own_directory(self) -> tuple[str, ...]:
+        """The directory of a system that is not Brownout's own: nodes must see it, for its programs may lie there."""
+        return () if self.directory.is_relative_to(PROJECT_ROOT) else (str(self.directory),)
 
 
 def read(path: Path) -> Description:
@@ -139,8 +149,10 @@ def _versions(table: Table) -> dict[str, dict[str, str]]:
 def _roles(table: Table) -> dict[str, RoleDescription]:
     roles: dict[str, RoleDescription] = {}
     for name in table.data:
-        if _WORD.fullmatch(name) is None or name in _RESERVED:
-            table.refuse(f"{name!r} cannot name a role: it is to be a table of campaigns, which have others", name)
+        if _WORD.fullmatch(name) is None:
+            table.refuse(f"{name!r} cannot name a role; use small letters, digits and '_'", name)
+        if name in _RESERVED:
+            table.refuse(f"{name!r} cannot name a role: campaigns have another table of that name", name)
         roles[name] = _role(name, table.table(name))
     if not roles:
         table.refuse("there is no role; add [roles.NAME] with command = [...] and ports = {...}")
@@ -165,6 +177,7 @@ def _role(name: str, table: Table) -> RoleDescription:
         files=_texts(table.table("files")),
         shows=table.texts("shows", ()),
         defaults=_texts(table.table("defaults")),
+        setting_argument=table.text("setting_argument", default.setting_argument),
         start_deadline_s=table.number("start_deadline_s", default.start_deadline_s, minimum=0.1),
         stop_deadline_s=table.number("stop_deadline_s", default.stop_deadline_s, minimum=0.1),
         prepare_deadline_s=table.number("prepare_deadline_s", default.prepare_deadline_s, minimum=0.1),

@@ -40,8 +40,10 @@ class Java:
     def directories(self) -> tuple[Path, ...]:
         """What it needs to run: its home, and its configuration where that is linked from elsewhere (Debian's is in
         /etc)."""
-        targets = {link.resolve() for link in self.home.rglob("*") if link.is_symlink()}
-        configuration = {each if each.is_dir() else each.parent for each in targets if each.is_relative_to("/etc")}
+        etc = Path("/etc")
+        targets = {link.resolve() for link in self.home.rglob("*") if link.is_symlink() and link.exists()}
+        linked = {each if each.is_dir() else each.parent for each in targets}
+        configuration = {each for each in linked if etc in each.parents}  # not /etc itself: nodes have their own
         outermost = (each for each in configuration if not configuration.intersection(each.parents))
         return self.home, *sorted(outermost)
 

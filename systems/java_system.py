@@ -65,8 +65,14 @@ class JavaSystem(System):
         """Valid for these jars with this Java and these options only, so its name is made of them. It lies with the
         jars, and goes when they are fetched anew."""
         program = self.java.program.resolve()
-        options = [word for role in self.description.roles.values() for word in role.command]
-        key = [str(program), str(program.stat().st_mtime_ns), *options]
+        roles = self.description.roles.values()
+        options = [word for role in roles for word in role.command]
+        templates = [
+            (self.description.directory / name).read_text(encoding="utf-8")
+            for role in roles
+            for name in role.files.values()
+        ]
+        key = [str(program), str(program.stat().st_mtime_ns), *options, *templates]
         digest = hashlib.sha256("\0".join(key).encode()).hexdigest()
         return Path(self.files_dir) / f"classes-{digest[:16]}.jsa"
 

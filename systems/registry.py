@@ -11,6 +11,7 @@ from systems.description import FILE_NAME, Description, read
 from systems.errors import InputError
 from systems.system import System
 from systems.toml_tables import suggestion
+from workloads.loading import place_of, see_beside
 
 DEFAULT = "brownout"
 
@@ -48,13 +49,14 @@ def family(description: Description) -> type[System]:
     if not colon or not path.is_file():
         raise InputError(f'{where}: {description.class_name!r} is not "file.py:Class" with a file that is there')
     try:
-        found = getattr(_module(path), class_name)
-    except AttributeError:
-        raise InputError(f"{where}: {path} has no {class_name}") from None
+        module = _module(path)
     except Exception as error:
-        raise InputError(f"{where}: {path} cannot be loaded: {type(error).__name__}: {error}") from error
+        raise InputError(f"{where}: {path} cannot be loaded: {place_of(error)}") from error
+    found = getattr(module, class_name, None)
+    if found is None:
+        raise InputError(f"{where}: {path} has no {class_name}")
     if not (isinstance(found, type) and issubclass(found, System)):
-        raise InputError(f"{where}: {class_name} is no `systems.System`; make it a subclass")
+        raise InputError(f"{where}: {class_name} is no brownout_api.System; derive it from that")
     return found
 
 
@@ -68,6 +70,7 @@ def _module(path: Path) -> object:
         spec = importlib.util.spec_from_file_location(name, path)
         if spec is None or spec.loader is None:
             raise InputError(f"{path}: is not a Python file")
+        see_beside(path)
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module  # dataclasses and pickles look themselves up there
         try:

@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+REMOTE_SYSTEM_DIR = "/opt/brownout/system"
+"""Where the directory of a system's description lies on nodes that do not see this machine's."""
+
 
 class Place(Protocol):
     """A node as a system sees it. All paths are as the node itself sees them."""

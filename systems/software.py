@@ -15,6 +15,8 @@ class Software:
     path in it, where they are on this machine. `least_java`: the oldest feature release of Java that runs it, 0 for
     none. `programs`: by name, the packages that have them. `ports`: of each node, those that it listens on, that of its
     clients first. `playbook_role`: the Ansible role that puts it on a machine; None: what every system gets will do.
+    `own_directory`: that of a system which does not come with Brownout: it goes to machines, and its role, which may
+    lie in it, is played after what every system gets.
     """
 
     title: str
@@ -24,3 +26,4 @@ class Software:
     programs: Mapping[str, str] = field(default_factory=dict)
     ports: tuple[tuple[int, ...], ...] = ()
     playbook_role: str | None = None
+    own_directory: Path | None = None

@@ -4,6 +4,7 @@ Templates in a description (Jinja2) can use
 - `node`: the node itself: `name`, `id` (from 1), `address`, `ports.<name>`, `data_dir` (its own disk), `etc_dir`
   (configuration), `var_dir` (what it says), `files_dir` (the version's files);
 - `nodes`: all nodes; `role_nodes.<role>`: those of one role;
+- `system_dir`: where the description's own directory lies, with all that is in it, as the node sees it;
 - `settings`: the node's settings, as texts by key; `version`; `cluster_id` (unique in each run);
 - `python`, `python_path`: an interpreter with Brownout's packages; what the family adds in `variables`.
 """
@@ -11,7 +12,9 @@ Templates in a description (Jinja2) can use
 from __future__ import annotations
 
 import fnmatch
+import re
 import socket
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -20,12 +23,12 @@ from typing import Any
 
 import jinja2
 
-from systems.description import Description, RoleDescription
+from systems.description import FILE_NAME, Description, RoleDescription
 from systems.errors import InputError
-from systems.service import Place, Service
+from systems.service import REMOTE_SYSTEM_DIR, Place, Service
 from systems.settings import RoleSettings, Settings
 from systems.software import Software
-from systems.toml_tables import suggestion
+from systems.toml_tables import Source, suggestion
 from systems.view import Member, Observer, View
 
 _CONNECT_S = 0.5
@@ -190,6 +193,7 @@ class Deployed:
             programs=description.programs,
             ports=tuple(tuple(self.ports(number).values()) for number in range(1, len(self.roles) + 1)),
             playbook_role=description.playbook_role,
+            own_directory=description.directory if description.own_directory else None,
         )
 
     def members(self, nodes: Sequence[Place]) -> list[Member]:
@@ -203,6 +207,7 @@ class Deployed:
         """Raises `InputError` for a template that cannot be filled in."""
         system, role = self.system, self.role(node.id)
         given = self.settings.get(role.name, Settings()).of(node.name)
+        settings = system.effective(role.name, given, time_scale)
         text = _Templates(
             system.description,
             role.name,
@@ -213,7 +218,8 @@ class Deployed:
                     name: [each for each in nodes if self.roles[each.id - 1] == name]
                     for name in system.description.roles
                 },
-                "settings": system.effective(role.name, given, time_scale),
+                "system_dir": str(system.description.directory) if node.is_local else REMOTE_SYSTEM_DIR,
+                "settings": settings,
                 "version": system.version,
                 "cluster_id": self.cluster_id,
                 "python": node.python,
@@ -224,11 +230,18 @@ class Deployed:
         )
         return Service(
             role=role.name,
-            command=(*(text.fill(word, "command") for word in role.command), *system.arguments(self.mutants)),
+            command=(
+                *(text.fill(word, "command") for word in role.command),
+                *text.each_setting(role.setting_argument, settings),
+                *system.arguments(self.mutants),
+            ),
             files={f"{node.etc_dir}/{path}": text.file(name) for path, name in role.files.items()},
             prepare=tuple(tuple(text.fill(word, "prepare") for word in words) for words in role.prepare),
             environment={key: text.fill(value, f"environment.{key}") for key, value in role.environment.items()},
-            shows=(*filter(None, (text.fill(path, "shows") for path in role.shows)), *system.shown()),
+            shows=(
+                *filter(None, (text.fill(path, "shows") for path in role.shows)),
+                *((*system.description.own_directory, *system.shown()) if node.is_local else ()),
+            ),
             start_deadline_s=role.start_deadline_s,
             stop_deadline_s=role.stop_deadline_s,
             prepare_deadline_s=role.prepare_deadline_s,
@@ -251,13 +264,21 @@ class _Templates:
             autoescape=False,
         )
 
-    def fill(self, text: str, key: str) -> str:
-        """Raises `InputError` naming the key."""
+    def each_setting(self, text: str, settings: Mapping[str, str]) -> list[str]:
+        """The text for each setting, none where it is empty. Raises `InputError`."""
+        pairs = settings.items() if text else ()
+        return [self.fill(text, "setting_argument", key=key, value=value) for key, value in pairs]
+
+    def fill(self, text: str, where: str, **more: str) -> str:
+        """Raises `InputError` naming where the text stands. `more`: values for this text alone."""
         try:
-            return self._environment.from_string(text).render(self._values)
+            return self._environment.from_string(text).render(self._values, **more)
         except jinja2.TemplateError as error:
-            where = f"{self._description.directory}/system.toml: [roles.{self._role}] {key}"
-            raise InputError(f"{where}: {text!r} cannot be filled in: {error}") from error
+            source = Source.read(self._description.directory / FILE_NAME)
+            place = (
+                f"{source.name}:{source.line(('roles', self._role, *where.split('.')))}: [roles.{self._role}] {where}"
+            )
+            raise InputError(f"{place}: {text!r} cannot be filled in: {_why(error)}") from error
 
     def file(self, name: str) -> str:
         """Raises `InputError` naming the template's file and line."""
@@ -266,9 +287,16 @@ class _Templates:
         except jinja2.TemplateNotFound:
             raise InputError(f"{self._description.directory}/{name}: there is no such template") from None
         except jinja2.TemplateError as error:
-            line = getattr(error, "lineno", None)
+            frames = traceback.extract_tb(error.__traceback__)  # Jinja puts the template's own lines there
+            found = [frame.lineno for frame in frames if frame.filename.endswith(f"/{name}")]
+            line = getattr(error, "lineno", None) or (found[-1] if found else None)
             where = f"{self._description.directory}/{name}" + (f":{line}" if line else "")
-            raise InputError(f"{where}: the template cannot be filled in: {error}") from error
+            raise InputError(f"{where}: the template cannot be filled in: {_why(error)}") from error
+
+
+def _why(error: jinja2.TemplateError) -> str:
+    """Jinja's words; of what is missing of a node, without the name of our class."""
+    return re.sub(r"^'[\w.]+\.Node object'", "a node", str(error))
 
 
 class PortObserver:

@@ -63,6 +63,7 @@ class CommandClient:
         self._load: subprocess.Popen[bytes] | None = None
         self._tail: _Tail | None = None
         self._acknowledged = False
+        self._invoked: dict[str, Any] = {}  # what each operation is that was invoked and not completed, by its id
 
     def run(self) -> None:
         """Serve commands until `close`. Raises `CommandError` when the program ends in the middle of the load."""
@@ -110,10 +111,13 @@ class CommandClient:
         assert self._tail is not None
         for operation in self._tail.new():
             outcome = operation.get("type")
+            if outcome == "invoke":
+                self._invoked[str(operation.get("id"))] = operation.get("f")
             if outcome not in ("ok", "fail", "info"):
                 continue
             self._counts.add(outcome)
-            if outcome == "ok" and operation.get("f") in CHANGES and not self._acknowledged:
+            what = operation.get("f") or self._invoked.pop(str(operation.get("id")), None)
+            if outcome == "ok" and what in CHANGES and not self._acknowledged:
                 self._acknowledged = True
                 self._control.tell(FirstAck(time.monotonic_ns()))
         self._counts.report(time.monotonic())

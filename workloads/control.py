@@ -119,12 +119,14 @@ class Probed(_Message, frozen=True, tag="probed"):
 
 
 class ReadDone(_Message, frozen=True, tag="read-done"):
-    """How far a complete read came: to `read` of `end`. Of a place without offsets, to 1 of 1 when it was read."""
+    """How far a complete read came: to `read` of `end`. Of a place without offsets, to 1 of 1 when it was read.
+    `error`: what last stood in the way, where that is known."""
 
     id: int
     complete: bool
     end: int
     read: int
+    error: str = ""
 
 
 class Refused(_Message, frozen=True, tag="refused"):

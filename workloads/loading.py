@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
+from installation.files import PROJECT_ROOT
 from workloads.api import Client
 
 C = TypeVar("C", bound=Client)
@@ -32,7 +33,7 @@ def load_class(named: str, base: type[C]) -> type[C]:
         raise ClientClassError(f"client_class {named}: {module.__file__} has no class {name}")
     line = f"{module.__file__}:{_line(found)}"
     if not issubclass(found, base):
-        raise ClientClassError(f"{line}: {name} is no {base.__name__}; derive it from workloads.api.{base.__name__}")
+        raise ClientClassError(f"{line}: {name} is no {base.__name__}; derive it from brownout_api.{base.__name__}")
     if missing := sorted(getattr(found, "__abstractmethods__", ())):
         raise ClientClassError(f"{line}: {name} does not define {', '.join(missing)}")
     return found
@@ -47,12 +48,22 @@ def place_of(error: BaseException) -> str:
     return f"{where}{type(error).__name__}: {error}"
 
 
+def see_beside(path: Path) -> None:
+    """Let a user's module import what lies beside it: after Brownout's own rooms, which something of the user's may be
+    called like, and before what is installed."""
+    if str(path.parent) not in sys.path:
+        rooms = [place for place, given in enumerate(sys.path) if given and Path(given).resolve() == PROJECT_ROOT]
+        sys.path.insert(rooms[0] + 1 if rooms else 0, str(path.parent))
+
+
 def _module(where: str) -> ModuleType:
     if not where.endswith(".py"):
         return importlib.import_module(where)
     path = Path(where).resolve()
-    sys.path.insert(0, str(path.parent))  # so that it finds what lies beside it
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    see_beside(path)
+    # A file of the user's may be called like a room of ours, which must not be replaced by it.
+    name = path.stem if path.stem not in sys.modules else f"client_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} cannot be loaded as a module")
     module = importlib.util.module_from_spec(spec)

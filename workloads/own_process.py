@@ -69,6 +69,7 @@ class OwnProcess(ABC, Generic[C]):
         self._counts = Counts(control)
         self._pacer: Pacer | None = None
         self._acknowledged = False
+        self._last_error = ""
         self._told: set[str] = set()
         made = load_class(settings.own.client_class, self.base)
         turn = settings.process % len(settings.endpoints)
@@ -110,6 +111,7 @@ class OwnProcess(ABC, Generic[C]):
         """Have a client object before an operation is invoked; None, or why there is none."""
         made = self._connection.made
         error = self._connection.open()
+        self._last_error = error or self._last_error
         if made and self._connection.made > made:
             self._record.process += PROCESS_STRIDE
         return error
@@ -117,6 +119,7 @@ class OwnProcess(ABC, Generic[C]):
     def call(self, operation: Callable[[C], Any]) -> Called:
         """Call the client; a mistake in its code is told, once each."""
         called = self._connection.call(operation)
+        self._last_error = called.error or self._last_error
         if called.mistake and called.error not in self._told:
             self._told.add(called.error)
             self._control.tell(Trouble(called.error))
@@ -148,7 +151,7 @@ class OwnProcess(ABC, Generic[C]):
             case ReadAll():
                 complete, end, read = self.read_all(command.place, time.monotonic() + command.timeout_s)
                 self._record.flush()
-                self._control.tell(ReadDone(command.id, complete, end, read))
+                self._control.tell(ReadDone(command.id, complete, end, read, "" if complete else self._last_error))
             case Append():
                 self._append(command)
             case Close():

@@ -29,7 +29,7 @@ from orchestrator.campaign.model import (
 )
 from orchestrator.campaign.steps import StepParser
 from orchestrator.campaign.systems import client_nodes, roles_of, system_of
-from orchestrator.campaign.workload_table import read_client, read_workload
+from orchestrator.campaign.workload_table import read_cell_options, read_client, read_workload
 from systems import InputError, Settings, System, load_system, merge
 from systems.description import read as read_description
 from systems.toml_tables import Source, Table, suggestion
@@ -66,7 +66,7 @@ def parse(source: Source, path: Path) -> Campaign:
         nemesis=nemesis,
         checks=_checks(root.table("checks"), nemesis, system),
         seeds=_seeds(root.table("seeds")),
-        cells=_cells(root, under_test, topology),
+        cells=_cells(root, under_test, topology, workload),
         path=path,
         text=source.text,
         client=read_client(root.table("client"), workload.kind, path.parent, system),
@@ -275,7 +275,7 @@ def _seeds(table: Table) -> Seeds:
     return seeds
 
 
-def _cells(root: Table, under_test: SystemUnderTest, topology: Topology) -> tuple[Cell, ...]:
+def _cells(root: Table, under_test: SystemUnderTest, topology: Topology, workload: Workload) -> tuple[Cell, ...]:
     cells: list[Cell] = []
     for table in root.tables("cell"):
         name = table.text("name")
@@ -292,7 +292,8 @@ def _cells(root: Table, under_test: SystemUnderTest, topology: Topology) -> tupl
         if mutants and not system.mutants:
             table.refuse(f"mutants: {system.name} has none; leave them out", "mutants")
         settings = _role_settings(table, system, topology)
-        cells.append(Cell(name, mutants, settings, version, _expect(table.table("expect"))))
+        options = read_cell_options(table.table("client"), workload.kind)
+        cells.append(Cell(name, mutants, settings, version, _expect(table.table("expect")), options))
         table.done()
     return tuple(cells) or (Cell(),)
 

@@ -127,13 +127,15 @@ class Expect:
 
 @dataclass(frozen=True)
 class Cell:
-    """One column of the matrix: the campaign with these mutants, settings and version (None: the campaign's)."""
+    """One column of the matrix: the campaign with these mutants, settings, version (None: the campaign's) and options
+    of the client that the user brings."""
 
     name: str = "main"
     mutants: tuple[str, ...] = ()
     settings: RoleSettings = field(default_factory=dict)
     version: str | None = None
     expect: Expect = field(default_factory=Expect)
+    client_options: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from installation.commands import command
 from orchestrator.campaign.finding import shown
 from orchestrator.campaign.model import Campaign, Cell
 from orchestrator.errors import UsageError
 from systems.toml_tables import suggestion
+from workloads.settings import OwnClient
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,12 @@ class PlannedRun:
         """A seed for one purpose. It does not depend on the cell, so that all cells meet the same schedule."""
         digest = hashlib.sha256(f"{self.seed}/{purpose}".encode()).digest()
         return int.from_bytes(digest[:6], "big")
+
+    @property
+    def client(self) -> OwnClient:
+        """The client that the user brings, with the options of this cell."""
+        given = self.campaign.client
+        return replace(given, options={**given.options, **self.cell.client_options})
 
     @property
     def replay(self) -> str:

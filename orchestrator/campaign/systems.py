@@ -17,16 +17,28 @@ def system_of(campaign: Campaign, cell: Cell) -> System:
 
 def prepare_systems(campaign: Campaign, cells: Collection[str], on_progress: Callable[[str], None]) -> None:
     """See that what these cells' systems need is on this machine; no cells: all of them. Raises `InputError`."""
-    wanted = [cell for cell in campaign.cells if not cells or cell.name in cells]
-    for system in {(each.name, each.version): each for each in (system_of(campaign, cell) for cell in wanted)}.values():
+    for system in _systems_of(campaign, cells):
         system.prepare(on_progress)
 
 
 def software_of(campaign: Campaign, cells: Collection[str] = ()) -> tuple[Software, ...]:
     """What machines need to run these cells (none named: all), each version once. Raises `InputError`."""
-    wanted = [cell for cell in campaign.cells if not cells or cell.name in cells]
-    systems = {(each.name, each.version): each for each in (system_of(campaign, cell) for cell in wanted)}
-    return tuple(Deployed(each, roles_of(campaign, each), cluster_id="").software for each in systems.values())
+    return tuple(
+        Deployed(each, roles_of(campaign, each), cluster_id="").software for each in _systems_of(campaign, cells)
+    )
+
+
+def programs_of(campaign: Campaign, cells: Collection[str]) -> dict[str, str]:
+    """The machine's programs that these cells' systems need, each with the Debian package that it comes in."""
+    return {
+        name: package for each in _systems_of(campaign, cells) for name, package in each.description.programs.items()
+    }
+
+
+def _systems_of(campaign: Campaign, cells: Collection[str]) -> list[System]:
+    """Each system of these cells once; no cells: of all."""
+    wanted = [system_of(campaign, cell) for cell in campaign.cells if not cells or cell.name in cells]
+    return list({(system.name, system.version): system for system in wanted}.values())
 
 
 def roles_of(campaign: Campaign, system: System) -> tuple[str, ...]:

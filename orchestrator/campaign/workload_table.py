@@ -6,11 +6,13 @@ import re
 from pathlib import Path
 
 from orchestrator.campaign.model import MAX_PARTITIONS, PLACEMENTS, Topology, Workload
-from systems import System
+from systems import InputError, System
 from systems.description import ClientDescription
 from systems.toml_tables import Table
+from workloads.api import Client
 from workloads.kind import Kind
 from workloads.kinds import KINDS
+from workloads.loading import ClientClassError, load_class
 from workloads.settings import OwnClient
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,200}")
@@ -36,34 +38,61 @@ def read_workload(table: Table, topology: Topology) -> Workload:
 
 def read_client(table: Table, kind: str, beside: Path, system: System) -> OwnClient:
     """The client that the user brings: the campaign's own, whose file is looked for beside the campaign's, else the one
-    that the system's description names. Raises `InputError`."""
-    wanted = KINDS[kind].own_client
-    if not wanted:
-        if table.data:
-            table.refuse(f'the workload "{kind}" has clients of its own; leave [client] out')
+    that the system's description names, whose time and options the campaign can change. Raises `InputError`."""
+    _refuse_without_need(table, kind)
+    if not KINDS[kind].own_client:
         return OwnClient()
-    default, described = OwnClient(), system.description.client
-    if not table.data and (described.class_name or described.command):
-        return _described(described, system.description.directory)
     client_class = table.text("client_class", "")
     command = table.raw("client_command", [])
     if not isinstance(command, list) or not all(isinstance(each, str) for each in command):
         table.refuse('client_command: write a list of texts such as ["./client", "--verbose"]', "client_command")
-    if bool(client_class) == bool(command):
+    described = system.description.client
+    base = OwnClient()
+    if not client_class and not command and (described.class_name or described.command):
+        base = _described(described, system.description.directory)
+    elif bool(client_class) == bool(command):
         table.refuse(
             f'the workload "{kind}" needs a client: in [client] of {system.name}\'s description class = '
             '"file.py:Class" or command = ["./program", ...], or here client_class or client_command'
         )
-    options = table.table("options")
-    texts = {key: options.text(key) for key in options.data}
     client = OwnClient(
-        client_class=_beside(table, client_class, beside) if client_class else "",
-        client_command=tuple(_program(command, beside)) if command else (),
-        timeout_s=table.number("timeout_s", default.timeout_s, minimum=0.01),
-        options=texts,
+        client_class=_beside(table, client_class, beside) if client_class else base.client_class,
+        client_command=tuple(_program(command, beside)) if command else base.client_command,
+        timeout_s=table.number("timeout_s", base.timeout_s, minimum=0.01),
+        options={**base.options, **_options(table)},
     )
     table.done()
+    return _checked(client, table, "" if client_class else f"{system.description.directory}/")
+
+
+def _checked(client: OwnClient, table: Table, described_in: str) -> OwnClient:
+    """Load the class once here: what is wrong with its file is told before anything is started."""
+    if ".py:" in client.client_class:
+        try:
+            load_class(client.client_class, Client)
+        except ClientClassError as error:
+            if described_in:
+                raise InputError(f"{described_in}system.toml: [client] class: {error}") from error
+            table.refuse(str(error), "client_class")
     return client
+
+
+def read_cell_options(table: Table, kind: str) -> dict[str, str]:
+    """A cell's options of the client, which win over the campaign's. Raises `InputError`."""
+    _refuse_without_need(table, kind)
+    options = _options(table)
+    table.done()
+    return options
+
+
+def _refuse_without_need(table: Table, kind: str) -> None:
+    if table.data and not KINDS[kind].own_client:
+        table.refuse(f'the workload "{kind}" has clients of its own; leave [client] out')
+
+
+def _options(table: Table) -> dict[str, str]:
+    options = table.table("options")
+    return {key: options.text(key) for key in options.data}
 
 
 def _described(client: ClientDescription, directory: Path) -> OwnClient:

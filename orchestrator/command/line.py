@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 _EXIT_CODES = "exit codes: 0 pass, 1 fail, 2 unknown, 64 wrong usage, 70 internal error, 130 interrupted"
 
 _DESCRIPTION = """\
-Runs test campaigns against a replicated log and proves from what was recorded that committed data survived.
+Runs test campaigns against a replicated system and proves from what was recorded that committed data survived.
 
   brownout run                                  the demo campaign
   brownout run campaigns/kip101-scenario1.toml  another one
+  brownout init                                 begin to test a system of your own
   brownout analyze latest                       judge a stored run again
   brownout gate store/demo                      decide over all its runs
 """
@@ -62,6 +63,7 @@ def parser() -> argparse.ArgumentParser:
     commands = root.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for add in (
         _run,
+        _init,
         _analyze,
         _report,
         _gate,
@@ -121,6 +123,10 @@ def _dispatch(options: argparse.Namespace, argv: list[str]) -> int:
         from orchestrator.command import run
 
         return run.main(options, argv)
+    if command == "init":
+        from orchestrator.command import init
+
+        return init.main(options.directory, options.workload)
     if command in ("analyze", "report", "gate"):
         from orchestrator.command import judge
 
@@ -225,6 +231,33 @@ def _run(commands: _Commands) -> None:
     _store_option(command)
     _engine_option(command)
     _json_option(command)
+
+
+def _init(commands: _Commands) -> None:
+    command = _add(
+        commands,
+        "init",
+        "begin to test a system of your own",
+        "Writes a description of your system, a client, a campaign and a CI recipe, with comments, to be changed.\n"
+        "Files that are there are never overwritten. docs/your-system.md is the tutorial.\n\n"
+        "  brownout init                          into ./brownout-tests\n"
+        "  brownout init tests/chaos --workload append-log",
+    )
+    command.add_argument(
+        "directory",
+        nargs="?",
+        type=Path,
+        default=Path("brownout-tests"),
+        metavar="DIR",
+        help="where to; made if it is not there (default: brownout-tests)",
+    )
+    command.add_argument(
+        "--workload",
+        choices=("register", "append-log"),
+        default="register",
+        help="what the client does: keys that are read, written, compared and set, or a log that is appended to "
+        "(default: register)",
+    )
 
 
 def _analyze(commands: _Commands) -> None:

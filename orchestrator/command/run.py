@@ -20,8 +20,9 @@ from orchestrator.campaign.judging import Engine, conclude, decide_over
 from orchestrator.campaign.model import Campaign
 from orchestrator.campaign.plan import expand
 from orchestrator.campaign.store import Store
-from orchestrator.campaign.systems import prepare_systems
+from orchestrator.campaign.systems import prepare_systems, programs_of
 from orchestrator.errors import EXIT_INTERRUPTED, EXIT_UNKNOWN, Interrupted, UsageError
+from orchestrator.machine import packages as system_packages
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
 from orchestrator.running.runner import (
@@ -191,6 +192,7 @@ def _choose_lab(
     selection = select_lab(name, campaign.topology.filesystem)
     require_faults(campaign, selection.lab, selection.reason)
     find_rootfs(campaign, selection.lab.name)
+    system_packages.ensure(programs_of(campaign, options.cell), f"the system that {shown(campaign.path)} tests")
     with Progress(quiet=options.quiet) as progress:
         prepare_systems(campaign, options.cell, progress.say)
     selection.lab.prepare(spec)

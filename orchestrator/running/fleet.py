@@ -97,7 +97,7 @@ class Fleet:
         self._loading = False
         for client in self._load:
             client.stop()
-        outcome_s = max(MESSAGE_TIMEOUT_S, self._planned.campaign.client.patience_s)
+        outcome_s = max(MESSAGE_TIMEOUT_S, self._planned.client.patience_s)
         for client in self._load:
             self._unresolved += client.wait_stopped((outcome_s + STOP_S) * self._time_scale)
         if self._unresolved:
@@ -142,7 +142,10 @@ class Fleet:
         for place, name in enumerate(self._places):
             answer = reader.read_all(place, timeout_s)
             if not answer.complete:
-                raise RunError(f"the final read of {name} came to {answer.read} of {answer.end} within {timeout_s:g} s")
+                why = f"; the client said: {answer.error}" if answer.error else ""
+                raise RunError(
+                    f"the final read of {name} came to {answer.read} of {answer.end} within {timeout_s:g} s{why}"
+                )
             answers.append(answer)
         return answers
 
@@ -184,7 +187,7 @@ class Fleet:
             duration_s=workload.duration_s,
             time_scale=self._time_scale,
             parameters=dict(workload.parameters),
-            own=campaign.client,
+            own=self._planned.client,
         )
         client = ClientProcess(self._kind.name, role, settings, self._run_dir / "clients" / f"{name}.log")
         self._clients.append(client)

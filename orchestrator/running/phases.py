@@ -45,7 +45,7 @@ LONGEST_LOAD = 1.5  # times the planned duration, while the asked operations are
 
 @dataclass(frozen=True)
 class RunDependencies:
-    """What a run is given. `on_first_ack` is called once, from the main thread, after the first acknowledged append.
+    """What a run is given. `on_first_ack` is called once, from the main thread, after the first acknowledged operation.
 
     With `keep`, the world is still there after the run; taking it down is then somebody else's.
     """
@@ -153,7 +153,7 @@ class Run:
             self._cluster.create_topic(self._assignment, self._scaled(TOPIC_S))
         self._cluster.await_view(
             self._all_whole,
-            "waiting for every partition's leader",
+            "waiting for every partition's leader" if self._assignment else "waiting for the cluster to take load",
             self._scaled(TOPIC_S),
             meanwhile=self._require_services,
         )
@@ -261,13 +261,13 @@ class Run:
             self._fleet.complete()
 
     def _acknowledged(self, at_ns: int) -> None:
-        """Called at the first acknowledged append; later calls do nothing."""
+        """Called at the first acknowledged operation; later calls do nothing."""
         if self._first_ack_seen:
             return
         self._first_ack_seen = True
         seconds = (at_ns - self._dependencies.started_ns) / 1e9
         self._journal.note("first_ack", seconds=round(seconds, 3))
-        self._progress.say(f"first acknowledged append {seconds:.1f} s after the start", dim=True)
+        self._progress.say(f"first acknowledged operation {seconds:.1f} s after the start", dim=True)
         self._dependencies.on_first_ack()
 
     # ---- heal, quiesce, final
@@ -282,7 +282,9 @@ class Run:
         return reader
 
     def _quiesce(self) -> None:
-        self._enter("quiesce", "waiting for leaders and full in-sync sets")
+        self._enter(
+            "quiesce", "waiting for leaders and full in-sync sets" if self._assignment else "waiting for all nodes"
+        )
         view = self._cluster.await_view(
             self._all_whole,
             "waiting for the cluster to recover after everything was healed",

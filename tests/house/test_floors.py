@@ -22,6 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "nodeimage": {"installation"},
     "systems": {"history", "broker", "installation", "workloads", "nemeses"},
 }
+MAY_IMPORT["brownout_api"] = {"workloads", "systems"}
 MAY_IMPORT["orchestrator"] = set(MAY_IMPORT) - {"broker", "simulator"}
 # The same within the orchestrator: a campaign knows no world, what worlds share lies in `machine`, kept nodes use what
 # a run uses.

@@ -19,6 +19,7 @@ from installation.files import PROJECT_ROOT
 ROOMS = (
     "analysis",
     "broker",
+    "brownout_api",
     "history",
     "installation",
     "nemeses",

@@ -114,6 +114,13 @@ def test_without_a_view_anybody_may_be_meant() -> None:
         assert plan("pause", aim).resolve(blind).targets[0] in blind.nodes
 
 
+def test_without_partitions_who_leads_the_cluster_is_the_leader() -> None:
+    view = ClusterView(nodes=("n1", "n2", "n3"), controller="n2")
+    expected: dict[Aim, set[str]] = {"leader": {"n2"}, "follower": {"n1", "n3"}}
+    for aim, names in expected.items():
+        assert {plan("kill", aim, draw / 100).resolve(view).targets[0] for draw in range(100)} == names
+
+
 def test_the_same_view_resolves_to_the_same_fault() -> None:
     assert plan("kill").resolve(VIEW) == plan("kill").resolve(VIEW)
     with pytest.raises(ScheduleError, match="no nodes"):

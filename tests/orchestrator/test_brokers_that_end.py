@@ -1,4 +1,4 @@
-"""A broker that ends by itself ends the run at once, and its own words say why."""
+"""A broker that ends by itself is a finding and ends the run at once; its own words say why."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ def test_a_broker_that_gives_up_is_not_waited_for(tmp_path: Path) -> None:
 
     (verdict_file,) = (tmp_path / "store" / "alien").glob("*/verdict.json")
     verdict = json.loads(verdict_file.read_text())
-    assert (code, verdict["verdict"]) == (2, "unknown")
-    reason = next(reason for reason in verdict["reasons"] if "was not finished" in reason)
-    assert "n2: the service" in reason
-    assert "correct cluster.id" in reason
-    assert "not within" not in reason
+    assert (code, verdict["verdict"]) == (1, "fail")
+    (found,) = verdict["anomalies"]
+    assert found["name"] == "unexpected-exit"
+    assert "n2 ended with exit code 70" in found["sentence"]
+    assert "correct cluster.id" in found["sentence"]
+    journal = next((tmp_path / "store" / "alien").glob("*/history/journal.jsonl")).read_text()
+    assert "n2: the service has ended by itself" in journal
+    assert "not within" not in journal

@@ -104,8 +104,8 @@ WRONG = {
         "them a weight"
     ),
     OWN: (
-        'c.toml:1: [client] the workload "register" needs either client_class = "file.py:Class" (or "module:Class") or '
-        'client_command = ["./program", ...]'
+        'c.toml:1: [client] the workload "register" needs a client: in [client] of brownout\'s description class = '
+        '"file.py:Class" or command = ["./program", ...], or here client_class or client_command'
     ),
     OWN + '[client]\nclient_class = "Client"': (
         'c.toml:5: [client] client_class: \'Client\' is not of the form "file.py:Class" or "module:Class"'
@@ -122,6 +122,9 @@ WRONG = {
     ),
     OWN + '[client]\nclient_class = "m:C"\n[nemesis]\nkind = "steps"\n[[nemesis.step]]\ndo = "consume"': (
         'c.toml:9: [nemesis.step] do: the clients of the workload "register" do not consume on command'
+    ),
+    '[[cell]]\nname = "a"\nclient = { options = { reads = "old" } }': (
+        'c.toml:4: [cell.client] the workload "log" has clients of its own; leave [client] out'
     ),
     "[broker]\nmin.insync.replicas = 2": (
         "c.toml:3: [broker] min.insync.replicas: to TOML, dots make tables; put the key in quotes: "
@@ -251,7 +254,8 @@ def test_what_is_wrong_with_a_step_is_named(step: str) -> None:
 
 def test_a_workload_has_its_kinds_own_keys_and_a_client_of_the_users() -> None:
     made = campaign(
-        '[workload]\nkind = "register"\nkeys = 2\n[client]\nclient_class = "package.module:Class"\n'
+        '[system]\nname = "etcd"\n[workload]\nkind = "register"\nkeys = 2\n'
+        '[client]\nclient_class = "package.module:Class"\n'
         'timeout_s = 1.5\noptions = { token = "x" }\n'
     )
     assert made.workload.parameters == {"clients": 4, "keys": 2, "reads": 5, "writes": 3, "cas": 2}
@@ -261,7 +265,7 @@ def test_a_workload_has_its_kinds_own_keys_and_a_client_of_the_users() -> None:
 
 
 def test_files_of_a_client_lie_beside_the_campaign(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text("")
+    (tmp_path / "mine.py").write_text("from brownout_api import Client\n\n\nclass C(Client): ...\n")
     (tmp_path / "c.toml").write_text(
         'name = "x"\n[workload]\nkind = "append-log"\n[client]\nclient_class = "mine.py:C"\n'
     )

@@ -209,6 +209,6 @@ def test_the_description_of_a_run_is_toml(tmp_path: Path) -> None:
         "the process world was chosen because no root",
         "not exercised in the process world: power-loss",
     ]
-    assert content["broker"]["n1"] == {"min.insync.replicas": "1"}
+    assert content["settings"]["broker"]["n1"] == {"min.insync.replicas": "1"}
     assert content["replay"] == "./brownout run campaigns/x.toml --cell main --seed 1"
     assert content["versions"]["python"]

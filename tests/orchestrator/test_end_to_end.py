@@ -116,7 +116,7 @@ def wait_until_gone(run: Path) -> list[str]:
 def test_an_interrupted_run_leaves_nothing_behind_but_its_record(campaign_file: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     process = start(campaign_file, store)
-    wait_for("first acknowledged append", process)
+    wait_for("first acknowledged operation", process)
     process.send_signal(signal.SIGINT)
     _, words = process.communicate(timeout=30)
 
@@ -133,7 +133,7 @@ def test_an_interrupted_run_leaves_nothing_behind_but_its_record(campaign_file: 
 def test_a_killed_run_leaves_nothing_behind_and_can_be_judged(campaign_file: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     process = start(campaign_file, store)
-    wait_for("first acknowledged append", process)
+    wait_for("first acknowledged operation", process)
     process.kill()
     process.wait()
     assert process.stderr is not None

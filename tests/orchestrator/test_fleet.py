@@ -74,11 +74,22 @@ def test_the_record_of_a_run_says_who_judges_it(tmp_path: Path) -> None:
         return workload
 
     client = '\n[client]\nclient_command = ["x"]'
-    assert told("").items() >= {"kind": "log", "name": "log", "producers": 2, "partitions": 4}.items()
-    assert told('[workload]\nkind = "append-log"' + client).items() >= {"kind": "log", "name": "append-log"}.items()
-    registers = told('[workload]\nkind = "register"' + client)
-    assert registers.items() >= {"kind": "register", "name": "register", "keys": 4}.items()
+    assert told("").items() >= {"kind": "log", "judge": "log", "producers": 2, "partitions": 4}.items()
+    assert told('[workload]\nkind = "append-log"' + client).items() >= {"kind": "append-log", "judge": "log"}.items()
+    registers = told('[system]\nname = "etcd"\n[workload]\nkind = "register"')
+    assert registers.items() >= {"kind": "register", "judge": "register", "keys": 4}.items()
     assert "partitions" not in registers
+
+
+def test_cells_lay_their_options_over_the_clients() -> None:
+    read = campaign(
+        '[system]\nname = "etcd"\n[workload]\nkind = "register"\n[client]\ntimeout_s = 1.5\n[[cell]]\nname = "plain"\n'
+        '[[cell]]\nname = "old"\nclient = { options = { reads = "serializable" } }\n'
+    )
+    plain, old = (planned.client for planned in expand(read, "s"))
+    assert plain.client_class.endswith("client.py:EtcdClient")
+    assert (plain.timeout_s, old.timeout_s) == (1.5, 1.5)
+    assert (plain.options, old.options) == ({"reads": "linearizable"}, {"reads": "serializable"})
 
 
 def test_without_clients_that_start_first_the_probe_does(tmp_path: Path) -> None:

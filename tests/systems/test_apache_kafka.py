@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.command.line import main
-from orchestrator.worlds.base import Node
+from orchestrator.worlds.base import Node, WorldSpec
+from orchestrator.worlds.process.world import ProcessWorld
 from systems import Deployed, InputError, Member, Service, Settings, load_system
 from systems.apache_kafka.kraft import Kraft, kraft_cluster_id
 from systems.catalog import find_system
@@ -104,11 +105,18 @@ def test_a_node_runs_the_versions_jars_with_a_java_that_it_sees(tmp_path: Path) 
     _, (service, *_) = services(tmp_path, ["broker"] * 3)
     jars = str(tmp_path / "cache" / NAME / VERSION)
     assert service.command[0] == str(tmp_path / "jdk" / "bin" / "java")
-    assert service.command[-4:] == ("-cp", f"{jars}/*", "kafka.Kafka", "/etc/b/server.properties")
+    assert service.command[-3:] == ("@/etc/b/java.options", "kafka.Kafka", "/etc/b/server.properties")
+    assert service.files["/etc/b/java.options"].endswith(f'-cp "{jars}/*"\n')
     assert {jars, str(tmp_path / "jdk")} <= set(service.shows)
     (formatting,) = service.prepare
     assert formatting[formatting.index("-t") + 1] == kraft_cluster_id("brownout-a run")
     assert formatting[-1] == "/etc/b/server.properties"
+
+
+def test_faults_wait_as_long_for_a_start_as_the_system_may_take(tmp_path: Path) -> None:
+    system = Kraft(description(), cache=tmp_path, find=lambda _: java_17(tmp_path / "jdk"))
+    world = ProcessWorld(WorldSpec("r", tmp_path / "run", 1, Deployed(system, ("broker",), "c")))
+    assert (world.site.start_deadline_s, world.site.stop_deadline_s) == (60, 20)
 
 
 def test_cluster_ids_are_what_kafka_takes_and_differ_between_runs() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from systems.errors import InputError
-from systems.java import find_java, java_version
+from systems.java import Java, find_java, java_version
 
 
 def java(home: Path, version: str, *, code: int = 0) -> Path:
@@ -48,3 +48,16 @@ def test_without_one_that_serves_it_says_what_there_is_and_what_to_do(tmp_path: 
     with pytest.raises(InputError) as caught:
         find_java(17, {"JAVA_HOME": str(tmp_path / "old"), "PATH": str(broken.parent)}, [])
     assert f"there is only {old} (Java 11), {broken} (does not say its version); install one" in str(caught.value)
+
+
+def test_what_a_java_needs_is_its_home_and_its_configuration_elsewhere(tmp_path: Path) -> None:
+    program = java(tmp_path / "j17", "17.0.1")
+    (tmp_path / "link").symlink_to(tmp_path / "j17")
+    elsewhere = next(path for path in sorted(Path("/etc").iterdir()) if path.is_dir() and not path.is_symlink())
+    (tmp_path / "j17" / "conf").symlink_to(elsewhere)
+    (tmp_path / "j17" / "inside").symlink_to(program)
+    (tmp_path / "j17" / "broken").symlink_to("/etc/there-is-no/such-file")
+    (tmp_path / "j17" / "directly").symlink_to("/etc/passwd")
+    found = Java(tmp_path / "link" / "bin" / "java", 17)
+    assert found.home == tmp_path / "j17"
+    assert found.directories == (tmp_path / "j17", elsewhere)

@@ -35,7 +35,7 @@ class Supervisor:
         order = {"argv": argv, "environment": environment, "directory": str(directory), "log": str(log)}
         answer = self._ask(json.dumps(order).encode() + b"\n")
         if "error" in answer:
-            raise HostError(f"{argv[0]} cannot be started: {answer['error']}")
+            raise HostError(f"{argv[0]} cannot be started: {answer['error']}; see command in its system.toml")
         return int(answer["pid"])
 
     def ended(self, pid: int) -> int | None:
@@ -108,7 +108,12 @@ class LocalHost:
         if self.service_pid() is not None:
             return
         command, environment = list(self._service.command), dict(self._service.environment)
-        pid = self._supervisor.start(command, environment, Path(self._node.data_dir), Path(self._node.service_log))
+        try:
+            pid = self._supervisor.start(command, environment, Path(self._node.data_dir), Path(self._node.service_log))
+        except HostUnreachableError:
+            raise
+        except HostError as error:
+            raise HostError(f"{self.name}: {error}") from error
         self._started = (pid, _start_time(pid) or "")
 
 

@@ -11,7 +11,9 @@ from installation.files import PROJECT_ROOT
 from nodeimage import App, FilesArchive, app_archive, files_archive
 from orchestrator.errors import WorldError
 from orchestrator.worlds.remote import paths
+from orchestrator.worlds.remote.system_directory import directory_archive
 from systems import Software
+from systems.service import REMOTE_SYSTEM_DIR
 
 DEFAULT_ROLE = "service"
 
@@ -33,7 +35,7 @@ class Provisions:
         ]
         java = least_java(self.software)
         return {
-            "brownout_system": next((each.playbook_role for each in self.software if each.playbook_role), DEFAULT_ROLE),
+            **_roles(self.software),
             "brownout_trees": trees,
             "brownout_system_programs": programs(self.software),
             **({"brownout_java": java} if java else {}),
@@ -41,14 +43,27 @@ class Provisions:
 
 
 def provisions(software: Sequence[Software]) -> Provisions:
-    """Archives of all that the machines need. Raises `WorldError` for files that cannot be read."""
+    """Archives of all that the machines need. Raises `WorldError` or `UsageError` for files that cannot be sent."""
     try:
         files = {
             f"{paths.FILES}/{each.name}": files_archive(PROJECT_ROOT, each.files) for each in software if each.files
         }
+        for directory in {each.own_directory for each in software if each.own_directory}:
+            files[REMOTE_SYSTEM_DIR] = directory_archive(directory)
     except OSError as error:
         raise WorldError(f"the system's files cannot be archived: {error}") from error
     return Provisions(app_archive(PROJECT_ROOT), files, tuple(software))
+
+
+def _roles(software: Sequence[Software]) -> dict[str, str]:
+    """Which role makes a machine ready, and which one a user's system brings besides. All versions have the same."""
+    if not software or not software[0].playbook_role:
+        return {"brownout_system": DEFAULT_ROLE}
+    role, directory = software[0].playbook_role, software[0].own_directory
+    if directory is None:
+        return {"brownout_system": role}
+    beside = directory / role
+    return {"brownout_system": DEFAULT_ROLE, "brownout_system_role": str(beside) if beside.is_dir() else role}
 
 
 def least_java(software: Sequence[Software]) -> int:

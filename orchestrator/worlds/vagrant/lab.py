@@ -63,7 +63,7 @@ class VagrantLab:
             self.limits.append(
                 f"machines are emulated (KVM: {reason}): every timeout is {EMULATED_TIME_SCALE:g} times as long"
             )
-        self._memory_mb = _JAVA_MEMORY_MB if provisions.least_java(spec.software) else _MEMORY_MB
+        self._memory_mb = _JAVA_MEMORY_MB if _runs_on_java(spec) else _MEMORY_MB
         self._numbers = range(1, spec.node_count + 1)
         self._hypervisor: Hypervisor | None = None
         self._machines: dict[str, VirtualMachine] = {}
@@ -246,6 +246,10 @@ class VagrantLab:
                     shutil.copyfile(source, target)
 
 
+def _runs_on_java(spec: LabSpec) -> bool:
+    return provisions.least_java(spec.software) > 0 or "java" in provisions.programs(spec.software)
+
+
 def _image_for(spec: LabSpec) -> Image:
     """The image that has what the software needs. Raises `ImageError`, and `UsageError` where no image can have it."""
     least = provisions.least_java(spec.software)
@@ -256,16 +260,16 @@ def _image_for(spec: LabSpec) -> Image:
             "world, or on hosts of an inventory that have it"
         )
     try:
-        return find(PROJECT_ROOT, ("java",) if least else ())
+        return find(PROJECT_ROOT, ("java",) if _runs_on_java(spec) else ())
     except ImageError as error:
-        title = next((each.title for each in spec.software if each.least_java), "")
+        title = next((each.title for each in spec.software), "") if _runs_on_java(spec) else ""
         raise ImageError(f"{title} needs Java on its machines: {error}" if title else str(error)) from error
 
 
 def _require_programs(spec: LabSpec, image: Image) -> None:
     """Machines have no network to install packages from. Raises `UsageError`."""
     for program, package in provisions.programs(spec.software).items():
-        if not any((image.rootfs / place / program).exists() for place in _PROGRAM_PLACES):
+        if not any(os.path.lexists(image.rootfs / place / program) for place in _PROGRAM_PLACES):
             title = next(each.title for each in spec.software if program in each.programs)
             raise UsageError(
                 f"{title} needs {program} (package {package}), which the image of virtual machines does not have; "

@@ -1,0 +1,64 @@
+"""`brownout init`: the files from which somebody begins to test a system of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from installation.commands import command
+from orchestrator.campaign.finding import shortest
+from orchestrator.errors import EXIT_PASS, UsageError
+
+SKELETON = Path(__file__).resolve().parent / "skeleton"
+WORKLOADS = ("register", "append-log")
+DEFAULT_DIRECTORY = Path("brownout-tests")
+_CLIENT = "MyClient"
+
+
+def main(directory: Path, workload: str) -> int:
+    """Write the files into `directory`, which is made if need be, and say what to do next. Raises `UsageError`."""
+    texts = files(directory, workload)
+    write(directory, texts)
+    campaign = shortest(directory.resolve() / "chaos.toml")
+    print(f"written to {directory}: {', '.join(texts)}")
+    print(f"next: {directory / 'README.md'} says what to change; then")
+    print(f"  {command('run', str(campaign), '--dry-run')}")
+    print(f"  {command('run', str(campaign))}")
+    return EXIT_PASS
+
+
+def files(directory: Path, workload: str) -> dict[str, str]:
+    """The texts by name."""
+    places = {"@WORKLOAD@": workload, "@CLIENT@": _CLIENT, "@DIR@": directory.name or DEFAULT_DIRECTORY.name}
+    texts = {}
+    for path in sorted([*SKELETON.glob("*.*"), *(SKELETON / workload).glob("*.*")], key=lambda path: path.name):
+        text = path.read_text(encoding="utf-8")
+        for mark, value in places.items():
+            text = text.replace(mark, value)
+        texts[path.name] = text
+    return texts
+
+
+def write(directory: Path, texts: dict[str, str]) -> None:
+    """All files or none, and none over one that is there. Raises `UsageError`."""
+    there = [name for name in texts if (directory / name).is_symlink() or (directory / name).exists()]
+    if there:
+        raise UsageError(
+            f"{directory}: {', '.join(there)} {'is' if len(there) == 1 else 'are'} there already, and nothing was "
+            "written; name another directory: brownout init DIR"
+        )
+    made: list[Path] = []
+    try:
+        for parent in reversed([directory, *directory.parents]):
+            if not parent.exists():
+                parent.mkdir()
+                made.append(parent)
+        for name, text in texts.items():
+            with open(directory / name, "x", encoding="utf-8") as file:
+                made.append(directory / name)
+                file.write(text)
+    except BaseException as error:
+        for path in reversed(made):
+            path.rmdir() if path.is_dir() else path.unlink()
+        if isinstance(error, OSError):
+            raise UsageError(f"{error.filename or directory}: cannot be written: {error.strerror}") from error
+        raise

@@ -1,0 +1,46 @@
+"""How Brownout's clients talk to my system. Replace `_ask` by your protocol; keep the rules about outcomes.
+
+A method that returns says: it happened, with this result. `Refused` says: it certainly did not happen, and never will.
+Any other exception says: nobody knows. Never catch an error to return something, and never try a change again.
+"""
+
+import json
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from brownout_api import Refused, RegisterClient
+
+
+class MyClient(RegisterClient):
+    """One connection to one node. Made anew after every exception but `Refused`."""
+
+    def __init__(self, endpoints: Sequence[str], timeout_s: float, options: Mapping[str, str]) -> None:
+        super().__init__(endpoints, timeout_s, options)
+        host, _, port = endpoints[0].rpartition(":")  # another node first for each client
+        self._connection = socket.create_connection((host, int(port)), timeout=timeout_s)
+        self._lines = self._connection.makefile("rb")
+
+    def read(self, key: str) -> int | None:
+        value: int | None = self._ask(do="read", key=key)["value"]
+        return value
+
+    def write(self, key: str, value: int) -> None:
+        self._ask(do="write", key=key, value=value)
+
+    def compare_and_set(self, key: str, expected: int | None, new: int) -> bool:
+        return bool(self._ask(do="cas", key=key, expected=expected, new=new)["done"])
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _ask(self, **request: Any) -> dict[str, Any]:
+        """One JSON object a line, one back."""
+        self._connection.sendall(json.dumps(request).encode() + b"\n")
+        line = self._lines.readline()
+        if not line:
+            raise ConnectionError("the node closed the connection without an answer")
+        answer: dict[str, Any] = json.loads(line)
+        if "refused" in answer:  # only for what the server promises not to have done
+            raise Refused(answer["refused"])
+        return answer

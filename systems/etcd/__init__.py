@@ -1,0 +1,1 @@
+"""etcd as a system under test: keys with values, replicated by Raft."""

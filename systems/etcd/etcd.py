@@ -1,0 +1,119 @@
+"""etcd as a system under test: which flags are the run's own, and its members' own words on who leads them."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+from systems.etcd.gateway import Gateway, GatewayError
+from systems.system import System
+from systems.view import Member, View
+
+ASK_S: Final = 0.7
+# What the description's command says, because the run depends on it.
+_OF_THE_RUN: Final = frozenset(
+    {
+        "name",
+        "data-dir",
+        "listen-client-urls",
+        "advertise-client-urls",
+        "listen-peer-urls",
+        "initial-advertise-peer-urls",
+        "initial-cluster",
+        "initial-cluster-token",
+        "initial-cluster-state",
+        "logger",
+        "log-outputs",
+        "config-file",
+    }
+)
+_IN_MS: Final = ("heartbeat-interval", "election-timeout")
+
+
+class Etcd(System):
+    """Every node is a member of one Raft group; settings are etcd's flags."""
+
+    has_controller = True
+
+    def check_setting(self, role: str, key: str, value: str | int) -> str | None:
+        del role
+        if key.startswith("-"):
+            return f"{key}: write etcd's flag without the hyphens before it: {key.lstrip('-')!r}"
+        if key in _OF_THE_RUN:
+            return f"{key}: the run gives this flag itself; leave it out"
+        if key in _IN_MS and not (str(value).isdigit() and int(value) > 0):
+            return f"{key}: {value!r} is no whole number of milliseconds"
+        return None
+
+    def check_node(self, role: str, settings: Mapping[str, str], where: str) -> str | None:
+        """etcd does not start when an election takes less than five heartbeats."""
+        heartbeat_ms, election_ms = (int({**self.description.roles[role].defaults, **settings}[key]) for key in _IN_MS)
+        if election_ms < 5 * heartbeat_ms:
+            return f"{where}: election-timeout {election_ms} is less than five times heartbeat-interval {heartbeat_ms}"
+        return None
+
+    def observe(self, members: Sequence[Member], topic: str, time_scale: float = 1.0) -> EtcdObserver:
+        del topic
+        return EtcdObserver(members, time_scale)
+
+
+@dataclass(frozen=True)
+class _Status:
+    """What a member says of itself. Members' ids are etcd's own; `leader` is None while it knows none."""
+
+    id: str
+    leader: str | None
+    term: int
+
+
+class EtcdObserver:
+    """Asks every member at once for its status, on connections of their own and with a short deadline.
+
+    The controller is the Raft leader of the newest term that anybody who knows a leader is in. Alive is who follows it:
+    a member that answers but is cut off from it takes no writes.
+    """
+
+    def __init__(self, members: Sequence[Member], time_scale: float = 1.0) -> None:
+        self._members = tuple(members)
+        self._patience_s = ASK_S * time_scale
+        self._names: dict[str, str] = {}  # of members by etcd's ids, for a leader that does not answer any more
+        self._pool = ThreadPoolExecutor(len(self._members), thread_name_prefix="observer")
+
+    def view(self) -> View:
+        answers = dict(zip(self._members, self._pool.map(self._status, self._members), strict=True))
+        statuses = {member.name: answer for member, answer in answers.items() if isinstance(answer, _Status)}
+        complaints = tuple(answer for answer in answers.values() if isinstance(answer, str))
+        self._names |= {status.id: name for name, status in statuses.items()}
+        newest = max((each for each in statuses.values() if each.leader), key=lambda each: each.term, default=None)
+        if newest is None:
+            return View(complaints=complaints)
+        following = {
+            name for name, each in statuses.items() if (each.leader, each.term) == (newest.leader, newest.term)
+        }
+        controller = self._names.get(newest.leader or "")
+        return View(controller=controller, epoch=newest.term, unfenced=frozenset(following), complaints=complaints)
+
+    def create_topic(self, assignment: Sequence[Sequence[int]], timeout_s: float) -> str | None:
+        """There is nothing to create."""
+        del assignment, timeout_s
+        return None
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _status(self, member: Member) -> _Status | str:
+        """A member's status, or what stood in the way."""
+        try:
+            gateway = Gateway(member.address, member.port, self._patience_s)
+            try:
+                answer = gateway.ask("/v3/maintenance/status", {}, self._patience_s)
+            finally:
+                gateway.close()
+            leader = str(answer.get("leader", "0"))
+            known = None if leader == "0" else leader
+            return _Status(str(answer["header"]["member_id"]), known, int(answer.get("raftTerm", 0)))
+        except (OSError, http.client.HTTPException, GatewayError, ValueError, KeyError, TypeError) as error:
+            return f"{member.name} does not answer ({error})"

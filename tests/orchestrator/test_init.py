@@ -1,0 +1,53 @@
+"""`brownout init` writes what is valid as it stands, all of it or nothing, and over nothing that is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from orchestrator.command import init
+from orchestrator.command.line import main
+from orchestrator.errors import UsageError
+
+NAMES = ["README.md", "chaos.toml", "ci.yml", "client.py", "system.toml"]
+
+
+@pytest.mark.parametrize("workload", init.WORKLOADS)
+def test_what_it_writes_is_a_campaign(tmp_path: Path, workload: str, capsys: pytest.CaptureFixture[str]) -> None:
+    there = tmp_path / "deep" / "tests"
+    assert main(["init", str(there), "--workload", workload]) == 0
+    assert sorted(path.name for path in there.iterdir()) == NAMES
+    said = capsys.readouterr().out
+    assert "--dry-run" in said
+    assert main(["run", str(there / "chaos.toml"), "--dry-run"]) == 0
+    recipe = yaml.safe_load((there / "ci.yml").read_text())
+    steps = [step.get("run", "") for step in recipe["jobs"]["chaos"]["steps"]]
+    assert any("brownout run tests/chaos.toml" in step for step in steps)
+    assert "@" not in (there / "system.toml").read_text()
+
+
+def test_without_a_directory_it_makes_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["init"]) == 0
+    assert sorted(path.name for path in (tmp_path / "brownout-tests").iterdir()) == NAMES
+
+
+def test_it_never_overwrites(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "client.py").write_text("mine")
+    assert main(["init", str(tmp_path)]) == 64
+    assert "client.py is there already" in capsys.readouterr().err
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("client.py", "mine")]
+
+
+def test_a_failure_half_way_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be written"):
+        init.write(tmp_path / "new" / "place", {"first": "text", "no/such/directory": "text"})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_in_the_way_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["init", str(tmp_path / "file" / "below")]) == 64
+    assert "cannot be written" in capsys.readouterr().err

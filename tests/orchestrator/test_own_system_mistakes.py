@@ -1,0 +1,165 @@
+"""What can be wrong with a system that somebody brings: told with file and line, before anything is started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nemeses import HostError
+from orchestrator.command.line import main
+from orchestrator.errors import WorldError
+from orchestrator.worlds.base import WorldSpec
+from orchestrator.worlds.process.world import ProcessWorld
+from systems import Deployed, InputError, load_system
+from tests.systems.places import place
+from tests.workloads.running import own, settings, start
+
+Change = Callable[[Path], None]
+
+
+def replaced(name: str, old: str, new: str) -> Change:
+    def change(directory: Path) -> None:
+        path = directory / name
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new, 1))
+
+    return change
+
+
+MISTAKES: dict[str, tuple[Change, str]] = {
+    "an import that fails": (
+        replaced("client.py", "import json", "import no_such_module"),
+        "client.py:7: ModuleNotFoundError",
+    ),
+    "a syntax error": (replaced("client.py", "def close(self)", "def close(self"), "client.py:34: SyntaxError"),
+    "no such class": (replaced("system.toml", "client.py:MyClient", "client.py:Client2"), "has no class Client2"),
+    "a method that is missing": (
+        replaced("client.py", "def write(", "def rite("),
+        "MyClient does not define write",
+    ),
+    "a missing key": (replaced("system.toml", "ports = {", "# ports = {"), "[roles.server] ports is missing"),
+    "a misspelt key": (replaced("system.toml", "start_deadline_s", "start_dedline_s"), "did you mean"),
+    "an unknown role": (
+        replaced("chaos.toml", "[topology]", '[system.roles]\nn1 = "sever"\n[topology]'),
+        "no role 'sever'; did you mean 'server'?",
+    ),
+    "no such directory": (replaced("chaos.toml", 'path = "."', 'path = "nowhere"'), "nowhere: cannot be read"),
+    "a class of the system that is none": (
+        replaced("system.toml", "workloads", 'class = "client.py:MyClient"\nworkloads'),
+        "MyClient is no brownout_api.System",
+    ),
+    "a class of the system that raises": (
+        replaced("system.toml", "workloads", 'class = "mine.py:Mine"\nworkloads'),
+        "mine.py:2: RuntimeError: not today",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_it_is_told_before_anything_is_started(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], mistake: str
+) -> None:
+    change, said = MISTAKES[mistake]
+    assert main(["init", str(tmp_path / "mine")]) == 0
+    (tmp_path / "mine" / "mine.py").write_text("\nraise RuntimeError('not today')\n")
+    change(tmp_path / "mine")
+    capsys.readouterr()
+    assert main(["run", str(tmp_path / "mine" / "chaos.toml"), "--dry-run"]) == 64
+    error = capsys.readouterr().err
+    assert said in error
+    assert str(tmp_path) in error, "it names the file"
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ("ok\n{{ node.nope }}\n", "server.conf:2: the template cannot be filled in: a node has no attribute 'nope'"),
+        ("ok\n\n{% if %}\n", "server.conf:3: the template cannot be filled in"),
+        ("{{ settings.nope }}", "server.conf:1: "),
+    ],
+)
+def test_a_template_names_its_line(tmp_path: Path, template: str, said: str) -> None:
+    (tmp_path / "server.conf").write_text(template)
+    with pytest.raises(InputError) as error:
+        fill(tmp_path, '[roles.server.files]\n"server.conf" = "server.conf"\n')
+    assert said in str(error.value)
+
+
+def test_a_command_names_its_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as error:
+        fill(tmp_path, '[roles.server.environment]\nHOME = "{{ home }}"\n')
+    assert "system.toml:7: [roles.server] environment.HOME: '{{ home }}' cannot be filled in" in str(error.value)
+
+
+def fill(directory: Path, more: str) -> None:
+    text = 'name = "x"\nworkloads = ["register"]\n[roles.server]\ncommand = ["true"]\nports = { client = 1 }\n'
+    (directory / "system.toml").write_text(text + more)
+    Deployed(load_system("x", directory=directory), ("server",), "cluster").service(place(1), [place(1)])
+
+
+BAD_LUCK: dict[str, tuple[str, str]] = {
+    "it ends at its start": (
+        "#!/bin/sh\necho no licence key\nexit 3\n",
+        "ended at its start; its last words: no licence",
+    ),
+    "it never listens": (
+        "#!/bin/sh\necho thinking\nexec sleep 600\n",
+        "did not open within 0.5 s; its last words: think",
+    ),
+    "it is no program": ("", "my-server cannot be started: [Errno 13]"),
+    "its port is in use": (
+        "#!/bin/sh\nexec python3 -c \"import socket; a = socket.create_server(('127.0.0.1', 0)); "
+        'socket.create_server(a.getsockname())"\n',
+        "Address already in use",
+    ),
+}
+
+
+@pytest.mark.parametrize("luck", BAD_LUCK)
+def test_bad_luck_names_the_node_and_its_last_words(tmp_path: Path, luck: str) -> None:
+    program, said = BAD_LUCK[luck]
+    (tmp_path / "my-server").write_text(program)
+    if program:
+        (tmp_path / "my-server").chmod(0o755)
+    (tmp_path / "system.toml").write_text(
+        'name = "x"\nworkloads = ["register"]\n[roles.server]\ncommand = ["{{ system_dir }}/my-server"]\n'
+        f"ports = {{ client = 1 }}\nstart_deadline_s = {0.5 if 'never' in luck else 30}\n"
+    )
+    deployed = Deployed(load_system("x", directory=tmp_path), ("server",), "cluster")
+    world = ProcessWorld(WorldSpec("r", tmp_path / "run", 1, deployed))
+    world.up()
+    try:
+        with pytest.raises((WorldError, HostError)) as error:
+            world.start_service(world.nodes[0])
+        assert said in str(error.value)
+        assert str(error.value).startswith("n1: ")
+    finally:
+        pid = world.hosts["n1"].service_pid()
+        world.down()
+    assert pid is None or not Path(f"/proc/{pid}").exists(), "nothing is left running"
+
+
+def test_a_read_that_fails_at_the_end_says_what_the_client_said(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from brownout_api import RegisterClient\n\n\nclass Mine(RegisterClient):\n    def read(self, key):\n"
+        "        return '17'\n\n    def write(self, key, value): ...\n\n"
+        "    def compare_and_set(self, key, expected, new): ...\n"
+    )
+    its = settings(
+        tmp_path,
+        "register",
+        "reader",
+        1,
+        own=own(tmp_path, "", client_class=f"{tmp_path}/mine.py:Mine"),
+        parameters={"keys": 1},
+    )
+    reader = start("register", "reader", its, tmp_path)
+    try:
+        answer = reader.read_all(0, 0.5)
+    finally:
+        reader.close()
+    assert not answer.complete
+    assert "read returned '17', which is no whole number" in answer.error

@@ -1,0 +1,115 @@
+"""The tutorial in docs/your-system.md: its files and commands do what it says, and its tables are what the code has."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from installation.files import PROJECT_ROOT
+from systems import Deployed, load_system
+from systems.description import read
+from systems.toml_tables import Table
+from tests.systems.places import place
+
+PAGE = (PROJECT_ROOT / "docs/your-system.md").read_text(encoding="utf-8")
+DEADLINE_S = 400.0
+
+
+class Block(NamedTuple):
+    language: str
+    options: dict[str, str]
+    text: str
+
+
+def blocks() -> list[Block]:
+    found = re.findall(r"^```(\w+)([^\n]*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    return [Block(language, dict(word.split("=") for word in more.split()), text) for language, more, text in found]
+
+
+def rows(section: str) -> list[list[str]]:
+    """The cells of the first table of a section, without its head."""
+    text = PAGE.split(f"\n## {section}\n", 1)[1].split("\n## ", 1)[0]
+    lines = [line for line in text.splitlines() if line.startswith("| `")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+
+
+def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    brownout = programs / "brownout"
+    brownout.write_text(f'#!/bin/sh\nPYTHONPATH={PROJECT_ROOT} exec {sys.executable} -m orchestrator "$@"\n')
+    brownout.chmod(0o755)
+    away = tmp_path / "away"
+    away.mkdir()
+    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+    for block in blocks():
+        if "file" in block.options:
+            path = away / block.options["file"]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.text)
+        elif block.language == "sh":
+            done = subprocess.run(
+                ["sh", "-ec", block.text], cwd=away, env=environment, capture_output=True, text=True, timeout=DEADLINE_S
+            )
+            assert done.returncode == int(block.options.get("exit", 0)), block.text + done.stdout + done.stderr
+            if done.returncode == 1:
+                assert "stale-register-read" in done.stdout
+
+
+def test_what_is_not_run_is_toml() -> None:
+    fragments = [block for block in blocks() if block.language == "toml" and not block.options]
+    assert fragments
+    for block in fragments:
+        tomllib.loads(block.text)
+
+
+def test_the_table_of_keys_is_what_the_reader_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: set[tuple[str, ...]] = set()
+
+    def noted(table: Table, key: str) -> Table:
+        asked.add((*(str(part) for part in table.path), key))
+        return table
+
+    take, raw = Table._take, Table.raw
+    monkeypatch.setattr(Table, "_take", lambda table, key, *more: take(noted(table, key), key, *more))
+    monkeypatch.setattr(Table, "raw", lambda table, key, default: raw(noted(table, key), key, default))
+    (tmp_path / "system.toml").write_text(
+        'name = "x"\nworkloads = ["register"]\n[versions.VERSION]\n[client]\ncommand = ["c"]\ntimeout_s = 1\n'
+        '[roles.role]\ncommand = ["true"]\nports = { client = 1 }\n'
+    )
+    read(tmp_path)
+    asked = {tuple("ROLE" if part == "role" else part for part in path) for path in asked}
+    tables = {path[:length] for path in asked for length in range(1, len(path))}
+    leaves = {".".join(path) for path in asked - tables} - {"roles.ROLE.ports.client"} | {"roles.ROLE.ports"}
+    assert {row[0].strip("`") for row in rows("system.toml")} == leaves
+
+
+def test_every_documented_name_can_be_used_in_templates(tmp_path: Path) -> None:
+    names = [name for row in rows("Templates") for name in re.findall(r"`([^`]+)`", row[0])]
+    assert {"node.name", "settings", "system_dir", "python_path"} <= set(names)
+    words = ", ".join(f'"{{{{ {name} }}}}"' for name in names)
+    (tmp_path / "system.toml").write_text(
+        f'name = "x"\nworkloads = ["register"]\n[roles.server]\nports = {{ client = 1 }}\ncommand = ["true", {words}]\n'
+    )
+    deployed = Deployed(load_system("x", directory=tmp_path), ("server",), "cluster")
+    node = place(1)
+    given = dict(zip(names, deployed.service(node, [node]).command[1:], strict=True))
+    assert given["system_dir"] == str(tmp_path)
+    assert given["node.ports.client"] == "1"
+
+
+def test_nodes_elsewhere_have_the_directory_in_another_place(tmp_path: Path) -> None:
+    (tmp_path / "system.toml").write_text(
+        'name = "x"\nworkloads = ["register"]\n[roles.server]\nports = { client = 1 }\n'
+        'command = ["{{ system_dir }}/x"]\n'
+    )
+    deployed = Deployed(load_system("x", directory=tmp_path), ("server",), "cluster")
+    there = place(1, is_local=False)
+    assert deployed.service(there, [there]).command == ("/opt/brownout/system/x",)
