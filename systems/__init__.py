@@ -9,12 +9,13 @@ from systems.service import Deployment, Place, Service
 from systems.settings import RoleSettings, Settings, merge
 from systems.software import Software
 from systems.system import Deployed, System
-from systems.view import Member, Observer, PartitionState, View
+from systems.view import Elector, Member, Observer, PartitionState, View
 
 __all__ = [
     "ClusterError",
     "Deployed",
     "Deployment",
+    "Elector",
     "InputError",
     "Member",
     "Observer",

@@ -47,6 +47,8 @@ class System:
     """Whether an observer can tell who leads the cluster as a whole."""
     has_partitions = False
     """Whether an observer can tell who leads each partition and who is in sync."""
+    has_elections = False
+    """Whether its observer can have a node elected (`systems.view.Elector`)."""
 
     def __init__(self, description: Description, version: str | None = None) -> None:
         """Raises `InputError` for a version that the description does not have."""

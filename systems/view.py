@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,11 @@ class PartitionState:
     @property
     def whole(self) -> bool:
         """Led, and every replica in sync."""
-        return self.leader is not None and set(self.isr) == set(self.replicas)
+        return self.whole_without(())
+
+    def whole_without(self, nodes: Collection[str]) -> bool:
+        """Led, and every replica in sync but for those on these nodes."""
+        return self.leader is not None and set(self.isr) >= set(self.replicas) - set(nodes)
 
 
 @dataclass(frozen=True)
@@ -70,3 +74,13 @@ class Observer(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Elector(Protocol):
+    """What the observer of a system with `has_elections` can do besides."""
+
+    def elect(self, node: str, partition: int | None) -> str | None:
+        """One attempt to have a node lead a partition, or without one the cluster as a whole, by the system's own
+        clean election; None when it does, else what stands in the way. To be called again until then."""
+        ...

@@ -158,7 +158,8 @@ class ProducerClient:
                 results = self._append(command.partition, command.acks, command.count, command.timeout_s)
                 self._control.tell(Appended(command.id, results))
             case Probe():
-                results = self._append(command.place, ACKS_ALL, 1, command.timeout_s)
+                acks = self._settings.parameters.get("probe_acks", ACKS_ALL)
+                results = self._append(command.place, acks, 1, command.timeout_s)
                 error = results[-1].error if results else "no answer"
                 self._control.tell(Probed(command.id, [each.outcome for each in results] == ["ok"], error))
             case SetPhase():

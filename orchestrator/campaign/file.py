@@ -27,7 +27,7 @@ from orchestrator.campaign.model import (
     Topology,
     Workload,
 )
-from orchestrator.campaign.steps import StepParser
+from orchestrator.campaign.steps import ELECT, StepParser
 from orchestrator.campaign.systems import client_nodes, roles_of, system_of
 from orchestrator.campaign.workload_table import read_cell_options, read_client, read_workload
 from systems import InputError, Settings, System, load_system, merge
@@ -103,6 +103,11 @@ def _check_workload(root: Table, campaign: Campaign, system: System) -> None:
             f"kind: {system.name} cannot be tested with {kind!r}; it takes: {', '.join(takes)}", "kind"
         )
     serving = client_nodes(campaign, system)
+    for number in {number for row in campaign.workload.assignment or () for number in row} - set(serving):
+        root.table("workload").refuse(
+            f"assignment: n{number} keeps no data; those that do: {', '.join(f'n{each}' for each in serving)}",
+            "assignment",
+        )
     if WORKLOADS[kind].partitioned and campaign.workload.replication_factor > len(serving):
         root.table("workload").refuse(
             f"replication_factor: {campaign.workload.replication_factor} replicas need as many nodes that keep "
@@ -119,6 +124,14 @@ def _check_workload(root: Table, campaign: Campaign, system: System) -> None:
                     f"{step.title}: nodes of {system.name} do not tell how far their logs go; wait for in_sync, or for "
                     "checkpoint, which is read from a node's disk"
                 )
+    for step in campaign.nemesis.steps:
+        condition = getattr(step, "condition", None)
+        if step.do == ELECT and not system.has_elections:
+            root.table("nemesis").refuse(f"{step.title}: who leads in {system.name} cannot be chosen from outside")
+        if condition == "controller" and not system.has_controller:
+            root.table("nemesis").refuse(f"{step.title}: {system.name} has no controller that could be seen")
+        if condition in ("leader", "isr", "offline", "in_sync") and not system.has_partitions:
+            root.table("nemesis").refuse(f"{step.title}: {system.name} has no partitions that could be seen")
 
 
 def _topology(table: Table) -> Topology:

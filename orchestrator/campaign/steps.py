@@ -18,7 +18,8 @@ from systems.toml_tables import Table
 DEFAULT_DEADLINE_S = 30.0
 
 # What steps do beside beginning and ending faults; the words for those come with each kind of fault.
-_OWN_NODE_WORDS = frozenset({"name", "sync"})
+ELECT = "elect"
+_OWN_NODE_WORDS = frozenset({"name", "sync", ELECT})
 _OWN_WORDS = frozenset({"produce", "consume", "wait"})
 # This one ends faults between groups, on one node, or all of them: its step has a shape of its own.
 HEAL = "heal"
@@ -36,6 +37,7 @@ CONDITIONS = (
     "unfenced",
     "event",
     "checkpoint",
+    "log",
     "log_end",
     "in_sync",
 )
@@ -76,7 +78,7 @@ class Step:
 @dataclass(frozen=True)
 class NodeStep(Step):
     """Do something to one node, and optionally give the node a name for the later steps. `parameters`: how much, in the
-    words of the kind of fault that it begins."""
+    words of the kind of fault that it begins, or the `partition` that it is to lead (none: the cluster)."""
 
     node: str
     alias: str | None = None
@@ -113,13 +115,15 @@ class HealStep(Step):
 
 @dataclass(frozen=True)
 class ProduceStep(Step):
-    """Append `count` values to one partition, one after the other, and require an outcome."""
+    """Append `count` values to one partition, one after the other, and require an outcome. With `until_ok`, those that
+    were not acknowledged are followed by others within the step's deadline, until `count` were."""
 
     partition: int
     count: int
     acks: int
     timeout_s: float
     expect: str
+    until_ok: bool = False
 
     def describe(self) -> str:
         return f"produce {self.count} to {self.partition} with acks={'all' if self.acks < 0 else self.acks}"
@@ -194,7 +198,9 @@ class StepParser:
         return NodeStep(number, do, deadline_s, why, node, alias, self._parameters(table, number, do))
 
     def _parameters(self, table: Table, number: int, do: str) -> dict[str, Any]:
-        """What the fault is told that the step begins, if it begins one."""
+        """What the fault is told that the step begins, if it begins one, and what a node is elected for."""
+        if do == ELECT:
+            return {"partition": self._partition(table)} if "partition" in table else {}
         if do not in BEGINS:
             return {}
         told: dict[str, Any] = {}
@@ -246,6 +252,7 @@ class StepParser:
             acks=-1 if acks in ("all", -1) else acks,
             timeout_s=table.number("timeout_s", 5.0, minimum=0.1),
             expect=table.text("expect", "ok", choices=("ok", "info", "fail", "any")),
+            until_ok=table.boolean("until_ok", False),
         )
 
     def _wait(self, table: Table, number: int, deadline_s: float, why: str) -> WaitStep:
@@ -290,6 +297,16 @@ class StepParser:
             "at_least": table.integer("checkpoint", minimum=0),
             "partition": self._partition(table),
         }
+
+    def _wait_log(self, table: Table) -> dict[str, object]:
+        """A node's service has printed a line that matches this regular expression since the last step that was not a
+        wait."""
+        pattern = table.text("log")
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            table.refuse(f"log: {pattern!r} is not a regular expression: {error}", "log")
+        return {"node": self._node(table, "node"), "pattern": pattern}
 
     def _wait_log_end(self, table: Table) -> dict[str, object]:
         """A replica's log end offset, as its own progress events tell it, is at least `log_end`."""

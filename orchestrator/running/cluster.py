@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from nemeses import ClusterView
 from orchestrator.errors import RunError
-from systems.view import Member, Observer, View
+from systems.view import Elector, Member, Observer, View
 
 POLL_S = 0.03
 
@@ -65,6 +65,12 @@ class Cluster:
             timeout_s,
             meanwhile=meanwhile,
         )
+
+    def elect(self, node: str, partition: int | None) -> str | None:
+        """See `systems.view.Elector`. Raises `RunError` where the system has no such elections."""
+        if not isinstance(self._observer, Elector):
+            raise RunError("this system's leaders cannot be chosen")
+        return self._observer.elect(node, partition)
 
     def create_topic(self, assignment: Sequence[Sequence[int]], timeout_s: float) -> None:
         """Create the topic with these replicas. Raises `RunError` with the system's own words."""

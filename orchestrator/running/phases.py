@@ -176,17 +176,18 @@ class Run:
         self._world.start_services()
 
     def _all_alive(self, view: View) -> bool:
-        """Every node is alive, and where the system has a controller one is known."""
+        """Every node is alive, those that ended by themselves apart, and where the system has a controller one is
+        known."""
         knows_controller = view.controller is not None or not self._deployed.system.has_controller
-        return knows_controller and view.unfenced >= set(self._campaign.topology.names)
+        return knows_controller and view.unfenced >= set(self._campaign.topology.names) - self._watch.ended.keys()
 
     def _all_whole(self, view: View) -> bool:
-        """Every node is alive, every partition led and fully in sync."""
+        """Every node is alive, every partition led and fully in sync, those that ended by themselves apart."""
         partitions = self._campaign.workload.partitions if self._deployed.system.has_partitions else 0
         return (
             self._all_alive(view)
             and len(view.partitions) == partitions
-            and all(state.whole for state in view.partitions.values())
+            and all(state.whole_without(self._watch.ended) for state in view.partitions.values())
         )
 
     # ---- main
@@ -282,6 +283,7 @@ class Run:
         return reader
 
     def _quiesce(self) -> None:
+        """A service that ends by itself is on record then; what the others come to without it is worth the more."""
         self._enter(
             "quiesce", "waiting for leaders and full in-sync sets" if self._assignment else "waiting for all nodes"
         )
@@ -289,7 +291,7 @@ class Run:
             self._all_whole,
             "waiting for the cluster to recover after everything was healed",
             self._scaled(QUIESCE_S),
-            meanwhile=self._require_services,
+            meanwhile=self._watch.tick,
         )
         self._journal.note("recovered", view=str(view))
         self._fleet.await_service(self._scaled(PROBE_S))

@@ -6,6 +6,7 @@ does not come to its end fails the run with its number, its words, and what was 
 
 from __future__ import annotations
 
+import re
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,7 @@ from history.journal import Journal
 from nemeses import ENDS, KINDS, Fault
 from nemeses.ports import Host, HostError
 from orchestrator.campaign.steps import (
+    ELECT,
     HEAL,
     ConsumeStep,
     CutStep,
@@ -30,7 +32,7 @@ from orchestrator.campaign.steps import (
 from orchestrator.errors import RunError
 from orchestrator.running.faults import FaultBook
 from orchestrator.running.progress import Progress
-from orchestrator.running.watch import EventTail, checkpointed_high_watermark, matches
+from orchestrator.running.watch import EventTail, LogTail, checkpointed_high_watermark, matches
 from orchestrator.worlds.base import Node
 from systems import View
 from workloads.control import AppendResult, ReadDone
@@ -44,6 +46,8 @@ class Looker(Protocol):
     topic: str
 
     def view(self) -> View: ...
+
+    def elect(self, node: str, partition: int | None) -> str | None: ...
 
 
 class Clients(Protocol):
@@ -83,6 +87,7 @@ class Stepper:
         self._time_scale = time_scale
         self._names: dict[str, str] = {}
         self._tails = {node.name: EventTail(node.record_dir / "events.jsonl") for node in nodes}
+        self._logs = {node.name: LogTail(node.record_dir / "service.log") for node in nodes}
 
     def run(self, steps: Sequence[Step]) -> None:
         """Raises `RunError` at the first step that does not come to its end."""
@@ -90,8 +95,9 @@ class Stepper:
             self._progress.say(f"{step.title}{' - ' + step.why if step.why else ''}", dim=True)
             self._journal.note(step.title, step=step.number, why=step.why)
             if not isinstance(step, WaitStep):
-                for tail in self._tails.values():
-                    tail.mark()
+                for name in self._nodes:
+                    self._tails[name].mark()
+                    self._logs[name].mark()
             try:
                 self._do(step)
             except (HostError, ValueError) as error:
@@ -126,10 +132,16 @@ class Stepper:
             self._inject(step, (node,), step.parameters)
         elif step.do in ENDS:
             self._end(step, node, ENDS[step.do])
+        elif step.do == ELECT:
+            self._until(step, lambda: self._try_to_elect(node, step.parameters.get("partition")))
         elif step.do == "sync":
             result = self._hosts[node].run(f"sync -f {shlex.quote(str(self._nodes[node].data_dir))}")
             if not result.ok:
                 raise RunError(f"{step.title}: {result.stderr.strip()}")
+
+    def _try_to_elect(self, node: str, partition: int | None) -> tuple[bool, str]:
+        complaint = self._cluster.elect(node, partition)
+        return complaint is None, complaint or ""
 
     def _groups(self, step: Step, groups: Groups) -> Groups:
         """The nodes that two groups mean now."""
@@ -165,11 +177,29 @@ class Stepper:
 
     def _produce(self, step: ProduceStep) -> None:
         timeout_s = step.timeout_s * self._time_scale
+        if step.until_ok:
+            self._produce_until_ok(step, timeout_s)
+            return
         results = self._clients.append(step.partition, acks=step.acks, count=step.count, timeout_s=timeout_s)
         outcomes = [result.outcome for result in results]
         if step.expect != "any" and outcomes != [step.expect] * step.count:
             last = results[-1].error if results else "no answer"
             raise RunError(f"{step.title}: expected {step.expect}, came to {outcomes[-1:] or 'nothing'} ({last})")
+        self._journal.note(
+            f"{step.title}: {outcomes}", step=step.number, results=[asdict(result) for result in results]
+        )
+
+    def _produce_until_ok(self, step: ProduceStep, timeout_s: float) -> None:
+        results: list[AppendResult] = []
+
+        def attempt() -> tuple[bool, str]:
+            wanted = step.count - _acknowledged(results)
+            made = self._clients.append(step.partition, acks=step.acks, count=wanted, timeout_s=timeout_s)
+            results.extend(made)
+            return _acknowledged(results) == step.count, made[-1].error if made else "no answer"
+
+        self._until(step, attempt)
+        outcomes = [result.outcome for result in results]
         self._journal.note(
             f"{step.title}: {outcomes}", step=step.number, results=[asdict(result) for result in results]
         )
@@ -245,6 +275,10 @@ class Stepper:
             return True, ""
         return False, f"on {node}: {', '.join(str(each.get('event')) for each in seen[-12:]) or 'no event'}"
 
+    def _see_log(self, node: str, pattern: str) -> tuple[bool, str]:
+        printed = self._logs[node].since_mark()
+        return any(re.search(pattern, line) for line in printed), f"on {node}: {printed[-1] if printed else 'nothing'}"
+
     def _see_checkpoint(self, node: str, at_least: int, partition: int) -> tuple[bool, str]:
         found = checkpointed_high_watermark(
             self._hosts[node], f"{self._nodes[node].data_dir}/log", self._cluster.topic, partition
@@ -254,6 +288,10 @@ class Stepper:
     def _see_log_end(self, node: str, at_least: int, partition: int) -> tuple[bool, str]:
         seen = self._tails[node].progress(self._cluster.topic, partition)
         return seen is not None and seen["log_end_offset"] >= at_least, f"on {node}: {seen}"
+
+
+def _acknowledged(results: Sequence[AppendResult]) -> int:
+    return sum(result.outcome == "ok" for result in results)
 
 
 def _filled(view: View, role: str, partition: int) -> tuple[str | None, str]:

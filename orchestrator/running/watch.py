@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -54,6 +55,29 @@ class EventTail:
                 self._since_mark.append(event)
                 if event.get("event") == "replica_progress":
                     self._progress[event["topic"], event["partition"]] = event
+
+
+class LogTail:
+    """What one node's service prints, read as it is written."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._position = 0
+
+    def mark(self) -> None:
+        """Only what is printed from now on is of interest."""
+        with contextlib.suppress(FileNotFoundError):
+            self._position = self._path.stat().st_size
+
+    def since_mark(self) -> list[str]:
+        """The lines since the last mark, those that are not ended yet left out."""
+        try:
+            with open(self._path, "rb") as file:
+                file.seek(self._position)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        return data[: data.rfind(b"\n") + 1].decode(errors="replace").splitlines()
 
 
 def matches(event: Mapping[str, Any], where: Mapping[str, Any]) -> bool:

@@ -33,6 +33,8 @@ class FakeWorld:
         self.done: list[str] = []
         self.views: list[View] = [view()]
         self.outcomes = [AppendResult("ok", 0, "")]
+        self.attempts: list[list[AppendResult]] = []
+        self.complaints: list[str] = []
         self.evidence = "confirmed"
         self.files: dict[str, str] = {}
         self.looks = 0
@@ -42,10 +44,14 @@ class FakeWorld:
         self.looks += 1
         return self.views.pop(0) if len(self.views) > 1 else self.views[0]
 
+    def elect(self, node: str, partition: int | None) -> str | None:
+        self.done.append(f"elect {node} {partition}")
+        return self.complaints.pop(0) if self.complaints else None
+
     # the clients
     def append(self, partition: int, *, acks: int, count: int, timeout_s: float) -> Sequence[AppendResult]:
         self.done.append(f"append {count} to {partition} acks {acks} within {timeout_s:g}")
-        return self.outcomes * count
+        return self.attempts.pop(0) if self.attempts else self.outcomes * count
 
     def read_all(self, partition: int, timeout_s: float) -> ReadDone:
         self.done.append(f"read {partition} within {timeout_s:g}")
@@ -70,6 +76,10 @@ class FakeWorld:
         (self.directory / name).mkdir(exist_ok=True)
         return Node(name, number, "127.0.0.1", {"client": 9092}, "/data", "", "", self.directory / name)
 
+    def print(self, node: str, text: str) -> None:
+        with open(self.directory / node / "service.log", "a") as file:
+            file.write(text)
+
     def emit(self, node: str, **event: object) -> None:
         with open(self.directory / node / "events.jsonl", "a") as file:
             file.write(json.dumps(event) + "\n")
@@ -93,12 +103,15 @@ def world(tmp_path: Path) -> FakeWorld:
     return FakeWorld(tmp_path)
 
 
-def play(world: FakeWorld, text: str, tick: Callable[[], None] = lambda: None) -> list[dict[str, Any]]:
+def play(
+    world: FakeWorld, text: str, tick: Callable[[], None] = lambda: None, *, system: str = "brownout"
+) -> list[dict[str, Any]]:
     """Run the steps (one a line; keys separated by `;`) and return the journal."""
     tables = "".join(
         "[[nemesis.step]]\n" + line.strip().replace(";", "\n") + "\n" for line in text.strip().splitlines()
     )
-    head = '[workload]\nassignment = [[1, 2]]\n[checks]\nupper_bound = "session"\n[nemesis]\nkind = "steps"\n'
+    head = f'[system]\nname = "{system}"\n'
+    head += '[workload]\nassignment = [[1, 2]]\n[checks]\nupper_bound = "session"\n[nemesis]\nkind = "steps"\n'
     script = campaign(head + tables).nemesis.steps
     nodes = [world.node(number) for number in (1, 2, 3)]
     with Journal(world.directory) as journal:
@@ -304,3 +317,48 @@ def test_a_wait_past_its_deadline_says_what_was_seen(world: FakeWorld) -> None:
         "step 2 (wait for leader: node=n2, partition=0): not within 0.05 s; last seen: controller n3, unfenced "
         "n1,n2,n3; partition 0: leader n1, in sync n1,n2"
     )
+
+
+def test_a_node_is_elected_until_it_is(world: FakeWorld) -> None:
+    world.complaints = ["n1 leads", "the controller is busy"]
+    play(world, 'do = "elect"; node = "n2"; partition = 0\ndo = "elect"; node = "n2"', system="apache-kafka-zk")
+    assert world.done == ["elect n2 0"] * 3 + ["elect n2 None"]
+
+
+def test_an_election_that_does_not_come_to_an_end_says_why(world: FakeWorld) -> None:
+    world.complaints = ["the controller is busy"] * 1000
+    with pytest.raises(RunError, match=r"step 1 \(elect n2 partition=0\): not within .*: the controller is busy"):
+        play(world, 'do = "elect"; node = "n2"; partition = 0; deadline_s = 0.05', system="apache-kafka-zk")
+
+
+def test_appends_are_followed_by_others_until_all_are_acknowledged(world: FakeWorld) -> None:
+    ok, lost = AppendResult("ok", 0, ""), AppendResult("info", -1, "NOT_LEADER")
+    world.attempts = [[lost], [ok, lost], [ok]]
+    journal = play(world, 'do = "produce"; count = 2; acks = 1; until_ok = true')
+    assert world.done == [f"append {count} to 0 acks 1 within 5" for count in (2, 2, 1)]
+    assert [each["outcome"] for each in journal[-1]["results"]] == ["info", "ok", "info", "ok"]
+
+
+def test_appends_that_are_never_acknowledged_end_the_run(world: FakeWorld) -> None:
+    world.outcomes = [AppendResult("info", -1, "NOT_LEADER")]
+    with pytest.raises(RunError, match=r"not within 0.05 s; last seen: NOT_LEADER"):
+        play(world, 'do = "produce"; until_ok = true; deadline_s = 0.05')
+
+
+def test_a_line_is_waited_for_that_is_printed_after_the_last_action(world: FakeWorld) -> None:
+    world.node(1)
+    world.print("n1", "deleted brokers: 2\n")
+    moments = iter(["deleted brok", "ers: 2, and more\n"])
+
+    def tick() -> None:
+        world.print("n1", next(moments))
+
+    play(world, 'do = "kill"; node = "n2"\ndo = "wait"; log = "deleted brokers: [0-9]"; node = "n1"', tick)
+    assert next(moments, None) is None
+
+
+def test_a_line_that_is_never_printed_says_what_was(world: FakeWorld) -> None:
+    world.node(1)
+    world.print("n1", "something else\n")
+    with pytest.raises(RunError, match=r"log: node=n1, pattern=deleted\): not within .*: on n1: something else"):
+        play(world, 'do = "wait"; log = "deleted"; node = "n1"; deadline_s = 0.05')

@@ -43,6 +43,10 @@ def test_a_step_names_the_fault_it_needs(step: str, kind: str | None) -> None:
         ('do = "lose"; node = "n1"; percent = 0.5', "percent"),
         ('do = "heal"; node = "n1"; between = ["n1", "n2"]', "not both"),
         ('do = "stall"; node = "n1"; jump_s = 3', "jump_s"),
+        ('do = "elect"; node = "n1"', "who leads in brownout cannot be chosen from outside"),
+        ('do = "elect"; node = "n1"; partition = 9', "partition"),
+        ('do = "wait"; log = "("; node = "n1"', "is not a regular expression"),
+        ('do = "wait"; log = "x"', "node is missing"),
     ],
 )
 def test_a_step_that_cannot_be_meant_is_refused(step: str, remedy: str) -> None:

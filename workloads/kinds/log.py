@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from workloads.control import Control
@@ -47,12 +48,24 @@ def clients(load: Load) -> tuple[PlannedClient, ...]:
     )
 
 
+def problem(parameters: Mapping[str, int | float]) -> str | None:
+    """A probe that nobody acknowledges proves nothing."""
+    return "probe_acks: 0 is acknowledged by nobody; give -1 or 1" if parameters.get("probe_acks") == 0 else None
+
+
 def partitions(load: Load) -> tuple[str, ...]:
     """Each partition is probed and read."""
     return tuple(f"partition {number}" for number in range(load.partitions))
 
 
 PRODUCERS: Final = Parameter("producers", 2, "processes that append", maximum=MAX_CLIENTS)
+PROBE_ACKS: Final = Parameter(
+    "probe_acks",
+    -1,
+    "who acknowledges the probe: all that are in sync (-1), or the leader alone (1)",
+    minimum=-1,
+    maximum=1,
+)
 CONSUMERS: Final = Parameter("consumers", 2, "processes that read and ask for ends", maximum=MAX_CLIENTS)
 
 KIND: Final = Kind(
@@ -64,6 +77,7 @@ KIND: Final = Kind(
         PRODUCERS,
         CONSUMERS,
         Parameter("record_bytes", 128, "size of a record's value", unit="bytes", minimum=8, maximum=MAX_RECORD_BYTES),
+        PROBE_ACKS,
     ),
     roles={
         "producer": Role(_producer, changes=True),
@@ -73,8 +87,9 @@ KIND: Final = Kind(
     clients=clients,
     places=partitions,
     probe="producer",
-    probe_means="an append with acks=all to each partition is acknowledged",
+    probe_means="an append to each partition is acknowledged",
     reader="reader",
     read_means="each partition is read from its first record to the end that its leader states",
     steps=frozenset({"produce", "consume"}),
+    problem=problem,
 )

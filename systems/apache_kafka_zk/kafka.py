@@ -1,0 +1,56 @@
+"""Apache Kafka with ZooKeeper, 0.10 to 3.9: jars and a Java on the nodes, ZooKeeper's own record to look at it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from systems.apache_kafka_zk.observer import ZooKeeperObserver
+from systems.apache_kafka_zk.znodes import ZooKeeperClient
+from systems.errors import InputError
+from systems.java_system import JavaSystem
+from systems.service import Place
+from systems.view import Member
+
+_BROKER, _ZOOKEEPER = "broker", "zookeeper"
+
+# What makes a node a part of this run's cluster; a second value of them would be the one that counts.
+_GIVEN = {
+    _BROKER: frozenset({"broker.id", "listeners", "advertised.listeners", "log.dir", "log.dirs", "zookeeper.connect"}),
+    _ZOOKEEPER: frozenset({"dataDir", "dataLogDir", "clientPort", "clientPortAddress", "tickTime"}),
+}
+
+
+class ZooKeeperKafka(JavaSystem):
+    """One node is ZooKeeper, and the others are brokers.
+
+    There is no class archive: a broker alone, without a ZooKeeper, does not come far enough to make one."""
+
+    least_java = 11
+    has_controller = True
+    has_partitions = True
+    has_elections = True
+
+    def check_setting(self, role: str, key: str, value: str | int) -> str | None:
+        """Kafka and ZooKeeper know their keys themselves, and pass over those that they do not know."""
+        if key in _GIVEN[role]:
+            return f"{key}: is given to each node by the run; leave it out (who is what: [system.roles])"
+        if "\n" in str(value):
+            return f"{key}: a value has one line"
+        return None
+
+    def assign_roles(self, count: int, asked: Mapping[str, str]) -> tuple[str, ...]:
+        roles = super().assign_roles(count, asked)
+        if roles.count(_ZOOKEEPER) != 1:
+            raise InputError(f"roles: {_ZOOKEEPER} is played by {roles.count(_ZOOKEEPER)} nodes; it must be one")
+        if _BROKER not in roles:
+            raise InputError(f"roles: {_BROKER} is played by nobody; give [topology] more nodes")
+        return roles
+
+    def variables(self, node: Place, cluster_id: str) -> dict[str, Any]:
+        """Besides, `has_admin`: whether this ZooKeeper would open another port, for administrators."""
+        return {**super().variables(node, cluster_id), "has_admin": int(self.version.split(".")[0]) >= 3}
+
+    def observe(self, members: Sequence[Member], topic: str, time_scale: float = 1.0) -> ZooKeeperObserver:
+        zookeepers = [f"{each.address}:{each.port}" for each in members if each.role == _ZOOKEEPER]
+        return ZooKeeperObserver(members, topic, ZooKeeperClient(zookeepers, time_scale), time_scale)

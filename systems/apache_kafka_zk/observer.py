@@ -1,0 +1,169 @@
+"""Looking at a Kafka cluster through its ZooKeeper: the control plane's own record of who does what."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from systems.apache_kafka_zk.znodes import UnansweredError, Znodes
+from systems.view import Member, PartitionState, View
+
+BROKERS = "/brokers/ids"
+CONTROLLER, CONTROLLER_EPOCH = "/controller", "/controller_epoch"
+TOPICS, TOPIC_CONFIGS = "/brokers/topics", "/config/topics"
+REASSIGNMENT, ELECTION = "/admin/reassign_partitions", "/admin/preferred_replica_election"
+TOLD_S = 2.0
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a broker tells clients: by node id who controls (-1: nobody that it knows of) and who leads each partition.
+    It knows from the controller, so it is later than ZooKeeper."""
+
+    controller: int = -1
+    leaders: Mapping[int, int] = field(default_factory=dict)
+
+
+Ask = Callable[[Member, str, float], Told]
+"""What this broker tells of a topic within so many seconds; an empty answer where it does not."""
+
+
+class ZooKeeperObserver:
+    """Sees one topic. `members`: all nodes; those that are no brokers are ZooKeepers, alive when one answers."""
+
+    def __init__(
+        self,
+        members: Sequence[Member],
+        topic: str,
+        znodes: Znodes,
+        time_scale: float = 1.0,
+        ask: Ask | None = None,
+    ) -> None:
+        self._znodes = znodes
+        self._topic = topic
+        self._brokers = {member.id: member for member in members if member.role == "broker"}
+        self._others = frozenset(member.name for member in members if member.role != "broker")
+        self._told_s = TOLD_S * time_scale
+        self._ask = ask or told_by
+
+    def close(self) -> None:
+        self._znodes.close()
+
+    def view(self) -> View:
+        try:
+            alive = self._names(int(name) for name in self._znodes.children(BROKERS) or ())
+            return View(self._controller(), self._controller_epoch(), self._others | set(alive), self._partitions())
+        except UnansweredError as error:
+            return View(complaints=(f"ZooKeeper does not answer ({error})",))
+        except (ValueError, KeyError, TypeError) as error:
+            return View(complaints=(f"ZooKeeper holds what Kafka does not write ({type(error).__name__}: {error})",))
+
+    def create_topic(self, assignment: Sequence[Sequence[int]], timeout_s: float) -> str | None:
+        """As Kafka's own tool did before brokers could be asked: the controller sees the topic's znode."""
+        del timeout_s
+        replicas = {str(number): list(ids) for number, ids in enumerate(assignment)}
+        try:
+            self._create(f"{TOPIC_CONFIGS}/{self._topic}", {"version": 1, "config": {}})
+            path = f"{TOPICS}/{self._topic}"
+            if self._create(path, {"version": 1, "partitions": replicas}) or self._znodes.read(path) is not None:
+                return None
+        except UnansweredError as error:
+            return f"ZooKeeper does not answer ({error})"
+        return "no broker has made its znodes yet"
+
+    def elect(self, node: str, partition: int | None) -> str | None:
+        """The next thing that has to be done for it; Kafka knows no election that names its winner.
+
+        A controller ends its term when its znode is removed, and brokers race for the next. A leader is the first of a
+        partition's replicas once the controller is told to prefer it; putting it first is a reassignment."""
+        try:
+            return self._elect_controller(node) if partition is None else self._elect_leader(node, partition)
+        except UnansweredError as error:
+            return f"ZooKeeper does not answer ({error})"
+        except (ValueError, KeyError, TypeError) as error:
+            return f"ZooKeeper holds what Kafka does not write ({type(error).__name__}: {error})"
+
+    def _elect_controller(self, node: str) -> str | None:
+        if node in self._others:
+            return f"{node} is no broker"
+        controller = self._controller()
+        member = next((broker for broker in self._brokers.values() if broker.name == controller), None)
+        if member is None:
+            return "nobody controls"
+        # One that is relieved while it takes over fails at that, and then relieves whoever has come after it.
+        if self._ask(member, self._topic, self._told_s).controller != member.id:
+            return f"{controller} was elected controller, and does not yet tell clients so"
+        if controller == node:
+            return None
+        self._znodes.delete(CONTROLLER)
+        return f"{controller} controlled, and was relieved"
+
+    def _elect_leader(self, node: str, partition: int) -> str | None:
+        wanted = next((broker.id for broker in self._brokers.values() if broker.name == node), None)
+        state = self._partitions().get(partition)
+        if wanted is None or state is None or node not in state.replicas:
+            return f"{node} has no replica of partition {partition}"
+        for path in (REASSIGNMENT, ELECTION):
+            if self._znodes.read(path) is not None:
+                return f"the controller is still busy with {path}"
+        content: dict[str, Any] = {"topic": self._topic, "partition": partition}
+        if state.replicas[0] != node:
+            others = [number for number in self._replicas()[partition] if number != wanted]
+            self._create(REASSIGNMENT, {"version": 1, "partitions": [{**content, "replicas": [wanted, *others]}]})
+            return f"{state.replicas[0]} is preferred; the controller was asked to prefer {node}"
+        if state.leader != node:
+            self._create(ELECTION, {"version": 1, "partitions": [content]})
+            return f"{state.leader or 'nobody'} leads; the controller was asked to elect {node}"
+        # It may not have heard of it yet: until then clients are turned away.
+        told = self._ask(self._brokers[wanted], self._topic, self._told_s).leaders.get(partition, -1)
+        return None if told == wanted else f"{node} was elected, and does not yet tell clients so"
+
+    def _controller(self) -> str | None:
+        content = self._znodes.read(CONTROLLER)
+        return None if content is None else self._name(int(json.loads(content)["brokerid"]))
+
+    def _controller_epoch(self) -> int:
+        return int(self._znodes.read(CONTROLLER_EPOCH) or -1)
+
+    def _replicas(self) -> dict[int, list[int]]:
+        content = self._znodes.read(f"{TOPICS}/{self._topic}")
+        if content is None:
+            return {}
+        return {int(number): [int(each) for each in ids] for number, ids in json.loads(content)["partitions"].items()}
+
+    def _partitions(self) -> dict[int, PartitionState]:
+        found = {}
+        for number, replicas in sorted(self._replicas().items()):
+            content = self._znodes.read(f"{TOPICS}/{self._topic}/partitions/{number}/state")
+            # The controller writes it when it has chosen the first leader.
+            state: dict[str, Any] = json.loads(content) if content else {"leader": -1, "leader_epoch": -1, "isr": []}
+            leader = None if state["leader"] < 0 else self._name(state["leader"])
+            isr, names = self._names(state["isr"]), self._names(replicas)
+            found[number] = PartitionState(leader, int(state["leader_epoch"]), isr, names)
+        return found
+
+    def _name(self, number: int) -> str:
+        return self._brokers[number].name if number in self._brokers else str(number)
+
+    def _names(self, numbers: Iterable[int]) -> tuple[str, ...]:
+        return tuple(self._name(number) for number in numbers)
+
+    def _create(self, path: str, content: dict[str, Any]) -> bool:
+        return self._znodes.create(path, json.dumps(content).encode())
+
+
+def told_by(member: Member, topic: str, timeout_s: float) -> Told:
+    """See `Ask`."""
+    bootstrap = f"{member.address}:{member.port}"
+    client = AdminClient({"bootstrap.servers": bootstrap, "broker.address.family": "v4", "log_level": 0})
+    try:
+        answer = client.list_topics(topic, timeout=timeout_s)
+    except KafkaException:
+        return Told()
+    partitions = answer.topics[topic].partitions if topic in answer.topics else {}
+    return Told(answer.controller_id, {number: state.leader for number, state in partitions.items()})
