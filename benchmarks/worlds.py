@@ -41,6 +41,7 @@ class Listeners:
 
     collected: tuple[str, tuple[str, ...]] = (".", ())
     files_dir = ""
+    files_name = "listeners"
 
     def ports(self, number: int) -> Mapping[str, int]:
         del number

@@ -4,11 +4,16 @@ packages in it, so that no node needs a network. Built from Debian's packages, k
 from nodeimage.app import App, app_archive
 from nodeimage.build import build, check_machine, remove_all
 from nodeimage.errors import ImageError, ImageMissingError, ImageStaleError
-from nodeimage.image import Image, built, find, wanted_key
+from nodeimage.files import FilesArchive, files_archive
+from nodeimage.image import Image, built, current, find, wanted_key
 from nodeimage.python_packages import PythonPackages, site_archive, site_key
+from nodeimage.recipe import JAVA, OPTIONS
 
 __all__ = [
+    "JAVA",
+    "OPTIONS",
     "App",
+    "FilesArchive",
     "Image",
     "ImageError",
     "ImageMissingError",
@@ -18,6 +23,8 @@ __all__ = [
     "build",
     "built",
     "check_machine",
+    "current",
+    "files_archive",
     "find",
     "remove_all",
     "site_archive",

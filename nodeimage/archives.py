@@ -10,6 +10,7 @@ import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import IO, cast
 
 # 2024-01-01: some tools warn of files from 1970.
 _MTIME = 1_704_067_200
@@ -26,14 +27,14 @@ def content_key(files: Mapping[str, Path], *, salt: str = "") -> str:
     return digest.hexdigest()[:16]
 
 
-def write(files: Mapping[str, Path], destination: Path) -> None:
-    """Write a .tar.gz of regular files, by the names they shall have in it, at once or not at all."""
-    with (
-        whole_file(destination) as path,
-        open(path, "wb") as raw,
-        gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=_MTIME, compresslevel=6) as packed,
-        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
-    ):
+def write(files: Mapping[str, Path], destination: Path, *, compressed: bool = True) -> None:
+    """Write a .tar.gz (or a .tar) of regular files, by the names they shall have in it, at once or not at all."""
+    with whole_file(destination) as path, open(path, "wb") as raw, contextlib.ExitStack() as packing:
+        packed: IO[bytes] = raw
+        if compressed:
+            squeezed = gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=_MTIME, compresslevel=6)
+            packed = cast("IO[bytes]", packing.enter_context(squeezed))
+        archive = packing.enter_context(tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT))
         for name in sorted(_with_parents(files)):
             entry = tarfile.TarInfo(name)
             entry.mtime = _MTIME

@@ -10,7 +10,7 @@ import platform
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -23,34 +23,49 @@ import nodeimage.recipe as recipe
 from installation.commands import command_anywhere
 from installation.files import cache_directory
 from nodeimage.errors import ImageError, ImageMissingError, ImageStaleError
-from nodeimage.image import UNFINISHED, Image, built, find, image_in, images_directory, make_current, wanted_key
+from nodeimage.image import (
+    UNFINISHED,
+    Image,
+    built,
+    current,
+    find,
+    image_in,
+    images_directory,
+    make_current,
+    wanted_key,
+)
 from nodeimage.python_packages import site_archive, site_key
 
 Progress = Callable[[str], None]
 
 _MACHINES = ("x86_64", "AMD64")
 _LOCK = "lock"
+_ARCHIVES = ("sites", "apps", "files")
 _NEEDED_BYTES = 2 << 30
 # The newest stale image stays: a campaign that began with it may still be running.
 _KEPT_STALE = 1
 
 
-def build(project: Path, on_progress: Progress, *, force: bool = False) -> Image:
-    """The image that the project's recipe asks for, built unless it is there (or anyhow, with `force`).
+def build(project: Path, on_progress: Progress, *, options: Collection[str] = (), force: bool = False) -> Image:
+    """The image that the project's recipe asks for with these options, built unless it is there (or anyhow, with
+    `force`).
 
     Needs root, a network and about a minute. An interrupted or failed build leaves nothing behind; two at a time wait
     for each other. Raises `ImageError`.
     """
     check_machine()
+    unknown = sorted(set(options) - set(recipe.OPTIONS))
+    if unknown:
+        raise ImageError(f"an image cannot have {unknown[0]!r}; there is: {', '.join(sorted(recipe.OPTIONS))}")
     directory = images_directory(project)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with _one_at_a_time(directory / _LOCK, on_progress):
             for leftover in directory.glob(f"{UNFINISHED}*"):
                 shutil.rmtree(leftover, ignore_errors=True)
-            image = None if force else _found(project)
+            image = None if force else _found(project, options)
             if image is None:
-                image = _build(project, directory, on_progress)
+                image = _build(project, directory, on_progress, options)
             make_current(image)
             return image
     except OSError as error:
@@ -60,7 +75,7 @@ def build(project: Path, on_progress: Progress, *, force: bool = False) -> Image
 
 
 def remove_all(project: Path, on_progress: Progress = lambda _: None) -> int:
-    """Remove every image, finished or not, and the kept archives of packages and brokers; how many images there were.
+    """Remove every image, finished or not, and the kept archives; how many images there were.
 
     Waits for the end of a build that is under way."""
     directory = images_directory(project)
@@ -68,7 +83,7 @@ def remove_all(project: Path, on_progress: Progress = lambda _: None) -> int:
         return 0
     with _one_at_a_time(directory / _LOCK, on_progress):
         count = len(built(project))
-        for path in (*directory.iterdir(), cache_directory(project) / "sites", cache_directory(project) / "apps"):
+        for path in (*directory.iterdir(), *(cache_directory(project) / name for name in _ARCHIVES)):
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
             elif path.name != _LOCK:
@@ -76,9 +91,10 @@ def remove_all(project: Path, on_progress: Progress = lambda _: None) -> int:
     return count
 
 
-def _found(project: Path) -> Image | None:
+def _found(project: Path, options: Collection[str]) -> Image | None:
     try:
-        return find(project)
+        image = find(project, options)
+        return image if image.key == wanted_key(project, options) else None
     except (ImageMissingError, ImageStaleError):
         return None
 
@@ -107,38 +123,39 @@ def _one_at_a_time(lock: Path, on_progress: Progress) -> Iterator[None]:
         yield
 
 
-def _build(project: Path, directory: Path, on_progress: Progress) -> Image:
+def _build(project: Path, directory: Path, on_progress: Progress, options: Collection[str]) -> Image:
     free = shutil.disk_usage(directory).free
     if free < _NEEDED_BYTES:
         raise ImageError(f"{directory} has {free >> 20} MB free and a build needs {_NEEDED_BYTES >> 20} MB; free some")
     began = time.monotonic()
-    key = wanted_key(project)
+    key = wanted_key(project, options)
     unfinished = image_in(directory / f"{UNFINISHED}{key}", key, site_key(project, recipe.PYTHON, recipe.MACHINE))
     unfinished.rootfs.parent.mkdir(parents=True, mode=0o700)
     unfinished.directory.chmod(0o755)
     try:
-        _fill(project, unfinished, on_progress)
-        unfinished.write_record(_record(unfinished, time.monotonic() - began))
+        _fill(project, unfinished, on_progress, options)
+        unfinished.write_record(_record(unfinished, time.monotonic() - began, options))
         image = image_in(directory / key, key, unfinished.site_key)
         _replace(unfinished.directory, image.directory)
     except BaseException:
         on_progress("removing the unfinished image")
         shutil.rmtree(unfinished.directory, ignore_errors=True)
         raise
-    stale = [path for path in built(project) if path != image.directory]
+    fresh = current(project)
+    stale = [path for path in built(project) if path not in fresh]
     for path in stale[: max(0, len(stale) - _KEPT_STALE)]:
         shutil.rmtree(path, ignore_errors=True)
     return image
 
 
-def _fill(project: Path, image: Image, on_progress: Progress) -> None:
+def _fill(project: Path, image: Image, on_progress: Progress, options: Collection[str]) -> None:
     room = project / "nodeimage"
     log = images_directory(project) / "build.log"
     log.write_text("")
     # pip and apt wait for the network by turns.
     with ThreadPoolExecutor(1) as pool:
         fetching = pool.submit(site_archive, project, recipe.PYTHON, recipe.MACHINE, on_progress)
-        debian.install(image.rootfs, log, on_progress)
+        debian.install(image.rootfs, log, on_progress, options)
         site = fetching.result()
     shutil.copyfile(site.archive, image.site)
     on_progress("adding the node's own files, removing what no node needs")
@@ -155,11 +172,12 @@ def _kernel(rootfs: Path) -> Path:
     return rootfs / "boot" / f"vmlinuz-{modules.kernel_version(rootfs)}"
 
 
-def _record(image: Image, seconds: float) -> dict[str, object]:
+def _record(image: Image, seconds: float, options: Collection[str]) -> dict[str, object]:
     query = ["dpkg-query", "--admindir", str(image.rootfs / "var" / "lib" / "dpkg"), "--show"]
     packages = subprocess.run([*query, "-f", "${Package} ${Version}\n"], capture_output=True, text=True, check=False)
     return {
         "key": image.key,
+        "options": sorted(options),
         "suite": recipe.SUITE,
         "architecture": recipe.DEBIAN_ARCHITECTURE,
         "kernel": modules.kernel_version(image.rootfs),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import nodeimage.recipe as recipe
@@ -28,19 +28,24 @@ _NETWORK_TROUBLE = re.compile(
 _SPACE_TROUBLE = re.compile(r"No space left on device|Disk quota exceeded")
 
 
-def install(rootfs: Path, log: Path, on_progress: Callable[[str], None]) -> None:
-    """Install the recipe's packages into `rootfs`, which must not exist. Raises `ImageError`."""
+def install(rootfs: Path, log: Path, on_progress: Callable[[str], None], options: Collection[str] = ()) -> None:
+    """Install the recipe's packages, and those of its options, into `rootfs`, which must not exist.
+
+    Raises `ImageError`."""
+    packages = [*recipe.PACKAGES, *(package for option in sorted(options) for package in recipe.OPTIONS[option])]
     command = [
         "mmdebstrap",
         "--mode=root",
         "--variant=minbase",
         "--format=directory",
         f"--architectures={recipe.DEBIAN_ARCHITECTURE}",
-        f"--include={','.join(recipe.PACKAGES)}",
+        f"--include={','.join(packages)}",
         '--aptopt=Apt::Install-Recommends "false"',
         '--aptopt=Acquire::Languages "none"',
         '--aptopt=Acquire::Retries "3"',
         "--dpkgopt=force-unsafe-io",
+        # Java's installation puts links there, and fails without the directory, of which dpkg unpacks nothing.
+        '--essential-hook=mkdir -p "$1/usr/share/man/man1"',
         *(f"--dpkgopt=path-exclude={path}" for path in recipe.EXCLUDED_PATHS),
         *([f"--keyring={_KEYRING}"] if _KEYRING.exists() else []),
         recipe.SUITE,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from installation.commands import command
 
 
@@ -12,12 +14,17 @@ class ImageError(Exception):
 class ImageMissingError(ImageError):
     """No image has been built, or the one that was is not whole."""
 
-    def __init__(self, why: str) -> None:
-        super().__init__(f"{why}; build it: {command('image', 'build')}")
+    def __init__(self, why: str, options: Collection[str] = ()) -> None:
+        super().__init__(f"{why}; build it: {build_command(options)}")
 
 
 class ImageStaleError(ImageError):
     """An image is there, but was built from another recipe than the one in this project."""
 
-    def __init__(self, why: str) -> None:
-        super().__init__(f"{why}; build it: {command('image', 'build')}")
+    def __init__(self, why: str, options: Collection[str] = ()) -> None:
+        super().__init__(f"{why}; build it: {build_command(options)}")
+
+
+def build_command(options: Collection[str] = ()) -> str:
+    """What builds an image with these options, for people to type."""
+    return command("image", "build", *(word for option in sorted(options) for word in ("--with", option)))

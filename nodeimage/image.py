@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,8 +60,9 @@ def images_directory(project: Path) -> Path:
     return cache_directory(project) / "images"
 
 
-def wanted_key(project: Path) -> str:
-    """The key of the image that the project's recipe makes: a hash of its packages, files, pins and building code.
+def wanted_key(project: Path, options: Collection[str] = ()) -> str:
+    """The key of the image that the project's recipe makes with these options: a hash of its packages, files, pins and
+    building code.
 
     Raises `ImageError` when the pins cannot be read."""
     room = project / "nodeimage"
@@ -69,7 +72,8 @@ def wanted_key(project: Path) -> str:
         for path in ([room / source] if (room / source).is_file() else sorted((room / source).rglob("*")))
         if path.is_file() and "__pycache__" not in path.parts
     }
-    return archives.content_key(files, salt=f"image 1 {site_key(project, recipe.PYTHON, recipe.MACHINE)}")
+    salt = f"image 1 {site_key(project, recipe.PYTHON, recipe.MACHINE)} {' '.join(sorted(options))}"
+    return archives.content_key(files, salt=salt)
 
 
 def image_in(directory: Path, key: str, site: str) -> Image:
@@ -88,20 +92,38 @@ def image_in(directory: Path, key: str, site: str) -> Image:
     )
 
 
-def find(project: Path) -> Image:
-    """The image that the recipe asks for. Raises `ImageMissingError` or `ImageStaleError`, which tell how to get it."""
-    key = wanted_key(project)
-    image = image_in(images_directory(project) / key, key, site_key(project, recipe.PYTHON, recipe.MACHINE))
-    if image.directory.is_dir():
-        missing = image.missing_parts()
-        if missing:
-            raise ImageMissingError(
-                f"the nodes' image in {image.directory} is not whole ({', '.join(missing)} missing)"
-            )
-        return image
-    if built(project):
-        raise ImageStaleError("the nodes' image was built from an older recipe than this project's")
-    raise ImageMissingError("the nodes' image has not been built")
+def find(project: Path, needs: Collection[str] = ()) -> Image:
+    """The smallest image of the recipe that has the options `needs`.
+
+    Raises `ImageMissingError` or `ImageStaleError`, which tell how to get it."""
+    for options in _variants(needs):
+        key = wanted_key(project, options)
+        image = image_in(images_directory(project) / key, key, site_key(project, recipe.PYTHON, recipe.MACHINE))
+        if image.directory.is_dir():
+            missing = image.missing_parts()
+            if missing:
+                raise ImageMissingError(
+                    f"the nodes' image in {image.directory} is not whole ({', '.join(missing)} missing)", options
+                )
+            return image
+    what = f"the nodes' image with {', '.join(sorted(needs))}" if needs else "the nodes' image"
+    present = built(project)
+    if present and not current(project):
+        raise ImageStaleError(f"{what} was built from an older recipe than this project's", needs)
+    raise ImageMissingError(f"{what} has not been built", needs)
+
+
+def current(project: Path) -> list[Path]:
+    """The directories of the images that are built from the recipe as it is, with whatever options."""
+    keys = {wanted_key(project, options) for options in _variants(())}
+    return [path for path in built(project) if path.name in keys]
+
+
+def _variants(needs: Collection[str]) -> list[tuple[str, ...]]:
+    """Every set of options that has those that are needed, the smallest first."""
+    others = sorted(set(recipe.OPTIONS) - set(needs))
+    more = itertools.chain.from_iterable(itertools.combinations(others, size) for size in range(len(others) + 1))
+    return [tuple(sorted((*needs, *each))) for each in more]
 
 
 def built(project: Path) -> list[Path]:

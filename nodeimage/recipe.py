@@ -24,6 +24,9 @@ PACKAGES = (
     "systemd-sysv",
     "xfsprogs",
 )
+# What an image can have besides, where it is asked for (`brownout image build --with java`).
+OPTIONS = {"java": ("openjdk-17-jre-headless",)}
+JAVA = 17
 # What dpkg does not unpack.
 EXCLUDED_PATHS = (
     "/usr/share/doc/*",

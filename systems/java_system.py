@@ -56,6 +56,10 @@ class JavaSystem(System):
     def files_dir(self) -> str:
         return str(self._cache.directory(self.lock))
 
+    def files(self) -> dict[str, Path]:
+        """The jars: a class archive beside them is of this machine's Java."""
+        return {each.name: Path(self.files_dir) / each.name for each in self.lock.files}
+
     @property
     def class_archive(self) -> Path:
         """Valid for these jars with this Java and these options only, so its name is made of them. It lies with the

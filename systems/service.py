@@ -109,3 +109,8 @@ class Deployment(Protocol):
     def files_dir(self) -> str:
         """Where the version's files lie on this machine; empty where it needs none."""
         ...
+
+    @property
+    def files_name(self) -> str:
+        """Their directory on machines of their own, below the one that is for all files."""
+        ...

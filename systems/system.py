@@ -18,6 +18,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -26,6 +27,7 @@ from systems.description import FILE_NAME, Description, RoleDescription
 from systems.errors import InputError
 from systems.service import REMOTE_SYSTEM_DIR, Place, Service
 from systems.settings import RoleSettings, Settings
+from systems.software import Software
 from systems.toml_tables import Source, suggestion
 from systems.view import Member, Observer, View
 
@@ -39,6 +41,8 @@ class System:
     """
 
     mutants: Mapping[str, Any] = {}
+    least_java = 0
+    """The oldest feature release of Java that its nodes must have; 0: none."""
     has_controller = False
     """Whether an observer can tell who leads the cluster as a whole."""
     has_partitions = False
@@ -63,6 +67,13 @@ class System:
     def files_dir(self) -> str:
         """Where this version's files lie on this machine; empty where it needs none."""
         return ""
+
+    def files(self) -> dict[str, Path]:
+        """This version's files, by their paths below the directory that nodes have for them."""
+        top = Path(self.files_dir)
+        if not self.files_dir:
+            return {}
+        return {str(path.relative_to(top)): path for path in sorted(top.rglob("*")) if path.is_file()}
 
     def prepare(self, on_progress: Callable[[str], None]) -> None:
         """See that what the nodes need is on this machine. Called before any node is made. Raises `InputError` with
@@ -167,6 +178,25 @@ class Deployed:
     @property
     def files_dir(self) -> str:
         return self.system.files_dir
+
+    @property
+    def files_name(self) -> str:
+        return f"{self.system.name}/{self.system.version}" if self.system.version else self.system.name
+
+    @property
+    def software(self) -> Software:
+        """What machines of their own need for this. Raises `InputError` where it is not known."""
+        description = self.system.description
+        return Software(
+            title=f"{description.title} {self.system.version}".rstrip(),
+            name=self.files_name,
+            files=self.system.files(),
+            least_java=self.system.least_java,
+            programs=description.programs,
+            ports=tuple(tuple(self.ports(number).values()) for number in range(1, len(self.roles) + 1)),
+            playbook_role=description.playbook_role,
+            own_directory=description.directory if description.own_directory else None,
+        )
 
     def members(self, nodes: Sequence[Place]) -> list[Member]:
         """The nodes' services, as clients reach them."""

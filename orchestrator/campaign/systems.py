@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 
 from orchestrator.campaign.model import Campaign, Cell
 from orchestrator.campaign.plan import PlannedRun
-from systems import Deployed, System, load_system, merge
+from systems import Deployed, Software, System, load_system, merge
 
 
 def system_of(campaign: Campaign, cell: Cell) -> System:
@@ -19,6 +19,13 @@ def prepare_systems(campaign: Campaign, cells: Collection[str], on_progress: Cal
     """See that what these cells' systems need is on this machine; no cells: all of them. Raises `InputError`."""
     for system in _systems_of(campaign, cells):
         system.prepare(on_progress)
+
+
+def software_of(campaign: Campaign, cells: Collection[str] = ()) -> tuple[Software, ...]:
+    """What machines need to run these cells (none named: all), each version once. Raises `InputError`."""
+    return tuple(
+        Deployed(each, roles_of(campaign, each), cluster_id="").software for each in _systems_of(campaign, cells)
+    )
 
 
 def programs_of(campaign: Campaign, cells: Collection[str]) -> dict[str, str]:

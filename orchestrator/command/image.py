@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import nodeimage
 from installation.files import PROJECT_ROOT
-from orchestrator.errors import EXIT_PASS, EXIT_UNKNOWN, RunError
+from orchestrator.errors import EXIT_PASS, EXIT_UNKNOWN, RunError, UsageError
 from orchestrator.machine import packages as system_packages
 from orchestrator.running.progress import Progress
+from systems.toml_tables import suggestion
 
 PROGRAMS = {
     "mmdebstrap": "mmdebstrap",
@@ -26,7 +28,7 @@ def main(options: argparse.Namespace) -> int:
     """Dispatch to the action. Raises `RunError`, or `UsageError` where packages are missing."""
     try:
         if options.action == "build":
-            return _build(force=options.force)
+            return _build(options.options, force=options.force)
         if options.action == "remove":
             return _remove()
         return _show(as_json=options.json)
@@ -34,15 +36,18 @@ def main(options: argparse.Namespace) -> int:
         raise RunError(str(error)) from error
 
 
-def _build(*, force: bool) -> int:
+def _build(options: Sequence[str], *, force: bool) -> int:
     nodeimage.check_machine()
+    unknown = sorted(set(options) - set(nodeimage.OPTIONS))
+    if unknown:
+        raise UsageError(f"--with {unknown[0]}: {suggestion(unknown[0], nodeimage.OPTIONS)}")
     began = time.monotonic()
     with Progress() as progress:
         progress.run("the nodes' image")
         if system_packages.missing(PROGRAMS):
             progress.phase("installing what builds it")
             system_packages.ensure(PROGRAMS, "building the nodes' image")
-        image = nodeimage.build(PROJECT_ROOT, progress.phase, force=force)
+        image = nodeimage.build(PROJECT_ROOT, progress.phase, options=options, force=force)
     record = image.record
     if record["built_at_ns"] < time.time_ns() - int((time.monotonic() - began) * 1e9):
         print(f"up to date since {record['built_at']}: {_shown(image.directory)}")
@@ -55,7 +60,8 @@ def _build(*, force: bool) -> int:
 
 def _show(*, as_json: bool) -> int:
     state, image, why = _state()
-    others = [path for path in nodeimage.built(PROJECT_ROOT) if image is None or path != image.directory]
+    fresh = nodeimage.current(PROJECT_ROOT)
+    others = [path for path in nodeimage.built(PROJECT_ROOT) if path not in fresh]
     if as_json:
         content: dict[str, Any] = {"state": state, "wanted_key": nodeimage.wanted_key(PROJECT_ROOT)}
         if image is not None:
@@ -72,9 +78,14 @@ def _show(*, as_json: bool) -> int:
             f"up to date, built at {record['built_at']} in {record['build_seconds']:g} s from Debian {record['suite']}"
         )
         print(f"kernel {record['kernel']}, {len(record['packages'])} packages, broker's packages {record['site_key']}")
+        if record.get("options"):
+            print(f"with {', '.join(record['options'])}")
         for name in _PARTS:
             path: Path = getattr(image, name)
             print(f"  {name:8} {_shown(path)}")
+    for path in fresh:
+        if image is None or path != image.directory:
+            print(f"  as well  {_shown(path)}")
     for path in others:
         print(f"  stale    {_shown(path)}")
     return EXIT_PASS if image is not None else EXIT_UNKNOWN

@@ -403,6 +403,14 @@ def _image(commands: _Commands) -> None:
     )
     inner = image.add_subparsers(dest="action", metavar="ACTION", required=True)
     build = _add(inner, "build", "build it if it is not up to date", "Builds the image; two minutes, once.")
+    build.add_argument(
+        "--with",
+        dest="options",
+        action="append",
+        default=[],
+        metavar="WHAT",
+        help="have this in it, too: java, for systems that run on it (repeatable)",
+    )
     build.add_argument("--force", action="store_true", help="build it anew even when it is up to date")
     show = _add(inner, "show", "where it is, and whether it is up to date", "Shows the image that campaigns would use.")
     _json_option(show)

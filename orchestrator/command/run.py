@@ -55,7 +55,7 @@ def main(options: argparse.Namespace, argv: list[str]) -> int:
         return _dry_run(campaign, options, seeds)
     _require_engine(options.engine)
     inventory, where = _inventory(options, campaign), _where(options)
-    spec = lab_spec(campaign, store, inventory)
+    spec = lab_spec(campaign, store, inventory, cells=options.cell)
     selection = _choose_lab(_wanted_world(options, campaign), campaign, spec, argv, options)
     if options.resume:
         if options.cell or seeds:

@@ -37,9 +37,7 @@ class HeldNodes:
     """The nodes of one plan, between `up` and `down`."""
 
     def __init__(self, kept: Kept, plan: NodesPlan) -> None:
-        system = load_system()
-        roles = system.assign_roles(plan.node_count, {})
-        self._deployed = Deployed(system, roles, cluster_id=f"brownout-nodes-{kept.id}")
+        self._deployed = _deployed(plan, cluster_id=f"brownout-nodes-{kept.id}")
         self._lab: Lab = lab_named(plan.world)(lab_spec(plan, kept.lab))
         self._spec = WorldSpec(
             run_id=f"nodes-{kept.id}",
@@ -134,7 +132,14 @@ class HeldNodes:
 def lab_spec(plan: NodesPlan, directory: Path) -> LabSpec:
     """What the lab of a plan is made from."""
     inventory = None if plan.inventory is None else Path(plan.inventory)
-    return LabSpec(plan.node_count, plan.filesystem, directory, inventory=inventory)
+    return LabSpec(
+        plan.node_count, plan.filesystem, directory, software=(_deployed(plan).software,), inventory=inventory
+    )
+
+
+def _deployed(plan: NodesPlan, cluster_id: str = "") -> Deployed:
+    system = load_system()
+    return Deployed(system, system.assign_roles(plan.node_count, {}), cluster_id)
 
 
 def _own_boot_id() -> str | None:

@@ -7,7 +7,7 @@ import os
 import shlex
 import time
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from orchestrator.campaign.judging import Engine, JudgingError, judge
 from orchestrator.campaign.model import Campaign
 from orchestrator.campaign.plan import PlannedRun, expand
 from orchestrator.campaign.store import LABS, RunDirectory, Store
-from orchestrator.campaign.systems import deploy, system_of
+from orchestrator.campaign.systems import deploy, software_of
 from orchestrator.errors import Interrupted, RunError, UsageError
 from orchestrator.machine.locks import RunLock
 from orchestrator.running.description import describe
@@ -76,7 +76,13 @@ class Runner:
     def make_all(self, invocation: Invocation) -> None:
         """Make all runs that are still to be made. Raises `Interrupted`; `RunError` when the lab cannot be made."""
         selection = self._options.selection
-        spec = lab_spec(invocation.campaign, self._store, self._options.inventory, keep=self._options.keep)
+        spec = lab_spec(
+            invocation.campaign,
+            self._store,
+            self._options.inventory,
+            cells={planned.cell.name for planned in invocation.todo},
+            keep=self._options.keep,
+        )
         lab = selection.lab(spec)
         require_faults(invocation.campaign, lab, selection.reason)
         lock = RunLock(spec.directory)  # what is locked is not taken for a leftover
@@ -194,15 +200,23 @@ class Runner:
             self._progress.say(f"taking the world down: {error}")
 
 
-def lab_spec(campaign: Campaign, store: Store, inventory: Path | None, *, keep: bool = False) -> LabSpec:
-    """What a campaign's lab is made from; each call names another directory, and makes none."""
+def lab_spec(
+    campaign: Campaign,
+    store: Store,
+    inventory: Path | None,
+    *,
+    cells: Collection[str] = (),
+    keep: bool = False,
+) -> LabSpec:
+    """What the lab of a campaign's cells (none named: all) is made from; each call names another directory, and makes
+    none. Raises `InputError` for a system that is not known."""
     return LabSpec(
         node_count=campaign.topology.nodes,
         filesystem=campaign.topology.filesystem,
         directory=store.root / LABS / store.new_stamp(),
+        software=software_of(campaign, cells),
         inventory=inventory,
         keep=keep,
-        system=system_of(campaign, campaign.cells[0]).description,
     )
 
 

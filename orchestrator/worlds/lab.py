@@ -13,7 +13,7 @@ from typing import Protocol
 
 from nemeses.ports import Host
 from orchestrator.worlds.base import DISK_BYTES, Progress, World, WorldSpec, no_progress
-from systems.description import Description
+from systems import Software
 
 
 @dataclass(frozen=True)
@@ -21,18 +21,18 @@ class LabSpec:
     """What a lab is made from.
 
     `directory` is the lab's own (logs of what was booted, disks): made by the lab, and empty or gone after `close`.
-    `system` is the description of what will run on the machines; None: Brownout's own broker.
-    `inventory` is the Ansible inventory of the inventory world, None in the others. With `keep`, an `open` that fails
-    leaves what it has made, for people to look into, until `close`.
+    `software`: all that the runs of the invocation will have on its machines. `inventory` is the Ansible inventory of
+    the inventory world, None in the others. With `keep`, an `open` that fails leaves what it has made, for people to
+    look into, until `close`.
     """
 
     node_count: int
     filesystem: str
     directory: Path
+    software: tuple[Software, ...] = ()
     disk_bytes: int = DISK_BYTES
     inventory: Path | None = None
     keep: bool = False
-    system: Description | None = None
 
 
 class Lab(Protocol):

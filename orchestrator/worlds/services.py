@@ -82,14 +82,17 @@ class ServicesOnHosts(ABC):
     def _prepare_service(self, node: Node) -> None:
         """What was prepared must survive a power cut that comes at once; programs do not always see to that."""
         host, service = self.hosts[node.name], self.service(node)
-        environment = [f"{key}={value}" for key, value in service.environment.items()]
         for words in service.prepare:
-            done = host.run(shlex.join(["env", *environment, *words]), timeout_s=service.prepare_deadline_s)
+            done = host.run(shlex.join(self._prepare_words(service, words)), timeout_s=service.prepare_deadline_s)
             if not done.ok:
                 said = (done.stderr or done.stdout).strip()[-_LAST_WORDS_BYTES:]
                 raise WorldError(f"{node.name}: {shlex.join(words)!r} ended with exit code {done.exit_code}: {said}")
         if service.prepare:
             host.run(f"sync -f {shlex.quote(node.data_dir)}", timeout_s=service.prepare_deadline_s)
+
+    def _prepare_words(self, service: Service, words: Sequence[str]) -> list[str]:
+        """A preparing command, as it is run on the service's host."""
+        return ["env", *(f"{key}={value}" for key, value in service.environment.items()), *words]
 
     def start_service(self, node: Node) -> None:
         host, patience_s = self.hosts[node.name], self.service(node).start_deadline_s * self.time_scale

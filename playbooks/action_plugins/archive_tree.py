@@ -1,7 +1,7 @@
 """Directories that are unpacked from archives: sends those that the node has not got, and nothing when it has all.
 
-`trees`: a list of `archive` (a `.tar.gz` on this machine), `key` (its content's) and `to` (the directory on the node;
-the key is kept beside it as `<to>.key`).
+`trees`: a list of `archive` (a tar archive on this machine, compressed or not), `key` (its content's) and `to` (the
+directory on the node; the key is kept beside it as `<to>.key`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ActionModule(ActionBase):
             self._make_tmp_path()
         for tree, here in zip(wanted, trees, strict=True):
             if tree["to"] in seen["missing"]:
-                name = f"{os.path.basename(tree['to'])}.tar.gz"
+                name = f"{os.path.basename(tree['to'])}.tar"
                 tree["archive"] = self._connection._shell.join_path(self._connection._shell.tmpdir, name)
                 self._transfer_file(here["archive"], tree["archive"])
         done = self._run_there(wanted, task_vars)

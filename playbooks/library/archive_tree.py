@@ -41,7 +41,7 @@ def unpack(module: AnsibleModule, tree: dict[str, Any]) -> None:
         shutil.rmtree(path, ignore_errors=True)
     os.makedirs(draft)
     module.run_command(
-        ["tar", "--extract", "--gzip", "--no-same-owner", "--file", tree["archive"], "--directory", draft],
+        ["tar", "--extract", "--no-same-owner", "--file", tree["archive"], "--directory", draft],
         check_rc=True,
     )
     if os.path.lexists(f"{target}.key"):

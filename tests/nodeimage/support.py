@@ -59,13 +59,20 @@ def archive_of(directory: Path, destination: Path) -> None:
     archives.write({str(p.relative_to(directory)): p for p in directory.rglob("*") if p.is_file()}, destination)
 
 
-def pretend_built(project: Path) -> nodeimage.Image:
+def pretend_built(project: Path, options: tuple[str, ...] = ()) -> nodeimage.Image:
     """Put an image's files where the present recipe's would be."""
-    key = nodeimage.wanted_key(project)
+    key = nodeimage.wanted_key(project, options)
     image = image_in(images_directory(project) / key, key, nodeimage.site_key(project))
     (image.rootfs / "usr").mkdir(parents=True)
     for path in (image.disk, image.kernel, image.initrd, image.box, image.site):
         path.write_bytes(b"")
-    record = {"key": key, "site_key": image.site_key, "suite": "bookworm", "kernel": "6.1.0", "packages": {"a": "1"}}
+    record = {
+        "key": key,
+        "site_key": image.site_key,
+        "suite": "bookworm",
+        "kernel": "6.1.0",
+        "packages": {"a": "1"},
+        "options": list(options),
+    }
     image.write_record({**record, "built_at": "2026-01-01T00:00:00Z", "build_seconds": 40.0})
     return image

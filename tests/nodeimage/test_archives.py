@@ -88,3 +88,17 @@ def test_packages_for_other_pythons_and_machines_are_refused() -> None:
         nodeimage.site_archive(ROOT, python="2.7")
     with pytest.raises(nodeimage.ImageError, match=r"not for Python 3\.11 on vax"):
         nodeimage.site_archive(ROOT, machine="vax")
+
+
+def test_files_are_kept_by_content_and_not_compressed(tmp_path: Path) -> None:
+    project = small_project(tmp_path)
+    jar = tmp_path / "a.jar"
+    jar.write_bytes(b"a" * 100_000)
+    first = nodeimage.files_archive(project, {"lib/a.jar": jar})
+    assert nodeimage.files_archive(project, {"lib/a.jar": jar}) == first
+    assert first.archive.stat().st_size > 100_000
+    with tarfile.open(first.archive) as content:
+        assert content.getnames() == ["lib", "lib/a.jar"]
+    jar.write_bytes(b"b" * 100_000)
+    assert nodeimage.files_archive(project, {"lib/a.jar": jar}).key != first.key
+    assert nodeimage.files_archive(project, {"a.jar": jar}).key != first.key

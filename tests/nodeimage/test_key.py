@@ -82,6 +82,29 @@ def test_a_missing_a_stale_and_a_damaged_image_are_told_apart_with_the_remedy(pr
         nodeimage.find(project)
 
 
+def test_an_image_with_java_is_another_one_and_does_for_those_who_need_none(project: Path) -> None:
+    assert nodeimage.wanted_key(project, ("java",)) != nodeimage.wanted_key(project)
+    image = pretend_built(project, ("java",))
+    assert nodeimage.find(project) == nodeimage.find(project, ("java",)) == image
+    lean = pretend_built(project)
+    assert nodeimage.find(project) == lean, "the smallest that serves"
+    assert nodeimage.find(project, ("java",)) == image
+    assert sorted(nodeimage.current(project)) == sorted((image.directory, lean.directory))
+
+
+def test_an_image_that_lacks_java_is_no_image_for_who_needs_it(project: Path) -> None:
+    pretend_built(project)
+    remedy = r"image with java has not been built; build it: \S*brownout image build --with java$"
+    with pytest.raises(nodeimage.ImageMissingError, match=remedy):
+        nodeimage.find(project, ("java",))
+    append(project / "nodeimage/recipe.py", "\n")
+    with pytest.raises(
+        nodeimage.ImageStaleError, match=r"older recipe .*; build it: \S*brownout image build --with java$"
+    ):
+        nodeimage.find(project, ("java",))
+    assert nodeimage.current(project) == []
+
+
 def test_removing_takes_all_images_and_archives(project: Path) -> None:
     assert nodeimage.remove_all(project) == 0
     pretend_built(project)

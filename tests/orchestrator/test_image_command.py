@@ -10,7 +10,7 @@ import pytest
 import nodeimage
 from orchestrator.command import image as command
 from orchestrator.command import line as cli
-from orchestrator.errors import EXIT_INTERNAL, EXIT_PASS, EXIT_UNKNOWN
+from orchestrator.errors import EXIT_INTERNAL, EXIT_PASS, EXIT_UNKNOWN, EXIT_USAGE
 from tests.nodeimage.support import pretend_built, small_project
 
 
@@ -55,3 +55,20 @@ def test_other_machines_are_told_before_anything_is_installed(
     assert cli.main(["image", "build"]) == EXIT_INTERNAL
     assert "built for x86_64 only so far" in capsys.readouterr().err
     assert not (project / ".cache").exists()
+
+
+def test_what_an_image_cannot_have_is_told_before_anything_is_installed(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["image", "build", "--with", "jawa"]) == EXIT_USAGE
+    assert "--with jawa: did you mean 'java'?" in capsys.readouterr().err
+    assert not (project / ".cache").exists()
+
+
+def test_an_image_with_java_is_shown_as_such(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lean, image = pretend_built(project), pretend_built(project, ("java",))
+    assert cli.main(["image", "show"]) == EXIT_PASS
+    said = capsys.readouterr().out
+    assert f"box      .cache/images/{lean.key}/node.box" in said
+    assert f"as well  .cache/images/{image.key}" in said
+    assert "stale" not in said

@@ -92,7 +92,7 @@ class Hosts:
         text = "".join(f"{key}={value}\\n" for key, value in given.items())
         self.ask(name, f"printf '{text}' > {PROPERTIES}")
         command = f"PYTHONPATH={paths.PYTHON_PATH} exec python3 -m broker --config {PROPERTIES} {arguments}"
-        self.ask(name, f"echo {shlex.quote(command)} > {paths.SERVICE}")
+        self.ask(name, f"echo {shlex.quote(command)} > {paths.SERVICE}; echo 9092 > {paths.SERVICE_PORT}")
 
 
 @contextmanager
@@ -116,7 +116,10 @@ def provision_twice(run_dir: str, archives: str) -> Any:
             "changed": [dict(played.changed) for played in (bare, provisioned, again, tagged)],
             "untouched": untouched,
             "lines": lines,
-            "keys": them.ask("n1", "cat /opt/brownout/app.key /opt/brownout/site.key").splitlines(),
+            "keys": them.ask(
+                "n1", "cat /opt/brownout/app.key /opt/brownout/site.key /opt/brownout/files/kafka/4.1.1.key"
+            ).splitlines(),
+            "jar": them.ask("n1", "find /opt/brownout/files -name '*.jar'"),
             "left": them.ask("n1", "ls -A /tmp /root"),
             "processes": left("ansible", "mitogen", "ssh: "),
             "home": sorted(os.listdir(Path.home())),
@@ -154,7 +157,7 @@ def interrupted(them: Hosts) -> Any:
     them.configure("n1", listeners="PLAINTEXT://127.0.0.1:9093")
 
     def interrupt() -> None:
-        while "broker.pid" not in them.ask("n1", "ls /run/brownout"):
+        while "service.pid" not in them.ask("n1", "ls /run/brownout"):
             time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -187,6 +190,7 @@ def failures(run_dir: str, archives: str) -> Any:
         # Hosts that nobody vouches for are believed the first time, and then held to it.
         strangers = [replace(target, known_hosts=None) for target in them.targets]
         them.play("provision", targets=strangers)
+        found["not configured"] = them.fails("start", targets=strangers)
         them.configure("n1", refuse="this configuration")
         them.configure("n2", listeners="PLAINTEXT://127.0.0.1:9093")
         found["start"] = them.fails("start", targets=strangers, variables={"brownout_start_deadline_s": 1})
@@ -198,6 +202,26 @@ def failures(run_dir: str, archives: str) -> Any:
             "".join(f"{name} {kind} {lines[1 - number][2]}\n" for number, (name, kind, _) in enumerate(lines))
         )
         found["another key"] = them.fails("stop", targets=strangers[:1])
+        return found
+
+
+def on_java(run_dir: str, archives: str) -> Any:
+    """A node whose `java` is what the test says."""
+    with hosts(run_dir, archives) as them:
+        system = {"brownout_system": "apache_kafka", "brownout_java": 17}
+
+        def java(says: str, code: int) -> None:
+            script = f"#!/bin/sh\necho '{says}' >&2\nexit {code}\n"
+            them.ask("n1", f"printf %s {shlex.quote(script)} > /usr/local/bin/java; chmod +x /usr/local/bin/java")
+
+        java("not found", 127)
+        found: dict[str, Any] = {"none": them.fails("provision", variables=system)}
+        java('openjdk version "1.8.0_392"', 0)
+        found["old"] = them.fails("provision", variables=system)
+        found["refused"] = them.ask("n1", "ls /opt/brownout/files 2>/dev/null || true")
+        java('openjdk version "21.0.1" 2023-10-17', 0)
+        found["changed"] = [them.play("provision", variables=system).changed["n1"] for _ in range(2)]
+        found["jar"] = them.ask("n1", "find /opt/brownout/files -name '*.jar'")
         return found
 
 

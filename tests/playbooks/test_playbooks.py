@@ -44,12 +44,20 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> str:
             for file in package.files or ():
                 if ".." not in file.parts:
                     site.add(file.locate(), str(file))
+    # A version's files are not compressed, and each version has a directory of its own.
+    with tarfile.open(directory / "files.tar", "w") as files:
+        files.add(main, "lib/main.jar")
+    trees = {"app": "app.tar.gz", "site": "site.tar.gz", "files/kafka/4.1.1": "files.tar"}
     return json.dumps(
         {
-            "brownout_app_archive": str(directory / "app.tar.gz"),
-            "brownout_app_key": "app 1",
-            "brownout_site_archive": str(directory / "site.tar.gz"),
-            "brownout_site_key": "site 1",
+            "brownout_trees": [
+                {
+                    "to": f"/opt/brownout/{name}",
+                    "archive": str(directory / archive),
+                    "key": f"{archive.partition('.')[0]} 1",
+                }
+                for name, archive in trees.items()
+            ]
         }
     )
 
@@ -75,8 +83,9 @@ def test_a_second_run_changes_nothing(tmp_path: Path, archives: str) -> None:
     assert "brownout" not in seen["untouched"].replace("/etc/brownout:", ""), "and does none of it"
     assert again == {"n1": 0, "n2": 0}
     assert tagged == {"n1": 0, "n2": 1}, "tags choose what is done; with Ansible's own strategy, too"
-    assert seen["keys"] == ["app 1", "site 1"]
-    unpacked = "provision: Unpack the broker and its packages: changed on n1, n2"
+    assert seen["keys"] == ["app 1", "site 1", "files 1"]
+    assert seen["jar"] == "/opt/brownout/files/kafka/4.1.1/lib/main.jar"
+    unpacked = "provision: Unpack the system's files: changed on n1, n2"
     assert any(line.startswith(unpacked) for line in seen["lines"])
     assert seen["processes"] == []
     assert seen["home"] == home, "nothing is written to the user's home"
@@ -95,7 +104,7 @@ def test_a_broker_is_started_collected_stopped_and_wiped(tmp_path: Path, archive
     assert seen["stopped"].split() == ["off", "started"]
     assert seen["left"].split() == ["off", "/data:", "lost+found", "/run/brownout:", "boot_id"]
     collected, copied = contents(tmp_path / "collected/n1/data"), contents(tmp_path / "copied/data")
-    assert collected == copied, "the layout is the same in every world"
+    assert {name: collected[name] for name in copied} == copied, "the layout is the same in every world"
     assert "topic-0/00000000000000000007.log" in collected
     assert ".kafka_cleanshutdown" in collected
     assert not (tmp_path / "collected/n1/data/of an earlier run").exists()
@@ -103,6 +112,18 @@ def test_a_broker_is_started_collected_stopped_and_wiped(tmp_path: Path, archive
     interrupted = seen["interrupted"]
     assert interrupted["here"] == interrupted["left"] == []
     assert interrupted["took"] < 30
+
+
+@pytest.mark.root
+def test_a_system_that_runs_on_java_is_refused_where_there_is_none_that_will_do(tmp_path: Path, archives: str) -> None:
+    seen = played("on_java", str(tmp_path), archives)
+    none, old = seen["none"]["said"], seen["old"]["said"]
+    assert "Java 17 or later is needed, and this host has none in the PATH of root; install one" in none
+    assert "Java 17 or later is needed, and this host has Java 8; install one" in old
+    assert seen["refused"] == "", "nothing was unpacked"
+    first, second = seen["changed"]
+    assert (first > 0, second) == (True, 0)
+    assert seen["jar"] == "/opt/brownout/files/kafka/4.1.1/lib/main.jar"
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -116,14 +137,15 @@ def test_what_goes_wrong_is_told(tmp_path: Path, archives: str) -> None:
     assert all("/artifacts/" in words and words.endswith("/stdout") for words in said.values())
     assert (seen["unreachable"]["unreachable"], seen["unreachable"]["failed"]) == (["n9"], ["n1"])
     assert "n9 cannot be reached" in said["unreachable"]
-    assert "task 'Stop the broker and empty its data' failed on n1" in said["unreachable"]
+    assert "task 'Stop the service and empty its data' failed on n1" in said["unreachable"]
     assert "btrfs" in said["setting"]
     assert "ext4, xfs" in said["setting"]
     assert seen["disks"]["failed"] == ["n1", "n2"]
     assert "no disk has the serial 'no such disk' (brownout_data_serial); the node has" in said["disks"]
     assert "/usr/share (brownout_data_dir) holds what is not Brownout's" in said["disks"]
-    assert "the broker ended at its start; its last words: refused: this configuration" in said["start"]
-    assert "port 9092 did not open within 1 s; the broker's last words: arguments:" in said["start"], said["start"]
+    assert "the service ended at its start; its last words: refused: this configuration" in said["start"]
+    assert "port 9092 did not open within 1 s; the service's last words: arguments:" in said["start"], said["start"]
+    assert "/etc/brownout/service.port is not there yet: a campaign writes it" in said["not configured"]
     assert seen["not ours"]["failed"] == ["n1"]
     assert "/data is not known as Brownout's own" in said["not ours"]
     assert seen["another key"]["unreachable"] == ["n1"]

@@ -32,6 +32,7 @@ class OneNode:
 
     collected = (".", ())
     files_dir = ""
+    files_name = "one"
 
     def __init__(self, how: str, prepares: int = 0) -> None:
         self._how = how

@@ -29,6 +29,7 @@ from orchestrator.worlds.inventory.reach import require_ways
 from orchestrator.worlds.inventory.reading import read
 from orchestrator.worlds.lab import LabSpec
 from orchestrator.worlds.namespaces.world import NamespaceWorld
+from systems import Software
 from tests.worlds.support import specification
 
 NAMES = ("alpha", "beta", "gamma")
@@ -123,10 +124,10 @@ def three_hosts(directory: str) -> Iterator[Hosts]:
         made.down()
 
 
-def said_by(inventory: Path, directory: Path, nodes: int = 3) -> str:
+def said_by(inventory: Path, directory: Path, nodes: int = 3, software: tuple[Software, ...] = ()) -> str:
     """What a user is told who wants a lab of these hosts, and cannot have it."""
     try:
-        lab = InventoryLab(LabSpec(nodes, "ext4", directory / "lab", inventory=inventory))
+        lab = InventoryLab(LabSpec(nodes, "ext4", directory / "lab", software, inventory=inventory))
         lab.open()
     except (UsageError, RunError) as error:
         return f"{type(error).__name__}: {error}"
@@ -144,6 +145,12 @@ def refusals(directory: str) -> Any:
         listener = "import socket, time; s = socket.create_server(('', 9092)); time.sleep(999)"
         hosts.ask("n3", f"{sys.executable} -c {shlex.quote(listener)} >/dev/null 2>&1 &")
         hosts.ask("n3", "until grep -q ':2384 ' /proc/net/tcp; do sleep 0.01; done")
+        # n1's Java is too old, n2's is new enough, and n3 has none; n3 is told to have something at its second port.
+        for name, answer in (("n1", 'echo openjdk version \\"1.8.0_1\\"'), ("n2", 'echo openjdk version \\"17.0.1\\"')):
+            java = f"#!/bin/sh\\n{answer} >&2\\n"
+            hosts.ask(name, f"printf '{java}' > /usr/local/bin/java; chmod +x /usr/local/bin/java")
+        hosts.ask("n3", "printf '#!/bin/sh\\nexit 127\\n' > /usr/local/bin/java; chmod +x /usr/local/bin/java")
+        on_java = Software("Some System 1.0", "some/1.0", least_java=17, ports=((7000,), (7000,), (7000, 9092)))
         wrong_ways = {
             "alpha": "brownout_address=10.77.0.99",
             "beta": f"ansible_ssh_private_key_file={stranger}",
@@ -152,6 +159,7 @@ def refusals(directory: str) -> Any:
         return {
             "in_use": said_by(hosts.inventory(of_host={"alpha": "ansible_port=23"}), here),
             "no_way_in": said_by(hosts.inventory(of_host=wrong_ways), here),
+            "on_java": said_by(hosts.inventory(of_host={"gamma": "brownout_port=7001"}), here, software=(on_java,)),
             "precious": hosts.ask("n2", "cat /data/precious"),
             "changed": [hosts.ask(name, "ls -d /opt/brownout 2>/dev/null || true") for name in hosts.made.hosts],
             "left": sorted(path.name for path in here.iterdir() if path.name == "lab"),

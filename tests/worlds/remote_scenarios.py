@@ -10,8 +10,9 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from orchestrator.worlds.namespaces.world import NamespaceWorld
 from orchestrator.worlds.remote import paths
 from orchestrator.worlds.remote.collecting import Collected
 from orchestrator.worlds.remote.world import Endpoint, RemoteWorld
-from tests.worlds.support import send, specification
+from systems.service import Place, Service
+from tests.worlds.support import StandIns, send, specification
 
 DEADLINE_S = 20.0
 
@@ -77,7 +79,7 @@ class Lent:
         self.network = lender.network
 
     def provision(self) -> None:
-        launcher = f"#!/bin/sh\nexec /bin/sh {paths.SERVICE}\n"
+        launcher = f'#!/bin/sh\n[ $# -gt 0 ] || set -- /bin/sh {paths.SERVICE}\nLAUNCHED=yes exec "$@"\n'
         for host in self.hosts.values():
             host.put(paths.LAUNCHER, launcher)
             assert host.run(f"chmod +x {paths.LAUNCHER}").ok
@@ -139,6 +141,40 @@ def whole_run(directory: str) -> Any:
             world.down()
             _until(lambda: lent.hosts["n1"].run("ps -e -o comm=").stdout.split().count("tail") == 0)
             seen.append({"pids": pids, "stopped": stopped, "still": lent.hosts["n1"].service_pid()})
+    return seen
+
+
+@dataclass(frozen=True)
+class OtherSystem(StandIns):
+    """A system whose files are brought, that is prepared, and whose first port is not 9092."""
+
+    files_name: str = "other/2.0"
+
+    def ports(self, number: int) -> Mapping[str, int]:
+        return {"client": 7000 + number, "peer": 9092}
+
+    def service(self, node: Place, nodes: Sequence[Place], time_scale: float = 1.0) -> Service:
+        service = super().service(node, nodes, time_scale)
+        seen = f"echo $LAUNCHED $SYSTEM {node.files_dir} {node.ports['peer']} > {node.data_dir}/prepared"
+        return replace(service, prepare=(("sh", "-c", seen),), environment={"SYSTEM": "other"})
+
+
+def another_system(directory: str) -> Any:
+    """What a machine is told of a service that is not ours, and by which port it is known."""
+    with machines(directory, 2) as lent:
+        spec = replace(specification(Path(directory, "run"), 2), deployment=OtherSystem())
+        world = RemoteWorld(spec, "remote", lent, frozenset(), [], 1.0)
+        world.up()
+        world.prepare_services()
+        world.start_services()
+        seen = {
+            "ports": [node.port for node in world.nodes],
+            "noted": [lent.hosts[node.name].run(f"cat {paths.SERVICE_PORT}").stdout for node in world.nodes],
+            "reached": [lent.hosts[node.name].port for node in world.nodes],
+            "prepared": lent.hosts["n1"].run("cat /data/prepared").stdout.strip(),
+        }
+        world.stop_services()
+        world.down()
     return seen
 
 

@@ -39,6 +39,7 @@ class StandIns:
     arguments: tuple[str, ...] = ()
     collected: tuple[str, tuple[str, ...]] = ("log", COLLECTED)
     files_dir: str = ""
+    files_name: str = "stand-in/1"
 
     def ports(self, number: int) -> Mapping[str, int]:
         del number  # all nodes are alike

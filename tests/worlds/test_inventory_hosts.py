@@ -56,7 +56,7 @@ def test_the_group_of_nodes_is_taken_in_order_with_its_variables(tmp_path: Path)
     zeta, beta, alpha = chosen(inventory, 3)
     assert (zeta.node, zeta.title, zeta.ssh_address, zeta.ssh_port) == ("n1", "n1 (zeta)", "192.0.2.9", 2222)
     assert (zeta.key_file, zeta.data_address) == ((tmp_path / "key").resolve(), "192.0.2.9")
-    assert (beta.port, alpha.port, alpha.ssh_address, alpha.user) == (9093, 9092, "alpha", "admin")
+    assert (beta.port, alpha.port, alpha.ssh_address, alpha.user) == (9093, None, "alpha", "admin")
     assert (alpha.own_clock, alpha.become, alpha.data_dir, alpha.time_scale) == (True, False, "/data", 1.0)
     assert alpha.power_off == "ipmitool -H bmc-alpha power off"
     assert zeta.power_on == "virsh start n1; echo ${HOME} 192.0.2.9"

@@ -80,6 +80,14 @@ def test_hosts_that_cannot_be_used_are_named_all_at_once_and_left_alone(tmp_path
     assert "n1 (alpha): 10.77.0.99 is not an address of this host" in no_way_in
     assert "n2 (beta): it does not let root in by the key " in no_way_in
     assert "n3 (gamma): its host key is not in known_hosts" in no_way_in
+    on_java = done["on_java"].splitlines()[1:]
+    assert (
+        "  n1 (alpha): Some System 1.0 needs Java 17 or later, and it has Java 8; install one, on Debian " in on_java[0]
+    )
+    assert "n2 (beta): /data" in on_java[1], "its Java will do"
+    assert "n3 (gamma): process " in on_java[2]
+    assert on_java[2].endswith("listens on port 9092 already; stop it"), "every port is looked at, the first moved"
+    assert "n3 (gamma): Some System 1.0 needs Java 17 or later, and it has none in the PATH of root" in on_java[3]
     assert (done["precious"], done["changed"], done["left"]) == ("mine", ["", "", ""], [])
 
 

@@ -31,6 +31,13 @@ def test_runs_are_configured_mirrored_and_collected_one_after_the_other(tmp_path
             assert "log.dir=/data/log" in (records / "server.properties").read_text()
 
 
+def test_a_service_of_another_system_has_its_own_files_ports_and_preparation(tmp_path: Path) -> None:
+    seen = play("another_system", tmp_path)
+    assert seen["ports"] == seen["reached"] == [7001, 7002]
+    assert seen["noted"] == ["7001\n", "7002\n"], "service-control waits for that port"
+    assert seen["prepared"] == "yes other /opt/brownout/files/other/2.0 9092", "in the service's surroundings"
+
+
 def test_broken_connections_lose_no_line_and_repeat_none(tmp_path: Path) -> None:
     events = play("broken_connections", tmp_path)
     assert [event["number"] for event in events] == list(range(1, 401)), "and no line that is not whole"

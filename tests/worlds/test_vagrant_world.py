@@ -19,6 +19,8 @@ from orchestrator.machine import packages as system_packages
 from orchestrator.worlds.lab import LabSpec
 from orchestrator.worlds.vagrant import kvm, lab, requirements
 from orchestrator.worlds.vagrant.vagrant_up import VagrantUp
+from systems import Software
+from tests.nodeimage.support import pretend_built, small_project
 from tests.worlds.footprint import Footprint, machine_wide
 from tests.worlds.support import launch
 
@@ -177,6 +179,8 @@ def test_whether_kvm_works_is_found_out_by_running_something(tmp_path: Path, mon
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     emulator("exit 33")
     assert kvm.works() == (True, "works")
+    emulator('echo "qemu-system-x86_64: warning: host doesn\'t support requested feature: pni" >&2; exit 1')
+    assert kvm.works() == (False, "warning: host doesn't support requested feature: pni")
     emulator("echo 'qemu-system-x86_64: failed to set MSR' >&2; exit 134")
     assert kvm.works() == (False, "failed to set MSR")
     monkeypatch.setattr(kvm, "PATIENCE_S", 0.2)
@@ -195,7 +199,7 @@ def test_every_need_that_is_not_met_has_its_remedy(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_missing_image_is_told_before_anything_is_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def missing(_: Path) -> None:
+    def missing(*_: object) -> None:
         raise ImageError("the nodes' image has not been built; build it: ./brownout image build")
 
     monkeypatch.setattr(lab, "find", missing)
@@ -203,6 +207,31 @@ def test_a_missing_image_is_told_before_anything_is_started(monkeypatch: pytest.
     monkeypatch.setattr(system_packages, "ensure", lambda *_: None)
     with pytest.raises(UsageError, match=r"\./brownout image build"):
         lab.VagrantLab.prepare(LabSpec(1, "ext4", tmp_path))
+
+
+def test_a_system_that_runs_on_java_needs_an_image_with_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    project = small_project(tmp_path)
+    monkeypatch.setattr(lab, "PROJECT_ROOT", project)
+    monkeypatch.setattr(requirements, "missing", list)
+    monkeypatch.setattr(system_packages, "ensure", lambda *_: None)
+    pretend_built(project)
+
+    def prepare(**needs: Any) -> None:
+        lab.VagrantLab.prepare(LabSpec(1, "ext4", tmp_path, (Software("Some System 1.0", "some/1.0", **needs),)))
+
+    prepare()
+    remedy = r"Some System 1\.0 needs Java on its machines: .* build it: \S*brownout image build --with java$"
+    with pytest.raises(UsageError, match=remedy):
+        prepare(least_java=17)
+    with pytest.raises(UsageError, match=r"needs Java 99, and images of virtual machines have Java 17; test it in"):
+        prepare(least_java=99)
+    with pytest.raises(UsageError, match=r"needs etcd \(package etcd-server\), which the image .* does not have"):
+        prepare(programs={"etcd": "etcd-server"})
+    image = pretend_built(project, ("java",))
+    prepare(least_java=17)
+    (image.rootfs / "usr/bin").mkdir()
+    (image.rootfs / "usr/bin/etcd").touch()
+    prepare(least_java=17, programs={"etcd": "etcd-server"})
 
 
 def vagrant_saying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> VagrantUp:

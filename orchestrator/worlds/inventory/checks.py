@@ -7,7 +7,7 @@ import json
 import shlex
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from orchestrator.machine.ssh import SshHost
 from orchestrator.worlds.inventory.access import Access, AccessError, data_address, find_access, why_unreachable
 from orchestrator.worlds.inventory.hosts import InventoryHost
 from orchestrator.worlds.inventory.power import is_on
-from orchestrator.worlds.remote import paths
+from orchestrator.worlds.remote import paths, provisions
+from systems import Software
 
 _PROBE = Path(__file__).with_name("probe.py")
 _PROBE_DEADLINE_S = 60.0
@@ -27,12 +28,16 @@ _NEEDED_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class Checked:
-    """A host that can be a node. `facts` is what `probe` printed; `address` the IPv4 address of the data network."""
+    """A host that can be a node. `facts` is what `probe` printed; `address` the IPv4 address of the data network.
+
+    `ports`: what its service may listen on, that of its clients first; `software`: what it is to run."""
 
     host: InventoryHost
     access: Access
     address: str
     facts: dict[str, Any]
+    ports: tuple[int, ...]
+    software: tuple[Software, ...] = ()
 
     @property
     def python(self) -> str:
@@ -49,7 +54,7 @@ class Checked:
         return SshHost(
             self.host.node,
             self.address,
-            self.host.port,
+            self.ports[0],
             unit,
             key_file=self.access.key_file,
             known_hosts=known_hosts,
@@ -66,14 +71,17 @@ class _UnfitError(Exception):
     """What is wrong with a host, one reason an argument."""
 
 
-def check_all(inventory: Path, hosts: Sequence[InventoryHost], directory: Path) -> list[Checked]:
-    """All hosts, looked at in parallel; their keys are put into `directory`/known_hosts.
+def check_all(
+    inventory: Path, hosts: Sequence[InventoryHost], directory: Path, software: Sequence[Software] = ()
+) -> list[Checked]:
+    """All hosts, looked at in parallel, whether they can run this software; their keys are put into
+    `directory`/known_hosts.
 
     Raises `WorldError` that names every host which cannot be used, and why.
     """
     known_hosts = directory / "known_hosts"
     with ThreadPoolExecutor(len(hosts), thread_name_prefix="check") as pool:
-        entered = list(pool.map(_enter, hosts))
+        entered = list(pool.map(lambda host: _enter(host, tuple(software)), hosts))
         known_hosts.write_text(
             "".join(f"{line}\n" for each in entered if isinstance(each, Checked) for line in each.access.host_keys)
         )
@@ -92,9 +100,10 @@ def check_all(inventory: Path, hosts: Sequence[InventoryHost], directory: Path) 
     return [each for each in looked if isinstance(each, Checked)]
 
 
-def _enter(host: InventoryHost) -> Checked | _UnfitError:
+def _enter(host: InventoryHost, software: tuple[Software, ...]) -> Checked | _UnfitError:
     try:
-        return Checked(host, find_access(host), data_address(host), {})
+        ports = provisions.ports(software, int(host.node[1:]), host.port)
+        return Checked(host, find_access(host), data_address(host), {}, ports, software)
     except AccessError as error:
         return _UnfitError(str(error) + _power_hint(host))
 
@@ -117,7 +126,7 @@ def _look(each: Checked | _UnfitError, known_hosts: Path) -> Checked | _UnfitErr
     try:
         facts = examine(connection, each)
         reasons = list(_reasons(each, facts))
-        return _UnfitError(*reasons) if reasons else Checked(each.host, each.access, each.address, facts)
+        return _UnfitError(*reasons) if reasons else replace(each, facts=facts)
     except HostUnreachableError as error:
         return _UnfitError(why_unreachable(error, each.access))
     except HostError as error:
@@ -131,7 +140,8 @@ def _look(each: Checked | _UnfitError, known_hosts: Path) -> Checked | _UnfitErr
 def examine(connection: SshHost, each: Checked) -> dict[str, Any]:
     """Run the probe on the host. Raises `HostError`, or `_UnfitError` when it cannot run there."""
     host = each.host
-    arguments = shlex.join([each.address, str(host.port), host.data_dir])
+    asks_java = "java" if provisions.least_java(each.software) else ""
+    arguments = shlex.join([each.address, ",".join(map(str, each.ports)), host.data_dir, asks_java])
     # Encoded: a program travels unharmed through two shells and sudo.
     sent = base64.b64encode(_PROBE.read_bytes()).decode()
     decode = "import base64,sys; exec(base64.b64decode(sys.argv.pop(1)).decode())"
@@ -157,7 +167,7 @@ def examine(connection: SshHost, each: Checked) -> dict[str, Any]:
 
 def _reasons(each: Checked, facts: dict[str, Any]) -> list[str]:
     """Why this host cannot be a node; empty when it can."""
-    host, data, listener = each.host, facts["data"], facts["listener"]
+    host, data = each.host, facts["data"]
     python = ".".join(map(str, facts["python"]))
     wrong = []
     if not facts["root"]:
@@ -180,9 +190,12 @@ def _reasons(each: Checked, facts: dict[str, Any]) -> list[str]:
             f"{each.address} is not an address of this host, so no broker can listen there; set brownout_address to "
             "the one by which the other hosts reach it"
         )
-    if listener is not None and not listener["ours"]:
-        who = f"process {listener['pid']} ({listener['command'][:80]})" if listener["pid"] else "somebody"
-        wrong.append(f"{who} listens on port {host.port} already; stop it, or set brownout_port")
+    for listener in facts["listeners"]:
+        if not listener["ours"]:
+            who = f"process {listener['pid']} ({listener['command'][:80]})" if listener["pid"] else "somebody"
+            remedy = "stop it, or set brownout_port" if listener["port"] == each.ports[0] else "stop it"
+            wrong.append(f"{who} listens on port {listener['port']} already; {remedy}")
+    wrong += _java_reasons(each, facts)
     if data["error"]:
         wrong.append(f"{host.data_dir} (brownout_data_dir) cannot be read: {data['error']}")
     if data["names"] and not data["ours"]:
@@ -195,3 +208,16 @@ def _reasons(each: Checked, facts: dict[str, Any]) -> list[str]:
             f"{host.data_dir} has {facts['free_bytes'] >> 20} MiB free; a run needs {_NEEDED_BYTES >> 20} MiB or more"
         )
     return wrong
+
+
+def _java_reasons(each: Checked, facts: dict[str, Any]) -> list[str]:
+    """Why its Java will not do; empty when it will, or none is needed."""
+    least, has = provisions.least_java(each.software), int(facts["java"])
+    if has >= least:
+        return []
+    title = next(software.title for software in each.software if software.least_java == least)
+    found = f"Java {has}" if has else "none in the PATH of root"
+    return [
+        f"{title} needs Java {least} or later, and it has {found}; install one, on Debian "
+        "for example: apt-get install default-jre-headless"
+    ]

@@ -30,7 +30,7 @@ ANSIBLE_VARIABLES = (
 )
 VARIABLES: dict[str, str] = {
     "brownout_address": "IPv4 address or name by which the other hosts and the clients reach it (ansible_host)",
-    "brownout_port": "the broker's port (9092)",
+    "brownout_port": "the port where its clients reach the system under test (the system's own)",
     "brownout_data_device": "the data disk, such as /dev/sdb: formatted when blank, refused with anything else on it",
     "brownout_data_serial": "the data disk's serial number instead of its name",
     "brownout_data_dir": "where the data disk is mounted; without a disk, a directory of the root filesystem (/data)",
@@ -76,7 +76,7 @@ class InventoryHost:
     ssh_arguments: tuple[str, ...]
     check_host_key: bool | None
     become: bool
-    port: int
+    port: int | None
     data_dir: str
     data_device: str
     data_serial: str
@@ -156,7 +156,7 @@ class _Variables:
             ssh_arguments=(*self._words("ansible_ssh_common_args"), *self._words("ansible_ssh_extra_args")),
             check_host_key=self._host_key_checking(),
             become=self._flag("ansible_become") or False,
-            port=self._port("brownout_port") or 9092,
+            port=self._port("brownout_port"),
             data_dir=self._data_dir(),
             data_device=self._text("brownout_data_device"),
             data_serial=self._text("brownout_data_serial"),

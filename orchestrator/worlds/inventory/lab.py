@@ -7,12 +7,13 @@ import shlex
 import shutil
 import socket
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from installation.files import PROJECT_ROOT
 from nemeses import KINDS, Host, HostError, Need, inflictable, needing
-from nodeimage import App, ImageError, PythonPackages, app_archive, site_archive
+from nodeimage import ImageError, PythonPackages, site_archive
 from orchestrator.errors import UsageError, WorldError
 from orchestrator.machine.playbooks import PlaybookError, Played, Target
 from orchestrator.worlds.base import Progress, World, WorldSpec, no_progress
@@ -22,7 +23,8 @@ from orchestrator.worlds.inventory.hosts import InventoryHost
 from orchestrator.worlds.inventory.machines import HostMachines
 from orchestrator.worlds.inventory.reach import require_ways
 from orchestrator.worlds.lab import LabSpec
-from orchestrator.worlds.remote.provisioning import system_variables
+from orchestrator.worlds.remote import provisions
+from orchestrator.worlds.remote.provisions import Provisions
 from orchestrator.worlds.remote.world import RemoteWorld
 from orchestrator.worlds.services import in_parallel
 
@@ -58,7 +60,7 @@ class InventoryLab:
         self._spec.directory.mkdir(parents=True, exist_ok=True)
         try:
             on_progress(f"looking at {_named(self._chosen)}")
-            self._checked = check_all(self._path, self._chosen, self._spec.directory)
+            self._checked = check_all(self._path, self._chosen, self._spec.directory, self._spec.software)
             for each in self._checked:
                 for note in each.access.noted:
                     on_progress(note)
@@ -121,16 +123,16 @@ class InventoryLab:
         return self._spec.directory / "known_hosts"
 
     def _assemble(self, checked: Sequence[Checked], on_progress: Progress) -> HostMachines:
-        app = app_archive(PROJECT_ROOT)
+        given = provisions.provisions(self._spec.software)
         sites: dict[tuple[str, str], PythonPackages] = {}
         for each in checked:
             kind = (each.python, each.machine)
             if kind not in sites:
                 sites[kind] = _site(*kind, on_progress)
-        targets = {each.host.node: self._target(each, app, sites[each.python, each.machine]) for each in checked}
+        targets = {each.host.node: self._target(each, given, sites[each.python, each.machine]) for each in checked}
         return HostMachines(checked, self._offers, targets, self._spec.directory / "ansible", self._known_hosts)
 
-    def _target(self, each: Checked, app: App, site: PythonPackages) -> Target:
+    def _target(self, each: Checked, given: Provisions, site: PythonPackages) -> Target:
         """A host as the playbooks take it, by the inventory's name of it."""
         host = each.host
         # Whoever may not have its clock set keeps the services that set it right.
@@ -144,16 +146,11 @@ class InventoryLab:
             known_hosts=self._known_hosts,
             become=host.become,
             variables={
-                "brownout_app_archive": str(app.archive),
-                "brownout_app_key": app.key,
-                "brownout_site_archive": str(site.archive),
-                "brownout_site_key": site.key,
                 "brownout_filesystem": self._spec.filesystem,
                 **time_services,
-                **system_variables(self._spec.system),
                 **host.passed_on,
+                **given.variables(site.archive, site.key),
                 "brownout_address": each.address,
-                "brownout_port": host.port,
                 "brownout_data_dir": host.data_dir,
                 "brownout_data_device": host.data_device,
                 "brownout_data_serial": host.data_serial,
@@ -166,7 +163,7 @@ class InventoryLab:
 
         def look(each: Checked) -> None:
             facts = examine(machines.hosts[each.host.node], each)
-            found[each.host.node] = Checked(each.host, each.access, each.address, facts)
+            found[each.host.node] = replace(each, facts=facts)
 
         in_parallel(self._checked, look)
         self._checked = [found[each.host.node] for each in self._checked]

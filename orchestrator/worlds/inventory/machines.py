@@ -122,8 +122,6 @@ class HostMachines:
             self.hosts[name].run(f"kill -9 {pid}")
 
     def _kill_lost_service(self, name: str) -> None:
-        """One of ours that serves the port, and that no pid file knows."""
-        listener = self._checked[name].facts["listener"]
-        if listener is not None and listener["pid"]:
-            pid = int(listener["pid"])
+        """One of ours that has one of the ports, and that no pid file knows."""
+        for pid in {int(listener["pid"]) for listener in self._checked[name].facts["listeners"]} - {0}:
             self.hosts[name].run(f"grep -qa {paths.MARK}= /proc/{pid}/environ && kill -9 {pid}")

@@ -1,7 +1,8 @@
 """What a host is like: runs on the host itself, as root, and prints JSON. Changes nothing that it does not undo.
 
 Sent as text to whatever Python the host has: standard library only, and no syntax newer than 3.7.
-Arguments: the data address, the broker's port, the data directory.
+Arguments: the data address, the ports of the service (with commas between), the data directory, and `java` where that
+is to be looked for.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import glob
 import json
 import os
 import platform
+import re
 import shutil
 import socket
 import subprocess
@@ -30,7 +32,7 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 def main(arguments: list[str]) -> None:
     os.environ["PATH"] = os.environ.get("PATH", "") + ":" + _SYSTEM_PATH
-    address, port, data_dir = arguments
+    address, ports, data_dir, java = arguments
     found = {
         "root": os.geteuid() == 0,
         "python": list(sys.version_info[:3]),
@@ -46,7 +48,8 @@ def main(arguments: list[str]) -> None:
         "nft": _nft(),
         "netem": _netem(),
         "has_address": _has_address(address),
-        "listener": _listener(int(port)),
+        "listeners": [listener for listener in map(_listener, map(int, ports.split(","))) if listener],
+        "java": _java() if java else 0,
         "data": _data(data_dir),
         "free_bytes": _free(data_dir),
     }
@@ -67,6 +70,13 @@ def _run(*command: str, given: str = "") -> tuple[int, str, str]:
     except (OSError, subprocess.TimeoutExpired) as error:
         return 127, "", str(error)
     return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace").strip()
+
+
+def _java() -> int:
+    """The feature release of the Java in root's PATH; 0 when there is none that answers."""
+    code, _, said = _run("java", "-version")
+    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    return int(found.group(1)) if code == 0 and found else 0
 
 
 def _is_own_kernel() -> bool:
@@ -112,8 +122,8 @@ def _has_address(address: str) -> bool:
 
 
 def _listener(port: int) -> dict[str, Any] | None:
-    """The process that listens on a port: its pid (0: not seen), its command line, and whether a run has started it;
-    None when there is none."""
+    """The process that listens on a port: the port, its pid (0: not seen), its command line, and whether a run has
+    started it; None when there is none."""
     sockets = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in _text(table).splitlines()[1:]:
@@ -128,8 +138,8 @@ def _listener(port: int) -> dict[str, Any] | None:
                 pid = link.split("/")[2]
                 ours = _MARK in _text(f"/proc/{pid}/environ").split("\0")
                 command = _text(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
-                return {"pid": int(pid), "command": command, "ours": ours}
-    return {"pid": 0, "command": "", "ours": False}
+                return {"port": port, "pid": int(pid), "command": command, "ours": ours}
+    return {"port": port, "pid": 0, "command": "", "ours": False}
 
 
 def _data(directory: str) -> dict[str, Any]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from orchestrator.machine.ssh import ScriptUnit, SystemdUnit, Unit
 
+PROGRAMS = "/opt/brownout"
 LAUNCHER = "/opt/brownout/bin/service"
 ETC = "/etc/brownout"
 SERVICE = f"{ETC}/service.sh"
 """The script that becomes the service; a run writes it."""
+SERVICE_PORT = f"{ETC}/service.port"
+"""The port by which it is known to serve; a run writes it, too."""
 MARK = "BROWNOUT_SERVICE"
 """An environment variable of every service that a run has started, by which one that was left is known."""
 FILES = "/opt/brownout/files"
-"""The files of the system's version."""
+"""The files of systems, each version in a directory of its own."""
 PYTHON_PATH = "/opt/brownout/app:/opt/brownout/site"
 
 RUNTIME = "/run/brownout"

@@ -190,7 +190,7 @@ class RemoteWorld(ServicesOnHosts):
             etc_dir=paths.ETC,
             var_dir=paths.RUNTIME,
             record_dir=self._spec.run_dir / "nodes" / name,
-            files_dir=paths.FILES,
+            files_dir=f"{paths.FILES}/{self.deployment.files_name}",
             python="python3",
             python_path=paths.PYTHON_PATH,
             is_local=False,
@@ -202,12 +202,17 @@ class RemoteWorld(ServicesOnHosts):
         steps = [
             *(put_script(path, text) for path, text in service.files.items()),
             put_script(paths.SERVICE, service_script(service)),
+            put_script(paths.SERVICE_PORT, f"{node.port}\n"),
             f"rm -f {node.trace_path} {node.service_log}",  # an earlier run in the same boot may have left its own
         ]
         done = host.run(" && ".join(steps))
         if not done.ok:
             raise WorldError(f"{node.name}: its service cannot be configured: {done.stderr.strip()}")
         keep_configuration(node.record_dir, service.files)
+
+    def _prepare_words(self, service: Service, words: Sequence[str]) -> list[str]:
+        """In the service's surroundings: what is written there is to belong to the service's user."""
+        return [paths.LAUNCHER, *super()._prepare_words(service, words)]
 
     def _silence(self, node: Node) -> None:
         """Kill a broker that still runs on a machine that can be reached."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from installation.files import PROJECT_ROOT, cache_directory
 from nemeses import Host, HostError, inflictable
-from nodeimage import App, Image, ImageError, app_archive, find
+from nodeimage import JAVA, Image, ImageError, find
 from orchestrator.errors import UsageError, WorldError
 from orchestrator.machine import cgroups, playbooks
 from orchestrator.machine import packages as system_packages
@@ -19,8 +19,8 @@ from orchestrator.machine.sandbox import PRIVATE_ROOT, current_sandbox
 from orchestrator.machine.ssh import SshHost
 from orchestrator.worlds.base import Progress, World, WorldSpec, no_progress
 from orchestrator.worlds.lab import LabSpec
-from orchestrator.worlds.remote import paths
-from orchestrator.worlds.remote.provisioning import system_variables
+from orchestrator.worlds.remote import paths, provisions
+from orchestrator.worlds.remote.provisions import Provisions
 from orchestrator.worlds.remote.world import RemoteWorld
 from orchestrator.worlds.services import in_parallel
 from orchestrator.worlds.vagrant import kvm, network, requirements
@@ -37,6 +37,9 @@ _PLACE = PRIVATE_ROOT / "lab"
 # What a node takes of memory when its disks and its saved state are kept there, besides what it runs in.
 _SAVED_BYTES = 512 << 20
 _MEMORY_MB = 512
+# A Java with a heap of 256 MB, and what the kernel keeps of its files.
+_JAVA_MEMORY_MB = 1024
+_PROGRAM_PLACES = ("usr/bin", "usr/sbin", "usr/local/bin")
 # What the last lab that could not be made had said.
 _FAILED = cache_directory() / "vagrant-failed"
 _LOGS = ("vagrant.log", "libvirtd.log", "log", "ansible")
@@ -60,13 +63,14 @@ class VagrantLab:
             self.limits.append(
                 f"machines are emulated (KVM: {reason}): every timeout is {EMULATED_TIME_SCALE:g} times as long"
             )
+        self._memory_mb = _JAVA_MEMORY_MB if _runs_on_java(spec) else _MEMORY_MB
         self._numbers = range(1, spec.node_count + 1)
         self._hypervisor: Hypervisor | None = None
         self._machines: dict[str, VirtualMachine] = {}
         self._ready: VirtualMachines | None = None
 
     @classmethod
-    def prepare(cls, _: LabSpec) -> None:
+    def prepare(cls, spec: LabSpec) -> None:
         system_packages.ensure(requirements.PACKAGES, "virtual machines")
         if not requirements.plugin().met:
             system_packages.ensure({requirements.PLUGIN_MARK: requirements.PLUGIN_PACKAGE}, "virtual machines")
@@ -75,7 +79,7 @@ class VagrantLab:
             lacks = " / ".join(str(requirement) for requirement in missing)
             raise UsageError(f"the vagrant world cannot run here: {lacks}")
         try:
-            find(PROJECT_ROOT)
+            _require_programs(spec, _image_for(spec))
         except ImageError as error:
             raise UsageError(str(error)) from error
 
@@ -84,13 +88,13 @@ class VagrantLab:
         if sandbox is None:
             raise WorldError("virtual machines live in a sandbox; start the command through `enter_sandbox`")
         try:
-            image, app = find(PROJECT_ROOT), app_archive(PROJECT_ROOT)
+            image, given = _image_for(self._spec), provisions.provisions(self._spec.software)
         except ImageError as error:
             raise WorldError(str(error)) from error
         try:
             self._make_place()
             self._hypervisor = Hypervisor(_PLACE, cgroups.sandbox_group(sandbox).child("hypervisor"))
-            self._build(self._hypervisor, image, app, on_progress)
+            self._build(self._hypervisor, image, given, on_progress)
         except (HostError, OSError) as error:
             words = str(error) if isinstance(error, WorldError) else f"the virtual machines cannot be made: {error}"
             if not self._spec.keep:
@@ -149,13 +153,13 @@ class VagrantLab:
 
     def _make_place(self) -> None:
         """In memory if there is enough, where it goes with the sandbox and is fastest; else in the lab's directory."""
-        if _memory_suffices(self._spec.node_count):
+        if _memory_suffices(self._spec.node_count, self._memory_mb):
             _PLACE.mkdir()
         else:
             self._spec.directory.mkdir(parents=True, exist_ok=True)
             _PLACE.symlink_to(self._spec.directory)
 
-    def _build(self, hypervisor: Hypervisor, image: Image, app: App, on_progress: Progress) -> None:
+    def _build(self, hypervisor: Hypervisor, image: Image, given: Provisions, on_progress: Progress) -> None:
         on_progress(f"starting libvirt; machines are {'virtual (KVM)' if self._accelerated else 'emulated'}")
         hypervisor.start(self._numbers)
         _link_box(image, _PLACE / "home", hypervisor)
@@ -170,7 +174,7 @@ class VagrantLab:
             last_words=lambda name: self._machines[name].last_words(),
         ).run(self.time_scale, on_progress)
         in_parallel(self._machines.values(), self._greet)
-        targets = {name: self._target(name, image, app) for name in self._machines}
+        targets = {name: self._target(name, image, given) for name in self._machines}
         directory = _PLACE / "ansible"
         playbooks.play("provision", list(targets.values()), directory, on_progress=on_progress)
         ready = VirtualMachines(self._machines, hypervisor, targets, directory, self.time_scale)
@@ -209,11 +213,11 @@ class VagrantLab:
             "BROWNOUT_LAB": str(_PLACE),
             "BROWNOUT_IMAGE": str(image.directory),
             "BROWNOUT_NODES": str(self._spec.node_count),
-            "BROWNOUT_MEMORY": str(_MEMORY_MB),
+            "BROWNOUT_MEMORY": str(self._memory_mb),
             "BROWNOUT_DRIVER": "kvm" if self._accelerated else "qemu",
         }
 
-    def _target(self, name: str, image: Image, app: App) -> playbooks.Target:
+    def _target(self, name: str, image: Image, given: Provisions) -> playbooks.Target:
         return playbooks.Target(
             name,
             network.control_address(int(name[1:])),
@@ -221,15 +225,10 @@ class VagrantLab:
             known_hosts=_PLACE / "known_hosts",
             variables={
                 "brownout_address": self._machines[name].host.address,
-                "brownout_port": paths.DEFAULT_PORT,
                 "brownout_data_dir": paths.DATA,
                 "brownout_data_serial": DATA_SERIAL,
                 "brownout_filesystem": self._spec.filesystem,
-                "brownout_app_archive": str(app.archive),
-                "brownout_app_key": app.key,
-                "brownout_site_archive": str(image.site),
-                "brownout_site_key": image.site_key,
-                **system_variables(self._spec.system),
+                **given.variables(image.site, image.site_key),
             },
         )
 
@@ -247,13 +246,44 @@ class VagrantLab:
                     shutil.copyfile(source, target)
 
 
-def _memory_suffices(nodes: int) -> bool:
+def _runs_on_java(spec: LabSpec) -> bool:
+    return provisions.least_java(spec.software) > 0 or "java" in provisions.programs(spec.software)
+
+
+def _image_for(spec: LabSpec) -> Image:
+    """The image that has what the software needs. Raises `ImageError`, and `UsageError` where no image can have it."""
+    least = provisions.least_java(spec.software)
+    if least > JAVA:
+        title = next(each.title for each in spec.software if each.least_java == least)
+        raise UsageError(
+            f"{title} needs Java {least}, and images of virtual machines have Java {JAVA}; test it in the namespace "
+            "world, or on hosts of an inventory that have it"
+        )
+    try:
+        return find(PROJECT_ROOT, ("java",) if _runs_on_java(spec) else ())
+    except ImageError as error:
+        title = next((each.title for each in spec.software), "") if _runs_on_java(spec) else ""
+        raise ImageError(f"{title} needs Java on its machines: {error}" if title else str(error)) from error
+
+
+def _require_programs(spec: LabSpec, image: Image) -> None:
+    """Machines have no network to install packages from. Raises `UsageError`."""
+    for program, package in provisions.programs(spec.software).items():
+        if not any(os.path.lexists(image.rootfs / place / program) for place in _PROGRAM_PLACES):
+            title = next(each.title for each in spec.software if program in each.programs)
+            raise UsageError(
+                f"{title} needs {program} (package {package}), which the image of virtual machines does not have; "
+                "test it in the namespace world, or on hosts of an inventory"
+            )
+
+
+def _memory_suffices(nodes: int, memory_mb: int) -> bool:
     """Whether the machines, their disks and their saved state find room in memory, with as much left for others."""
     with open("/proc/meminfo", encoding="ascii") as lines:
         available = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
-    kept = nodes * _SAVED_BYTES
+    kept = nodes * max(_SAVED_BYTES, memory_mb << 20)
     room = os.statvfs(PRIVATE_ROOT)
-    return available > 2 * kept + nodes * (_MEMORY_MB << 20) and room.f_bavail * room.f_frsize > 2 * kept
+    return available > 2 * kept + nodes * (memory_mb << 20) and room.f_bavail * room.f_frsize > 2 * kept
 
 
 def _link_box(image: Image, home: Path, hypervisor: Hypervisor) -> None:

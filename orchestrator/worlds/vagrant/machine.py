@@ -26,6 +26,8 @@ _CLOCK_TRIES = 3
 _LOOKS = 4
 _LOOK_S = 0.1
 _CONNECT_S = 0.5
+# Who asks again too soon has an emulated machine start one SSH server more, and all of them slower.
+_GREETING_S = 10.0
 _DEATH_DEADLINE_S = 10.0
 _PID_FILES = Path("/run/libvirt/qemu")
 
@@ -150,7 +152,7 @@ class VirtualMachine:
     def _greets(self) -> bool:
         try:
             with socket.create_connection((self._control_address, self.host.probe_port), _CONNECT_S) as channel:
-                channel.settimeout(_CONNECT_S * 4)
+                channel.settimeout(_GREETING_S)
                 return channel.recv(4) == b"SSH-"
         except OSError:
             return False

@@ -1,0 +1,85 @@
+"""What the playbooks are told of the software under test: the same for virtual machines and an inventory's hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from installation.files import PROJECT_ROOT
+from nodeimage import App, FilesArchive, app_archive, files_archive
+from orchestrator.errors import WorldError
+from orchestrator.worlds.remote import paths
+from orchestrator.worlds.remote.system_directory import directory_archive
+from systems import Software
+from systems.service import REMOTE_SYSTEM_DIR
+
+DEFAULT_ROLE = "service"
+
+
+@dataclass(frozen=True)
+class Provisions:
+    """Everything that the machines of a lab get, whatever run is first. `files`: by the directory on the machine."""
+
+    app: App
+    files: dict[str, FilesArchive]
+    software: tuple[Software, ...]
+
+    def variables(self, site_archive: Path, site_key: str) -> dict[str, Any]:
+        """Of one machine, whose Python takes the packages in `site_archive`."""
+        trees = [
+            {"to": f"{paths.PROGRAMS}/app", "archive": str(self.app.archive), "key": self.app.key},
+            {"to": f"{paths.PROGRAMS}/site", "archive": str(site_archive), "key": site_key},
+            *({"to": to, "archive": str(each.archive), "key": each.key} for to, each in self.files.items()),
+        ]
+        java = least_java(self.software)
+        return {
+            **_roles(self.software),
+            "brownout_trees": trees,
+            "brownout_system_programs": programs(self.software),
+            **({"brownout_java": java} if java else {}),
+        }
+
+
+def provisions(software: Sequence[Software]) -> Provisions:
+    """Archives of all that the machines need. Raises `WorldError` or `UsageError` for files that cannot be sent."""
+    try:
+        files = {
+            f"{paths.FILES}/{each.name}": files_archive(PROJECT_ROOT, each.files) for each in software if each.files
+        }
+        for directory in {each.own_directory for each in software if each.own_directory}:
+            files[REMOTE_SYSTEM_DIR] = directory_archive(directory)
+    except OSError as error:
+        raise WorldError(f"the system's files cannot be archived: {error}") from error
+    return Provisions(app_archive(PROJECT_ROOT), files, tuple(software))
+
+
+def _roles(software: Sequence[Software]) -> dict[str, str]:
+    """Which role makes a machine ready, and which one a user's system brings besides. All versions have the same."""
+    if not software or not software[0].playbook_role:
+        return {"brownout_system": DEFAULT_ROLE}
+    role, directory = software[0].playbook_role, software[0].own_directory
+    if directory is None:
+        return {"brownout_system": role}
+    beside = directory / role
+    return {"brownout_system": DEFAULT_ROLE, "brownout_system_role": str(beside) if beside.is_dir() else role}
+
+
+def least_java(software: Sequence[Software]) -> int:
+    """The oldest Java that runs all of it; 0: none is needed."""
+    return max((each.least_java for each in software), default=0)
+
+
+def programs(software: Sequence[Software]) -> dict[str, str]:
+    """The programs that machines must have, and their packages."""
+    return {program: package for each in software for program, package in each.programs.items()}
+
+
+def ports(software: Sequence[Software], number: int, first: int | None = None) -> tuple[int, ...]:
+    """What node `number` (from 1) may be told to listen on, that of its clients first. `first`: another one for it."""
+    found: dict[int, None] = {}
+    for each in software:
+        own = each.ports[number - 1]
+        found.update(dict.fromkeys((own[0] if first is None else first, *own[1:])))
+    return tuple(found) or (first or paths.DEFAULT_PORT,)
