@@ -146,10 +146,11 @@ def refusals(directory: str) -> Any:
         hosts.ask("n3", f"{sys.executable} -c {shlex.quote(listener)} >/dev/null 2>&1 &")
         hosts.ask("n3", "until grep -q ':2384 ' /proc/net/tcp; do sleep 0.01; done")
         # n1's Java is too old, n2's is new enough, and n3 has none; n3 is told to have something at its second port.
-        for name, answer in (("n1", 'echo openjdk version \\"1.8.0_1\\"'), ("n2", 'echo openjdk version \\"17.0.1\\"')):
-            java = f"#!/bin/sh\\n{answer} >&2\\n"
-            hosts.ask(name, f"printf '{java}' > /usr/local/bin/java; chmod +x /usr/local/bin/java")
-        hosts.ask("n3", "printf '#!/bin/sh\\nexit 127\\n' > /usr/local/bin/java; chmod +x /usr/local/bin/java")
+        javas = {"n1": 'openjdk version "1.8.0_1"', "n2": 'openjdk version "17.0.1"', "n3": ""}
+        for name, answer in javas.items():
+            script = f"#!/bin/sh\necho '{answer}' >&2\n"
+            path = "/usr/local/bin/java"
+            hosts.ask(name, f"printf %s {shlex.quote(script)} > {path}; chmod +x {path}")
         on_java = Software("Some System 1.0", "some/1.0", least_java=17, ports=((7000,), (7000,), (7000, 9092)))
         wrong_ways = {
             "alpha": "brownout_address=10.77.0.99",

@@ -30,6 +30,8 @@ from orchestrator.worlds.vagrant.machines import VirtualMachines
 from orchestrator.worlds.vagrant.vagrant_up import VagrantUp
 
 EMULATED_TIME_SCALE = 4.0
+EMULATED_JAVA_TIME_SCALE = 12.0
+"""An emulator translates what Java compiles once more: what takes a Kafka broker 4 s takes it minutes there."""
 DATA_SERIAL = "data"
 
 # Where the lab is, for all that runs in the sandbox: sockets must have short paths, and QEMU's options plain ones.
@@ -57,12 +59,11 @@ class VagrantLab:
             raise WorldError(f"{spec.node_count} nodes: the vagrant world takes 1 to {network.MAX_NODES}")
         self._spec = spec
         self._accelerated, reason = kvm.works()
-        self.time_scale = 1.0 if self._accelerated else EMULATED_TIME_SCALE
+        emulated = EMULATED_JAVA_TIME_SCALE if _runs_on_java(spec) else EMULATED_TIME_SCALE
+        self.time_scale = 1.0 if self._accelerated else emulated
         self.limits: list[str] = []
         if not self._accelerated:
-            self.limits.append(
-                f"machines are emulated (KVM: {reason}): every timeout is {EMULATED_TIME_SCALE:g} times as long"
-            )
+            self.limits.append(f"machines are emulated (KVM: {reason}): every timeout is {emulated:g} times as long")
         self._memory_mb = _JAVA_MEMORY_MB if _runs_on_java(spec) else _MEMORY_MB
         self._numbers = range(1, spec.node_count + 1)
         self._hypervisor: Hypervisor | None = None
