@@ -30,7 +30,7 @@ Sink = Callable[[bytes], None]
 
 
 class Unit(Protocol):
-    """How a host starts its broker and finds it again."""
+    """How a host starts its service and finds it again."""
 
     def start_script(self) -> str:
         """Start it unless it runs, without waiting until it serves."""
@@ -48,7 +48,7 @@ class Unit(Protocol):
 
 @dataclass(frozen=True)
 class ScriptUnit:
-    """A broker in a session of its own, found by its pid. `pid_file` must not survive a boot."""
+    """A service in a session of its own, found by its pid. `pid_file` must not survive a boot."""
 
     command: tuple[str, ...]
     directory: str
@@ -97,7 +97,7 @@ fi"""
 
 @dataclass(frozen=True)
 class SystemdUnit:
-    """A broker that systemd starts. `name` is a service whose first process becomes the broker."""
+    """A service that systemd starts. `name` is a unit whose first process becomes it."""
 
     name: str = "brownout-service.service"
 
@@ -126,7 +126,7 @@ case $code in 1) echo "$status";; 2|3) echo $((128 + status));; esac"""
 class SshHost:
     """One host of a world. Commands run one at a time; each may come from another thread.
 
-    `address` and `port`: where the other hosts reach its broker; `ssh_address`: where we reach it, if that is another.
+    `address` and `port`: where the other hosts reach its service; `ssh_address`: where we reach it, if that is another.
     `key_file`, `known_hosts`: None for the user's own keys, agent and known hosts. With `accept_new`, the key of a host
     that `known_hosts` does not name is written there: for machines that lie in a network of our own. `become`: commands
     run as root through sudo. `time_scale` multiplies every timeout.
@@ -196,7 +196,7 @@ class SshHost:
     def start_service(self) -> None:
         done = self.run(self._unit.start_script())
         if not done.ok:
-            raise HostError(f"{self.name}: the broker could not be started: {(done.stderr or done.stdout).strip()}")
+            raise HostError(f"{self.name}: the service could not be started: {(done.stderr or done.stdout).strip()}")
 
     def put(self, path: str, text: str) -> None:
         """Write a small file; whoever reads it sees the old text or the new one. Raises `HostError`."""

@@ -1,4 +1,4 @@
-"""The nodes themselves: one lab with one world in it, with the brokers' default configuration."""
+"""The nodes themselves: one lab with one world in it, with our broker's default configuration."""
 
 from __future__ import annotations
 
@@ -122,11 +122,11 @@ class HeldNodes:
         host = world.hosts[node.name]
         try:
             boot_id = host.run(f"cat {_BOOT_ID}").stdout.strip()
-            broker = host.service_pid()
+            pid = host.service_pid()
         except HostError as error:
             return seen("unreachable", reason=str(error))
         # Where nodes are processes of this machine its boot id says nothing of them.
-        return seen("up", boot_id=boot_id if boot_id != _own_boot_id() else None, service_pid=broker)
+        return seen("up", boot_id=boot_id if boot_id != _own_boot_id() else None, service_pid=pid)
 
 
 def lab_spec(plan: NodesPlan, directory: Path) -> LabSpec:

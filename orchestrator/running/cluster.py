@@ -56,16 +56,6 @@ class Cluster:
                 raise RunError(f"{what}: not within {timeout_s:g} s; last seen: {view}")
             time.sleep(POLL_S)
 
-    def await_registered(self, timeout_s: float, *, meanwhile: Callable[[], None] = lambda: None) -> View:
-        """Wait until a controller leads and every broker is unfenced; otherwise as `await_view`."""
-        everyone = frozenset(member.name for member in self.members)
-        return self.await_view(
-            lambda view: view.controller is not None and view.unfenced >= everyone,
-            "waiting for a controller and all brokers to be registered",
-            timeout_s,
-            meanwhile=meanwhile,
-        )
-
     def elect(self, node: str, partition: int | None) -> str | None:
         """See `systems.view.Elector`. Raises `RunError` where the system has no such elections."""
         if not isinstance(self._observer, Elector):

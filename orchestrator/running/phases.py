@@ -1,6 +1,6 @@
 """One run, from an empty machine to collected evidence: the phases in their order, and the way out of each.
 
-setup (nodes, brokers, topic, clients) - main (load and nemesis) - heal - quiesce - final (writes, complete reads) -
+setup (nodes, services, topic, clients) - main (load and nemesis) - heal - quiesce - final (writes, complete reads) -
 collect. What happens is in the journal before the loop goes on, so a run that is killed anywhere can still be judged.
 """
 
@@ -129,7 +129,7 @@ class Run:
         self._journal.note("nodes_up", seconds=self._since_start())
         nemesis = Nemesis(self._world.site)
         self._book = FaultBook(nemesis, self._journal, self._progress, self._watch)
-        # Clients take as long to start as brokers do, so both start at once.
+        # Clients take as long to start as services do, so both start at once.
         starting = _InBackground(self._start_services)
         self._services_started = True
         self._fleet.start_first()
@@ -369,7 +369,7 @@ class Run:
             self._journal.node(node.name, "stopped")
 
     def _end_services(self) -> None:
-        """Make every node reachable and kill its broker: whatever state the run was left in, it is not waited for."""
+        """Make every node reachable and kill its service: whatever state the run was left in, it is not waited for."""
         suspender = self._world.site.suspender
         if suspender is not None:
             suspender.resume([node.name for node in self._world.nodes])

@@ -185,7 +185,7 @@ class Runner:
             for name, host in lab.hosts.items():
                 enter = f"{self._options.shell_prefix} {shlex.join(lab.shell(name))}".strip()
                 self._progress.announce(f"{name} at {host.address}: {enter}")
-            self._progress.announce(f"the {lab.name} lab is kept as it is, its brokers stopped, until Ctrl-C")
+            self._progress.announce(f"the {lab.name} lab is kept as it is, its services stopped, until Ctrl-C")
             while True:
                 time.sleep(_HOLD_S)
 

@@ -49,7 +49,7 @@ class EventTail:
         for line in whole.split(b"\n")[:-1]:
             try:
                 event = json.loads(line)
-            except ValueError:  # cut short by a kill; the next broker wrote on behind it
+            except ValueError:  # cut short by a kill; the next process wrote on behind it
                 continue
             if isinstance(event, dict):
                 self._since_mark.append(event)

@@ -107,7 +107,7 @@ class World(Protocol):
         ...
 
     def up(self, on_progress: Progress = no_progress) -> None:
-        """Make all nodes, in parallel, and wait until each can be reached. No broker is started.
+        """Make all nodes, in parallel, and wait until each can be reached. No service is started.
 
         Raises `WorldError`; what was made is then gone again."""
         ...

@@ -25,7 +25,7 @@ class Bind:
 
 @dataclass(frozen=True)
 class Root:
-    """A root filesystem, and how sshd and the broker are started on it.
+    """A root filesystem, and how sshd and Python are started on it.
 
     `python` is the interpreter that has our packages, with `python_path`; services start in `directory`; `binds` is
     what nodes need beyond the root filesystem.
@@ -68,7 +68,7 @@ def _image(rootfs: Path) -> Root:
 
 
 def _visible() -> tuple[Bind, ...]:
-    """What a broker needs to run and may not find on the root filesystem: Python, its environment and this project."""
+    """What services need to run and may not find on the root filesystem: Python, its environment and this project."""
     wanted = dict.fromkeys(
         path
         for given in (sys.base_prefix, sys.prefix, str(PROJECT_ROOT))

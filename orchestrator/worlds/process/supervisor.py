@@ -1,4 +1,4 @@
-"""The parent of all brokers of a process world: none outlives it, and it does not outlive the orchestrator.
+"""The parent of all services of a process world: none outlives it, and it does not outlive the orchestrator.
 
 A program. Reads one JSON object per line from standard input: `{"argv", "environment", "directory", "log"}` starts that
 process and is answered with `{"pid"}` or `{"error"}`; `{"ended": pid}` with `{"status"}`: how it ended, as shells have

@@ -34,9 +34,9 @@ class ProcessWorld(ServicesOnHosts):
 
     def __init__(self, spec: WorldSpec) -> None:
         self.limits = [
-            "no power loss: a killed broker keeps what the kernel holds in memory, so a missing fsync is not seen",
-            "no partitions: all brokers share one loopback network",
-            "all brokers share one kernel, one filesystem and one clock",
+            "no power loss: a killed service keeps what the kernel holds in memory, so a missing fsync is not seen",
+            "no partitions: all services share one loopback network",
+            "all services share one kernel, one filesystem and one clock",
         ]
         self._spec = spec
         ports = _free_ports(spec.run_id)

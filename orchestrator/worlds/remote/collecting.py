@@ -1,4 +1,4 @@
-"""Bringing home what machines have: their brokers' logs, their kernels' words, their journals."""
+"""Bringing home what machines have: their services' data, their kernels' words, their journals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brings home, line by line while they are written, what a node's broker says: its trace and its log.
+"""Brings home, line by line while they are written, what a node's service says: its trace and its log.
 
 A node keeps both in memory-backed files, which a power cut takes: what was not read by then is lost, as on any machine
 that loses power. Nothing else is: a connection that breaks is made again, and goes on where it ended.

@@ -1,4 +1,4 @@
-"""One run's world over machines that are there already: configures them, mirrors their brokers' words, collects."""
+"""One run's world over machines that are there already: configures them, mirrors their services' words, collects."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from systems.service import Deployment, Service
 SETTLE_S = 10.0
 LAST_WORDS_S = 2.0
 LIMIT = (
-    "brokers write their trace into their node's memory, from where it is copied: its last moments before a power cut "
+    "services write their trace into their node's memory, from where it is copied: its last moments before a power cut "
     "may be missing"
 )
 
@@ -59,8 +59,8 @@ class Machines(Protocol):
     def endpoint(self, name: str) -> Endpoint: ...
 
     def reset(self, on_progress: Progress) -> None:
-        """Bring every machine into the state after its provisioning, reachable, its data empty, its broker not running,
-        no fault left. Raises `WorldError`."""
+        """Bring every machine into the state after its provisioning: reachable, its data empty, its service not
+        running, no fault left. Raises `WorldError`."""
         ...
 
     def collect(self, destinations: Mapping[str, Path], wanted: Collected) -> None:
@@ -215,7 +215,7 @@ class RemoteWorld(ServicesOnHosts):
         return [paths.LAUNCHER, *super()._prepare_words(service, words)]
 
     def _silence(self, node: Node) -> None:
-        """Kill a broker that still runs on a machine that can be reached."""
+        """Kill a service that still runs on a machine that can be reached."""
         with contextlib.suppress(HostError):
             host = self._machines.hosts[node.name]
             pid = host.service_pid()
