@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from analysis.checkers.partition_logs import ORDER, PHANTOM
 from analysis.checking import Checker, Outcome, Run
 from analysis.core.anomaly import AnomalyKind, Promise
 from analysis.verdict import FAIL, PASS, UNKNOWN
@@ -11,8 +12,6 @@ from analysis.verdict import FAIL, PASS, UNKNOWN
 if TYPE_CHECKING:
     from analysis.core.registers import RegisterReport
 
-ORDER: Final = Promise("SR", "reads and order respect real time")
-PHANTOM: Final = Promise("PH", "only what was written is read")
 EXPLAINED: Final = Promise("LIN", "some order explains every answer of a register")
 
 ANOMALIES: Final = (
