@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -86,8 +87,9 @@ def _make_runs(invocation: Invocation, store: Store, run_options: RunOptions, op
                     engine.stop()
         except Interrupted:
             engine.abandon()
-            _say_how_to_go_on(invocation, store, _where(options))
-            sys.stderr.flush()
+            with contextlib.suppress(OSError):  # there may be no terminal any more
+                _say_how_to_go_on(invocation, store, _where(options))
+                sys.stderr.flush()
             os._exit(EXIT_INTERRUPTED)  # at once: a session that is still starting is not waited for
     campaign_dir = store.campaign_dir(invocation.campaign.name)
     summary = conclude(campaign_dir)
