@@ -68,7 +68,7 @@ def _parse(source: Source, path: Path) -> Campaign | None:
     if read is None or workload is None:
         return None
     under_test, system = read
-    settings = attempt(lambda: _role_settings(root, system, topology), {})
+    settings = attempt(lambda: _role_settings(root, system, topology), dict[str, Settings]())
     checks = None if nemesis is None else attempt(lambda: _checks(tables["checks"], nemesis, system), None)
     cells = _cells(root, under_test, topology, workload)
     client = attempt(lambda: read_client(tables["client"], workload.kind, path.parent, system), None)
