@@ -90,6 +90,7 @@ EVENTS: Final[Mapping[str, Mapping[str, Callable[[Any], bool]]]] = {
     "fault_healed": {"id": _text, "evidence": _table},
     "heal_all": {"status": _one_of(*STATUSES), "evidence": _table},
     "node": {"node": _text, "what": _text},
+    "step_done": {"step": _whole},
     "note": {"text": _text},
     SERVICE_EXIT: {"node": _text, "exit_code": _or_none(_whole), "signal": _or_none(_whole), "last_words": _text},
     FATAL_LINE: {"node": _text, "pattern": _text, "line": _text},
@@ -98,9 +99,10 @@ EVENTS: Final[Mapping[str, Mapping[str, Callable[[Any], bool]]]] = {
 
 
 _MAY_HAVE: Final[Mapping[str, Mapping[str, Callable[[Any], bool]]]] = {
-    "fault_invoked": {"sentence": _text},
+    "fault_invoked": {"sentence": _text, "must_show": _table},
     "fault_injected": {"proof": _text},
     "fault_healed": {"proof": _text, "status": _one_of(*STATUSES)},
+    SERVICE_EXIT: {"way": _text, "kernel": _text, "core": _text},
 }
 
 
