@@ -102,7 +102,7 @@ RESEALED: dict[str, tuple[Change, str]] = {
     "a client's stream is gone": (remove(f"{OPERATIONS}/producer-0-1.arrows"), r"producer-0-1\.arrows"),
     "a client's announcements are gone": (remove(f"{OPERATIONS}/producer-0-1.reserved"), r"producer-0-1\.reserved"),
     "a client's files are all gone": (
-        lambda run: [path.unlink() for path in (run / OPERATIONS).glob("reader-0*")],
+        lambda run: [path.rename(run / path.name) for path in (run / OPERATIONS).glob("reader-0*")],
         "client reader-0 is in the journal, but left no record",
     ),
     "a stream is torn": (cut(f"{OPERATIONS}/producer-0-1.arrows", 40), r"producer-0-1\.arrows: what follows its first"),
