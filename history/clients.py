@@ -74,6 +74,7 @@ def read_log_client(stream: Path) -> Part:
     if who is not None:
         part.reservations, part.left = _unfinished(who, good, unused, part.completed)
     _require_announced(part, good, stream)
+    _require_unused(part, unused, reserved)
     return part
 
 
@@ -267,6 +268,16 @@ def _require_announced(part: Part, blocks: list[dict[str, Any]], stream: Path) -
     )
     if not np.all(is_there):
         part.defects.append(f"{stream.name}: {(~is_there).sum()} of its appends went elsewhere than was announced")
+
+
+def _require_unused(part: Part, unused: list[dict[str, Any]], reserved: Path) -> None:
+    """What the client gave back it has not used."""
+    used = written_values(part.completed, ((APPEND, "value"),))
+    given_back = [line for line in unused if _is_rest(line)]
+    again = sum(int(((used >= line["unused"]) & (used < line["unused"] + line["count"])).sum()) for line in given_back)
+    if again or len(given_back) < len(unused):
+        part.understood = False
+        part.defects.append(f"{reserved.name}: it gives back {again} values that were used, or none that can be")
 
 
 def _invocation(line: dict[str, Any]) -> Invocation | None:

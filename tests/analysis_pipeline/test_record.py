@@ -99,6 +99,10 @@ def swapped(first: str, second: str) -> Callable[[list[dict[str, Any]]], list[di
     return lambda lines: [{**line, "name": names.get(line.get("name", ""), line.get("name"))} for line in lines]
 
 
+def _all_unused(line: dict[str, Any], block: dict[str, Any]) -> dict[str, Any]:
+    return {"unused": block["first"], "count": block["count"]} if "unused" in line else line
+
+
 RESEALED: dict[str, tuple[Change, str]] = {
     "a client's stream is gone": (remove(f"{OPERATIONS}/producer-0-1.arrows"), r"producer-0-1\.arrows"),
     "a client's announcements are gone": (remove(f"{OPERATIONS}/producer-0-1.reserved"), r"producer-0-1\.reserved"),
@@ -126,6 +130,10 @@ RESEALED: dict[str, tuple[Change, str]] = {
     "an announcement for another partition": (
         rewrite(f"{OPERATIONS}/producer-0-1.reserved", with_({"topic": "log"}, partition=1)),
         "40 of its appends went elsewhere than was announced",
+    ),
+    "values given back though they were used": (
+        rewrite(f"{OPERATIONS}/producer-0-1.reserved", lambda lines: [_all_unused(line, lines[1]) for line in lines]),
+        "gives back 40 values that were used",
     ),
     "two clients change places": (
         lambda run: (
