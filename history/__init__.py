@@ -26,7 +26,7 @@ from history.schemas import (
     WRITE,
 )
 from history.services import FatalLine, ServiceExit
-from history.values import Value, decode_value, encode_value, record_bytes, value_of_record
+from history.values import NOT_A_VALUE, Value, decode_value, encode_value, record_bytes, value_of_record
 from history.writer import OperationWriter
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "INF",
     "INFO",
     "MISMATCH",
+    "NOT_A_VALUE",
     "OK",
     "OPERATIONS",
     "READ",
