@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,13 @@ class Columns(NamedTuple):
     def take(self, which: Any) -> Columns:
         """Some of the records: a slice, a mask or indices."""
         return Columns(*(column[which] for column in self))
+
+
+class Stop(NamedTuple):
+    """Why a log is not read on: `kind` is the field of `ReplicaLog` that says it."""
+
+    kind: Literal["damage", "unread", "malformed"]
+    why: str
 
 
 def no_records() -> Columns:
