@@ -8,6 +8,7 @@ from typing import Any
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.store import invocation_of
 from orchestrator.campaign.systems import client_nodes
+from orchestrator.running.fleet import expected_clients
 from orchestrator.running.versions import versions
 from orchestrator.worlds.base import World
 from systems import Deployed
@@ -78,6 +79,7 @@ def _workload(planned: PlannedRun, deployed: Deployed) -> dict[str, Any]:
             "placement": "assigned" if workload.assignment else workload.placement,
             "assignment": None if off else [list(ids) for ids in workload.assign(serving)],
         }
+    content["clients"] = list(expected_clients(workload))
     content |= {"rate": workload.rate, "duration_s": workload.duration_s, "operations": workload.operations}
     return content | dict(workload.parameters)
 
