@@ -109,7 +109,7 @@ def describe(run_dir: Path) -> RunDescription:
         topic=said.text("workload", "topic") if partitioned else "",
         partitions=said.number("workload", "partitions", minimum=1) if partitioned else 0,
         assignment=said.rows("workload", "assignment") if partitioned and not settled_late else None,
-        clients=said.texts("workload", "clients"),
+        clients=said.texts("plan", "clients"),
         defects=(),
     )
     return replace(description, defects=(*said.defects, *_contradictions(description)))
@@ -134,7 +134,7 @@ def _contradictions(description: RunDescription) -> Iterator[str]:
     if description.judge == "log" and not description.partitions:
         yield "run.toml: a log is to be judged, but [workload] names no partitions"
     if len(set(description.clients)) != len(description.clients) or not description.clients:
-        yield "run.toml: [workload] clients needs at least one name, and each once"
+        yield "run.toml: [plan] clients needs at least one name, and each once"
     assignment = description.assignment
     if assignment is None:
         return

@@ -51,6 +51,7 @@ def describe(planned: PlannedRun, world: World, deployed: Deployed, reason: str)
         },
         "system": _system(deployed, world),
         "replicas": {"format": deployed.system.description.promises.replicas},
+        "plan": {"clients": list(expected_clients(campaign.workload))},
         "workload": _workload(planned, deployed),
         "nemesis": _nemesis(planned, impossible),
         "settings": {role: {**settings.common, **settings.per_node} for role, settings in deployed.settings.items()},
@@ -79,7 +80,6 @@ def _workload(planned: PlannedRun, deployed: Deployed) -> dict[str, Any]:
             "placement": "assigned" if workload.assignment else workload.placement,
             "assignment": None if off else [list(ids) for ids in workload.assign(serving)],
         }
-    content["clients"] = list(expected_clients(workload))
     content |= {"rate": workload.rate, "duration_s": workload.duration_s, "operations": workload.operations}
     return content | dict(workload.parameters)
 

@@ -43,7 +43,8 @@ class StoredRegisters:
             "topology": {"nodes": 3},
             "system": {"roles": dict.fromkeys(("n1", "n2", "n3"), "member")},
             "replicas": {"format": "none"},
-            "workload": {"kind": "register", "judge": "register", "clients": ["c0", "c1"]},
+            "workload": {"kind": "register", "judge": "register"},
+            "plan": {"clients": ["c0", "c1"]},
             "versions": {"python": "3"},
         }
         (self.path / "run.toml").write_text(toml_text.dump(content))

@@ -89,8 +89,8 @@ class StoredRun:
                 "partitions": 1,
                 "placement": "spread",
                 "assignment": [[1, 2, 3]],
-                "clients": ["producer-0", "reader-0"],
             },
+            "plan": {"clients": ["producer-0", "reader-0"]},
             "versions": {"python": "3"},
         }
         (self.path / "run.toml").write_text(toml_text.dump(content))
