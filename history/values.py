@@ -22,6 +22,11 @@ PRODUCERS: Final = 1 << 16
 SEQUENCES: Final = 1 << 32
 VALUE_BYTES: Final = 8
 RECORD_STEP: Final = 0x9E3779B97F4A7C15
+DERIVED: Final = "derived"
+VALUE_FIRST: Final = "value-first"
+RECORD_FORMS: Final = (DERIVED, VALUE_FIRST)
+"""What a run's records are made of: all of each from its value (`record_bytes`), or its value in 8 bytes, and then what
+only the client knows that made it."""
 NOT_A_VALUE: Final = -2
 """What is recorded for a record that carries no value: too short for one, or of other bytes than its value makes."""
 

@@ -1,7 +1,7 @@
 """Record batches, message format 2: a header with the leader epoch and a CRC-32C, then records of varints.
 
-What the CRC does not cover (base offset, length, leader epoch, magic) may be damaged by a disk. What it covers is as the
-system wrote it: a batch that matches its CRC and contradicts itself is malformed, not damaged.
+What the CRC does not cover (base offset, length, leader epoch, magic) may be damaged by a disk. What it covers is as
+the system wrote it: a batch that matches its CRC and contradicts itself is malformed, not damaged.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from crc32c import crc32c
 
 from analysis.replicafiles.digest import PADDING, Bytes, are_derived, digest_of, mix, words_of
-from analysis.replicafiles.log import CONTROL, I64, NO_VALUE, U64, Bools, Columns, Stop, joined
+from analysis.replicafiles.log import CONTROL_RECORD, I64, NO_VALUE, U64, Bools, Columns, Stop, joined
 from analysis.replicafiles.records import Records, parse
 from history.values import VALUE_BYTES
 
@@ -26,33 +26,33 @@ COMPRESSION: Final = 0x07
 CODECS: Final = 5
 APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
-IS_CONTROL: Final = 0x20
-KNOWN_ATTRIBUTES: Final = COMPRESSION | APPEND_TIME | TRANSACTIONAL | IS_CONTROL
+CONTROL: Final = 0x20
+KNOWN_ATTRIBUTES: Final = COMPRESSION | APPEND_TIME | TRANSACTIONAL | CONTROL
+LAST_OFFSET: Final = 1 << 62  # larger ones would not fit once they are added to
 MOST_PER_BYTE: Final = 200  # records that one byte of a compressed batch may stand for; more are not believed
 # Handled together, so that their columns stay in the processor's cache.
 BATCHES_AT_ONCE: Final = 4096
 RECORDS_AT_ONCE: Final = 16384
 
 # Columns of a table of batches, one row each.
-BASE, NEXT, EPOCH, ATTRIBUTES, TIMESTAMP, LATEST, PRODUCER, PRODUCER_EPOCH, SEQUENCE, COUNT, CRC, AT, END_AT = range(13)
+BASE, NEXT, EPOCH, ATTRIBUTES, TIMESTAMP, LATEST, PRODUCER, PRODUCER_EPOCH, SEQUENCE, COUNT, CRC, RECORDS_AT, END_AT = (
+    range(13)
+)
 
 
 class Batches(NamedTuple):
-    """Intact batches in a row: their table of shape (batches, 13), the place and offset behind them, why they end
-    there, if not because the segment does or goes on in another format, and the offsets (first, behind the last) that
-    they skip."""
+    """Intact batches in a row: their table of shape (batches, 13), the place and offset behind them, and why they end
+    there, if not because the segment does or goes on in another format. They may skip offsets."""
 
     table: I64
     position: int
     expected: int
     stop: Stop | None
-    gaps: tuple[tuple[int, int], ...]
 
 
 def scan(data: bytes, position: int, expected: int) -> Batches:
     """The intact batches from a place on; `expected`: the offset at which the first of them is due."""
     batches: list[tuple[int, ...]] = []
-    gaps: list[tuple[int, int]] = []
     view = memoryview(data)
     size, stop = len(data), None
     while position < size:
@@ -74,7 +74,7 @@ def scan(data: bytes, position: int, expected: int) -> Batches:
             stop = Stop("damage", f"the batch at {position} does not match its CRC-32C")
         elif epoch < 0:
             stop = Stop("damage", f"the batch at {position} has no leader epoch")
-        elif base < expected or (base > expected and not _goes_on(data, end, base + delta + 1)):
+        elif base != expected and (base < expected or not _goes_on(data, end, base + delta + 1)):
             stop = Stop("damage", f"the batch at {position} has base offset {base} where {expected} is due")
         elif attributes & ~KNOWN_ATTRIBUTES or attributes & COMPRESSION >= CODECS:
             stop = Stop("unread", f"the batch at {position} has attributes {attributes:#06x}, which are not known")
@@ -82,18 +82,17 @@ def scan(data: bytes, position: int, expected: int) -> Batches:
             stop = Stop("malformed", f"the batch at {position} {why}")
         if stop is not None:
             break
-        if base > expected:
-            gaps.append((expected, base))
         expected = base + delta + 1
-        row = (base, expected, epoch, attributes, first, latest, producer, term, sequence, count, crc, position, end)
+        place = position + HEADER.size
+        row = (base, expected, epoch, attributes, first, latest, producer, term, sequence, count, crc, place, end)
         batches.append(row)
         position = end
-    return Batches(np.array(batches, np.int64).reshape(-1, 13), position, expected, stop, tuple(gaps))
+    return Batches(np.array(batches, np.int64).reshape(-1, 13), position, expected, stop)
 
 
 def _goes_on(data: bytes, position: int, expected: int) -> bool:
     """Whether the next batch has this offset. Two batches that agree about their offsets are not two accidents."""
-    if len(data) - position < HEADER.size or data[position + MAGIC_AT] != MAGIC:
+    if expected > LAST_OFFSET or len(data) - position < HEADER.size or data[position + MAGIC_AT] != MAGIC:
         return False
     return bool(struct.unpack_from(">q", data, position)[0] == expected)
 
@@ -107,31 +106,53 @@ def _miscounted(delta: int, count: int, size: int, attributes: int) -> str:
     return ""
 
 
+def place_of(batch: I64) -> int:
+    """Where a batch begins in its segment."""
+    return int(batch[RECORDS_AT]) - HEADER.size
+
+
+def skipped(batches: I64, expected: int) -> list[tuple[int, int]]:
+    """The offsets (first, behind the last) that batches in a row skip; `expected` was due at the first."""
+    due = np.concatenate(([expected], batches[:-1, NEXT]))[: len(batches)]
+    gaps = np.flatnonzero(batches[:, BASE] > due)
+    return [(int(due[gap]), int(batches[gap, BASE])) for gap in gaps]
+
+
 def opaque_ranges(batches: I64) -> list[tuple[int, int]]:
     """The offsets (first, behind the last) of the compressed batches, which are not opened."""
     compressed = batches[(batches[:, ATTRIBUTES] & COMPRESSION) != 0]
     return [(int(batch[BASE]), int(batch[NEXT])) for batch in compressed]
 
 
-def records_of(data: bytes, batches: I64) -> tuple[Columns, int, str]:
-    """Every record of a segment's batches up to the first malformed one: the number of that one, and what is wrong
-    with it; the number of batches and an empty text if there is none."""
+class Content(NamedTuple):
+    """The records of batches up to the first malformed one: its number (the number of batches if there is none), what
+    is wrong with it, and what is odd about the others, as the end of a sentence."""
+
+    records: Columns
+    whole: int
+    why: str
+    odd: str
+
+
+def records_of(data: bytes, batches: I64) -> Content:
+    """Every record of a segment's batches."""
     buffer = np.frombuffer(data + bytes(PADDING), np.uint8)
     is_opaque = (batches[:, ATTRIBUTES] & COMPRESSION) != 0
     plain = np.flatnonzero(~is_opaque)
-    pieces, whole, why = [], len(batches), ""
+    pieces, whole, why, odd = [], len(batches), "", ""
     for at in range(0, len(plain), BATCHES_AT_ONCE):
         some = plain[at : at + BATCHES_AT_ONCE]
-        records, bad, why = _plain_records(buffer, batches[some])
-        pieces.append(records)
-        if why:
-            whole = int(some[bad])
+        found = _plain_records(buffer, batches[some])
+        pieces.append(found.records)
+        odd = odd or found.odd
+        if found.why:
+            whole, why = int(some[found.whole]), found.why
             break
     pieces += [_opaque_records(batch) for batch in batches[:whole][is_opaque[:whole]]]
-    found = joined(pieces)
+    records = joined(pieces)
     if is_opaque.any():
-        found = found.take(np.argsort(found.offset, kind="stable"))
-    return found, whole, why
+        records = records.take(np.argsort(records.offset, kind="stable"))
+    return Content(records, whole, why, odd)
 
 
 def _opaque_records(batch: I64) -> Columns:
@@ -142,53 +163,50 @@ def _opaque_records(batch: I64) -> Columns:
     return Columns(offset, np.full(len(offset), batch[EPOCH]), nothing, digest, nothing, np.ones(len(offset), np.bool_))
 
 
-def _plain_records(buffer: Bytes, batches: I64) -> tuple[Columns, int, str]:
-    """The records of uncompressed batches up to the first malformed one, its number, and what is wrong with it."""
-    records = parse(buffer, batches[:, AT] + HEADER.size, batches[:, END_AT], batches[:, COUNT])
-    bad, why = records.bad, records.why
-    if bad < len(batches):
-        why = f"the batch at {int(batches[bad, AT])} {why}"
-        batches, records = batches[:bad], records.take(records.batch < bad)
-    records = records.take(np.argsort(records.batch, kind="stable"))
+def _plain_records(buffer: Bytes, batches: I64) -> Content:
+    """The records of uncompressed batches."""
+    records, whole, why = parse(buffer, batches[:, RECORDS_AT], batches[:, END_AT], batches[:, COUNT])
+    if why:
+        why = f"the batch at {place_of(batches[whole])} {why}"
+        batches = batches[:whole]
     of = batches[records.batch]
     stamped = (of[:, ATTRIBUTES] & APPEND_TIME) != 0
     time = np.where(stamped, of[:, LATEST], of[:, TIMESTAMP] + records.time_delta)
-    if (late := _misdated(batches, records, time)) is not None:
-        bad, why = late
-        return (*_plain_records(buffer, batches[:bad])[:1], bad, f"the batch at {int(batches[bad, AT])} {why}")
     value = np.full(len(of), NO_VALUE, np.int64)
     carries = np.flatnonzero(records.value_size >= VALUE_BYTES)
-    value[carries] = words_of(buffer, ">i8")[records.value_at[carries]]
+    value[carries] = np.maximum(words_of(buffer, ">i8")[records.value_at[carries]], -1)
+    value[value < 0] = NO_VALUE
     exact = records.is_bare & (records.value_size >= VALUE_BYTES)
     exact[carries] &= are_derived(buffer, records.value_at[carries], records.value_size[carries])
-    value[(of[:, ATTRIBUTES] & IS_CONTROL) != 0] = CONTROL
+    value[(of[:, ATTRIBUTES] & CONTROL) != 0] = CONTROL_RECORD
     digest = np.empty(len(of), np.uint64)
     for first in range(0, len(of), RECORDS_AT_ONCE):
         some = slice(first, first + RECORDS_AT_ONCE)
         digest[some] = digest_of(buffer, records.key_at[some], records.end[some], time[some])
-    digest ^= _origin(of, records.index)
-    return Columns(of[:, BASE] + records.index, of[:, EPOCH], value, digest, records.value_size, exact), bad, why
+    digest ^= _origin(of, records.rank)
+    columns = Columns(of[:, BASE] + records.rank, of[:, EPOCH], value, digest, records.value_size, exact)
+    return Content(columns, whole, why, _misdated(batches, records, time))
 
 
-def _misdated(batches: I64, records: Records, time: I64) -> tuple[int, str] | None:
-    """The first batch whose latest timestamp is not that of its latest record. A broker that stamps batches itself
-    leaves the records' own times as they are."""
+def _misdated(batches: I64, records: Records, time: I64) -> str:
+    """The first batch whose latest timestamp is not that of its latest record: brokers leave that to clients. One that
+    stamps batches itself leaves the records' own times as they are."""
     latest = np.full(len(batches), np.iinfo(np.int64).min)
     np.maximum.at(latest, records.batch, time)
     wrong = np.flatnonzero((latest != batches[:, LATEST]) & ((batches[:, ATTRIBUTES] & APPEND_TIME) == 0))
     if not len(wrong):
-        return None
-    bad = int(wrong[0])
-    return bad, f"has the latest timestamp {int(batches[bad, LATEST])}, its records have {int(latest[bad])}"
+        return ""
+    at, said, really = place_of(batches[wrong[0]]), int(batches[wrong[0], LATEST]), int(latest[wrong[0]])
+    return f"has a batch at {at} with the latest timestamp {said}, whose records have {really}"
 
 
-def _origin(of: I64, index: I64) -> U64:
+def _origin(of: I64, rank: I64) -> U64:
     """What a record's digest has of its producer and of transactions; 0 for those of clients that use neither, which is
     how older formats have all their records."""
-    flags = of[:, ATTRIBUTES] & (TRANSACTIONAL | IS_CONTROL)
+    flags = of[:, ATTRIBUTES] & (TRANSACTIONAL | CONTROL)
     has_origin: Bools = (of[:, [PRODUCER, PRODUCER_EPOCH, SEQUENCE]] != -1).any(axis=1) | (flags != 0)
     digest = np.zeros(len(of), np.uint64)
-    some, at = of[has_origin], index[has_origin]
+    some, at = of[has_origin], rank[has_origin]
     sequence = np.where(some[:, SEQUENCE] < 0, some[:, SEQUENCE], some[:, SEQUENCE] + at)
     numbers = (some[:, PRODUCER], some[:, PRODUCER_EPOCH], sequence, flags[has_origin])
     for number in numbers:

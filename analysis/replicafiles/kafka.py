@@ -1,25 +1,26 @@
 """Kafka's replicas: log segments of message formats 0, 1 and 2, leader epochs, high watermarks.
 
 Written from the formats' specification and independent of the broker under test, whose files it judges. A log is read
-up to where its bytes stop being intact messages: a torn tail, a run of zeros (what a file system may leave after a power
-cut) or a checksum that does not match. What lies behind is counted, never interpreted. A message format that is not known
-is no damage: the log is then `unread` from there on. A segment may change its format in the middle.
+up to where its bytes stop being intact messages: a torn tail, a run of zeros (what a file system may leave after a
+power cut) or a checksum that does not match. What lies behind is counted, never interpreted. A message format that is
+not known is no damage: the log is then `unread` from there on. A segment may change its format in the middle.
 """
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from analysis.replicafiles import batches, messages
 from analysis.replicafiles.checkpoints import read_epochs, read_high_watermarks, read_properties
 from analysis.replicafiles.log import Columns, ReplicaFileError, ReplicaLog, Stop, joined
 
 Key = tuple[str, int]
+T = TypeVar("T")
 
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 EPOCHS: Final = "leader-epoch-checkpoint"
@@ -65,25 +66,15 @@ def read_partition(node: str, key: Key, data: Path) -> ReplicaLog:
 def read_replica(node: str, topic: str, partition: int, directory: Path, *, marks: Path | None = None) -> ReplicaLog:
     """One replica from its directory; `marks`: the file of its node's high watermarks."""
     content = _segments(directory)
-    epochs, high_watermark, topic_id = None, -1, ""
-    try:
-        epochs = read_epochs(directory / EPOCHS)
-        if epochs is None and batches.MAGIC in content.formats:
-            content.doubts.append(f"has no {EPOCHS}")
-    except ReplicaFileError as error:
-        content.doubts.append(f"has a damaged {error}")
-    try:
-        known = None if marks is None else read_high_watermarks(marks)
-        high_watermark = -1 if known is None else known.get((topic, partition), -1)
-        if high_watermark < 0 and marks is not None:
-            content.doubts.append(f"has no high watermark: {HIGH_WATERMARKS} {'has no entry' if known else 'is missing'}")
-    except ReplicaFileError as error:
-        content.doubts.append(f"has no high watermark: {error}")
-    try:
-        topic_id = (read_properties(directory / "partition.metadata", ":") or {}).get("topic_id", "")
-    except ReplicaFileError as error:
-        content.doubts.append(f"has a damaged {error}")
-    stop = {} if content.stop is None else {content.stop.kind: content.stop.why}
+    epochs = content.noting("has a damaged", lambda: read_epochs(directory / EPOCHS))
+    if batches.MAGIC in content.formats and not (directory / EPOCHS).exists():
+        content.doubts.append(f"has no {EPOCHS}")
+    known = content.noting("has a damaged", lambda: None if marks is None else read_high_watermarks(marks))
+    high_watermark = (known or {}).get((topic, partition), -1)
+    if marks is not None and high_watermark < 0:
+        content.doubts.append(f"has no high watermark in {HIGH_WATERMARKS}")
+    metadata = content.noting("has a damaged", lambda: read_properties(directory / "partition.metadata", ":"))
+    stop = content.stop
     return ReplicaLog(
         node,
         topic,
@@ -93,20 +84,22 @@ def read_replica(node: str, topic: str, partition: int, directory: Path, *, mark
         *joined(content.pieces),
         epochs=epochs,
         high_watermark=high_watermark,
+        damage=stop.why if stop and stop.kind == "damage" else "",
+        unread=stop.why if stop and stop.kind == "unread" else "",
+        malformed=stop.why if stop and stop.kind == "malformed" else "",
         zeros=content.zeros,
         opaque=tuple(content.opaque),
         gaps=tuple(content.gaps),
         formats=tuple(sorted(content.formats)),
-        topic_id=topic_id,
+        topic_id=(metadata or {}).get("topic_id", ""),
         doubts=tuple(content.doubts),
-        **stop,
     )
 
 
 def _segments(directory: Path) -> _Content:
     """What the segments of a replica hold, up to where they cannot be read on."""
     files = sorted(directory.glob("*.log"))
-    segments = [path for path in files if _SEGMENT.fullmatch(path.stem) and int(path.stem) < 1 << 63]
+    segments = [path for path in files if _SEGMENT.fullmatch(path.stem) and int(path.stem) < batches.LAST_OFFSET]
     content = _Content(int(segments[0].stem) if segments else 0)
     content.doubts += [f"has a file {path.name}, which is no segment" for path in files if path not in segments]
     if not segments:
@@ -134,6 +127,14 @@ class _Content:
 
     def __post_init__(self) -> None:
         self.expected = self.start
+
+    def noting(self, doubt: str, read: Callable[[], T]) -> T | None:
+        """What was read; None, and a doubt, when the file is not what its name says."""
+        try:
+            return read()
+        except ReplicaFileError as error:
+            self.doubts.append(f"{doubt} {error}")
+            return None
 
     def begin(self, segment: Path, later: list[Path]) -> None:
         """Read one segment to its end. `later`: those behind it, which a stop leaves unread."""
@@ -174,18 +175,19 @@ class _Content:
     def _batches(self, data: bytes, position: int) -> int:
         found = batches.scan(data, position, self.expected)
         table, self.stop = found.table, found.stop
-        records, whole, why = batches.records_of(data, table)
-        position, self.expected = found.position, found.expected
+        records, whole, why, odd = batches.records_of(data, table)
+        self.doubts += [odd] if odd else []
+        position, end = found.position, found.expected
         if why:
             self.stop = Stop("malformed", why)
-            position = int(table[whole, batches.AT])
-            self.expected = int(table[whole - 1, batches.NEXT]) if whole else int(table[0, batches.BASE])
+            position, end = batches.place_of(table[whole]), int(table[whole, batches.BASE])
             table = table[:whole]
         if len(table):
             self.formats.add(batches.MAGIC)
         self.pieces.append(records)
         self.opaque += batches.opaque_ranges(table)
-        self.gaps += [gap for gap in found.gaps if gap[1] <= self.expected]
+        self.gaps += batches.skipped(table, self.expected)
+        self.expected = end
         return position
 
     def _messages(self, data: bytes, position: int) -> int:

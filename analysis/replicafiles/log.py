@@ -14,8 +14,8 @@ U64 = npt.NDArray[np.uint64]
 Bools = npt.NDArray[np.bool_]
 
 NO_VALUE: Final = -2
-"""The value of a record that carries none: shorter than 8 bytes, or inside a set not opened."""
-CONTROL: Final = -3
+"""The value of a record that carries none: shorter than 8 bytes, negative, or inside a set not opened."""
+CONTROL_RECORD: Final = -3
 """The value of a control record, which the system itself writes."""
 NO_EPOCH: Final = -1
 """The leader epoch of a record whose format has none."""

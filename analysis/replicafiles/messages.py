@@ -85,7 +85,7 @@ class _Builder:
         carries = len(content) >= VALUE_BYTES
         value = int.from_bytes(content[:VALUE_BYTES], "big", signed=True) if carries else NO_VALUE
         self._offsets.append(message.offset)
-        self._values.append(value)
+        self._values.append(value if value >= 0 else NO_VALUE)
         self._sizes.append(-1 if message.value is None else len(content))
         self._exact.append(carries and message.key is None and content == record_bytes(value, len(content)))
         self._timestamps.append(timestamp)

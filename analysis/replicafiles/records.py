@@ -9,7 +9,7 @@ must rise by one, and a record must end where its length says.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -32,50 +32,54 @@ _BEYOND, _NUMBER, _ATTRIBUTES, _ORDER, _PARTS, _FEWER, _MORE = range(1, 8)
 
 
 class Records(NamedTuple):
-    """Records as parallel columns: the number of the `batch` and the `index` in it, `time_delta`, the places where key
-    and value begin and the record ends, the value's size (-1: null), and whether it has neither key nor headers
-    (`is_bare`). `bad`: the number of the first batch that is malformed (the number of batches if none is), whose
-    records mean nothing, nor do those behind it; `why`: what is wrong with it, as the end of a sentence."""
+    """Records as parallel columns: the number of the `batch`, the `rank` in it, `time_delta`, the places where key and
+    value begin and the record ends, the value's size (-1: null), and whether it has neither key nor headers
+    (`is_bare`)."""
 
     batch: I64
-    index: I64
+    rank: I64
     time_delta: I64
     key_at: I64
     value_at: I64
     value_size: I64
     end: I64
     is_bare: Bools
-    bad: int
-    why: str
 
-    def take(self, which: I64 | Bools) -> Records:
+    def take(self, which: Any) -> Records:
         """Some of the records."""
-        return Records(*(column[which] for column in self[:8]), self.bad, self.why)
+        return Records(*(column[which] for column in self))
 
 
-def parse(buffer: Bytes, start: I64, limit: I64, count: I64) -> Records:
-    """The records of batches whose records lie between `start` and `limit` and are `count`. The first records of all
-    batches are read together, then the second ones, and so on. The buffer is padded (`digest.PADDING`)."""
+def parse(buffer: Bytes, start: I64, limit: I64, count: I64) -> tuple[Records, int, str]:
+    """The records of batches whose records lie between `start` and `limit` and are `count`, in the batches' order, up
+    to the first malformed one; the number of that one (of batches, if there is none), and what is wrong with it, as the
+    end of a sentence.
+
+    The first records of all batches are read together, then the second ones, and so on. The buffer is padded
+    (`digest.PADDING`).
+    """
     at, problem = start.copy(), np.zeros(len(start), np.int64)
-    found: list[tuple[I64 | Bools, ...]] = [(*np.empty((7, 0), np.int64), np.empty(0, np.bool_))]
-    index = 0
-    while len(active := np.flatnonzero((count > index) & (problem == 0))):
-        columns, wrong = _next(buffer, at[active], limit[active], index)
+    found: list[tuple[Any, ...]] = [(*np.empty((7, 0), np.int64), np.empty(0, np.bool_))]
+    rank = 0
+    while len(active := np.flatnonzero((count > rank) & (problem == 0))):
+        columns, wrong = _next(buffer, at[active], limit[active], rank)
         wrong[at[active] >= limit[active]] = _FEWER
         problem[active] = wrong
         fine = wrong == 0
         columns = tuple(column[fine] for column in columns)
-        found.append((active[fine], np.full(len(columns[0]), index), *columns))
+        found.append((active[fine], np.full(len(columns[0]), rank), *columns))
         at[active[fine]] = columns[4]
-        index += 1
+        rank += 1
     problem[(problem == 0) & (at != limit)] = _MORE
     wrong_batches = np.flatnonzero(problem)
     bad = int(wrong_batches[0]) if len(wrong_batches) else len(start)
     why = _PROBLEMS[problem[bad]] if bad < len(start) else ""
-    return Records(*(np.concatenate([each[i] for each in found]) for i in range(8)), bad, why)
+    records = Records(*(np.concatenate([each[i] for each in found]) for i in range(len(Records._fields))))
+    records = records.take(records.batch < bad)
+    return records.take(np.argsort(records.batch, kind="stable")), bad, why
 
 
-def _next(buffer: Bytes, at: I64, limit: I64, index: int) -> tuple[tuple[I64 | Bools, ...], I64]:
+def _next(buffer: Bytes, at: I64, limit: I64, rank: int) -> tuple[tuple[Any, ...], I64]:
     """The record at each place: (time delta, key's place, value's place, value's size, end, is bare), and by number
     what is wrong with it. Where something is, the columns mean nothing."""
     wrong = np.zeros(len(at), np.int64)
@@ -95,7 +99,7 @@ def _next(buffer: Bytes, at: I64, limit: I64, index: int) -> tuple[tuple[I64 | B
     check(buffer[np.minimum(body, limit)] != 0, _ATTRIBUTES)
     place, time_delta = number(body + 1)
     key_at, offset_delta = number(place)
-    check(offset_delta != index, _ORDER)
+    check(offset_delta != rank, _ORDER)
     key_from, key_size = number(key_at)
     check((key_size < -1) | (key_size > end - key_from), _PARTS)
     value_at, value_size = number(np.minimum(key_from + np.clip(key_size, 0, 1 << 40), limit))
