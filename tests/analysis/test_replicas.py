@@ -87,7 +87,7 @@ def test_d3_epochs_fall_in_a_log_or_in_its_epoch_file() -> None:
     assert (anomaly.name, len(anomaly.witness)) == ("epoch-regression", 2)
     assert "from 3 at offset 1 to 2 at offset 2" in anomaly.sentence
     bad_file = replica("n1", [1, 2], [1, 2], hw=0, file=((1, 0), (2, 1), (3, 0)))
-    assert names(check_partition([bad_file]).anomalies) == ["epoch-regression"]
+    assert names(check_partition([bad_file]).anomalies) == ["epoch-regression", "epoch-start-mismatch"]
 
 
 def test_d4_an_epoch_starts_at_different_offsets() -> None:
@@ -190,8 +190,9 @@ def test_a_damaged_log_is_named(tmp_path: Path) -> None:
     write_replica(tmp_path, "log", 0, {0: log_bytes([1], [1]) + b"torn"}, epochs=[(1, 0)])
     report = check_replicas(read_node("n1", tmp_path))
     assert report.ok
-    assert len(report.undecided) == 1
+    assert len(report.undecided) == 2
     assert "log-0 on n1 ends early" in report.undecided[0]
+    assert "log-0 on n1 has no high watermark" in report.undecided[1]
 
 
 @pytest.mark.parametrize("quiet", [False, True])
@@ -241,7 +242,10 @@ def test_where_an_unread_log_ends_proves_nothing() -> None:
     whole = replica("n2", [1, 1, 1], [1, 2, 3], hw=3)
     report = check_partition([unread, whole], order(1, 2, 3, 4), around=AT_REST)
     assert report.ok
-    assert report.undecided == ("the log of log-0 on n1 could not be read to its end: message format 7 is not known",)
+    assert report.undecided == (
+        "the log of log-0 on n1 could not be read to its end: message format 7 is not known",
+        "the log of log-0 on n1 was read up to offset 1, and its high watermark is 3",
+    )
     read = replace(unread, unread="")
     assert names(check_partition([read, whole], order(1, 2, 3, 4), around=QUIET).anomalies) == [
         "lost-acknowledged-write",
