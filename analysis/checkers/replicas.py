@@ -72,11 +72,11 @@ def check(run: Run) -> Outcome:
     report = check_replicas(tasks, run.spark)
     dumped = {node for line in run.history.journal for node in line.get("dumped", ())}
     doubts = (
-        *report.undecided,
-        *format.survey({node: run.directory / "nodes" / node / DATA for node in plan.nodes}),
         *(() if plan.replicas else ("it is not known which nodes hold replicas",)),
         *(() if report.records else ("no record was compared",)),
+        *format.survey({node: run.directory / "nodes" / node / DATA for node in plan.nodes}),
         *_earlier(sorted(node for node in dumped if not (run.directory / "nodes" / node / EARLIER).is_dir())),
+        *report.undecided,
     )
     return _outcome(run, report, doubts)
 

@@ -99,7 +99,7 @@ def final_end(
         sentence = f"{told}, but no replica's does: {longest.node} ends at {longest.end}"
         witness = [question, *(log_end(log) for log in whole)]
         yield anomaly_of("final-end-mismatch", longest, sentence, witness, appends.end - longest.end)
-    beyond = (longest.offset >= appends.end) & ~longest.is_opaque(longest.offset)
+    beyond = (longest.offset >= appends.end) & (longest.value != CONTROL_RECORD) & ~longest.is_opaque(longest.offset)
     unexplained = np.flatnonzero(beyond & ~np.isin(longest.value, appends.loose))
     if len(unexplained):
         record = longest.at(int(longest.offset[unexplained[0]]))

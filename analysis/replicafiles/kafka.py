@@ -100,14 +100,16 @@ def _segments(directory: Path) -> _Content:
     """What the segments of a replica hold, up to where they cannot be read on."""
     files = sorted(directory.glob("*.log"))
     segments = [path for path in files if _SEGMENT.fullmatch(path.stem) and int(path.stem) < batches.LAST_OFFSET]
-    content = _Content(int(segments[0].stem) if segments else 0)
-    content.doubts += [f"has a file {path.name}, which is no segment" for path in files if path not in segments]
-    if not segments:
-        content.doubts.append("has no segments")
+    content = _Content()
     for number, segment in enumerate(segments):
-        content.begin(segment, later=segments[number + 1 :])
+        content.read(segment, later=segments[number + 1 :])
         if content.stop is not None:
-            break
+            return content
+    if not segments:
+        content.stop = Stop("unread", "there are no segments")
+    for path in files:
+        if path not in segments:
+            content.stop = Stop("unread", f"{path.name} is not named as a segment")
     return content
 
 
@@ -115,8 +117,8 @@ def _segments(directory: Path) -> _Content:
 class _Content:
     """What a log's segments hold, read one after the other. `expected`: the offset that is due next."""
 
-    start: int
-    expected: int = field(init=False)
+    start: int = 0
+    expected: int = 0
     pieces: list[Columns] = field(default_factory=list)
     opaque: list[tuple[int, int]] = field(default_factory=list)
     gaps: list[tuple[int, int]] = field(default_factory=list)
@@ -124,9 +126,7 @@ class _Content:
     doubts: list[str] = field(default_factory=list)
     stop: Stop | None = None
     zeros: bool = False
-
-    def __post_init__(self) -> None:
-        self.expected = self.start
+    is_first: bool = True
 
     def noting(self, doubt: str, read: Callable[[], T]) -> T | None:
         """What was read; None, and a doubt, when the file is not what its name says."""
@@ -136,17 +136,15 @@ class _Content:
             self.doubts.append(f"{doubt} {error}")
             return None
 
-    def begin(self, segment: Path, later: list[Path]) -> None:
+    def read(self, segment: Path, later: list[Path]) -> None:
         """Read one segment to its end. `later`: those behind it, which a stop leaves unread."""
-        base = int(segment.stem)
-        if base > self.expected:
-            self.gaps.append((self.expected, base))
-            self.expected = base
+        base, due = int(segment.stem), self.expected
         try:
-            if base < self.expected:
-                before = f"the log before it ends at {self.expected}"
+            if base < due:
+                before = f"the log before it ends at {due}"
                 self.stop = Stop("damage", f"it begins at its name's offset {base}, but {before}")
             else:
+                self.expected = base
                 self._read(segment.read_bytes(), is_last=not later)
         except OSError as error:
             self.stop = Stop("unread", f"it cannot be read: {error.strerror}")
@@ -154,6 +152,13 @@ class _Content:
             behind = sum(each.stat().st_size for each in later)
             more = f"; {behind} bytes of later segments" if behind else ""
             self.stop = Stop(self.stop.kind, f"{segment.name}: {self.stop.why}{more}")
+        if self.stop is not None and self.expected == base:
+            self.expected = due  # a name that no content confirms proves nothing
+        elif self.is_first:
+            self.start = base
+        elif base > due:
+            self.gaps.append((due, base))
+        self.is_first = False
 
     def _read(self, data: bytes, *, is_last: bool) -> None:
         position = 0

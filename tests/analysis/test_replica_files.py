@@ -116,10 +116,10 @@ def test_files_that_are_no_segments_are_told(tmp_path: Path) -> None:
     directory = write_replica(tmp_path, "log", 0, {0: WHOLE}, epochs=[(1, 0)])
     (directory / "3.log").write_bytes(LAST)
     log = read_replica("n1", "log", 0, directory)
-    assert (log.end, log.doubts) == (3, ("has a file 3.log, which is no segment",))
+    assert (log.end, log.unread) == (3, "3.log is not named as a segment")
     (directory / "3.log").unlink()
     (directory / f"{0:020d}.log").unlink()
-    assert read_replica("n1", "log", 0, directory).doubts == ("has no segments",)
+    assert read_replica("n1", "log", 0, directory).unread == "there are no segments"
     (directory / f"{0:020d}.log").mkdir()
     assert "cannot be read: Is a directory" in read_replica("n1", "log", 0, directory).unread
 

@@ -90,6 +90,7 @@ class StoredRun:
                 "partitions": 1,
                 "placement": "spread",
                 "assignment": [[1, 2, 3]],
+                "record_bytes": 20,
             },
             "plan": {"clients": ["producer-0", "reader-0"]},
             "versions": {"python": "3"},
