@@ -117,6 +117,11 @@ def steps(*changes: Change) -> Change:
     return change
 
 
+def each_node(change: Callable[[str], object]) -> None:
+    for node in NODES:
+        change(node)
+
+
 def swap(a: Path, b: Path) -> None:
     aside = a.with_name("aside")
     a.rename(aside)

@@ -18,12 +18,13 @@ from tests.analysis_pipeline.replica_sets import (
     SIZE,
     Change,
     ReplicaSet,
+    each_node,
     one,
     sent,
     steps,
     swap,
 )
-from tests.analysis_pipeline.stored_run import NODES, RECORDS, StoredRun
+from tests.analysis_pipeline.stored_run import RECORDS, StoredRun
 
 LAST = RECORDS - 1
 
@@ -44,12 +45,12 @@ UNKNOWN: dict[str, tuple[Change, str]] = {
     # absent
     "a node's files are gone": (lambda r: shutil.rmtree(r.data()), "n2 holds no replica of log-0"),
     "all nodes' files are gone": (
-        lambda r: [shutil.rmtree(r.data(node)) for node in NODES],
+        lambda r: each_node(lambda node: shutil.rmtree(r.data(node))),
         "no record was compared",
     ),
     "a replica's directory is gone": (lambda r: shutil.rmtree(r.directory()), "n2 holds no replica of log-0"),
     "every replica's directory is gone": (
-        lambda r: [shutil.rmtree(r.directory(node)) for node in NODES],
+        lambda r: each_node(lambda node: shutil.rmtree(r.directory(node))),
         "n1 holds no replica of log-0",
     ),
     "a replica's segments are gone": (lambda r: r.segment().unlink(), "there are no segments"),
@@ -253,7 +254,7 @@ FAIL: dict[str, tuple[Change, str]] = {
         "replica-order-mismatch",
     ),
     "the first segment missing on all": (
-        steps(lambda r: r.split(10, nodes=ALL), lambda r: [r.segment(node).unlink() for node in ALL]),
+        steps(lambda r: r.split(10, nodes=ALL), lambda r: each_node(lambda node: r.segment(node).unlink())),
         "lost-acknowledged-write",
     ),
     "a segment in the middle missing": (
