@@ -164,9 +164,6 @@ class ServicesOnHosts(ABC):
         """The end of a service's log, or where it would be."""
         return end_of_log(node.record_dir / "service.log")
 
-    def dump(self, node: Node) -> bool:
-        return False
-
     def collect_all(self) -> None:
         for node in self.nodes:
             with contextlib.suppress(FileNotFoundError):

@@ -47,6 +47,7 @@ class StoredRun:
     magic: int = 2  # message format of the replicas' files
     unknown_format_on: str | None = None  # the last record of this node is in a message format that nobody knows
     replica_format: str = "kafka"  # what run.toml says of them
+    settings: dict[str, str] = field(default_factory=dict)  # of the brokers
     records: str = "derived"  # what run.toml says that they are made of
     judge: str = "log"
     exits: tuple[tuple[str, int | None, int | None, str], ...] = ()  # node, exit code, signal, last words
@@ -93,6 +94,7 @@ class StoredRun:
                 "record_bytes": 20,
             },
             "plan": {"clients": ["producer-0", "reader-0"]},
+            "settings": {"broker": self.settings},
             "versions": {"python": "3"},
         }
         (self.path / "run.toml").write_text(toml_text.dump(content))

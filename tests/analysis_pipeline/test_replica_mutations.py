@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from analysis.pipeline import analyze
+from analysis.spark import SparkHandle, java_version
 from analysis.verdict import Check, Verdict
 from tests.analysis.segment_files import batch, record, value, write_identity, write_replica
 from tests.analysis_pipeline.replica_sets import (
@@ -358,3 +360,91 @@ def test_what_is_provably_wrong_fails(tmp_path: Path, name: str) -> None:
     found = {each.name: each for each in verdict.anomalies}
     assert anomaly in found
     assert found[anomaly].witness
+
+
+def test_a_log_may_begin_late_where_old_segments_may_be_deleted(tmp_path: Path) -> None:
+    change = steps(lambda r: r.split(10, nodes=ALL), lambda r: each_node(lambda node: r.segment(node).unlink()))
+    verdict = judged(tmp_path, change, settings={"log.retention.ms": "1000"})
+    assert (verdict.verdict, verdict.reasons) == ("pass", ())
+    kept = judged(tmp_path / "kept", change, settings={"log.retention.ms": "-1", "log.retention.bytes": "-1"})
+    assert kept.verdict == "fail"
+
+
+def test_files_may_end_in_zeros_where_they_are_made_in_advance(tmp_path: Path) -> None:
+    def change(replicas: ReplicaSet) -> None:
+        replicas.append(bytes(4096), ["n2"], mark=None)
+
+    assert judged(tmp_path, change, settings={"log.preallocate": "true"}).verdict == "pass"
+    torn = steps(change, lambda r: r.append(b"x", ["n2"], mark=None))
+    assert judged(tmp_path / "torn", torn, settings={"log.preallocate": "true"}).verdict == "unknown"
+
+
+def test_of_records_that_users_make_only_the_value_is_judged_and_the_verdict_says_so(tmp_path: Path) -> None:
+    change, _ = FAIL["a byte of a value changed on all"]
+    verdict = judged(tmp_path, change, records="value-first")
+    assert verdict.verdict == "pass"
+    assert "clients made the records: the first 8 bytes of each are judged" in replicas_check(verdict).detail
+    differing, _ = FAIL["a byte of a value changed"]
+    assert judged(tmp_path / "one", differing, records="value-first").verdict == "fail"
+
+
+def test_records_of_which_nobody_says_what_they_are_made_of_are_undecided(tmp_path: Path) -> None:
+    change, _ = FAIL["a byte of a value changed on all"]
+    verdict = judged(tmp_path, change, records="something")
+    assert (verdict.verdict, verdict.anomalies) == ("unknown", ())
+    assert any("records is 'something'" in each for each in verdict.reasons)
+    assert any("the run does not say" in each for each in verdict.reasons)
+
+
+def test_a_finding_is_not_masked_by_another_replica_that_cannot_be_read(tmp_path: Path) -> None:
+    byte, _ = FAIL["a byte of a value changed on all"]
+    change = steps(byte, lambda r: shutil.rmtree(r.data("n3")), lambda r: r.marks("junk", ["n1"]))
+    verdict = judged(tmp_path, change)
+    assert verdict.verdict == "fail"
+    assert "corrupt-record" in {each.name for each in verdict.anomalies}
+
+
+def test_what_nobody_is_known_to_have_sent_is_undecided_while_the_record_of_clients_is_torn(tmp_path: Path) -> None:
+    def change(replicas: ReplicaSet) -> None:
+        replicas.append(one(RECORDS, sent(999)))
+        record = next((replicas.run / "history" / "operations").glob("reader-0*.arrows"))
+        record.write_bytes(record.read_bytes()[:-100])
+
+    verdict = judged(tmp_path, change)
+    assert "phantom-on-replica" not in {each.name for each in verdict.anomalies}
+    assert any("what clients sent is not there in full" in each for each in verdict.reasons), verdict.reasons
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkHandle]:
+    if java_version() is None:
+        pytest.skip("no Java runtime: install openjdk-17-jre-headless")
+    handle = SparkHandle.start_in_background(tmp_path_factory.mktemp("spark"))
+    yield handle
+    handle.stop()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "name",
+    [
+        "as they were",
+        "a node's files are gone",
+        "a record's byte flipped",
+        "an unknown message format on all",
+        "a partition that nobody planned",
+        "torn high watermarks",
+        "a byte of a value changed on all",
+        "a malformed batch on all",
+        "the first segment missing",
+        "a committed record changed since",
+    ],
+)
+def test_both_engines_say_the_same_of_replicas(spark: SparkHandle, tmp_path: Path, name: str) -> None:
+    change = LAWFUL.get(name) or {**UNKNOWN, **FAIL}[name][0]
+    run = StoredRun(tmp_path / "run").write()
+    change(ReplicaSet(run))
+    here = analyze(run, engine="in-process", pictures=False)
+    there = analyze(run, session=spark, engine="spark", pictures=False)
+    assert (there.verdict, there.reasons, there.anomalies) == (here.verdict, here.reasons, here.anomalies)
+    assert replicas_check(there).detail == replicas_check(here).detail
