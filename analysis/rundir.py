@@ -41,6 +41,7 @@ class Requirements:
 class RunDescription:
     """What `run.toml` says of one cell of the matrix.
 
+    `run`: the name of the run's directory; `id`: what it was when the run was made.
     `judge`: what the clients' operations are on, and so which checker judges them. `replica_format`: of the nodes'
     files, a name in `replicafiles.formats` or `none`. `records`: what records are made of, one of
     `history.RECORD_FORMS`, empty if that is not known; `record_bytes`: the size of each, 0 if they have none.
@@ -53,6 +54,7 @@ class RunDescription:
     """
 
     run: str
+    id: str
     campaign: str
     cell: str
     seed: int
@@ -96,6 +98,7 @@ def describe(run_dir: Path) -> RunDescription:
     replica_format = said.text("replicas", "format", otherwise="none")
     description = RunDescription(
         run=run_dir.name,
+        id=said.text("run"),
         campaign=said.text("campaign", otherwise=run_dir.parent.name),
         cell=said.text("cell"),
         seed=said.number("seed"),

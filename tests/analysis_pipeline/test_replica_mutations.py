@@ -11,6 +11,7 @@ import pytest
 from analysis.pipeline import analyze
 from analysis.spark import SparkHandle, java_version
 from analysis.verdict import Check, Verdict
+from history.seal import seal
 from tests.analysis.segment_files import batch, record, value, write_identity, write_replica
 from tests.analysis_pipeline.replica_sets import (
     ALL,
@@ -330,6 +331,7 @@ def _dump_with(replicas: ReplicaSet, content: bytes) -> None:
 def judged(tmp_path: Path, change: Change, **told: object) -> Verdict:
     run = StoredRun(tmp_path / "run", **told).write()  # type: ignore[arg-type]
     change(ReplicaSet(run))
+    seal(run)
     return analyze(run, engine="in-process", pictures=False)
 
 
@@ -444,6 +446,7 @@ def test_both_engines_say_the_same_of_replicas(spark: SparkHandle, tmp_path: Pat
     change = LAWFUL.get(name) or {**UNKNOWN, **FAIL}[name][0]
     run = StoredRun(tmp_path / "run").write()
     change(ReplicaSet(run))
+    seal(run)
     here = analyze(run, engine="in-process", pictures=False)
     there = analyze(run, session=spark, engine="spark", pictures=False)
     assert (there.verdict, there.reasons, there.anomalies) == (here.verdict, here.reasons, here.anomalies)
