@@ -28,7 +28,9 @@ ANOMALIES: Final = (
     ),
     AnomalyKind("prefix-changed", SAME_LOG, "What lay below a replica's high watermark is different in a later dump."),
     AnomalyKind(
-        "not-converged", RECOVERS, "After healing, the logs end at different offsets or the rest is not committed."
+        "not-converged",
+        RECOVERS,
+        "After healing, the logs begin or end at different offsets, or the rest is not committed.",
     ),
     AnomalyKind(
         "final-end-mismatch",
@@ -38,7 +40,6 @@ ANOMALIES: Final = (
     AnomalyKind("phantom-on-replica", PHANTOM, "A replica holds a record that nobody sent there, or that was refused."),
     AnomalyKind("duplicate-on-replica", DUPLICATE, "A record that was sent once is at two offsets of a replica."),
     AnomalyKind("corrupt-record", INTACT, "A record has other bytes than those that its client gave it."),
-    AnomalyKind("malformed-batch", INTACT, "A batch matches its checksum and contradicts itself."),
 )
 MOST_NAMED: Final = 3
 
@@ -46,7 +47,6 @@ MOST_NAMED: Final = 3
 def check(run: Run) -> Outcome:
     """Read and compare the files of all nodes."""
     from analysis.logjob import files_of
-    from analysis.plan import plan_of
     from analysis.replicafiles.formats import FORMATS, NONE
     from analysis.replicajob import DATA, EARLIER, check_replicas, tasks_of
 
@@ -60,7 +60,7 @@ def check(run: Run) -> Outcome:
         return Outcome(
             UNKNOWN, f"replicas of the format {description.replica_format!r} cannot be read; known are {known}"
         )
-    plan, format = plan_of(description, run.history), FORMATS[description.replica_format]
+    plan, format = run.plan, FORMATS[description.replica_format]
     tasks = tasks_of(
         run.directory,
         files_of(run.tables),
@@ -92,8 +92,14 @@ def _circumstances(run: Run, deletes: bool) -> Circumstances:
         deletes=deletes,
         records=run.description.records,
         record_bytes=run.description.record_bytes,
-        all_sent=not run.history.torn,
+        all_sent=_all_sent(run),
     )
+
+
+def _all_sent(run: Run) -> bool:
+    """Whether what every client sent is on record."""
+    records = run.history.records
+    return {each.client for each in records} >= set(run.plan.clients) and all(each.is_whole for each in records)
 
 
 def _earlier(missing: Sequence[str]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What a log holds against what clients sent and saw: D5, D6 and the records' own bytes (D8, D9)."""
+"""What a log holds against what clients sent and saw: D5, D6, D8, and the records' own bytes: D9."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def order_mismatch(log: ReplicaLog, order: ClientOrder, around: Circumstances) -
     at = np.searchsorted(log.offset, offset)
     held = np.append(log.offset, -1)[at] == offset
     differs = ~held | (np.append(log.value, -1)[at] != value)
-    wrong = np.flatnonzero(differs & ~log.is_opaque(offset))
+    wrong = np.flatnonzero(differs & ~log.is_unknown(offset))
     if not len(wrong):
         return
     first = int(wrong[0])
@@ -53,9 +53,7 @@ def lost(replicas: Sequence[ReplicaLog], order: ClientOrder, around: Circumstanc
     not be read is not lost."""
     mine = order.acknowledged.copy()
     for log in replicas:
-        mine &= ~log.is_opaque(order.offset)
-        if not log.is_whole:
-            mine &= order.offset < log.end
+        mine &= ~log.is_unknown(order.offset)
     if around.deletes:
         mine &= order.offset >= min(log.start for log in replicas)
     gone = np.flatnonzero(mine & ~np.isin(order.value, np.concatenate([log.value for log in replicas])))
@@ -68,21 +66,28 @@ def lost(replicas: Sequence[ReplicaLog], order: ClientOrder, around: Circumstanc
     yield anomaly_of("lost-acknowledged-write", replicas[0], sentence, witness, len(gone))
 
 
-def not_converged(replicas: Sequence[ReplicaLog], stopped: bool) -> Iterator[Anomaly]:
-    """D6: once the cluster is quiet, all logs end at the same offset, and the HW is there."""
+def not_converged(replicas: Sequence[ReplicaLog], around: Circumstances) -> Iterator[Anomaly]:
+    """D6: once the cluster is quiet, all logs begin and end at the same offsets, and the HW is there."""
     replicas = [log for log in replicas if log.is_whole]
-    ends = {log.end for log in replicas}
+    if not replicas:
+        return
+    starts, ends = {log.start for log in replicas}, {log.end for log in replicas}
     behind = [log for log in replicas if 0 <= log.high_watermark < log.end]
-    if len(ends) > 1 or any(log.high_watermark > log.end for log in replicas):
-        told = ", ".join(f"{log.node} at {log.end} (high watermark {log.high_watermark})" for log in replicas)
+    told = ", ".join(f"{log.node} at {log.end} (high watermark {log.high_watermark})" for log in replicas)
+    if len(ends) > 1:
         sentence = f"the logs end at different offsets: {told}"
-        if len(ends) == 1:
-            sentence = f"the logs end before their high watermarks: {told}"
-        yield anomaly_of("not-converged", replicas[0], sentence, [log_end(log) for log in replicas])
-    elif behind and stopped:
+    elif any(log.high_watermark > log.end for log in replicas):
+        sentence = f"the logs end before their high watermarks: {told}"
+    elif len(starts) > 1 and not around.deletes:
+        begin = ", ".join(f"{log.node} at {log.start}" for log in replicas)
+        sentence = f"the logs begin at different offsets, though nothing may delete from them: {begin}"
+    elif behind and around.stopped:
         told = ", ".join(f"{log.node} at {log.high_watermark}" for log in behind)
         sentence = f"the logs end at {ends.pop()}, but the high watermark stayed behind on {told}"
-        yield anomaly_of("not-converged", replicas[0], sentence, [log_end(log) for log in behind])
+        replicas = behind
+    else:
+        return
+    yield anomaly_of("not-converged", replicas[0], sentence, [log_end(log) for log in replicas])
 
 
 def final_end(
@@ -166,13 +171,6 @@ def corrupt_records(log: ReplicaLog, around: Circumstances, doubt: Doubt) -> Ite
         yield anomaly_of("corrupt-record", log, sentence, [record | {"bytes": size}], len(wrong))
     else:
         doubt(f"{sentence}, if clients made it as they do: the run does not say")
-
-
-def malformed(log: ReplicaLog) -> Iterator[Anomaly]:
-    """D9: what matches its checksum is as the system wrote it, and so must make sense."""
-    if log.malformed:
-        sentence = f"{log_name(log)} holds a batch that matches its checksum and contradicts itself: {log.malformed}"
-        yield anomaly_of("malformed-batch", log, sentence, [log_end(log)])
 
 
 def _committed(log: ReplicaLog, around: Circumstances) -> Bools:

@@ -72,8 +72,8 @@ def _entry(log: ReplicaLog, epoch: int, start: int, source: str = "epoch file") 
 
 def _first_records(log: ReplicaLog) -> dict[int, int]:
     """The offset of each epoch's first record; that of the log's first record only if nothing was deleted before it.
-    Where a log has gaps, first records may be in them."""
-    if not len(log.epoch) or log.gaps:
+    Where offsets are left out, first records may be in them."""
+    if not len(log.epoch) or log.gaps or log.absent:
         return {}
     first = np.flatnonzero(np.concatenate(([log.start == 0], log.epoch[1:] > log.epoch[:-1])))
     starts: dict[int, int] = {}

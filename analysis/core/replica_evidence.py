@@ -159,7 +159,7 @@ def client_order(log: ReplicaLog, offset: int, value: int) -> Record:
 def log_end(log: ReplicaLog) -> Record:
     """Where a log ends, as a witness shows it."""
     place = {"op": "log end", "node": log.node, "topic": log.topic, "partition": log.partition}
-    return place | {"offset": log.end, "high_watermark": log.high_watermark}
+    return place | {"start": log.start, "offset": log.end, "high_watermark": log.high_watermark}
 
 
 def carries_value(log: ReplicaLog) -> Bools:

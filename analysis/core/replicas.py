@@ -8,11 +8,11 @@ Judged from the replicas' own files. With HW the high watermark that a replica w
 - D3 epochs do not decrease along a log, nor do epochs and start offsets along its epoch file;
 - D4 an epoch has one start offset, in all epoch files and in the logs' records;
 - D5 below its HW a log holds what clients were told is there, from offset 0 on unless something deletes old records;
-- D6 once the cluster is quiet, all logs end at the same offset with the HW there, which is the end that the final reads
-  were told (appends that may have happened apart), and nothing acknowledged is missing;
+- D6 once the cluster is quiet, all logs begin and end at the same offsets with the HW there, which is the end that the
+  final reads were told (appends that may have happened apart), and nothing acknowledged is missing;
 - D7 what lay below the HW of an earlier dump of the files never changes;
 - D8 below its HW a log holds only what was sent to its partition and not refused, each value once;
-- D9 records are made of their values, byte by byte, and batches do not contradict themselves.
+- D9 records are made of their values, byte by byte.
 
 Message formats 0 and 1 know no leader epochs. D2 and D3 say nothing of their records, D1 compares them by record alone,
 and epoch files (D3, D4) are not judged beside logs that hold any. Records in compressed sets that were not opened are
@@ -97,7 +97,6 @@ def _anomalies(
     for a, b in combinations(replicas, 2):
         yield from divergence(a, b, around.quiet)
     for log in replicas:
-        yield from contents.malformed(log)
         yield from contents.corrupt_records(log, around, doubt)
         if appends is not None:
             yield from contents.foreign_records(log, appends, around, doubt)
@@ -106,7 +105,7 @@ def _anomalies(
     if around.quiet:
         if order is not None:
             yield from contents.lost(replicas, order, around)
-        yield from contents.not_converged(replicas, around.stopped)
+        yield from contents.not_converged(replicas, around)
         if appends is not None:
             yield from contents.final_end(replicas, appends, around, doubt)
 
@@ -115,15 +114,17 @@ def _undecided(log: ReplicaLog, around: Circumstances) -> Iterator[str]:
     name = log_name(log)
     if log.damage:
         yield f"{name} ends early: {log.damage}"
-    if log.unread or log.malformed:
-        yield f"{name} could not be read to its end: {log.unread or log.malformed}"
+    if log.unread:
+        yield f"{name} could not be read to its end: {log.unread}"
     if log.opaque:
         records = sum(behind - first for first, behind in log.opaque)
         yield f"{name} has {records} records in compressed sets that are not opened"
     if log.start and not around.deletes:
         yield f"{name} begins at offset {log.start}, though nothing may delete what was before"
     for first, behind in log.gaps:
-        yield f"{name} has no records at offsets {first} to {behind - 1}"
+        yield f"{name} has no records at offsets {first} to {behind - 1}, between others"
+    for first, behind in log.absent:
+        yield f"{name} has no file with the offsets {first} to {behind - 1}"
     if not log.is_whole and log.high_watermark > log.end:
         yield f"{name} was read up to offset {log.end}, and its high watermark is {log.high_watermark}"
     elif log.high_watermark > log.end and not around.quiet:

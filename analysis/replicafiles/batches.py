@@ -1,7 +1,7 @@
 """Record batches, message format 2: a header with the leader epoch and a CRC-32C, then records of varints.
 
-What the CRC does not cover (base offset, length, leader epoch, magic) may be damaged by a disk. What it covers is as
-the system wrote it: a batch that matches its CRC and contradicts itself is malformed, not damaged.
+A batch that does not match its CRC is damaged, and so is one that does and contradicts itself: which of its words to
+believe nobody can tell.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def scan(data: bytes, position: int, expected: int) -> Batches:
         elif attributes & ~KNOWN_ATTRIBUTES or attributes & COMPRESSION >= CODECS:
             stop = Stop("unread", f"the batch at {position} has attributes {attributes:#06x}, which are not known")
         elif why := _miscounted(delta, count, end - position, attributes):
-            stop = Stop("malformed", f"the batch at {position} {why}")
+            stop = Stop("damage", f"the batch at {position} {why}")
         if stop is not None:
             break
         expected = base + delta + 1

@@ -86,10 +86,10 @@ def read_replica(node: str, topic: str, partition: int, directory: Path, *, mark
         high_watermark=high_watermark,
         damage=stop.why if stop and stop.kind == "damage" else "",
         unread=stop.why if stop and stop.kind == "unread" else "",
-        malformed=stop.why if stop and stop.kind == "malformed" else "",
         zeros=content.zeros,
         opaque=tuple(content.opaque),
         gaps=tuple(content.gaps),
+        absent=tuple(content.absent),
         formats=tuple(sorted(content.formats)),
         topic_id=(metadata or {}).get("topic_id", ""),
         doubts=tuple(content.doubts),
@@ -122,6 +122,7 @@ class _Content:
     pieces: list[Columns] = field(default_factory=list)
     opaque: list[tuple[int, int]] = field(default_factory=list)
     gaps: list[tuple[int, int]] = field(default_factory=list)
+    absent: list[tuple[int, int]] = field(default_factory=list)
     formats: set[int] = field(default_factory=set)
     doubts: list[str] = field(default_factory=list)
     stop: Stop | None = None
@@ -157,7 +158,7 @@ class _Content:
         elif self.is_first:
             self.start = base
         elif base > due:
-            self.gaps.append((due, base))
+            self.absent.append((due, base))
         self.is_first = False
 
     def _read(self, data: bytes, *, is_last: bool) -> None:
@@ -184,7 +185,7 @@ class _Content:
         self.doubts += [odd] if odd else []
         position, end = found.position, found.expected
         if why:
-            self.stop = Stop("malformed", why)
+            self.stop = Stop("damage", why)
             position, end = batches.place_of(table[whole]), int(table[whole, batches.BASE])
             table = table[:whole]
         if len(table):

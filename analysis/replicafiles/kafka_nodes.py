@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from analysis.replicafiles.checkpoints import read_properties
-from analysis.replicafiles.kafka import partitions
+from analysis.replicafiles.checkpoints import read_high_watermarks, read_properties
+from analysis.replicafiles.kafka import HIGH_WATERMARKS, partitions
 from analysis.replicafiles.log import ReplicaFileError
 
 _SET_ASIDE = re.compile(r"(.+-[0-9]+)\.[^.]+-(delete|stray|future)")
@@ -25,6 +25,7 @@ def survey(nodes: Mapping[str, Path]) -> list[str]:
     for node, data in brokers.items():
         try:
             said += _identity(node, numbers[node], data, clusters)
+            said += _unheld(node, data)
             for topic, partition in partitions(data):
                 found = read_properties(data / f"{topic}-{partition}" / "partition.metadata", ":") or {}
                 topics.setdefault(topic, {})[f"{topic}-{partition} on {node}"] = found.get("topic_id", "")
@@ -52,6 +53,18 @@ def _identity(node: str, number: int, data: Path, clusters: dict[str, str]) -> I
     if its_own != str(number):
         yield f"the files of {node} are those of another node: meta.properties names {its_own}, not {number}"
     clusters[node] = found.get("cluster.id", "")
+
+
+def _unheld(node: str, data: Path) -> Iterator[str]:
+    """High watermarks of partitions of which the node holds no replica. Where the file is damaged, each replica of the
+    node tells."""
+    try:
+        marks = read_high_watermarks(data / HIGH_WATERMARKS) or {}
+    except ReplicaFileError:
+        return
+    for topic, partition in sorted(marks):
+        if not (data / f"{topic}-{partition}").is_dir():
+            yield f"{node} has a high watermark of {topic}-{partition}, but no replica of it"
 
 
 def _is_aside(name: str) -> bool:

@@ -43,7 +43,7 @@ class Columns(NamedTuple):
 class Stop(NamedTuple):
     """Why a log is not read on: `kind` is the field of `ReplicaLog` that says it."""
 
-    kind: Literal["damage", "unread", "malformed"]
+    kind: Literal["damage", "unread"]
     why: str
 
 
@@ -67,13 +67,13 @@ class ReplicaLog:
     bytes are those that `history.record_bytes` makes of its value.
 
     `epochs`: entries (epoch, start offset) of its epoch file, None without a readable one. `high_watermark`: as last
-    written to disk, -1 without one. `opaque`: ranges of offsets (first, behind the last) of compressed sets that were
-    not opened. `gaps`: ranges of offsets that the files skip. `formats`: the message formats that it holds.
-    `topic_id`: as the replica's directory has it, if it has.
+    written to disk, -1 without one. Ranges of offsets (first, behind the last): `opaque`, in compressed sets that were
+    not opened; `gaps`, that one batch and the next leave out; `absent`, of which there is no file. `formats`: the
+    message formats that it holds. `topic_id`: as the replica's directory has it, if it has.
 
     Where a log could not be read to its end, one of these says why, and nothing may be concluded from where it ends:
-    `damage`, the bytes there are no records; `unread`, they may well be; `malformed`, they match their checksum and
-    contradict themselves. `zeros`: the damage is nothing but zeros up to the end of the last file.
+    `damage`, the bytes there are no records; `unread`, they may well be. `zeros`: the damage is nothing but zeros up to
+    the end of the last file.
     `doubts`: what else is missing from the files or wrong with them, as sentences without a subject.
     """
 
@@ -92,10 +92,10 @@ class ReplicaLog:
     high_watermark: int
     damage: str = ""
     unread: str = ""
-    malformed: str = ""
     zeros: bool = False
     opaque: tuple[tuple[int, int], ...] = ()
     gaps: tuple[tuple[int, int], ...] = ()
+    absent: tuple[tuple[int, int], ...] = ()
     formats: tuple[int, ...] = ()
     topic_id: str = ""
     doubts: tuple[str, ...] = ()
@@ -103,7 +103,7 @@ class ReplicaLog:
     @property
     def is_whole(self) -> bool:
         """Whether the log was read to its end."""
-        return not (self.damage or self.unread or self.malformed)
+        return not (self.damage or self.unread)
 
     @cached_property
     def has_epochs(self) -> bool:
@@ -112,10 +112,12 @@ class ReplicaLog:
 
     def is_opaque(self, offset: I64) -> Bools:
         """Which of these offsets lie in sets that were not opened."""
-        mask = np.zeros(len(offset), np.bool_)
-        for first, behind in self.opaque:
-            mask |= (offset >= first) & (offset < behind)
-        return mask
+        return _within(offset, self.opaque)
+
+    def is_unknown(self, offset: I64) -> Bools:
+        """Of which of these offsets the files do not say what the log holds there, or whether it holds anything."""
+        unread = np.zeros(len(offset), np.bool_) if self.is_whole else offset >= self.end
+        return np.asarray(unread | self.is_opaque(offset) | _within(offset, self.absent))
 
     def at(self, offset: int) -> dict[str, Any] | None:
         """The record at an offset as a witness shows it, or None when the replica has none there."""
@@ -125,3 +127,10 @@ class ReplicaLog:
         digest = f"{int(self.digest[index]):016x}"
         fields = {"offset": offset, "epoch": int(self.epoch[index]), "value": int(self.value[index]), "digest": digest}
         return {"op": "record", "node": self.node, "topic": self.topic, "partition": self.partition, **fields}
+
+
+def _within(offset: I64, ranges: tuple[tuple[int, int], ...]) -> Bools:
+    mask = np.zeros(len(offset), np.bool_)
+    for first, behind in ranges:
+        mask |= (offset >= first) & (offset < behind)
+    return mask

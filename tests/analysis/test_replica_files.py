@@ -93,10 +93,10 @@ def test_what_follows_a_damaged_segment_is_not_read(tmp_path: Path) -> None:
     assert "bytes of later segments" in log.damage
 
 
-def test_a_missing_segment_is_a_gap(tmp_path: Path) -> None:
+def test_a_missing_segment_leaves_offsets_absent(tmp_path: Path) -> None:
     segments = {0: WHOLE, 5: log_bytes([2], [14], start=5)}
     log = read_replica("n1", "log", 0, write_replica(tmp_path, "log", 0, segments))
-    assert (log.offset.tolist(), log.end, log.gaps, log.damage) == ([0, 1, 2, 5], 6, ((3, 5),), "")
+    assert (log.offset.tolist(), log.end, log.absent, log.damage) == ([0, 1, 2, 5], 6, ((3, 5),), "")
 
 
 def test_a_segment_that_overlaps_the_one_before_is_damage(tmp_path: Path) -> None:

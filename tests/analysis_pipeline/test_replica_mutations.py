@@ -11,6 +11,7 @@ import pytest
 from analysis.pipeline import analyze
 from analysis.spark import SparkHandle, java_version
 from analysis.verdict import Check, Verdict
+from history import Journal
 from history.seal import seal
 from tests.analysis.segment_files import batch, record, value, write_identity, write_replica
 from tests.analysis_pipeline.replica_sets import (
@@ -63,8 +64,16 @@ UNKNOWN: dict[str, tuple[Change, str]] = {
     "whose files they are is gone": (lambda r: (r.data() / "meta.properties").unlink(), "do not say whose they are"),
     "one topic id is gone": (lambda r: (r.directory() / "partition.metadata").unlink(), "different topics"),
     "an earlier dump is gone": (
-        lambda r: _journal(r, '{"t": 1, "wall": 1, "event": "note", "text": "dump", "dumped": ["n2"]}'),
+        lambda r: _note(r, dumped=["n2"]),
         "the earlier dumps of n2 are missing",
+    ),
+    "a segment in the middle missing": (
+        steps(lambda r: r.split(10, 20), lambda r: r.segment(base=10).unlink()),
+        "has no file with the offsets 10 to 19",
+    ),
+    "an empty segment in the middle": (
+        steps(lambda r: r.split(10, 20), lambda r: r.segment(base=10).write_bytes(b"")),
+        "has no file with the offsets 10 to 19",
     ),
     # damaged
     "the tail is torn": (lambda r: r.segment().write_bytes(r.segment().read_bytes()[:-5]), "torn batch"),
@@ -117,6 +126,39 @@ UNKNOWN: dict[str, tuple[Change, str]] = {
         lambda r: r.poke(20, 35, b"\0" * 6 + b"\7\7", seal=True, nodes=ALL),
         "latest timestamp",
     ),
+    # batches that contradict themselves
+    "a count that is too small": (
+        lambda r: r.replace(20, batch(20, 1, [record(0, value(sent(20), SIZE))] * 2, count=1, last=0)),
+        "bytes behind its last record",
+    ),
+    "a count that is too large": (lambda r: r.poke(20, 57, b"\0\0\0\2", seal=True), "has 2 records and"),
+    "a monstrous count": (
+        lambda r: r.replace(20, one(20, count=2**31 - 1, last=2**31 - 2)),
+        "fewer records than it counts",
+    ),
+    "a monstrous compressed count": (
+        lambda r: r.replace(20, one(20, count=2**31 - 1, last=2**31 - 2, attributes=4)),
+        "records",
+    ),
+    "a count of none": (lambda r: r.replace(20, batch(20, 1, [])), "has 0 records"),
+    "a last offset delta that is too large": (lambda r: r.replace(LAST, one(LAST, last=5)), "last offset delta 5"),
+    "a negative last offset delta": (lambda r: r.replace(20, one(20, last=-1)), "last offset delta -1"),
+    "offset deltas that begin at 1": (
+        lambda r: r.replace(20, batch(20, 1, [record(1, value(sent(20), SIZE))]), ALL),
+        "offset delta out of order",
+    ),
+    "offset deltas exchanged": (
+        lambda r: r.rewrite([*r.batches()[:20], _two(20, (1, 0)), *r.batches()[22:]], ALL),
+        "offset delta out of order",
+    ),
+    "a record longer than its parts": (lambda r: r.replace(20, batch(20, 1, [_padded(20)])), "parts do not fill it"),
+    "bytes behind the last record": (
+        lambda r: r.replace(20, batch(20, 1, [record(0, value(sent(20), SIZE)) + b"x"], count=1, last=0)),
+        "bytes behind its last record",
+    ),
+    "a number not in its shortest form": (lambda r: r.replace(20, batch(20, 1, [_long_number(20)])), "shortest form"),
+    "unknown attributes of a record": (lambda r: r.poke(20, HEADER + 1, b"\1", seal=True), "unknown attributes"),
+    "a malformed batch on all": (lambda r: r.poke(20, HEADER + 1, b"\1", seal=True, nodes=ALL), "unknown attributes"),
     # not understood
     "an unknown message format": (lambda r: r.poke(20, 16, b"\7", seal=False), "message format 7"),
     "an unknown message format on all": (lambda r: r.poke(20, 16, b"\7", seal=False, nodes=ALL), "message format 7"),
@@ -142,6 +184,10 @@ UNKNOWN: dict[str, tuple[Change, str]] = {
     "a partition that nobody planned": (
         lambda r: shutil.copytree(r.directory(), r.data() / "log-7"),
         "n2 holds a replica of log-7, which was not assigned",
+    ),
+    "a high watermark of no replica": (
+        lambda r: r.marks(f"0\n2\nlog 0 {RECORDS}\nlog 9 12\n"),
+        "n2 has a high watermark of log-9, but no replica of it",
     ),
     "a topic that nobody planned": (
         lambda r: shutil.copytree(r.directory(), r.data() / "other-0"),
@@ -218,57 +264,20 @@ FAIL: dict[str, tuple[Change, str]] = {
         lambda r: r.poke(20, 21, b"\0\x20", seal=True, nodes=ALL),
         "replica-order-mismatch",
     ),
-    # batches
-    "a count that is too small": (
-        lambda r: r.replace(20, batch(20, 1, [record(0, value(sent(20), SIZE))] * 2, count=1, last=0)),
-        "malformed-batch",
-    ),
-    "a count that is too large": (lambda r: r.poke(20, 57, b"\0\0\0\2", seal=True), "malformed-batch"),
-    "a monstrous count": (
-        lambda r: r.replace(20, one(20, count=2**31 - 1, last=2**31 - 2)),
-        "malformed-batch",
-    ),
-    "a monstrous compressed count": (
-        lambda r: r.replace(20, one(20, count=2**31 - 1, last=2**31 - 2, attributes=4)),
-        "malformed-batch",
-    ),
-    "a count of none": (lambda r: r.replace(20, batch(20, 1, [])), "malformed-batch"),
-    "a last offset delta that is too large": (lambda r: r.replace(LAST, one(LAST, last=5)), "malformed-batch"),
-    "a negative last offset delta": (lambda r: r.replace(20, one(20, last=-1)), "malformed-batch"),
-    "offset deltas that begin at 1": (
-        lambda r: r.replace(20, batch(20, 1, [record(1, value(sent(20), SIZE))]), ALL),
-        "malformed-batch",
-    ),
-    "offset deltas exchanged": (
-        lambda r: r.rewrite([*r.batches()[:20], _two(20, (1, 0)), *r.batches()[22:]], ALL),
-        "malformed-batch",
-    ),
-    "a record longer than its parts": (lambda r: r.replace(20, batch(20, 1, [_padded(20)])), "malformed-batch"),
-    "bytes behind the last record": (
-        lambda r: r.replace(20, batch(20, 1, [record(0, value(sent(20), SIZE)) + b"x"], count=1, last=0)),
-        "malformed-batch",
-    ),
-    "a number not in its shortest form": (lambda r: r.replace(20, batch(20, 1, [_long_number(20)])), "malformed-batch"),
-    "unknown attributes of a record": (lambda r: r.poke(20, HEADER + 1, b"\1", seal=True), "malformed-batch"),
-    "a malformed batch on all": (lambda r: r.poke(20, HEADER + 1, b"\1", seal=True, nodes=ALL), "malformed-batch"),
     # segments
     "the first segment missing": (
         steps(lambda r: r.split(10), lambda r: r.segment().unlink()),
         "replica-order-mismatch",
     ),
+    "the beginnings differ": (
+        steps(lambda r: r.split(10), lambda r: r.segment().unlink()),
+        "not-converged",
+    ),
     "the first segment missing on all": (
         steps(lambda r: r.split(10, nodes=ALL), lambda r: each_node(lambda node: r.segment(node).unlink())),
         "lost-acknowledged-write",
     ),
-    "a segment in the middle missing": (
-        steps(lambda r: r.split(10, 20), lambda r: r.segment(base=10).unlink()),
-        "replica-order-mismatch",
-    ),
     "the last segment missing": (steps(lambda r: r.split(10), lambda r: r.segment(base=10).unlink()), "not-converged"),
-    "an empty segment in the middle": (
-        steps(lambda r: r.split(10, 20), lambda r: r.segment(base=10).write_bytes(b"")),
-        "replica-order-mismatch",
-    ),
     # epochs
     "an older epoch behind a newer one": (lambda r: r.poke(20, 12, b"\0\0\0\0", seal=False), "epoch-regression"),
     "another epoch on one": (lambda r: r.poke(LAST, 12, b"\0\0\0\2", seal=False), "replica-divergence"),
@@ -299,9 +308,9 @@ FAIL: dict[str, tuple[Change, str]] = {
 }
 
 
-def _journal(replicas: ReplicaSet, line: str) -> None:
-    with (replicas.run / "history" / "journal.jsonl").open("a") as journal:
-        journal.write(line + "\n")
+def _note(replicas: ReplicaSet, **fields: object) -> None:
+    with Journal(replicas.run) as journal:
+        journal.note("told by a test", **fields)
 
 
 def _two(base: int, deltas: tuple[int, int]) -> bytes:
@@ -437,7 +446,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkHandle]:
         "a partition that nobody planned",
         "torn high watermarks",
         "a byte of a value changed on all",
-        "a malformed batch on all",
+        "a segment in the middle missing",
         "the first segment missing",
         "a committed record changed since",
     ],
