@@ -110,7 +110,7 @@ def test_records_of_other_bytes_than_their_value_makes_are_read_as_no_value(tmp_
         (whole, {"key": b"k"}),
         (whole, {"headers": {"h": b"x"}}),
     ):
-        sender.produce(topic, content, partition=0, **extra)  # type: ignore[arg-type]
+        sender.produce(topic, content, partition=0, **extra)
         sender.flush(10)
     reader = start("reader", settings(tmp_path, bootstrap, "r8", 8, topic=topic), tmp_path)
     assert reader.read_all(0, 20).complete
