@@ -1,7 +1,7 @@
 """The run loop's diary: `journal.jsonl`, one JSON object per line, each written whole before the loop goes on.
 
 Every line has `t` (CLOCK_MONOTONIC ns, the clock of the operations), `wall` (seconds since the epoch) and `event`:
-`run_started`, `phase` {name}, `fault_invoked` / `fault_injected` / `fault_healed` {id, ...},
+`run_started`, `phase` {name}, `assignment` {replicas}, `fault_invoked` / `fault_injected` / `fault_healed` {id, ...},
 `node` {node, what}, `note` {text}, `service_exit` {node, exit_code, signal, last_words},
 `fatal_line` {node, pattern, line}.
 """
@@ -20,6 +20,7 @@ from typing import Any, Final, Self
 from history.services import FATAL_LINE, SERVICE_EXIT
 
 FILE_NAME: Final = "journal.jsonl"
+ASSIGNMENT: Final = "assignment"
 PHASES: Final = ("setup", "main", "heal", "quiesce", "final", "collect", "done")
 STATUSES: Final = ("confirmed", "mismatch", "inconclusive")
 
@@ -59,6 +60,11 @@ class Journal:
         if name not in PHASES:
             raise ValueError(f"unknown phase {name!r}: one of {', '.join(PHASES)}")
         return self.event("phase", name=name)
+
+    def assignment(self, replicas: Sequence[Sequence[int]]) -> int:
+        """Which nodes have each partition's replicas, by number, the preferred leader first; settled when the topic is
+        created."""
+        return self.event(ASSIGNMENT, replicas=[list(ids) for ids in replicas])
 
     def fault_invoked(
         self,
