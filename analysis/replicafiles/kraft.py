@@ -28,6 +28,7 @@ NOBODY: Final = -1
 _LEADER_CHANGE: Final = (2, 3)  # the type of the control record: Apache Kafka's, and KIP-595's
 _SNAPSHOT: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _DIGESTED: Final = struct.Struct(">qqiI")
+_ID_KEYS: Final = ("node.id", "broker.id")
 _KEY: Final = struct.Struct(">hh")
 _VALUE: Final = struct.Struct(">hi")
 _DIRECTORY_ID_BYTES: Final = 16
@@ -44,7 +45,7 @@ class LeaderChange(NamedTuple):
 
 
 class ElectionState(NamedTuple):
-    """A quorum-state file. `leader`, `voted`: node ids, or `NOBODY`; `voters`: empty where the file does not list them."""
+    """A quorum-state file. `leader`, `voted`: node ids, or `NOBODY`; `voters`: empty where the file lists none."""
 
     epoch: int
     leader: int
@@ -103,9 +104,6 @@ def _node_id(node: str, path: Path, doubts: list[str]) -> int | None:
         doubts.append(f"meta.properties of {node} does not say which node it is")
         return None
     return int(found[0])
-
-
-_ID_KEYS: Final = ("node.id", "broker.id")
 
 
 def _log(node: str, directory: Path, doubts: list[str]) -> ReplicaLog | None:
