@@ -5,7 +5,8 @@ A *mark* is a high watermark that a node told of: everything below it is committ
 - M1 a process's high watermark does not fall;
 - M2 what is committed in an epoch is in the log of each later leader: no later epoch begins below the mark;
 - M3 what is committed is on the disks of a majority of the voters from then on;
-- M4 what a node has applied, by its digest, is what the logs hold, and what all others have applied;
+- M4 what a node has applied, by its digest, is what the logs hold, and what all others have applied; the log of a node
+  that was stopped in order holds all that its last process has applied;
 - M5 what was committed before the cluster was left alone, every node has applied in the end;
 - D1 to D4 as for any log (`analysis.core.replicas`), with the highest mark of each node as its high watermark. Where
   nodes tell nothing, a snapshot's end is as good: only what is committed is in it.
@@ -51,6 +52,7 @@ def check_committed(members: Sequence[Member], quiet_from: int | None) -> list[A
         *_missing_from_later_leaders(members),
         *_lost(members),
         *_differing(members),
+        *(gap for member in members for gap in _not_in_own_log(member)),
         *(_behind(members, quiet_from) if quiet_from is not None else ()),
     ]
 
@@ -135,8 +137,9 @@ def _lost(members: Sequence[Member]) -> Iterator[Anomaly]:
 
 
 def _ends_below(member: Member, offset: int) -> bool:
+    """Whether a node's log, whole as far as it goes, ends before; one that is damaged or empty proves nothing."""
     log = member.replica.log
-    return log is not None and not log.damage and not log.unread and log.end < offset
+    return log is not None and not log.damage and not log.unread and len(log.offset) > 0 and log.end < offset
 
 
 def _differing(members: Sequence[Member]) -> Iterator[Anomaly]:
@@ -159,6 +162,19 @@ def _differing(members: Sequence[Member]) -> Iterator[Anomaly]:
                 f"{'the log' if row['op'] == 'log end' else 'a process'} of {row['node']} has there"
             )
             yield anomaly("applied-metadata-mismatch", sentence, [member.event_row(mark), row])
+
+
+def _not_in_own_log(member: Member) -> Iterator[Anomaly]:
+    """M4: a leader may have applied what only others had on disk yet, but not after it was stopped in order."""
+    last = member.trace.processes[-1] if member.trace.processes and member.at_rest else ()
+    marks = [event for event in last if event["event"] == HIGH_WATERMARK]
+    if not marks or not _ends_below(member, marks[-1]["offset"]):
+        return
+    row = member.end_row()
+    sentence = (
+        f"{member.node} has acted on the metadata below {marks[-1]['offset']}, and its log ends at {row['offset']}"
+    )
+    yield anomaly("applied-metadata-mismatch", sentence, [member.event_row(marks[-1]), row])
 
 
 def _behind(members: Sequence[Member], quiet_from: int) -> Iterator[Anomaly]:

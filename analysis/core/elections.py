@@ -28,7 +28,7 @@ READ_FROM_DISK: Final = ("quorum_restored", STATE_FILE)
 
 
 class Claim(NamedTuple):
-    """Something says that in `epoch` the node `chosen` led (`who` is `NOBODY` then) or had the vote of the node `who`."""
+    """Something says that in `epoch` node `chosen` led (`who` is `NOBODY` then) or had the vote of node `who`."""
 
     epoch: int
     who: int
