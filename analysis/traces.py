@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,6 +36,11 @@ class Trace:
     node: str
     processes: tuple[tuple[Event, ...], ...]
     doubts: tuple[str, ...] = ()
+
+    @property
+    def ends_in_order(self) -> bool:
+        """Whether the last process told that it was stopped."""
+        return bool(self.processes) and self.processes[-1][-1]["event"] == LAST_WORD
 
 
 def read_trace(path: Path, node: str, *, stopped: bool) -> Trace:
@@ -68,11 +73,12 @@ def read_trace(path: Path, node: str, *, stopped: bool) -> Trace:
         processes[-1].append({**event, "line": number})
     if not processes:
         doubts.append(f"the trace of {node} is empty")
-    elif stopped:
+    trace = Trace(node, tuple(map(tuple, processes)))
+    if processes and stopped:
         doubts += _unexplained(node, torn)
-        if processes[-1][-1]["event"] != LAST_WORD:
+        if not trace.ends_in_order:
             doubts.append(f"the trace of {node} ends early: the node was stopped, and it does not say so")
-    return Trace(node, tuple(map(tuple, processes)), tuple(doubts))
+    return replace(trace, doubts=tuple(doubts))
 
 
 def _unexplained(node: str, torn: int) -> list[str]:

@@ -92,9 +92,10 @@ def _members(run: Run) -> list[Member]:
         directory = run.directory / "nodes" / node
         if run.description.metadata_traced:
             trace = read_trace(directory / "events.jsonl", node, stopped=node in stopped)
+            at_rest = node in stopped and trace.ends_in_order
         else:
-            trace = Trace(node, ())
-        members.append(Member(node, read_metadata(node, directory / "data"), trace, node in stopped))
+            trace, at_rest = Trace(node, ()), node in stopped
+        members.append(Member(node, read_metadata(node, directory / "data"), trace, at_rest))
     return members
 
 
@@ -120,7 +121,7 @@ def _doubts(members: Sequence[Member], *, traced: bool) -> Iterator[str]:
     yield from (f"voter {voter} is on no node that is known" for voter in sorted(voters - ids))
     for member in members:
         replica = member.replica
-        if not member.at_rest:
+        if not member.at_rest and not member.trace.doubts:
             yield f"{member.node} was not stopped in order before its files were read"
         yield from replica.doubts
         if replica.state is None and replica.id in (*voters, None):
