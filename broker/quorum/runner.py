@@ -17,6 +17,7 @@ from functools import partial
 from broker.config import BrokerConfig
 from broker.errors import ErrorCode, ProtocolError
 from broker.log.log import PartitionLog
+from broker.mutants import Mutants
 from broker.peers import Peers
 from broker.ports import Disk
 from broker.quorum import effects as do
@@ -66,6 +67,7 @@ class QuorumRunner:
         on_leadership: OnLeadership,
         on_failure: Callable[[Exception], None] | None = None,
         clock: Callable[[], int] | None = None,
+        mutants: Mutants | None = None,
     ) -> None:
         self.leader_id: int | None = None
         self.epoch = 0
@@ -75,6 +77,7 @@ class QuorumRunner:
         self.voters = config.voters
         self._settings = QuorumSettings.from_config(config)
         self._append_limit = config.message_max_bytes
+        self._forgets_votes = mutants is not None and mutants.active("vote_not_persisted")
         self._log = log
         self._rng = rng
         self._connector = connector
@@ -238,8 +241,7 @@ class QuorumRunner:
         for effect in effects:
             match effect:
                 case do.Persist(state):
-                    await self._file.write_durably(state)
-                    self._trace_election("quorum_persisted", state)
+                    await self._persist(state)
                 case do.Truncate(offset):
                     self._trace_truncation(offset)
                     await self._log.truncate_to(offset)
@@ -257,6 +259,13 @@ class QuorumRunner:
                     self._do_at_once(effect)
         self._show()
         self._set_timer()
+
+    async def _persist(self, state: ElectionState) -> None:
+        granted = state.leader_id is None and state.voted_id not in (None, self._settings.node_id)
+        if granted and self._forgets_votes:
+            return
+        await self._file.write_durably(state)
+        self._trace_election("quorum_persisted", state)
 
     def _do_at_once(self, effect: do.Effect) -> None:
         """The effects that wait for nothing."""
