@@ -42,8 +42,8 @@ MUTANTS: dict[str, Mutant] = {
             name="vote_not_persisted",
             rule="K595-19",
             anomaly="vote-not-on-disk, election-state-regression, two-votes, two-leaders",
-            schedule="a voter grants a candidate its vote without writing it down, and votes again after a restart that "
-            "comes before it knows the leader; campaigns/vote-not-persisted.toml",
+            schedule="a voter grants its vote without writing it down, and votes again after a restart that comes "
+            "before it knows the leader; campaigns/vote-not-persisted.toml",
         ),
     )
 }
