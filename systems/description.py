@@ -30,7 +30,7 @@ _RESERVED = frozenset(
 @dataclass(frozen=True)
 class Promises:
     """What the system may be held to. `upper_bound`: the strictest bound of queries; `replicas`: the format of its
-    replicas' files; `metadata`: that of its metadata quorum's files; `events`: whether its nodes write trace events, for
+    replicas' files; `metadata`: of its metadata quorum's; `events`: whether its nodes write trace events, for
     which scripts can wait."""
 
     upper_bound: str = "strict"

@@ -136,10 +136,11 @@ def _doubts(members: Sequence[Member], *, traced: bool) -> Iterator[str]:
 def _compared(members: Sequence[Member], records: int) -> str:
     from analysis.core.committed_metadata import high_watermark_of
 
-    epochs = {change.epoch for member in members for change in member.replica.leader_changes}
+    epochs = len({change.epoch for member in members for change in member.replica.leader_changes})
     committed = max(high_watermark_of(member) for member in members)
     known = f"committed up to {committed}" if committed >= 0 else "what is committed is not known"
-    return f"{len(epochs)} epochs with one leader each, {records:,} records compared, {known}"
+    led = "1 epoch with one leader" if epochs == 1 else f"{epochs} epochs with one leader each"
+    return f"{led}, {records:,} records compared, {known}"
 
 
 def _some(doubts: Sequence[str]) -> str:

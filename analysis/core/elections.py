@@ -135,15 +135,17 @@ def _votes_not_on_disk(member: Member) -> Iterator[Anomaly]:
     """E4: within a process, which writes again what it found at its start."""
     for process in member.trace.processes:
         on_disk: set[tuple[int, int]] = set()
+        written: list[Row] = []
         for event in process:
             if event["event"] == "quorum_persisted":
                 on_disk.add((event["epoch"], event["voted"]))
+                written = [member.event_row(event)]
             elif event["event"] in ("quorum_vote", "quorum_role"):
                 epoch, vote = event["epoch"], _vote_of(event)
                 if vote == NOBODY or (epoch, vote) in on_disk:
                     continue
                 sentence = f"{member.node} voted in epoch {epoch} for node {vote}, and its disk did not hold that"
-                yield anomaly("vote-not-on-disk", sentence, [member.event_row(event)])
+                yield anomaly("vote-not-on-disk", sentence, [*written, member.event_row(event)])
                 return
 
 
