@@ -40,6 +40,7 @@ class Requirements:
 class RunDescription:
     """What `run.toml` says of one cell of the matrix.
 
+    `run`: the name of the run's directory; `id`: what it was when the run was made.
     `judge`: what the clients' operations are on, and so which checker judges them. `replica_format`: of the nodes'
     files, a name in `replicafiles.formats` or `none`. `node_names`: in the order of their numbers, which count from 1;
     `roles`: by node name. `topic`: empty where the data lies in none. `partitions`: how many it has. `assignment`: each
@@ -49,6 +50,7 @@ class RunDescription:
     """
 
     run: str
+    id: str
     campaign: str
     cell: str
     seed: int
@@ -90,6 +92,7 @@ def describe(run_dir: Path) -> RunDescription:
     settled_late = partitioned and said.text("workload", "placement") == "off-controller"
     description = RunDescription(
         run=run_dir.name,
+        id=said.text("run"),
         campaign=said.text("campaign", otherwise=run_dir.parent.name),
         cell=said.text("cell"),
         seed=said.number("seed"),
