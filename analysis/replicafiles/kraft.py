@@ -82,6 +82,8 @@ def read_metadata(node: str, data: Path) -> MetadataReplica:
         state=_state(node, directory / "quorum-state", doubts),
         committed=max((int(match[1]) for match in _snapshots(directory)), default=-1),
     )
+    if replica.log is not None and replica.log.start > max(replica.committed, 0):
+        doubts.append(f"the metadata log of {node} begins at {replica.log.start}, and no snapshot has what was before")
     changes, digests = _batches(node, directory, doubts)
     return replace(replica, leader_changes=changes, digests=digests, doubts=tuple(doubts))
 

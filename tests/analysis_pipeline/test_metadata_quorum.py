@@ -246,6 +246,18 @@ def test_d1_without_traces_a_snapshot_says_what_is_committed(quorum: StoredQuoru
     assert [anomaly.name for anomaly in judged(run).anomalies] == ["replica-divergence"]
 
 
+def test_a_log_may_begin_where_a_snapshot_ends(quorum: StoredQuorum) -> None:
+    quorum.traced = False
+    run = quorum.write()
+    log = run / "nodes" / "n3" / LOG
+    (log / f"{0:020d}.log").unlink()
+    (log / f"{5:020d}.log").write_bytes(b"".join(quorum.logs["n3"][5:]))
+    (log / "leader-epoch-checkpoint").write_text("0\n1\n2 5\n")
+    assert "begins at 5, and no snapshot has what was before" in judged(run).detail
+    (log / f"{5:020d}-{1:010d}.checkpoint").write_bytes(b"")
+    assert judged(run).verdict == "pass"
+
+
 # --- what is missing
 
 
@@ -261,8 +273,12 @@ def lines(change: Callable[[list[bytes]], object]) -> Callable[[Path], None]:
     return edit
 
 
-def without(name: str) -> Callable[[Path], None]:
+def without(name: str) -> Callable[[Path], object]:
     return lambda node: (node / name).unlink()
+
+
+def renamed(name: str, new: str) -> Callable[[Path], object]:
+    return lambda node: (node / name).rename((node / name).with_name(new))
 
 
 def holding(name: str, content: bytes) -> Callable[[Path], None]:
@@ -285,6 +301,7 @@ def holding(name: str, content: bytes) -> Callable[[Path], None]:
         (without(f"{LOG}/{0:020d}.log"), "n3 has no metadata log"),
         (holding(f"{LOG}/{0:020d}.log", b""), "the metadata log of n3 is empty"),
         (holding(f"{LOG}/{0:020d}.log", b"x" * 100), "the metadata log of n3 ends early"),
+        (renamed(f"{LOG}/{0:020d}.log", f"{7:020d}.log"), "the metadata log of n3 ends early"),
         (without(f"{LOG}/leader-epoch-checkpoint"), "the metadata log of n3 has no epoch file"),
         (without(f"{LOG}/quorum-state"), "n3 has no quorum-state file"),
         (holding(f"{LOG}/quorum-state", b'{"leaderId":'), "the quorum-state file of n3 cannot be understood"),
@@ -296,7 +313,7 @@ def holding(name: str, content: bytes) -> Callable[[Path], None]:
     ],
 )
 def test_evidence_that_is_missing_or_damaged_is_told(
-    quorum: StoredQuorum, damage: Callable[[Path], None], complaint: str
+    quorum: StoredQuorum, damage: Callable[[Path], object], complaint: str
 ) -> None:
     run = quorum.write()
     damage(run / "nodes" / "n3")
