@@ -71,6 +71,8 @@ class RunDescription:
     records: str
     record_bytes: int
     settings: Mapping[str, str]
+    metadata_format: str
+    metadata_traced: bool
     node_names: tuple[str, ...]
     roles: Mapping[str, str]
     topic: str
@@ -118,6 +120,8 @@ def describe(run_dir: Path) -> RunDescription:
         records="" if replica_format == "none" else said.text("replicas", "records", choices=RECORD_FORMS),
         record_bytes=said.number("workload", "record_bytes") if said.has("workload", "record_bytes") else 0,
         settings=said.leaves("settings"),
+        metadata_format=said.text("metadata", "format"),
+        metadata_traced=said.boolean("metadata", "traced", otherwise=True),
         node_names=tuple(roles),
         roles=roles,
         topic=said.text("workload", "topic") if partitioned else "",

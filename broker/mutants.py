@@ -38,6 +38,13 @@ MUTANTS: dict[str, Mutant] = {
             schedule="a broker that comes back after a power loss stays in the ISR without its data; "
             "campaigns/bounce-unseen.toml",
         ),
+        Mutant(
+            name="vote_not_persisted",
+            rule="K595-19",
+            anomaly="vote-not-on-disk, election-state-regression, two-votes, two-leaders",
+            schedule="a voter grants its vote without writing it down, and votes again after a restart that comes "
+            "before it knows the leader; campaigns/vote-not-persisted.toml",
+        ),
     )
 }
 

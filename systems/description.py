@@ -16,6 +16,7 @@ from systems.toml_tables import Source, Table
 FILE_NAME = "system.toml"
 UPPER_BOUNDS = ("strict", "session", "lower-bound-only")
 REPLICA_FORMATS = ("kafka", "none")
+METADATA_FORMATS = ("kraft", "none")
 PLACEMENTS = ("all", "first", "last", "rest", "named")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _WORD = re.compile(r"[a-z][a-z0-9_]{0,31}")
@@ -29,10 +30,12 @@ _RESERVED = frozenset(
 @dataclass(frozen=True)
 class Promises:
     """What the system may be held to. `upper_bound`: the strictest bound of queries; `replicas`: the format of its
-    replicas' files; `events`: whether its nodes write trace events, for which scripts can wait."""
+    replicas' files; `metadata`: of its metadata quorum's; `events`: whether its nodes write trace events, for
+    which scripts can wait."""
 
     upper_bound: str = "strict"
     replicas: str = "none"
+    metadata: str = "none"
     events: bool = False
 
 
@@ -196,6 +199,7 @@ def _promises(table: Table) -> Promises:
     promises = Promises(
         upper_bound=table.text("upper_bound", default.upper_bound, choices=UPPER_BOUNDS),
         replicas=table.text("replicas", default.replicas, choices=REPLICA_FORMATS),
+        metadata=table.text("metadata", default.metadata, choices=METADATA_FORMATS),
         events=table.boolean("events", default.events),
     )
     table.done()

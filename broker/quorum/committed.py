@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -17,14 +19,17 @@ from broker.protocol.records import Record, build_batch, iter_batches, read_reco
 
 READ_BYTES = 1 << 20
 CONTROL_VERSION = 0
+_DIGESTED = struct.Struct(">qqiI")
 
 
 class CommittedBatch(NamedTuple):
-    """One batch. `leader_change` is its content when it is a control batch that opens an epoch."""
+    """One batch. `leader_change` is its content when it is a control batch that opens an epoch; `crc` is its header's,
+    over all that the batch's records are."""
 
     base_offset: int
     next_offset: int
     epoch: int
+    crc: int
     records: list[bytes]
     leader_change: LeaderChangeMessage | None
 
@@ -36,16 +41,23 @@ def committed_batches(log: PartitionLog, start: int, high_watermark: int) -> Ite
         before = start
         for position, header in iter_batches(data):
             records = read_records(data, position)
+            where = (header.base_offset, header.next_offset, header.leader_epoch, header.crc)
             if header.is_control:
-                yield CommittedBatch(
-                    header.base_offset, header.next_offset, header.leader_epoch, [], _leader_change(records)
-                )
+                yield CommittedBatch(*where, [], _leader_change(records))
             else:
-                values = [record.value or b"" for record in records]
-                yield CommittedBatch(header.base_offset, header.next_offset, header.leader_epoch, values, None)
+                yield CommittedBatch(*where, [record.value or b"" for record in records], None)
             start = header.next_offset
         if start == before:
             raise RuntimeError(f"{log.directory}: no batch at the committed offset {start}")
+
+
+def digest_with(digest: int, batch: CommittedBatch) -> int:
+    """The digest of a log that goes on with `batch`, from its digest before it; that of an empty log is 0.
+
+    A CRC-32 chained over base offset, next offset, epoch and CRC-32C of every batch: two nodes that have applied the
+    same batches in the same order, and only they, have it in common.
+    """
+    return zlib.crc32(_DIGESTED.pack(batch.base_offset, batch.next_offset, batch.epoch, batch.crc), digest)
 
 
 def data_batch(records: tuple[bytes, ...], timestamp_ms: int) -> bytearray:

@@ -92,9 +92,11 @@ class Flush:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Everything below `high_watermark` is committed: hand it to the state machine that reads the log."""
+    """Everything below `high_watermark` is committed, as was learned in `epoch`: hand it to the state machine that
+    reads the log."""
 
     high_watermark: int
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,4 +194,4 @@ class Following:
         known = min(role.leader_high_watermark, core.log.durable_end_offset)
         if known > core.high_watermark:
             core.high_watermark = known
-            core.emit(Commit(known))
+            core.emit(Commit(known, role.epoch))

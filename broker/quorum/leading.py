@@ -194,7 +194,7 @@ class Leading:
         established = role.high_watermark is not None
         role.high_watermark = offset
         core.high_watermark = max(core.high_watermark, offset)
-        core.emit(Commit(offset))
+        core.emit(Commit(offset, role.epoch))
         if not established:
             core.emit(LeadershipEstablished(role.epoch))
         for replica, parked in role.parked():

@@ -17,13 +17,14 @@ from functools import partial
 from broker.config import BrokerConfig
 from broker.errors import AppendRefusedError, ErrorCode, ProtocolError
 from broker.log.log import PartitionLog
+from broker.mutants import Mutants
 from broker.peers import Peers
 from broker.ports import Disk
 from broker.quorum import effects as do
-from broker.quorum.committed import committed_batches, data_batch, leader_change_batch
-from broker.quorum.election_state import ElectionFile
+from broker.quorum.committed import committed_batches, data_batch, digest_with, leader_change_batch
+from broker.quorum.election_state import ElectionFile, ElectionState
 from broker.quorum.leading import QuorumStatus
-from broker.quorum.messages import EndRequest, FetchResponse, Request, Response
+from broker.quorum.messages import EndRequest, FetchResponse, Request, Response, VoteRequest, VoteResponse
 from broker.quorum.pending_calls import PendingCalls, stopped
 from broker.quorum.raft_node import RaftNode
 from broker.quorum.roles import Leader
@@ -66,6 +67,7 @@ class QuorumRunner:
         on_leadership: OnLeadership,
         on_failure: Callable[[Exception], None] | None = None,
         clock: Callable[[], int] | None = None,
+        mutants: Mutants | None = None,
     ) -> None:
         self.leader_id: int | None = None
         self.epoch = 0
@@ -75,6 +77,7 @@ class QuorumRunner:
         self.voters = config.voters
         self._settings = QuorumSettings.from_config(config)
         self._append_limit = config.message_max_bytes
+        self._forgets_votes = mutants is not None and mutants.active("vote_not_persisted")
         self._log = log
         self._rng = rng
         self._connector = connector
@@ -89,6 +92,7 @@ class QuorumRunner:
         self._node: RaftNode | None = None
         self._closed = False
         self._applied = log.log_start_offset
+        self._digest = 0
         self._announced = False
         self._role_shown: tuple[str, int, int | None] | None = None
         self._calls = PendingCalls()
@@ -107,6 +111,7 @@ class QuorumRunner:
     async def start(self) -> None:
         """Read the quorum-state file, make it and the log durable, and take part. Raises `StartupError`, `OSError`."""
         stored = self._file.read(self._settings.voters)
+        self._trace_election("quorum_restored", stored)
         # A process that was killed may have left records in the page cache; they count from here on.
         await self._log.flush()
         loop = asyncio.get_running_loop()
@@ -188,7 +193,9 @@ class QuorumRunner:
         ticket, answer = self._calls.for_answer()
         try:
             await self._put(lambda now: node.receive(now, ticket, request))
-            return await answer
+            response = await answer
+            self._trace_vote(request, response)
+            return response
         finally:
             self._calls.forget(ticket)
 
@@ -241,7 +248,7 @@ class QuorumRunner:
         for effect in effects:
             match effect:
                 case do.Persist(state):
-                    await self._file.write_durably(state)
+                    await self._persist(state)
                 case do.Truncate(offset):
                     self._trace_truncation(offset)
                     await self._log.truncate_to(offset)
@@ -253,12 +260,19 @@ class QuorumRunner:
                     self._log.append_as_leader(data_batch(records, self.wall_ms()), epoch)
                 case do.AppendAsFollower(epoch, records):
                     await self._log.replicate(records, epoch)
-                case do.Commit(high_watermark):
-                    await self._commit(high_watermark)
+                case do.Commit(high_watermark, epoch):
+                    await self._commit(high_watermark, epoch)
                 case _:
                     self._do_at_once(effect)
         self._show()
         self._set_timer()
+
+    async def _persist(self, state: ElectionState) -> None:
+        granted = state.leader_id is None and state.voted_id not in (None, self._settings.node_id)
+        if granted and self._forgets_votes:
+            return
+        await self._file.write_durably(state)
+        self._trace_election("quorum_persisted", state)
 
     def _do_at_once(self, effect: do.Effect) -> None:
         """The effects that wait for nothing."""
@@ -315,7 +329,7 @@ class QuorumRunner:
             response = replace(response, records=self._log.read(effect.read.offset, effect.read.max_bytes, end))
         self._calls.answer(effect.ticket, response)
 
-    async def _commit(self, high_watermark: int) -> None:
+    async def _commit(self, high_watermark: int, epoch: int) -> None:
         """Hand committed records on, in order, then let those go who waited for them."""
         for count, batch in enumerate(committed_batches(self._log, self._applied, high_watermark), 1):
             if batch.leader_change is not None:
@@ -324,10 +338,11 @@ class QuorumRunner:
             elif batch.records:
                 self._on_commit(batch.base_offset, batch.epoch, batch.records)
             self._applied = batch.next_offset
+            self._digest = digest_with(self._digest, batch)
             if count % BATCHES_IN_A_ROW == 0:
                 await asyncio.sleep(0)
         self.high_watermark = high_watermark
-        self._tracer.emit("quorum_high_watermark", offset=high_watermark)
+        self._tracer.emit("quorum_high_watermark", offset=high_watermark, epoch=epoch, digest=self._digest)
         self._calls.committed(high_watermark)
 
     def _lose_leadership(self) -> None:
@@ -350,6 +365,17 @@ class QuorumRunner:
             self._fail(error)
 
     # --- what others see
+
+    def _trace_election(self, event: str, state: ElectionState) -> None:
+        leader, voted = (-1 if each is None else each for each in (state.leader_id, state.voted_id))
+        self._tracer.emit(event, epoch=state.epoch, leader=leader, voted=voted)
+
+    def _trace_vote(self, request: Request, response: Response) -> None:
+        """Tell of a vote that is about to leave, so that none is counted anywhere that the trace does not know of."""
+        if not isinstance(request, VoteRequest) or not isinstance(response, VoteResponse):
+            return
+        if response.granted and not request.pre_vote:
+            self._tracer.emit("quorum_vote", epoch=request.epoch, candidate=request.candidate_id)
 
     def _trace_truncation(self, offset: int) -> None:
         end = self._log.log_end_offset

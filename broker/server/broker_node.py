@@ -143,6 +143,7 @@ class BrokerNode:
             on_leadership=self._leadership_changed,
             on_failure=self._quorum_failed,
             clock=self._clock,
+            mutants=self._mutants,
         )
         self.controller = ActiveController(
             config=self.config,

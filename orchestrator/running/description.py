@@ -21,7 +21,7 @@ def describe(planned: PlannedRun, world: World, deployed: Deployed, reason: str)
 
     Faults that the world cannot inflict are neither scheduled nor required; the limits of the verdict say so.
     """
-    campaign, cell = planned.campaign, planned.cell
+    campaign, cell, promises = planned.campaign, planned.cell, deployed.system.description.promises
     impossible = sorted(campaign.nemesis.inflicts - world.capabilities)
     limits = [*world.limits, f"the {world.name} world was chosen because {reason}"]
     if impossible:
@@ -51,7 +51,8 @@ def describe(planned: PlannedRun, world: World, deployed: Deployed, reason: str)
             "inventory": campaign.topology.inventory,
         },
         "system": _system(deployed, world),
-        "replicas": {"format": deployed.system.description.promises.replicas, "records": _records(planned)},
+        "replicas": {"format": promises.replicas, "records": _records(planned)},
+        "metadata": {"format": promises.metadata, "traced": promises.events},
         "plan": {"clients": list(expected_clients(campaign.workload))},
         "workload": _workload(planned, deployed),
         "nemesis": _nemesis(planned, impossible),

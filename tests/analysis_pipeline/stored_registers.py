@@ -46,6 +46,7 @@ class StoredRegisters:
             "topology": {"nodes": 3},
             "system": {"roles": dict.fromkeys(NODES, "member")},
             "replicas": {"format": "none"},
+            "metadata": {"format": "none", "traced": False},
             "workload": {"kind": "register", "judge": "register"},
             "plan": {"clients": ["c0", "c1"]},
             "versions": {"python": "3"},

@@ -88,6 +88,7 @@ class StoredRun:
             "topology": {"nodes": len(NODES)},
             "system": {"roles": dict.fromkeys(NODES, "broker")},
             "replicas": {"format": self.replica_format, "records": self.records},
+            "metadata": {"format": "none", "traced": False},
             "workload": {
                 "kind": "log",
                 "judge": self.judge,

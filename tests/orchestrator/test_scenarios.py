@@ -15,8 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.root
-@pytest.mark.conforms("K101-14")
-@pytest.mark.parametrize("campaign", ["kip101-scenario1", "kip101-scenario2", "bounce-unseen"])
+@pytest.mark.conforms("K101-14", "K595-19")
+@pytest.mark.parametrize("campaign", ["kip101-scenario1", "kip101-scenario2", "bounce-unseen", "vote-not-persisted"])
 def test_the_mutant_is_caught_and_the_fix_holds(campaign: str, tmp_path: Path) -> None:
     missing = requirements.missing()
     if missing:

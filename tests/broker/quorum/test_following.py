@@ -142,9 +142,9 @@ def test_a_follower_commits_what_the_leader_has_committed_as_far_as_its_own_disk
     story.fetched([1, 1, 1], high_watermark=2)
     assert story.node.high_watermark == 0
     story.disk_catches_up()
-    assert story.done(Commit) == [Commit(2)]
+    assert story.done(Commit) == [Commit(2, 1)]
     story.fetched(high_watermark=9)
-    assert story.done(Commit) == [Commit(2), Commit(3)]
+    assert story.done(Commit) == [Commit(2, 1), Commit(3, 1)]
     story.fetched(high_watermark=-1)
     assert story.node.high_watermark == 3
 

@@ -178,7 +178,7 @@ def test_nothing_is_committed_before_an_entry_of_the_epoch_is_on_a_majority() ->
     story.fetch(2, epoch, 3, epoch)
     assert story.done(Commit) == []
     story.fetch(3, epoch, 3, epoch)
-    assert story.done(Commit, LeadershipEstablished) == [Commit(3), LeadershipEstablished(epoch)]
+    assert story.done(Commit, LeadershipEstablished) == [Commit(3, epoch), LeadershipEstablished(epoch)]
 
 
 @pytest.mark.conforms("K595-36")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from broker.errors import CommitUncertainError, ErrorCode, NotLeaderError, ProtocolError, StartupError
 from broker.protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, PartitionResult, TopicData
 from broker.quorum.wire import METADATA_TOPIC
-from tests.broker.quorum.live import DIRECTORY, WALL_NS, LiveCluster, running
+from tests.broker.quorum.live import DIRECTORY, WALL_NS, LiveCluster, Seat, running
 
 QUICK = {
     "quorum.fetch.timeout.ms": "300",
@@ -282,3 +283,35 @@ def test_after_a_failed_write_the_node_stops(tmp_path: Path, monkeypatch: pytest
         await cluster.stop()
 
     asyncio.run(story())
+
+
+@pytest.mark.conforms("K595-14", "K595-19")
+def test_the_trace_tells_of_votes_once_they_are_on_disk_and_of_what_was_applied(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path, 3) as cluster:
+            leader = await cluster.leader()
+            await cluster.quorum(leader).append([b"a"])
+            await cluster.until_each(lambda seat: seat.values == [b"a"])
+            marks, votes = set(), 0
+            for seat in cluster.seats.values():
+                kept = told(seat, "quorum_persisted")
+                for vote in told(seat, "quorum_vote"):
+                    votes += 1
+                    before = [each for each in kept if each["seq"] < vote["seq"]]
+                    assert (vote["epoch"], vote["candidate"]) in {(each["epoch"], each["voted"]) for each in before}
+                marks |= {(mark["offset"], mark["digest"]) for mark in told(seat, "quorum_high_watermark")}
+            assert votes
+            assert len({offset for offset, _ in marks}) == len(marks), "equal offsets have equal digests"
+            await cluster.stop(leader)
+            on_disk = told(cluster.seats[leader], "quorum_persisted")[-1]
+            await cluster.start(leader)
+            restored = told(cluster.seats[leader], "quorum_restored")[-1]
+            assert [restored[key] for key in ("epoch", "leader", "voted")] == [
+                on_disk[key] for key in ("epoch", "leader", "voted")
+            ]
+
+    asyncio.run(story())
+
+
+def told(seat: Seat, event: str) -> list[dict[str, Any]]:
+    return [each for each in seat.events if each["event"] == event]

@@ -1,0 +1,157 @@
+"""The metadata quorum: the files and the traces of its members. `analysis/core/elections.py` and
+`analysis/core/committed_metadata.py` have the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from analysis.checkers.partition_logs import WATERMARK, WRITE_LOST
+from analysis.checkers.replicas import ANOMALIES as OF_REPLICAS
+from analysis.checkers.replicas import SAME_LOG
+from analysis.checking import Checker, Outcome, Run
+from analysis.core.anomaly import AnomalyKind, Promise
+from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
+
+if TYPE_CHECKING:
+    from analysis.core.quorum import Member
+    from history import History
+
+ONE_LEADER: Final = Promise("2L", "an epoch has one leader, whom a majority elected")
+
+OF_LOGS: Final = ("replica-divergence", "epoch-regression", "epoch-start-mismatch", "not-converged")
+"""What may be found in the metadata log as in any other."""
+ANOMALIES: Final = (
+    AnomalyKind("two-leaders", ONE_LEADER, "Two nodes led the quorum in one epoch."),
+    AnomalyKind("two-votes", ONE_LEADER, "A voter of the quorum voted for two candidates in one epoch."),
+    AnomalyKind("elected-by-minority", ONE_LEADER, "A leader's epoch was opened without the votes of a majority."),
+    AnomalyKind("vote-not-on-disk", ONE_LEADER, "A vote left a voter before its disk held it."),
+    AnomalyKind(
+        "election-state-regression",
+        ONE_LEADER,
+        "A voter's epoch fell, or its disk held less of epoch and vote than it had told before.",
+    ),
+    AnomalyKind(
+        "lost-committed-metadata",
+        WRITE_LOST,
+        "Metadata was committed, and a later leader, or a majority of the voters, does not have it.",
+    ),
+    AnomalyKind(
+        "metadata-high-watermark-regression", WATERMARK, "The quorum's high watermark fell while a process ran."
+    ),
+    AnomalyKind(
+        "applied-metadata-mismatch", SAME_LOG, "A node acted on metadata that others, or the log, do not have there."
+    ),
+    *(kind for kind in OF_REPLICAS if kind.name in OF_LOGS),
+)
+KRAFT: Final = "kraft"
+NONE: Final = "none"
+MOST_NAMED: Final = 3
+
+
+def check(run: Run) -> Outcome:
+    """Read what all planned nodes left and told, and judge it."""
+    from analysis.core.committed_metadata import check_committed, check_logs
+    from analysis.core.elections import check_elections
+
+    description = run.description
+    if description.metadata_format == NONE:
+        return Outcome(NOT_APPLICABLE, "this system has no metadata quorum whose files can be read")
+    if description.metadata_format != KRAFT:
+        known = f"known are {KRAFT} and {NONE}"
+        return Outcome(
+            UNKNOWN, f"a metadata quorum of the format {description.metadata_format!r} cannot be read; {known}"
+        )
+    members = _members(run)
+    if len(members) == 1 and not description.metadata_traced:
+        return Outcome(NOT_APPLICABLE, "the quorum is one node that tells nothing: there is nothing to compare")
+    logs = check_logs(members)
+    anomalies = (
+        *check_elections(members),
+        *check_committed(members, _quiet_from(run.history, members)),
+        *logs.anomalies,
+    )
+    of = "files and traces" if description.metadata_traced else "files"
+    who = f"the {of} of {', '.join(member.node for member in members)}"
+    if anomalies:
+        return Outcome(FAIL, f"{len(anomalies)} anomalies in {who}", anomalies)
+    doubts = [*dict.fromkeys((*_doubts(members, traced=description.metadata_traced), *logs.undecided))]
+    if doubts:
+        return Outcome(UNKNOWN, f"undecided: {_some(doubts)}")
+    return Outcome(PASS, f"{who} agree: {_compared(members, logs.records)}")
+
+
+def _members(run: Run) -> list[Member]:
+    from analysis.core.quorum import Member
+    from analysis.replicafiles.kraft import read_metadata
+    from analysis.traces import Trace, read_trace
+
+    stopped = {line["node"] for line in run.history.journal if line.get("what") == "stopped"}
+    members = []
+    for node in run.description.node_names:
+        directory = run.directory / "nodes" / node
+        if run.description.metadata_traced:
+            trace = read_trace(directory / "events.jsonl", node, stopped=node in stopped)
+            at_rest = node in stopped and trace.ends_in_order
+        else:
+            trace, at_rest = Trace(node, ()), node in stopped
+        members.append(Member(node, read_metadata(node, directory / "data"), trace, at_rest))
+    return members
+
+
+def _quiet_from(history: History, members: Sequence[Member]) -> int | None:
+    """When the cluster was left alone, in ns; None if it was not until its nodes stopped in order."""
+    starts = {line["name"]: line["wall"] for line in history.journal if line.get("event") == "phase"}
+    if "final" not in starts or "quiesce" not in starts or not all(member.at_rest for member in members):
+        return None
+    return int(starts["quiesce"] * 1e9)
+
+
+def _doubts(members: Sequence[Member], *, traced: bool) -> Iterator[str]:
+    """What is not there of that which every member leaves and tells."""
+    from analysis.core.committed_metadata import HIGH_WATERMARK
+    from analysis.core.quorum import voters_of
+
+    voters = voters_of(members)
+    ids = {member.replica.id for member in members}
+    if not members:
+        yield "run.toml names no nodes"
+    if members and not voters:
+        yield "nothing says who the voters are"
+    yield from (f"voter {voter} is on no node that is known" for voter in sorted(voters - ids))
+    for member in members:
+        replica = member.replica
+        if not member.at_rest and not member.trace.doubts:
+            yield f"{member.node} was not stopped in order before its files were read"
+        yield from replica.doubts
+        if replica.state is None and replica.id in (*voters, None):
+            yield f"{member.node} has no quorum-state file"
+        yield from member.trace.doubts
+        if traced and not member.trace.doubts and not any(member.told(HIGH_WATERMARK)):
+            yield f"{member.node} told of no committed metadata: nothing can be compared"
+    if not any(len(member.replica.leader_changes) for member in members):
+        yield "no log holds the election of a leader: nothing can be compared"
+
+
+def _compared(members: Sequence[Member], records: int) -> str:
+    from analysis.core.committed_metadata import high_watermark_of
+
+    epochs = len({change.epoch for member in members for change in member.replica.leader_changes})
+    committed = max(high_watermark_of(member) for member in members)
+    known = f"committed up to {committed}" if committed >= 0 else "what is committed is not known"
+    led = "1 epoch with one leader" if epochs == 1 else f"{epochs} epochs with one leader each"
+    return f"{led}, {records:,} records compared, {known}"
+
+
+def _some(doubts: Sequence[str]) -> str:
+    more = len(doubts) - MOST_NAMED
+    return "; ".join(doubts[:MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
+
+
+CHECKER: Final = Checker(
+    "metadata quorum",
+    "Did the metadata quorum have one leader at a time, and does what it committed stay, on every node?",
+    25,
+    ANOMALIES,
+    check,
+)

@@ -1,0 +1,204 @@
+"""Does what the quorum committed stay, and did every node act on it and on nothing else?
+
+A *mark* is a high watermark that a node told of: everything below it is committed, as learned in the mark's epoch.
+
+- M1 a process's high watermark does not fall;
+- M2 what is committed in an epoch is in the log of each later leader: no later epoch begins below the mark;
+- M3 what is committed is on the disks of a majority of the voters from then on;
+- M4 what a node has applied, by its digest, is what the logs hold, and what all others have applied; the log of a node
+  that was stopped in order holds all that its last process has applied;
+- M5 what was committed before the cluster was left alone, every node has applied in the end;
+- D1 to D4 as for any log (`analysis.core.replicas`), with the highest mark of each node as its high watermark. Where
+  nodes tell nothing, a snapshot's end is as good: only what is committed is in it.
+
+M1 to M4 follow from the protocol alone, whatever fails and however wrong the nodes' clocks are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from analysis.core.anomaly import Anomaly
+from analysis.core.quorum import Member, Row, anomaly, voters_of
+from analysis.core.replicas import ReplicaReport, check_partition
+from analysis.rundir import moment
+from analysis.traces import Event
+
+HIGH_WATERMARK = "quorum_high_watermark"
+
+
+def high_watermark_of(member: Member) -> int:
+    """The highest offset up to which a node has shown that the log is committed; -1 when it has shown none."""
+    return max((event["offset"] for event in member.told(HIGH_WATERMARK)), default=member.replica.committed)
+
+
+def check_logs(members: Sequence[Member]) -> ReplicaReport:
+    """D1 to D4, over the nodes whose log could be read."""
+    logs = [
+        replace(member.replica.log, high_watermark=high_watermark_of(member))
+        for member in members
+        if member.replica.log is not None
+    ]
+    return check_partition(logs) if logs else ReplicaReport()
+
+
+def check_committed(members: Sequence[Member], quiet_from: int | None) -> list[Anomaly]:
+    """M1 to M5; one anomaly for each rule, or rule and node. `quiet_from`: the time (ns, as of the events) from which
+    on nothing was done to the cluster any more until it was stopped in order; None if there was none."""
+    return [
+        *(fall for member in members for fall in _falling(member)),
+        *_missing_from_later_leaders(members),
+        *_lost(members),
+        *_differing(members),
+        *(gap for member in members for gap in _not_in_own_log(member)),
+        *(_behind(members, quiet_from) if quiet_from is not None else ()),
+    ]
+
+
+def _falling(member: Member) -> Iterator[Anomaly]:
+    """M1."""
+    for process in member.trace.processes:
+        before: Event | None = None
+        for mark in (event for event in process if event["event"] == HIGH_WATERMARK):
+            if before is not None and mark["offset"] < before["offset"]:
+                sentence = (
+                    f"the metadata high watermark of {member.node} fell from {before['offset']} to {mark['offset']}"
+                )
+                witness = [member.event_row(before), member.event_row(mark)]
+                yield anomaly("metadata-high-watermark-regression", sentence, witness)
+                return
+            before = mark
+
+
+class _Opening(NamedTuple):
+    """An epoch and the offset at which its leader opened it."""
+
+    epoch: int
+    offset: int
+    leader: int
+    row: Row
+
+
+def _openings(members: Sequence[Member]) -> Iterator[_Opening]:
+    for member in members:
+        for change in member.replica.leader_changes:
+            yield _Opening(change.epoch, change.offset, change.leader, member.change_row(change))
+        for event in member.told("quorum_leader_change"):
+            yield _Opening(event["epoch"], event["offset"], event["leader"], member.event_row(event))
+
+
+def _missing_from_later_leaders(members: Sequence[Member]) -> Iterator[Anomaly]:
+    """M2: a leader was elected by a majority, of which one had the committed records and would not vote for less."""
+    marks = sorted(
+        (
+            (event["epoch"], event["offset"], member, event)
+            for member in members
+            for event in member.told(HIGH_WATERMARK)
+        ),
+        key=lambda mark: mark[:2],
+    )
+    at = 0
+    highest: tuple[int, Member, Event] | None = None
+    for opening in sorted(_openings(members), key=lambda each: each.epoch):
+        while at < len(marks) and marks[at][0] < opening.epoch:
+            _, offset, member, event = marks[at]
+            if highest is None or offset > highest[0]:
+                highest = offset, member, event
+            at += 1
+        if highest is not None and opening.offset < highest[0]:
+            offset, member, event = highest
+            sentence = (
+                f"{member.node} knew in epoch {event['epoch']} that the metadata below offset {offset} was committed, "
+                f"but node {opening.leader} opened epoch {opening.epoch} at offset {opening.offset}, without it"
+            )
+            yield anomaly("lost-committed-metadata", sentence, [member.event_row(event), opening.row])
+            return
+
+
+def _lost(members: Sequence[Member]) -> Iterator[Anomaly]:
+    """M3, of the logs of nodes that are at rest and are whole as far as they go."""
+    voters = voters_of(members)
+    marks = [(event["offset"], member, event) for member in members for event in member.told(HIGH_WATERMARK)]
+    if not marks or not voters:
+        return
+    highest, witness, event = max(marks, key=lambda mark: mark[0])
+    short = [
+        member for member in members if member.replica.id in voters and member.at_rest and _ends_below(member, highest)
+    ]
+    if 2 * (len(voters) - len(short)) > len(voters):
+        return
+    sentence = (
+        f"{witness.node} knew that the metadata below offset {highest} was committed, but the logs of "
+        f"{', '.join(member.node for member in short)} end before it: no majority of {len(voters)} voters has it"
+    )
+    yield anomaly("lost-committed-metadata", sentence, [witness.event_row(event), *(m.end_row() for m in short)])
+
+
+def _ends_below(member: Member, offset: int) -> bool:
+    """Whether a node's log, whole as far as it goes, ends before; one that is damaged or empty proves nothing."""
+    log = member.replica.log
+    return log is not None and not log.damage and not log.unread and len(log.offset) > 0 and log.end < offset
+
+
+def _differing(members: Sequence[Member]) -> Iterator[Anomaly]:
+    """M4: against the logs, each as far as it is committed, and against what others have applied."""
+    known: dict[int, tuple[int, Row]] = {}
+    for member in members:
+        limit = high_watermark_of(member)
+        for offset, digest in member.replica.digests.items():
+            if offset <= limit:
+                known.setdefault(offset, (digest, {**member.end_row(), "offset": offset, "digest": digest}))
+    told: set[str] = set()
+    for member in members:
+        for mark in member.told(HIGH_WATERMARK):
+            digest, row = known.setdefault(mark["offset"], (mark["digest"], member.event_row(mark)))
+            if digest == mark["digest"] or member.node in told:
+                continue
+            told.add(member.node)
+            sentence = (
+                f"the metadata below offset {mark['offset']} that {member.node} has acted on is not what "
+                f"{'the log' if row['op'] == 'log end' else 'a process'} of {row['node']} has there"
+            )
+            yield anomaly("applied-metadata-mismatch", sentence, [member.event_row(mark), row])
+
+
+def _not_in_own_log(member: Member) -> Iterator[Anomaly]:
+    """M4: a leader may have applied what only others had on disk yet, but not after it was stopped in order."""
+    last = member.trace.processes[-1] if member.trace.processes and member.at_rest else ()
+    marks = [event for event in last if event["event"] == HIGH_WATERMARK]
+    if not marks or not _ends_below(member, marks[-1]["offset"]):
+        return
+    row = member.end_row()
+    sentence = (
+        f"{member.node} has acted on the metadata below {marks[-1]['offset']}, and its log ends at {row['offset']}"
+    )
+    yield anomaly("applied-metadata-mismatch", sentence, [member.event_row(marks[-1]), row])
+
+
+def _behind(members: Sequence[Member], quiet_from: int) -> Iterator[Anomaly]:
+    """M5."""
+    before = [
+        (event["offset"], member, event)
+        for member in members
+        for event in member.told(HIGH_WATERMARK)
+        if moment(event) <= quiet_from
+    ]
+    if not before:
+        return
+    committed, witness, event = max(before, key=lambda mark: mark[0])
+    behind: list[tuple[Member, int, Row]] = []
+    for member in members:
+        last = member.trace.processes[-1] if member.trace.processes else ()
+        marks = [each for each in last if each["event"] == HIGH_WATERMARK]
+        reached = marks[-1]["offset"] if marks else 0
+        if last and reached < committed:
+            behind.append((member, reached, member.event_row(marks[-1] if marks else last[-1])))
+    if behind:
+        who = ", ".join(f"{member.node} has applied it up to {reached}" for member, reached, _ in behind)
+        sentence = (
+            f"the metadata below offset {committed} was committed on {witness.node} before the cluster was left alone, "
+            f"and in the end {who}"
+        )
+        yield anomaly("not-converged", sentence, [witness.event_row(event), *(row for _, _, row in behind)])

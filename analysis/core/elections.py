@@ -1,0 +1,191 @@
+"""Was each epoch of the quorum led by one node, elected by a majority that votes once and remembers?
+
+Judged from all that says who led and who voted: the control records that open epochs, the quorum-state files, and what
+the nodes told. No clock is used.
+
+- E1 an epoch has at most one leader, whoever names it;
+- E2 a voter votes for at most one candidate in an epoch, restarts included (who leads has voted for itself);
+- E3 a leader was elected by a majority of the voters;
+- E4 a vote leaves a voter only when its disk holds it;
+- E5 what a voter has told of epochs and votes is never newer than what its disk holds later, and its epoch never falls.
+  A vote may be forgotten once the leader of its epoch is known: nobody else can be voted for then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from analysis.core.anomaly import Anomaly
+from analysis.core.quorum import STATE_FILE, Member, Row, anomaly
+from analysis.replicafiles.kraft import NOBODY
+from analysis.traces import Event
+
+STANDS: Final = ("candidate", "leader")
+"""The roles of a node that has voted for itself."""
+TELL_OF_ELECTIONS: Final = ("quorum_restored", "quorum_persisted", "quorum_vote", "quorum_role")
+READ_FROM_DISK: Final = ("quorum_restored", STATE_FILE)
+
+
+class Claim(NamedTuple):
+    """Something says that in `epoch` node `chosen` led (`who` is `NOBODY` then) or had the vote of node `who`."""
+
+    epoch: int
+    who: int
+    chosen: int
+    row: Row
+
+
+def check_elections(members: Sequence[Member]) -> list[Anomaly]:
+    """E1 to E5; one anomaly for each rule and epoch or node."""
+    found = [*_two_leaders(members), *_two_votes(members), *_elected_by_minority(members)]
+    for member in members:
+        found += _votes_not_on_disk(member)
+        found += _forgotten(member)
+    return found
+
+
+def leaders_of(members: Sequence[Member]) -> Iterator[Claim]:
+    """Every mention of a leader."""
+    for member in members:
+        for change in member.replica.leader_changes:
+            yield Claim(change.epoch, NOBODY, change.leader, member.change_row(change))
+        state = member.replica.state
+        if state is not None and state.leader != NOBODY:
+            yield Claim(state.epoch, NOBODY, state.leader, member.state_row(state))
+        for event in member.told("quorum_restored", "quorum_persisted", "quorum_role", "quorum_leader_change"):
+            if event["leader"] != NOBODY:
+                yield Claim(event["epoch"], NOBODY, event["leader"], member.event_row(event))
+
+
+def votes_of(members: Sequence[Member]) -> Iterator[Claim]:
+    """Every mention of a vote."""
+    for member in members:
+        for change in member.replica.leader_changes:
+            for voter in change.granting:
+                yield Claim(change.epoch, voter, change.leader, member.change_row(change))
+        state, own = member.replica.state, member.replica.id
+        if state is not None and own is not None and state.voted != NOBODY:
+            yield Claim(state.epoch, own, state.voted, member.state_row(state))
+        for event in member.told(*TELL_OF_ELECTIONS):
+            if (vote := _vote_of(event)) != NOBODY:
+                yield Claim(event["epoch"], event["node"], vote, member.event_row(event))
+
+
+def _vote_of(event: Event) -> int:
+    """For whom its node had voted in the epoch of an event, as far as the event says; `NOBODY` where it does not."""
+    if event["event"] == "quorum_role":
+        return int(event["node"]) if event.get("role") in STANDS else NOBODY
+    return int(event["candidate"] if event["event"] == "quorum_vote" else event["voted"])
+
+
+def _contradictions(claims: Iterable[Claim]) -> Iterator[tuple[Claim, Claim]]:
+    """Per epoch and voter the first two claims that name different nodes."""
+    first: dict[tuple[int, int], Claim] = {}
+    told: set[tuple[int, int]] = set()
+    for claim in claims:
+        key = (claim.epoch, claim.who)
+        other = first.setdefault(key, claim)
+        if other.chosen != claim.chosen and key not in told:
+            told.add(key)
+            yield other, claim
+
+
+def _two_leaders(members: Sequence[Member]) -> Iterator[Anomaly]:
+    """E1."""
+    for one, other in _contradictions(leaders_of(members)):
+        sentence = (
+            f"epoch {one.epoch} of the metadata quorum was led by node {one.chosen} ({_source(one)}) and by node "
+            f"{other.chosen} ({_source(other)})"
+        )
+        yield anomaly("two-leaders", sentence, [one.row, other.row])
+
+
+def _two_votes(members: Sequence[Member]) -> Iterator[Anomaly]:
+    """E2."""
+    for one, other in _contradictions(votes_of(members)):
+        sentence = (
+            f"node {one.who} voted in epoch {one.epoch} for node {one.chosen} ({_source(one)}) and for node "
+            f"{other.chosen} ({_source(other)})"
+        )
+        yield anomaly("two-votes", sentence, [one.row, other.row])
+
+
+def _source(claim: Claim) -> str:
+    return f"{claim.row['op']} of {claim.row['node']}"
+
+
+def _elected_by_minority(members: Sequence[Member]) -> Iterator[Anomaly]:
+    """E3."""
+    told: set[int] = set()
+    for member in members:
+        for change in member.replica.leader_changes:
+            votes = set(change.granting) & set(change.voters)
+            if 2 * len(votes) > len(set(change.voters)) or change.epoch in told:
+                continue
+            told.add(change.epoch)
+            sentence = (
+                f"node {change.leader} led epoch {change.epoch} by the votes of {len(votes)} of "
+                f"{len(set(change.voters))} voters"
+            )
+            yield anomaly("elected-by-minority", sentence, [member.change_row(change)])
+
+
+def _votes_not_on_disk(member: Member) -> Iterator[Anomaly]:
+    """E4: within a process, which writes again what it found at its start."""
+    for process in member.trace.processes:
+        on_disk: set[tuple[int, int]] = set()
+        written: list[Row] = []
+        for event in process:
+            if event["event"] == "quorum_persisted":
+                on_disk.add((event["epoch"], event["voted"]))
+                written = [member.event_row(event)]
+            elif event["event"] in ("quorum_vote", "quorum_role"):
+                epoch, vote = event["epoch"], _vote_of(event)
+                if vote == NOBODY or (epoch, vote) in on_disk:
+                    continue
+                sentence = f"{member.node} voted in epoch {epoch} for node {vote}, and its disk did not hold that"
+                yield anomaly("vote-not-on-disk", sentence, [*written, member.event_row(event)])
+                return
+
+
+class _Known(NamedTuple):
+    """The newest epoch that a node has told, and its vote in it, `NOBODY` while it has told of none."""
+
+    epoch: int
+    vote: int
+    row: Row
+
+
+def _forgotten(member: Member) -> Iterator[Anomaly]:
+    """E5."""
+    known: _Known | None = None
+    for event in member.told(*TELL_OF_ELECTIONS):
+        row, vote = member.event_row(event), _vote_of(event)
+        if known is not None and (fall := _fall(member.node, known, row)) is not None:
+            yield fall
+            return
+        # A vote that is not mentioned is not taken back: whether the disk forgot it is seen when the disk is read.
+        if known is None or event["epoch"] > known.epoch or vote != NOBODY:
+            known = _Known(event["epoch"], vote, row)
+    state = member.replica.state
+    if known is not None and state is not None and member.at_rest:
+        fall = _fall(member.node, known, member.state_row(state))
+        if fall is not None:
+            yield fall
+
+
+def _fall(node: str, known: _Known, row: Row) -> Anomaly | None:
+    """Whether something that a node told, or that its disk held, is older than what it had told before."""
+    if row["epoch"] < known.epoch:
+        sentence = f"{node} knew of epoch {known.epoch}, and later ({row['op']}) only of epoch {row['epoch']}"
+    elif row["op"] in READ_FROM_DISK and row["epoch"] == known.epoch and known.vote != NOBODY == row["voted"]:
+        if row["leader"] != NOBODY:
+            return None
+        sentence = (
+            f"{node} had voted in epoch {known.epoch} for node {known.vote}, and later its disk ({row['op']}) knew of "
+            "no vote in it"
+        )
+    else:
+        return None
+    return anomaly("election-state-regression", sentence, [known.row, row])

@@ -1,0 +1,59 @@
+"""One member of the metadata quorum: what it left on disk and what it told, and how witnesses show both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from analysis.core.anomaly import Anomaly
+from analysis.replicafiles.kraft import PARTITION, TOPIC, ElectionState, LeaderChange, MetadataReplica
+from analysis.traces import Event, Trace
+
+Row = dict[str, Any]
+
+STATE_FILE: Final = "quorum-state file"
+
+
+@dataclass(frozen=True)
+class Member:
+    """`at_rest`: its process had stopped in order before its files were read, so that they are its last word."""
+
+    node: str
+    replica: MetadataReplica
+    trace: Trace
+    at_rest: bool
+
+    def told(self, *names: str) -> Iterator[Event]:
+        """Its trace's events of these names, in order."""
+        for process in self.trace.processes:
+            yield from (event for event in process if event["event"] in names)
+
+    def event_row(self, event: Event) -> Row:
+        kept = {key: value for key, value in event.items() if key not in ("event", "node", "seq")}
+        return {"op": event["event"], "node": self.node, "topic": TOPIC, "partition": PARTITION, **kept}
+
+    def state_row(self, state: ElectionState) -> Row:
+        content = {"epoch": state.epoch, "leader": state.leader, "voted": state.voted}
+        return {"op": STATE_FILE, "node": self.node, "topic": TOPIC, "partition": PARTITION, **content}
+
+    def change_row(self, change: LeaderChange) -> Row:
+        content = {"offset": change.offset, "epoch": change.epoch, "leader": change.leader}
+        votes = {"voters": list(change.voters), "granting": list(change.granting)}
+        return {"op": "leader change", "node": self.node, "topic": TOPIC, "partition": PARTITION, **content, **votes}
+
+    def end_row(self) -> Row:
+        end = -1 if self.replica.log is None else self.replica.log.end
+        return {"op": "log end", "node": self.node, "topic": TOPIC, "partition": PARTITION, "offset": end}
+
+
+def voters_of(members: Sequence[Member]) -> frozenset[int]:
+    """The node ids of the voters, as the logs and the quorum-state files name them."""
+    changes = {voter for member in members for change in member.replica.leader_changes for voter in change.voters}
+    states = (member.replica.state for member in members)
+    return frozenset(changes | {voter for state in states if state is not None for voter in state.voters})
+
+
+def anomaly(name: str, sentence: str, witness: Sequence[Row], count: int = 1) -> Anomaly:
+    """A finding about the metadata log."""
+    return Anomaly(name, TOPIC, PARTITION, sentence, tuple(witness), count)

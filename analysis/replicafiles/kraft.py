@@ -1,0 +1,233 @@
+"""What a member of a KRaft quorum keeps on disk: the metadata log, the quorum-state file, snapshots, and who it is.
+
+Written from the formats' specification and independent of the broker under test, whose files it judges. What is not
+there or cannot be understood is told as a sentence in `doubts`; nothing is raised.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from analysis.replicafiles import batches, kafka
+from analysis.replicafiles.log import NO_VALUE, ReplicaFileError, ReplicaLog
+
+TOPIC: Final = "__cluster_metadata"
+PARTITION: Final = 0
+NOBODY: Final = -1
+"""Where a file names no leader, or no vote."""
+
+_LEADER_CHANGE: Final = (2, 3)  # the type of the control record: Apache Kafka's, and KIP-595's
+_SNAPSHOT: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+_DIGESTED: Final = struct.Struct(">qqiI")
+_ID_KEYS: Final = ("node.id", "broker.id")
+_KEY: Final = struct.Struct(">hh")
+_VALUE: Final = struct.Struct(">hi")
+_DIRECTORY_ID_BYTES: Final = 16
+
+
+class LeaderChange(NamedTuple):
+    """The control record that opens a leader's epoch: by whose votes, of which voters, `leader` leads (node ids)."""
+
+    offset: int
+    epoch: int
+    leader: int
+    voters: tuple[int, ...]
+    granting: tuple[int, ...]
+
+
+class ElectionState(NamedTuple):
+    """A quorum-state file. `leader`, `voted`: node ids, or `NOBODY`; `voters`: empty where the file lists none."""
+
+    epoch: int
+    leader: int
+    voted: int
+    voters: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class MetadataReplica:
+    """One node's part of the quorum. `log` has no values: its records are not clients'.
+
+    `digests`: by offset at which a batch ends, the digest of all batches up to there; empty for a log whose beginning
+    was deleted. `committed`: an offset up to which the log is certainly committed, by its snapshots; -1 without any.
+    """
+
+    node: str
+    id: int | None = None
+    log: ReplicaLog | None = None
+    leader_changes: tuple[LeaderChange, ...] = ()
+    digests: Mapping[int, int] = field(default_factory=dict)
+    state: ElectionState | None = None
+    committed: int = -1
+    doubts: tuple[str, ...] = ()
+
+
+def read_metadata(node: str, data: Path) -> MetadataReplica:
+    """A node's metadata from its collected data directory."""
+    doubts: list[str] = []
+    directory = data / f"{TOPIC}-{PARTITION}"
+    replica = MetadataReplica(
+        node,
+        id=_node_id(node, data / "meta.properties", doubts),
+        log=_log(node, directory, doubts),
+        state=_state(node, directory / "quorum-state", doubts),
+        committed=max((int(match[1]) for match in _snapshots(directory)), default=-1),
+    )
+    if replica.log is not None and replica.log.start > max(replica.committed, 0):
+        doubts.append(f"the metadata log of {node} begins at {replica.log.start}, and no snapshot has what was before")
+    changes, digests = _batches(node, directory, doubts)
+    return replace(replica, leader_changes=changes, digests=digests, doubts=tuple(doubts))
+
+
+def _snapshots(directory: Path) -> Iterator[re.Match[str]]:
+    for path in directory.glob("*.checkpoint"):
+        match = _SNAPSHOT.fullmatch(path.name)
+        if match is not None:
+            yield match
+
+
+def _node_id(node: str, path: Path, doubts: list[str]) -> int | None:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        doubts.append(f"{node} has no meta.properties that can be read")
+        return None
+    found = [line.partition("=")[2].strip() for line in lines if line.partition("=")[0].strip() in _ID_KEYS]
+    if len(found) != 1 or not found[0].isdecimal():
+        doubts.append(f"meta.properties of {node} does not say which node it is")
+        return None
+    return int(found[0])
+
+
+def _log(node: str, directory: Path, doubts: list[str]) -> ReplicaLog | None:
+    if not any(directory.glob("[0-9]*.log")):
+        doubts.append(f"{node} has no metadata log")
+        return None
+    try:
+        log = kafka.read_replica(node, TOPIC, PARTITION, directory)
+    except ReplicaFileError as error:
+        doubts.append(str(error))
+        return None
+    if log.damage or log.unread:
+        doubts.append(f"the metadata log of {node} ends early: {log.damage or log.unread}")
+    elif not len(log.offset):
+        doubts.append(f"the metadata log of {node} is empty")
+    log = replace(log, value=np.full(len(log.offset), NO_VALUE, np.int64))
+    if log.epochs or not len(log.offset):
+        return log
+    doubts.append(f"the metadata log of {node} has no epoch file")
+    first = np.flatnonzero(np.diff(log.epoch, prepend=-1) > 0)
+    return replace(log, epochs=tuple(zip(log.epoch[first].tolist(), log.offset[first].tolist(), strict=True)))
+
+
+def _state(node: str, path: Path, doubts: list[str]) -> ElectionState | None:
+    try:
+        content = json.loads(path.read_bytes())
+        leader, epoch, voted = (_integer(content[key]) for key in ("leaderId", "leaderEpoch", "votedId"))
+        voters = tuple(_integer(voter["voterId"]) for voter in content.get("currentVoters") or ())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        doubts.append(f"the quorum-state file of {node} cannot be understood: {type(error).__name__}: {error}")
+        return None
+    return ElectionState(epoch, leader, voted, voters)
+
+
+def _integer(value: Any) -> int:
+    if type(value) is not int or value < NOBODY:
+        raise ValueError(f"{value!r} is not a number that counts")
+    return value
+
+
+def _batches(node: str, directory: Path, doubts: list[str]) -> tuple[tuple[LeaderChange, ...], dict[int, int]]:
+    """The leader changes and the digests of a log, from its batches."""
+    changes: list[LeaderChange] = []
+    digests: dict[int, int] = {}
+    digest, expected = 0, None
+    for segment in sorted(directory.glob("[0-9]*.log")):
+        data, base = segment.read_bytes(), int(segment.stem)
+        if expected is not None and base != expected:
+            break
+        table, position, expected, _ = batches.scan(data, 0, base)
+        for row in table.tolist():
+            digest = zlib.crc32(
+                _DIGESTED.pack(row[batches.BASE], row[batches.NEXT], row[batches.EPOCH], row[batches.CRC]), digest
+            )
+            digests[row[batches.NEXT]] = digest
+            if row[batches.ATTRIBUTES] & batches.CONTROL:
+                try:
+                    changes += _leader_changes(data, row)
+                except (ValueError, IndexError, struct.error):
+                    doubts.append(f"a control record at offset {row[batches.BASE]} of {node} cannot be understood")
+        if position < len(data):
+            break
+    begins_at_zero = (directory / f"{0:020d}.log").exists()
+    return tuple(changes), digests if begins_at_zero else {}
+
+
+def _leader_changes(data: bytes, row: list[int]) -> Iterator[LeaderChange]:
+    """Those in a control batch. Raises ValueError, IndexError or struct.error for one that is malformed."""
+    reader = _Reader(data, row[batches.RECORDS_AT])
+    for _ in range(row[batches.COUNT]):
+        size = reader.zigzag()
+        end = reader.at + size
+        reader.at += 1  # the record's attributes
+        reader.zigzag()  # the timestamp's delta
+        offset = row[batches.BASE] + reader.zigzag()
+        key = reader.bytes(reader.zigzag())
+        value = reader.bytes(reader.zigzag())
+        if _KEY.unpack_from(key)[1] in _LEADER_CHANGE:
+            version, leader = _VALUE.unpack_from(value)
+            inner = _Reader(value, _VALUE.size)
+            voters, granting = inner.voters(version), inner.voters(version)
+            yield LeaderChange(offset, row[batches.EPOCH], leader, voters, granting)
+        reader.at = end
+
+
+class _Reader:
+    """Reads Kafka's primitive types one after the other."""
+
+    def __init__(self, data: bytes, at: int) -> None:
+        self.data = data
+        self.at = at
+
+    def varint(self) -> int:
+        value, shift = 0, 0
+        while True:
+            byte = self.data[self.at]
+            self.at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+
+    def zigzag(self) -> int:
+        raw = self.varint()
+        return (raw >> 1) ^ -(raw & 1)
+
+    def bytes(self, size: int) -> bytes:
+        if size < 0 or self.at + size > len(self.data):
+            raise ValueError(f"{size} bytes at {self.at} are not there")
+        self.at += size
+        return self.data[self.at - size : self.at]
+
+    def voters(self, version: int) -> tuple[int, ...]:
+        """A compact array of voters; from version 1 on each has the id of its directory too."""
+        ids = []
+        for _ in range(self.varint() - 1):
+            ids.append(int.from_bytes(self.bytes(4), "big", signed=True))
+            if version >= 1:
+                self.bytes(_DIRECTORY_ID_BYTES)
+            for _ in range(self.varint()):  # tagged fields: number, size, content
+                self.varint()
+                self.bytes(self.varint())
+        return tuple(ids)

@@ -1,0 +1,97 @@
+"""A node's trace, `events.jsonl`, as evidence: what it says, process by process, and whether all of it is there.
+
+A process numbers its events from 0 (`seq`), so a gap is seen. A line that cannot be read is explained only by the death
+of the process that wrote it, and so only as the last line of a process. A node that was stopped in order says so last.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+Event = Mapping[str, Any]
+
+LAST_WORD: Final = "broker_stopped"
+
+_ALWAYS: Final = ("node", "seq", "wall")
+_INTEGERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "quorum_restored": ("epoch", "leader", "voted"),
+    "quorum_persisted": ("epoch", "leader", "voted"),
+    "quorum_vote": ("epoch", "candidate"),
+    "quorum_role": ("epoch", "leader"),
+    "quorum_high_watermark": ("offset", "epoch", "digest"),
+    "quorum_leader_change": ("offset", "epoch", "leader"),
+}
+"""The fields without which an event of the quorum says nothing."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """`processes`: the events of each process of the node, in order; each event has its `line` in the file too.
+    `doubts`: what of it is missing or cannot be read, as sentences."""
+
+    node: str
+    processes: tuple[tuple[Event, ...], ...]
+    doubts: tuple[str, ...] = ()
+
+    @property
+    def ends_in_order(self) -> bool:
+        """Whether the last process told that it was stopped."""
+        return bool(self.processes) and self.processes[-1][-1]["event"] == LAST_WORD
+
+
+def read_trace(path: Path, node: str, *, stopped: bool) -> Trace:
+    """The trace of a node; `stopped`: the journal says that it was stopped in order."""
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError:
+        return Trace(node, (), (f"{node} left no trace",))
+    processes: list[list[Event]] = []
+    doubts: list[str] = []
+    torn = 0
+    for number, line in enumerate(lines, 1):
+        if not line:
+            continue
+        event = _event(line)
+        if event is None:
+            doubts += _unexplained(node, torn)
+            torn = number
+            continue
+        if event["seq"] == 0:
+            processes.append([])
+        else:
+            doubts += _unexplained(node, torn)
+            due = processes[-1][-1]["seq"] + 1 if processes else 0
+            if event["seq"] != due and not torn:
+                doubts.append(f"the trace of {node} goes from event {due - 1} to event {event['seq']} at line {number}")
+            if not processes:
+                processes.append([])
+        torn = 0
+        processes[-1].append({**event, "line": number})
+    if not processes:
+        doubts.append(f"the trace of {node} is empty")
+    trace = Trace(node, tuple(map(tuple, processes)))
+    if processes and stopped:
+        doubts += _unexplained(node, torn)
+        if not trace.ends_in_order:
+            doubts.append(f"the trace of {node} ends early: the node was stopped, and it does not say so")
+    return replace(trace, doubts=tuple(doubts))
+
+
+def _unexplained(node: str, torn: int) -> list[str]:
+    return [f"line {torn} of the trace of {node} cannot be read"] if torn else []
+
+
+def _event(line: bytes) -> dict[str, Any] | None:
+    """The event of a line, None when it is none, or lacks what events of its name must say."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(event, dict) or not isinstance(event.get("event"), str):
+        return None
+    needed = (*_ALWAYS, *_INTEGERS.get(event["event"], ()))
+    return event if all(type(event.get(key)) is int for key in needed) else None

@@ -1,0 +1,69 @@
+"""What a member of a quorum leaves on disk, as our own broker writes it and as Kafka does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from analysis.replicafiles.kraft import ElectionState, read_metadata
+from broker.trace import Value
+from tests.broker.quorum.live import running
+
+
+def test_the_reader_finds_what_the_broker_wrote_and_told(tmp_path: Path) -> None:
+    async def story() -> dict[int, dict[Value, Value]]:
+        async with running(tmp_path, 3) as cluster:
+            leader = await cluster.leader()
+            for text in (b"a", b"b", b"c"):
+                await cluster.quorum(leader).append([text])
+            await cluster.until_each(lambda seat: len(seat.values) == 3)
+            return {
+                node: {e["offset"]: e["digest"] for e in seat.events if e["event"] == "quorum_high_watermark"}
+                for node, seat in cluster.seats.items()
+            }
+
+    for node, applied in asyncio.run(story()).items():
+        (tmp_path / str(node) / "meta.properties").write_text(f"version=1\nnode.id={node}\n")
+        replica = read_metadata(f"n{node}", tmp_path / str(node))
+        assert replica.doubts == ()
+        assert replica.id == node
+        assert replica.log is not None
+        assert applied.items() <= replica.digests.items()
+        assert applied
+        assert replica.leader_changes
+        assert replica.log.epochs
+        for change in replica.leader_changes:
+            assert change.voters == (1, 2, 3)
+            assert change.leader in change.granting
+            assert len(change.granting) >= 2
+            assert (change.epoch, change.offset) in replica.log.epochs
+        assert replica.state is not None
+        assert replica.state.epoch >= replica.leader_changes[-1].epoch
+
+
+@pytest.mark.parametrize(
+    ("content", "state"),
+    [
+        (
+            {"clusterId": "", "leaderId": 3, "leaderEpoch": 7, "votedId": -1, "appliedOffset": 0, "data_version": 0}
+            | {"currentVoters": [{"voterId": 1}, {"voterId": 3}]},
+            ElectionState(7, 3, -1, (1, 3)),
+        ),
+        (
+            {"leaderId": -1, "leaderEpoch": 8, "votedId": 2, "votedDirectoryId": "x", "data_version": 1},
+            ElectionState(8, -1, 2, ()),
+        ),
+    ],
+)
+def test_both_versions_of_the_quorum_state_file(
+    tmp_path: Path, content: dict[str, object], state: ElectionState
+) -> None:
+    directory = tmp_path / "__cluster_metadata-0"
+    directory.mkdir()
+    (directory / "quorum-state").write_text(json.dumps(content))
+    replica = read_metadata("n1", tmp_path)
+    assert replica.state == state
+    assert replica.doubts == ("n1 has no meta.properties that can be read", "n1 has no metadata log")
