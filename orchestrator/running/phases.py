@@ -18,6 +18,7 @@ from nemeses import HostError, Nemesis, plan_schedule
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.store import RunDirectory
 from orchestrator.errors import Interrupted, RunError
+from orchestrator.running.autopsy import Autopsy
 from orchestrator.running.cluster import Cluster
 from orchestrator.running.faults import FaultBook, follow_schedule
 from orchestrator.running.fleet import Fleet
@@ -87,7 +88,9 @@ class Run:
         self._first_ack_seen = False
         self._assignment: tuple[tuple[int, ...], ...] = ()
         self._services_started = False
-        self._watch = ServiceWatch(self._world.hosts, self._last_words, self._journal, self._world.time_scale)
+        scale, hosts = self._world.time_scale, self._world.hosts
+        autopsy = Autopsy(hosts, scale, self._world.kernel_words)
+        self._watch = ServiceWatch(hosts, self._last_words, self._journal, scale, autopsy)
         self._finished = False
 
     def execute(self) -> None:
@@ -363,13 +366,19 @@ class Run:
         record_fatal_lines(logs, self._deployed.system.description.fatal, self._journal)
 
     def _stop_services(self) -> None:
-        self._watch.look()
+        """Ask every service to end; how each does is on record, and so is that it ran until then."""
+        self._watch.attest()
+        pids = self._watch.pids()
+        self._watch.excuse(pids)
         self._world.stop_services()
         for node in self._world.nodes:
-            self._journal.node(node.name, "stopped")
+            self._watch.say_stopped(node.name, pids.get(node.name), self._world.service(node).stop_exit_codes)
 
     def _end_services(self) -> None:
-        """Make every node reachable and kill its service: whatever state the run was left in, it is not waited for."""
+        """Make every node reachable and kill its service: whatever state the run was left in, it is not waited for.
+
+        What services have done by themselves until then is on record first."""
+        self._watch.look()
         suspender = self._world.site.suspender
         if suspender is not None:
             suspender.resume([node.name for node in self._world.nodes])
