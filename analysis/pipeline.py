@@ -18,6 +18,7 @@ from analysis.checking import Outcome, Run
 from analysis.core.anomalies import CHECKERS
 from analysis.core.anomaly import Anomaly
 from analysis.gallery import draw
+from analysis.plan import plan_of
 from analysis.rundir import RunDescription, describe
 from analysis.spark import SparkHandle
 from analysis.tables import write_tables
@@ -82,7 +83,8 @@ def _judge(
     view = view_of(history, run_dir)
     faults = fault_rows(history)
     never_seen = _never_seen(description, faults)
-    findings = Findings(doubts=_doubts(history, faults, never_seen))
+    plan = plan_of(description, history)
+    findings = Findings(doubts=[*plan.doubts, *_doubts(history, faults, never_seen)])
     _check(run, findings)
     verdict, reasons = decide(findings.checks, findings.anomalies, findings.doubts)
     if verdict != PASS:

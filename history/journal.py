@@ -1,9 +1,9 @@
 """The run loop's diary: `journal.jsonl`, one JSON object per line, each written whole before the loop goes on.
 
 Every line has `t` (CLOCK_MONOTONIC ns, the clock of the operations), `wall` (seconds since the epoch) and `event`:
-`run_started`, `phase` {name}, `fault_invoked` / `fault_injected` / `fault_healed` {id, ...},
-`heal_all` {status, evidence}, `node` {node, what, ...}: `running` as seen before the end {pid, start}, `stopped` in
-order {status}; `note` {text}, `service_exit` {node, exit_code, signal, last_words, way, kernel, core},
+`run_started`, `phase` {name}, `assignment` {replicas}, `fault_invoked` / `fault_injected` / `fault_healed` {id, ...},
+`heal_all` {status, evidence}, `step_done` {step}, `node` {node, what, ...}: `running` as seen before the end {pid, start},
+`stopped` in order {status}; `note` {text}, `service_exit` {node, exit_code, signal, last_words, way, kernel, core},
 `fatal_line` {node, pattern, line}.
 """
 
@@ -21,6 +21,7 @@ from typing import Any, Final, Self
 from history.services import ENDED, FATAL_LINE, SERVICE_EXIT, WAYS
 
 FILE_NAME: Final = "journal.jsonl"
+ASSIGNMENT: Final = "assignment"
 PHASES: Final = ("setup", "main", "heal", "quiesce", "final", "collect", "done")
 STATUSES: Final = ("confirmed", "mismatch", "inconclusive")
 
@@ -60,6 +61,11 @@ class Journal:
         if name not in PHASES:
             raise ValueError(f"unknown phase {name!r}: one of {', '.join(PHASES)}")
         return self.event("phase", name=name)
+
+    def assignment(self, replicas: Sequence[Sequence[int]]) -> int:
+        """Which nodes have each partition's replicas, by number, the preferred leader first; settled when the topic is
+        created."""
+        return self.event(ASSIGNMENT, replicas=[list(ids) for ids in replicas])
 
     def fault_invoked(
         self,

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from history.batches import read_batches
 from history.errors import UNFINISHED, HistoryError
-from history.journal import FILE_NAME
+from history.journal import ASSIGNMENT, FILE_NAME
 from history.jsonlines import Known, Recorded, read_lines
 from history.registers import STREAM_SUFFIX, read_registers
 from history.schemas import (
@@ -54,6 +54,15 @@ class History:
     unfinished: int = 0
     torn: list[str] = field(default_factory=list)
     registers: pa.Table = field(default_factory=REGISTERS.empty_table)
+
+    @property
+    def assignment(self) -> tuple[tuple[int, ...], ...] | None:
+        """Each partition's replicas by node number, as settled when the topic was created; None when that is not on
+        record."""
+        for line in self.journal:
+            if line.get("event") == ASSIGNMENT:
+                return tuple(tuple(ids) for ids in line["replicas"])
+        return None
 
     @property
     def service_exits(self) -> list[ServiceExit]:

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from history.journal import Journal
+from orchestrator.campaign.model import Workload
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.errors import RunError
 from orchestrator.worlds.services import in_parallel
@@ -18,6 +19,18 @@ READY_S = 30.0
 STOP_S = 8.0  # beyond the time in which an operation gets its outcome
 PROBE_ATTEMPT_S = 3.0
 SESSION = 1
+PROBE = "probe"
+
+
+def expected_clients(workload: Workload) -> tuple[str, ...]:
+    """The clients of every run of this workload that comes to its end: those under load, the probe, and who reads all
+    that there is. The steps of a script start more readers."""
+    load = [planned.name for planned in KINDS[workload.kind].clients(workload.load)]
+    return (*load, PROBE, _reader_name(1))
+
+
+def _reader_name(number: int) -> str:
+    return f"reader-{number}"
 
 
 class Fleet:
@@ -78,7 +91,7 @@ class Fleet:
     def start_reader(self) -> ClientProcess:
         """A fresh client for complete reads."""
         self._readers += 1
-        return self._start(self._kind.reader, f"reader-{self._readers}", 1.0)
+        return self._start(self._kind.reader, _reader_name(self._readers), 1.0)
 
     def wait_ready(self) -> None:
         for client in self._clients:
@@ -167,7 +180,7 @@ class Fleet:
         return self._probe
 
     def _start_probe(self) -> ClientProcess:
-        return self._start(self._kind.probe, "probe", 1.0)
+        return self._start(self._kind.probe, PROBE, 1.0)
 
     def _start(self, role: str, name: str, rate: float) -> ClientProcess:
         self._number += 1

@@ -151,7 +151,7 @@ class Run:
         self._journal.note("registered", seconds=self._since_start(), controller=view.controller)
         controller = next((node.id for node in self._world.nodes if node.name == view.controller), None)
         self._assignment = self._campaign.workload.assign([member.id for member in self._serving], controller)
-        self._journal.note("assignment", replicas=self._assignment)
+        self._journal.assignment(self._assignment)
         if self._assignment:
             self._cluster.create_topic(self._assignment, self._scaled(TOPIC_S))
         self._cluster.await_view(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from history import Journal, RegisterWriter
+from orchestrator.campaign import toml_text
 from tests.analysis_pipeline.stored_run import MS, Clock
 
 KEYS = ("k0", "k1", "k2")
@@ -28,9 +29,25 @@ class StoredRegisters:
 
     def write(self) -> Path:
         self.path.mkdir(parents=True)
-        lines = ['campaign = "story"', "seed = 3", '[expect]\nverdict = "pass"', f"[checks]\nmin_ok = {self.min_ok}"]
-        lines += ["[topology]\nnodes = 3", '[workload]\nkind = "register"']
-        (self.path / "run.toml").write_text("\n".join(lines) + "\n")
+        content = {
+            "run": self.path.name,
+            "campaign": "story",
+            "cell": "main",
+            "world": "paper",
+            "seed": 3,
+            "replay": "./brownout run story.toml --seed 3",
+            "mutants": [],
+            "limits": ["nothing here is real"],
+            "expect": {"verdict": "pass"},
+            "checks": {"upper_bound": "strict", "min_ok": self.min_ok, "required_faults": []},
+            "topology": {"nodes": 3},
+            "system": {"roles": dict.fromkeys(("n1", "n2", "n3"), "member")},
+            "replicas": {"format": "none"},
+            "workload": {"kind": "register", "judge": "register"},
+            "plan": {"clients": ["c0", "c1"]},
+            "versions": {"python": "3"},
+        }
+        (self.path / "run.toml").write_text(toml_text.dump(content))
         with Journal(self.path, clock=self.clock, wall=self.clock.wall) as journal:
             journal.run_started()
             for phase in self.phases:

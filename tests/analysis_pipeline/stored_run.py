@@ -8,6 +8,7 @@ from pathlib import Path
 
 from history import Journal, OperationWriter, encode_value
 from history.schemas import PHASE_FINAL
+from orchestrator.campaign import toml_text
 from tests.analysis.message_files import message, messages
 from tests.analysis.segment_files import log_bytes, write_high_watermarks, write_replica
 
@@ -45,8 +46,8 @@ class StoredRun:
     final_read: bool = True
     magic: int = 2  # message format of the replicas' files
     unknown_format_on: str | None = None  # the last record of this node is in a message format that nobody knows
-    replica_format: str | None = None  # what run.toml says of them
-    judge: str | None = None
+    replica_format: str = "kafka"  # what run.toml says of them
+    judge: str = "log"
     exits: tuple[tuple[str, int | None, int | None, str], ...] = ()  # node, exit code, signal, last words
     fatal_lines: tuple[tuple[str, str, str], ...] = ()  # node, pattern, line
     phases: tuple[str, ...] = ("setup", "main", "heal", "quiesce", "final", "collect", "done")
@@ -64,6 +65,7 @@ class StoredRun:
 
     def _describe(self) -> None:
         content = {
+            "run": self.path.name,
             "campaign": "story",
             "cell": "main",
             "world": "paper",
@@ -71,16 +73,27 @@ class StoredRun:
             "replay": "./brownout run story.toml --seed 1",
             "mutants": [],
             "limits": ["nothing here is real"],
+            "expect": self.expect,
+            "checks": {
+                "upper_bound": "strict",
+                "min_ok": self.min_ok,
+                "required_faults": list(self.required),
+            },
+            "topology": {"nodes": len(NODES)},
+            "system": {"roles": dict.fromkeys(NODES, "broker")},
+            "replicas": {"format": self.replica_format},
+            "workload": {
+                "kind": "log",
+                "judge": self.judge,
+                "topic": "log",
+                "partitions": 1,
+                "placement": "spread",
+                "assignment": [[1, 2, 3]],
+            },
+            "plan": {"clients": ["producer-0", "reader-0"]},
+            "versions": {"python": "3"},
         }
-        lines = [f"{key} = {json.dumps(value)}" for key, value in content.items()]
-        lines += ["[expect]", *(f"{key} = {json.dumps(value)}" for key, value in self.expect.items())]
-        lines += ["[checks]", f"min_ok = {self.min_ok}", f"required_faults = {json.dumps(list(self.required))}"]
-        if self.replica_format is not None:
-            lines += ["[replicas]", f"format = {json.dumps(self.replica_format)}"]
-        if self.judge is not None:
-            lines += ["[workload]", f"judge = {json.dumps(self.judge)}"]
-        lines += ["[topology]", f"nodes = {len(NODES)}", "[versions]", 'python = "3"']
-        (self.path / "run.toml").write_text("\n".join(lines) + "\n")
+        (self.path / "run.toml").write_text(toml_text.dump(content))
 
     def _record(self) -> None:
         journal = Journal(self.path, clock=self.clock, wall=self.clock.wall)
@@ -88,6 +101,8 @@ class StoredRun:
         for phase in self.phases:
             self.clock.now += 100 * MS
             journal.phase(phase)
+            if phase == "setup":
+                journal.assignment([[1, 2, 3]])
             if phase == "main":
                 self._appends(journal)
                 self._processes(journal)
