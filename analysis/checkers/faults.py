@@ -164,7 +164,9 @@ def _ending(journal: Iterable[Line]) -> str:
     """What was looked at when everything was healed."""
     evidence = [line.get("evidence") for line in journal if line.get("event") == "heal_all"]
     parts = sorted(evidence[0]) if evidence and isinstance(evidence[0], Mapping) else []
-    return f"in the end everything was found healed ({', '.join(parts)})" if parts else "the run did not come to its end"
+    return (
+        f"in the end everything was found healed ({', '.join(parts)})" if parts else "the run did not come to its end"
+    )
 
 
 def _brief(evidence: Any) -> str:
@@ -172,6 +174,4 @@ def _brief(evidence: Any) -> str:
     return text if len(text) <= 300 else text[:297] + "..."
 
 
-CHECKER: Final = Checker(
-    "faults", "Were the planned faults inflicted, proven and healed?", 25, (), check
-)
+CHECKER: Final = Checker("faults", "Were the planned faults inflicted, proven and healed?", 25, (), check)

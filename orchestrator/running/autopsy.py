@@ -19,7 +19,7 @@ _DUMPS_CORE = frozenset(
 )
 
 KernelWords = Callable[[str, int], str]
-"""What the kernel has said of killing the process of this pid on this node for lack of memory; nothing if it has not."""
+"""What the kernel has said of killing this process of a node for lack of memory; nothing if it has not."""
 
 
 @dataclass(frozen=True)

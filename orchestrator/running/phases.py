@@ -205,7 +205,7 @@ class Run:
         if not nemesis.steps:
             self._progress.ends(ends_s)
         if nemesis.kind == "random":
-            kinds = [kind for kind in nemesis.faults if kind in self._world.capabilities]
+            kinds = nemesis.scheduled(self._world.capabilities)
             schedule = plan_schedule(
                 self._dependencies.planned.derived_seed("nemesis"),
                 kinds,

@@ -39,12 +39,13 @@ class StoredRegisters:
             "mutants": [],
             "limits": ["nothing here is real"],
             "expect": {"verdict": "pass"},
-            "checks": {"upper_bound": "strict", "min_ok": self.min_ok, "required_faults": []},
+            "checks": {"upper_bound": "strict", "min_ok": self.min_ok, "min_queries": 0, "required_faults": []},
             "topology": {"nodes": 3},
             "system": {"roles": dict.fromkeys(("n1", "n2", "n3"), "member")},
             "replicas": {"format": "none"},
             "workload": {"kind": "register", "judge": "register"},
-            "plan": {"clients": ["c0", "c1"]},
+            "plan": {"clients": ["c0", "c1"], "changes": 2 * OPERATIONS // 3, "queries": OPERATIONS // 3},
+            "nemesis": {"kind": "none"},
             "versions": {"python": "3"},
         }
         (self.path / "run.toml").write_text(toml_text.dump(content))
@@ -55,6 +56,11 @@ class StoredRegisters:
                 journal.phase(phase)
                 if phase == "main":
                     self._work()
+                if phase == "heal":
+                    journal.event("heal_all", status="confirmed", evidence={"services": {"n1": {"port": "open"}}})
+                for number in (1, 2, 3) if phase == "collect" else ():
+                    journal.node(f"n{number}", "running", pid=number, start="7")
+                    journal.node(f"n{number}", "stopped", status=0, ran=True)
         return self.path
 
     def _work(self) -> None:
