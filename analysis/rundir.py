@@ -47,7 +47,8 @@ class RunDescription:
     partition's replicas by node number, the preferred leader first; None when that was settled only when the topic was
     created (the journal has it then), or when there are no partitions. `clients`: those that take part in every run of
     the plan. `planned_changes`, `planned_queries`: what its load comes to when nothing slows it down. `planned_faults`:
-    the kinds of a random schedule, each of which comes; `steps`: those of a script. `defects`: what run.toml lacks or contradicts, as sentences; a run with defects proves nothing.
+    the kinds of a random schedule, each of which comes; `steps`: those of a script. `defects`: what run.toml lacks or
+    contradicts, as sentences; a run with defects proves nothing.
     """
 
     run: str

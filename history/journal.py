@@ -2,8 +2,9 @@
 
 Every line has `t` (CLOCK_MONOTONIC ns, the clock of the operations), `wall` (seconds since the epoch) and `event`:
 `run_started`, `phase` {name}, `assignment` {replicas}, `fault_invoked` / `fault_injected` / `fault_healed` {id, ...},
-`heal_all` {status, evidence}, `step_done` {step}, `node` {node, what, ...}: `running` as seen before the end {pid, start},
-`stopped` in order {status}; `note` {text}, `service_exit` {node, exit_code, signal, last_words, way, kernel, core},
+`heal_all` {status, evidence}, `step_done` {step}, `node` {node, what, ...}: `running` as seen before the end
+{pid, start}, `stopped` in order {status}; `note` {text},
+`service_exit` {node, exit_code, signal, last_words, way, kernel, core},
 `fatal_line` {node, pattern, line}.
 """
 

@@ -19,8 +19,8 @@ Need = Literal["power", "network", "netem", "stall", "freeze", "clock"]
 hosts, a suspender that stalls or that freezes machines, clocks that may be set."""
 
 ServiceUnder = Literal["runs", "ended", "stopped", "unseen"]
-"""What becomes of the targets' services while a fault is in force: they go on, they end, they stand still, or they go on
-after a time in which they cannot be asked for."""
+"""What becomes of the targets' services while a fault is in force: they go on, they end, they stand still, or they
+go on after a time in which they cannot be asked for."""
 
 Facts = Mapping[str, Any]
 """The details of some evidence, as the journal has them."""

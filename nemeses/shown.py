@@ -1,4 +1,4 @@
-"""What evidence must show to be believed, as data: it goes into the journal with the fault, for whoever judges the run."""
+"""What evidence must show to be believed, as data: the journal has it with the fault, for whoever judges the run."""
 
 from __future__ import annotations
 

@@ -91,10 +91,11 @@ class Kind:
 
     `judge`: which checker reads what was recorded; run.toml has it as `kind`. `partitioned`: the data lies in the
     partitions of a topic. `clients`: which processes put the load. `mix`: of what that consists. `places`: what is
-    probed after everything was healed and finally read, one after the other, as it is named in complaints. `probe`: the role whose client answers `Probe`,
-    `probe_means` what that is; `reader`: the role whose client answers `ReadAll`, `read_means` when that is complete.
-    `own_client`: the clients are the user's (`workloads.api`). `steps`: what a script may ask of it (`produce` of the
-    probe, `consume` of a reader). `problem`: what is wrong with parameters that are each in their bounds.
+    probed after everything was healed and finally read, one after the other, as it is named in complaints. `probe`: the
+    role whose client answers `Probe`, `probe_means` what that is; `reader`: the role whose client answers `ReadAll`,
+    `read_means` when that is complete. `own_client`: the clients are the user's (`workloads.api`). `steps`: what a
+    script may ask of it (`produce` of the probe, `consume` of a reader). `problem`: what is wrong with parameters that
+    are each in their bounds.
     """
 
     name: str

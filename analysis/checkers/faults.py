@@ -49,7 +49,7 @@ def check(run: Run) -> Outcome:
     faults = _faults(run.history.journal)
     finished = "done" in run.history.phases["name"].to_pylist()
     doubts = [f"fault {kind} was required and never confirmed" for kind in never_confirmed(run)]
-    doubts += _not_inflicted(run, faults, doubts)
+    doubts += _not_inflicted(run, faults)
     for each in faults:
         doubts += _doubts(each, finished)
     if finished:
@@ -83,7 +83,7 @@ def _confirmed(faults: Iterable[_Fault]) -> set[str]:
     return {each.kind for each in faults if each.status == CONFIRMED}
 
 
-def _not_inflicted(run: Run, faults: Sequence[_Fault], told: Sequence[str]) -> Iterator[str]:
+def _not_inflicted(run: Run, faults: Sequence[_Fault]) -> Iterator[str]:
     """Every kind that a random schedule has comes at least once."""
     if "main" not in run.history.phases["name"].to_pylist():
         return
@@ -107,7 +107,7 @@ def _doubts(fault: _Fault, finished: bool) -> Iterator[str]:
     if fault.status != CONFIRMED:
         yield f"{fault.name} is {fault.status}: no proof that it took effect{_already(injected)}"
     else:
-        yield from _disbelieved(fault, invoked, injected, "seen", injected.get("evidence"), "is called confirmed")
+        yield from _disbelieved(fault, invoked, "seen", injected.get("evidence"), "is called confirmed")
     if finished:
         yield from _not_healed(fault, invoked)
 
@@ -131,10 +131,10 @@ def _not_healed(fault: _Fault, invoked: Line) -> Iterator[str]:
     if heal.get("status") != CONFIRMED:
         yield f"{fault.name}: its heal is {heal.get('status')}, so when it ended is not known"
         return
-    yield from _disbelieved(fault, invoked, healed, "healed", heal.get("detail"), "is called healed")
+    yield from _disbelieved(fault, invoked, "healed", heal.get("detail"), "is called healed")
 
 
-def _disbelieved(fault: _Fault, invoked: Line, _line: Line, when: str, evidence: Any, called: str) -> Iterator[str]:
+def _disbelieved(fault: _Fault, invoked: Line, when: str, evidence: Any, called: str) -> Iterator[str]:
     must = (invoked.get("must_show") or {}).get(when, ())
     found = contradictions(must, evidence if isinstance(evidence, Mapping) else {}, invoked.get("targets", ()))
     if found:

@@ -14,8 +14,8 @@ from nemeses.ports import Host, Site
 
 @dataclass(frozen=True)
 class Process:
-    """A service's process as it was seen. `start` (clock ticks since boot) makes it, with the pid, one process for good;
-    `threads`: the set of its threads' states."""
+    """A service's process as it was seen. `start` (clock ticks since boot) makes it, with the pid, one process for
+    good; `threads`: the set of its threads' states."""
 
     pid: int
     start: str

@@ -17,8 +17,8 @@ LEAST_QUERIES_SHARE = 0.25
 
 @dataclass(frozen=True)
 class Stake:
-    """`changes` and `queries`: planned of a run's load. `min_ok` and `min_queries`: how many of them must be acknowledged
-    and answered. `lacks`: what a campaign usually has and this one has not, in words."""
+    """`changes` and `queries`: planned of a run's load. `min_ok` and `min_queries`: how many of them must be
+    acknowledged and answered. `lacks`: what a campaign usually has and this one has not, in words."""
 
     changes: int
     queries: int

@@ -41,8 +41,8 @@ class Unit(Protocol):
         ...
 
     def exit_script(self, pid: int | None) -> str:
-        """Print how the process of this pid (None: the last one) ended, as shells have it (128 + the signal's number for a signal); nothing
-        where that is not known."""
+        """Print how the process of this pid (None: the last one) ended, as shells have it (128 + the signal's number
+        for a signal); nothing where that is not known."""
         ...
 
 
