@@ -53,17 +53,18 @@ def _doubts(run: Run, found: set[str]) -> Iterator[str]:
     run that came to its end: of others that is what is in doubt. `found`: nodes of which worse is known."""
     if "done" not in run.history.phases["name"].to_pylist():
         return
-    healed = [line["t"] for line in run.history.journal if line.get("event") in ("fault_healed", "heal_all")]
-    nodes = [line for line in run.history.journal if line.get("event") == "node" and line.get("node") not in found]
-    running = {line["node"] for line in nodes if line["what"] == RUNNING and line["t"] >= max(healed, default=0)}
-    unnamed = run.description.nodes - len({line["node"] for line in nodes} | found)
-    for name in sorted({line["node"] for line in nodes} - running):
-        yield f"the process on {name} was not seen to run after the last heal"
-    if unnamed > 0:
-        yield f"nothing is known of the processes on {unnamed} of {run.description.nodes} nodes"
-    for line in nodes:
-        if line["what"] == STOPPED and line.get("status") is None:
-            yield f"how the process on {line['node']} ended, when it was asked to, is not known"
+    journal = run.history.journal
+    healed = max((line["t"] for line in journal if line.get("event") in ("fault_healed", "heal_all")), default=0)
+    nodes = [line for line in journal if line.get("event") == "node"]
+    running = {line["node"] for line in nodes if line["what"] == RUNNING and line["t"] >= healed}
+    statuses = {line["node"]: line.get("status") for line in nodes if line["what"] == STOPPED}
+    for name in run.description.node_names:
+        if name in found:
+            continue
+        if name not in running:
+            yield f"the process on {name} was not seen to run after the last heal"
+        elif statuses.get(name) is None:
+            yield f"how the process on {name} ended, when it was asked to, is not known"
 
 
 def _exits(exits: Sequence[ServiceExit]) -> Iterator[Anomaly]:

@@ -159,7 +159,7 @@ def test_every_step_of_a_script_must_be_done(tmp_path: Path, done: tuple[int, ..
             lambda lines: [line | {"status": None} if line.get("what") == "stopped" else line for line in lines],
             "how the process on n2 ended, when it was asked to, is not known",
         ),
-        (without("node", node="n1"), "nothing is known of the processes on 1 of 3 nodes"),
+        (without("node", node="n1"), "the process on n1 was not seen to run after the last heal"),
     ],
     ids=["not seen", "seen before the heal", "no status", "no node"],
 )
