@@ -188,6 +188,7 @@ def test_one_that_somebody_else_starts_again_is_found(tmp_path: Path) -> None:
 # Ends by itself once it has some records; until then it is our broker.
 MORTAL_BROKER = """\
 import os, pathlib, runpy, sys, threading, time
+sys.path.pop(0)  # where a module lies that is called broker, too
 data = pathlib.Path(sys.argv.pop())
 def live():
     while sum(path.stat().st_size for path in data.rglob("*.log")) < 4000:
