@@ -17,7 +17,7 @@ from history.journal import Journal
 from nemeses import HostError, Nemesis, plan_schedule
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.store import RunDirectory
-from orchestrator.errors import Interrupted, RunError
+from orchestrator.errors import Interrupted, RunError, WorldError
 from orchestrator.running.autopsy import Autopsy
 from orchestrator.running.cluster import Cluster
 from orchestrator.running.faults import FaultBook, follow_schedule
@@ -176,7 +176,11 @@ class Run:
 
     def _start_services(self) -> None:
         self._world.prepare_services()
-        self._world.start_services()
+        try:
+            self._world.start_services()
+        except WorldError:
+            self._watch.expect(node.name for node in self._world.nodes)  # one that gave up at its start is on record
+            raise
 
     def _all_alive(self, view: View) -> bool:
         """Every node is alive, those that ended by themselves apart, and where the system has a controller one is
