@@ -72,7 +72,7 @@ class FaultBook:
     def _heal(self, identifier: str) -> None:
         fault, seen = self._open.pop(identifier)
         kind, evidence = KINDS[fault.kind], self._nemesis.heal(fault)
-        self._watch.end(kind.service, fault.targets)
+        self._watch.end(kind.service, fault.targets, seen=evidence.confirmed)
         late = evidence.status if kind.proven_late and not evidence.confirmed else None
         healed = {"healed": {"status": evidence.status, "detail": evidence.detail}}
         proof = "" if seen is None else with_before(kind.proof(seen.detail, evidence.detail), seen.detail)

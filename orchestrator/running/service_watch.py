@@ -56,11 +56,10 @@ class ServiceWatch:
         """The last words of those that have ended by themselves and do not run again, by node."""
 
     def expect(self, names: Iterable[str]) -> None:
-        """The services of these nodes have been started, where they did not run, and are to go on running: whatever
-        disturbed them is over. One that was expected to run all the time must still be the same."""
+        """The services of these nodes have been started, where they did not run, and are to go on running. One that was
+        expected to run all the time must still be the same."""
         for name in names:
             watched = self._node(name)
-            watched.under.clear()
             with contextlib.suppress(HostError):  # one that is never seen again is missing in `attest`
                 now = see_process(self._hosts[name])
                 if watched.process is not None:
@@ -69,6 +68,8 @@ class ServiceWatch:
                     self._take(name, watched, now)
                 elif name not in self.ended:
                     self._say_not_up(name)
+                if now is None or not now.is_stopped:  # else what stopped it, perhaps a fault of ours, is not over
+                    watched.under.clear()
 
     def excuse(self, names: Iterable[str]) -> None:
         """Somebody is about to end these."""
@@ -83,13 +84,14 @@ class ServiceWatch:
         for name in names:
             self._node(name).under[under] += 1
 
-    def end(self, under: ServiceUnder, names: Collection[str]) -> None:
-        """That fault has been healed; services that had ended were started."""
+    def end(self, under: ServiceUnder, names: Collection[str], *, seen: bool = True) -> None:
+        """That fault has been healed; services that had ended were started. Unless that was `seen`, what it does to
+        services may go on, and is still nobody else's doing."""
         if under == "ended":
             self.expect(names)
-            return
-        for name in names:
-            self._node(name).under[under] -= 1
+        elif seen:
+            for name in names:
+                self._node(name).under[under] -= 1
 
     def tick(self) -> None:
         """Look, if it is time to."""

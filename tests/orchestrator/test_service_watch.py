@@ -117,6 +117,21 @@ def test_one_that_a_fault_of_ours_has_stopped_is_no_finding_until_that_is_over(w
     assert watched.found() == [("n2", "stood still")]
 
 
+def test_one_whose_pause_was_not_seen_to_end_stands_still_by_our_doing(watched: Watched) -> None:
+    watched.watch.begin("stopped", ["n2"])
+    watched.hosts["n2"].threads = "T"
+    watched.watch.end("stopped", ["n2"], seen=False)
+    watched.watch.look()
+    watched.watch.expect(["n1", "n2"])
+    watched.watch.look()
+    assert watched.found() == []
+    watched.hosts["n2"].threads = "S"
+    watched.watch.expect(["n1", "n2"])
+    watched.hosts["n2"].threads = "T"
+    watched.watch.look()
+    assert watched.found() == [("n2", "stood still")], "it had been seen to run in between"
+
+
 def test_one_that_ends_while_it_stands_still_by_our_doing_has_ended_by_itself(watched: Watched) -> None:
     watched.watch.begin("stopped", ["n2"])
     watched.hosts["n2"].pid = None

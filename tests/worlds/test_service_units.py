@@ -76,7 +76,7 @@ class World(ServicesOnHosts):
         return {"n1": self._host}
 
     def collect(self, node: object, destination: Path) -> None:
-        raise WorldError("nothing to collect")
+        raise WorldError(f"nothing of {node} to collect to {destination}")
 
 
 def test_the_kernel_says_whom_it_killed_for_lack_of_memory() -> None:
