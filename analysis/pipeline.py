@@ -20,7 +20,6 @@ from analysis.core.anomalies import CHECKERS
 from analysis.core.anomaly import Anomaly
 from analysis.gallery import draw
 from analysis.load import load_of, load_statistics
-from analysis.plan import plan_of
 from analysis.rundir import RunDescription, describe
 from analysis.spark import SparkHandle
 from analysis.tables import write_tables
@@ -83,8 +82,7 @@ def _judge(
     write_tables(history, run_dir)
     run = Run(run_dir, description, history, None if handle is None else handle.session())
     view = view_of(history, run_dir)
-    plan = plan_of(description, history)
-    findings = Findings(doubts=[*plan.doubts, *_doubts(history)])
+    findings = Findings()
     _check(run, findings)
     verdict, reasons = decide(findings.checks, findings.anomalies, findings.doubts)
     if verdict != PASS:
@@ -127,13 +125,3 @@ def _check(run: Run, findings: Findings) -> None:
     for checker, outcome in outcomes:
         if checker.certify is not None and outcome.verdict == PASS:
             findings.run("certificate", checker.certify, run)
-
-
-def _doubts(history: History) -> list[str]:
-    """What speaks against believing a pass, whatever the checkers say; each as a sentence."""
-    doubts = [line["text"] for line in history.journal if line.get("unfinished")]
-    phase = history.phases["name"][-1].as_py() if history.phases.num_rows else None
-    if phase != "done":
-        doubts.append(f"the run ended in phase {phase}, not by its plan" if phase else "the run never began")
-    doubts += [f"{Path(name).name} was torn: its tail is lost" for name in history.torn if phase == "done"]
-    return doubts

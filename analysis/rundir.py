@@ -41,6 +41,7 @@ class Requirements:
 class RunDescription:
     """What `run.toml` says of one cell of the matrix.
 
+    `run`: the name of the run's directory; `id`: what it was when the run was made.
     `judge`: what the clients' operations are on, and so which checker judges them. `replica_format`: of the nodes'
     files, a name in `replicafiles.formats` or `none`. `node_names`: in the order of their numbers, which count from 1;
     `roles`: by node name. `topic`: empty where the data lies in none. `partitions`: how many it has. `assignment`: each
@@ -52,6 +53,7 @@ class RunDescription:
     """
 
     run: str
+    id: str
     campaign: str
     cell: str
     seed: int
@@ -96,6 +98,7 @@ def describe(run_dir: Path) -> RunDescription:
     nemesis = said.text("nemesis", "kind", choices=("none", "random", "steps"))
     description = RunDescription(
         run=run_dir.name,
+        id=said.text("run"),
         campaign=said.text("campaign", otherwise=run_dir.parent.name),
         cell=said.text("cell"),
         seed=said.number("seed"),

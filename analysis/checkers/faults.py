@@ -96,8 +96,7 @@ def _not_inflicted(run: Run, faults: Sequence[_Fault]) -> Iterator[str]:
 def _doubts(fault: _Fault, finished: bool) -> Iterator[str]:
     invoked, injected = fault.one("invoked"), fault.one("injected")
     if invoked is None:
-        yield f"the record speaks of fault {fault.id}, and not of its beginning: something is missing"
-        return
+        return  # the record's own defects name it
     for event, lines in fault.lines.items():
         if len(lines) > 1:
             yield f"{fault.name}: the record has fault_{event} {len(lines)} times"
@@ -118,12 +117,10 @@ def _already(injected: Line) -> str:
 
 
 def _not_healed(fault: _Fault, invoked: Line) -> Iterator[str]:
-    injected, healed = fault.one("injected"), fault.one("healed")
+    healed = fault.one("healed")
     if healed is None:
         yield f"{fault.name} was never healed"
         return
-    if injected is not None and healed["t"] < injected["t"]:
-        yield f"{fault.name} was healed before it was inflicted: the record is not in order"
     heal = (healed.get("evidence") or {}).get("healed")
     if not isinstance(heal, Mapping):
         yield f"nothing shows that {fault.name} was healed"

@@ -6,10 +6,12 @@ import time
 from pathlib import Path
 
 from history.journal import Journal
+from history.left import left_by
 from orchestrator.campaign.model import Workload
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.errors import RunError
 from orchestrator.worlds.services import in_parallel
+from workloads.command_client import producers_of
 from workloads.control import AppendResult, ReadDone
 from workloads.kinds import KINDS
 from workloads.process import ClientError, ClientProcess
@@ -45,6 +47,7 @@ class Fleet:
         self._planned_clients = self._kind.clients(workload.load)
         self._places = self._kind.places(workload.load)
         self._run_dir = run_dir
+        self._records = run_dir / "history" / "operations"
         self._bootstrap = bootstrap
         self._journal = journal
         self._time_scale = time_scale
@@ -163,11 +166,13 @@ class Fleet:
         return answers
 
     def close(self) -> None:
-        """End every client; their records are whole afterwards."""
+        """End every client; their records are whole afterwards, and the journal says what each left."""
         in_parallel(self._clients, ClientProcess.close)
         for client in self._clients:
             for text in client.trouble:
                 self._journal.note(f"client {client.name}: {text}")
+            left = left_by(self._records, client.name)
+            self._journal.client_ended(client.name, exit_code=client.exit_code, left=left)
 
     def kill(self) -> None:
         """End every client at once."""
@@ -186,21 +191,29 @@ class Fleet:
         self._number += 1
         campaign = self._planned.campaign
         workload = campaign.workload
+        changes = self._kind.roles[role].changes
         settings = ClientSettings(
             client=name,
             process=self._number,
-            producer=self._number if self._kind.roles[role].changes else -1,
+            producer=self._number if changes else -1,
             session=SESSION,
             seed=self._planned.derived_seed(f"client/{name}"),
             bootstrap=self._bootstrap,
             topic=workload.topic,
             partitions=workload.partitions,
-            directory=str(self._run_dir / "history" / "operations"),
+            directory=str(self._records),
             rate=rate,
             duration_s=workload.duration_s,
             time_scale=self._time_scale,
             parameters=dict(workload.parameters),
             own=self._planned.client,
+        )
+        self._journal.client(
+            name,
+            process=settings.process,
+            role=role,
+            session=settings.session,
+            producers=producers_of(settings) if changes or settings.own.client_command else (0, 0),
         )
         client = ClientProcess(self._kind.name, role, settings, self._run_dir / "clients" / f"{name}.log")
         self._clients.append(client)

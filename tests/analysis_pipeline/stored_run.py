@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from history import Journal, OperationWriter, encode_value
+from history.left import left_by
 from history.schemas import PHASE_FINAL
+from history.seal import seal
 from orchestrator.campaign import toml_text
 from tests.analysis.message_files import message, messages
 from tests.analysis.segment_files import log_bytes, write_high_watermarks, write_replica
@@ -59,8 +61,10 @@ class StoredRun:
     def write(self) -> Path:
         self.path.mkdir(parents=True)
         self._describe()
-        self._record()
         self._replicas()
+        self._record()
+        if "done" in self.phases:
+            seal(self.path)
         return self.path
 
     def _describe(self) -> None:
@@ -99,17 +103,19 @@ class StoredRun:
 
     def _record(self) -> None:
         journal = Journal(self.path, clock=self.clock, wall=self.clock.wall)
-        journal.run_started()
+        journal.run_started(run=self.path.name, cell="main", seed=self.seed, world="paper")
         for phase in self.phases:
             self.clock.now += 100 * MS
             journal.phase(phase)
             if phase == "setup":
                 journal.assignment([[1, 2, 3]])
+                for node in NODES:
+                    journal.node(node, "started")
             if phase == "main":
                 self._appends(journal)
                 self._processes(journal)
             if phase == "final" and self.final_read:
-                self._final_read()
+                self._final_read(journal)
             if phase == "heal":
                 journal.event("heal_all", status="confirmed", evidence={"services": {"n2": {"port": "open"}}})
             if phase == "collect":
@@ -119,6 +125,7 @@ class StoredRun:
         journal.close()
 
     def _appends(self, journal: Journal) -> None:
+        journal.client("producer-0", process=0, role="producer", session=1, producers=(0, 1))
         writer = OperationWriter(
             self.path / "history" / "operations",
             client="producer-0",
@@ -135,6 +142,11 @@ class StoredRun:
             if offset == RECORDS // 2:
                 self._fault(journal)
         writer.close()
+        self._left(journal, "producer-0")
+
+    def _left(self, journal: Journal, client: str) -> None:
+        left = left_by(self.path / "history" / "operations", client)
+        journal.client_ended(client, exit_code=0, left=left)
 
     def _processes(self, journal: Journal) -> None:
         for node, code, signal, words in self.exits:
@@ -149,7 +161,8 @@ class StoredRun:
         self.clock.now += 50 * MS
         journal.fault_healed("f1", evidence={"healed": {"status": "confirmed", "detail": {"n2": {"port": "open"}}}})
 
-    def _final_read(self) -> None:
+    def _final_read(self, journal: Journal) -> None:
+        journal.client("reader-0", process=1, role="reader", session=1, producers=(0, 0))
         writer = OperationWriter(
             self.path / "history" / "operations", client="reader-0", session=1, process=1, clock=self.clock
         )
@@ -163,6 +176,7 @@ class StoredRun:
         offsets = list(range(len(values)))
         writer.read("log", 0, inv=invoked, ret=self.clock.now, start=0, offsets=offsets, values=values)
         writer.close()
+        self._left(journal, "reader-0")
 
     def _replicas(self) -> None:
         for node in NODES:
@@ -186,4 +200,5 @@ class StoredRun:
         event = {"event": "replica_progress", "node": 1, "wall": wall, "topic": "log", "partition": 0}
         event |= {"log_end_offset": end, "high_watermark": end, "leader_epoch": 1}
         torn = '{"event": "replica_prog'  # the node was killed while it wrote
+        (self.path / "nodes" / node / "service.log").write_text("nothing to report\n")
         (self.path / "nodes" / node / "events.jsonl").write_text(json.dumps(event) + "\n" + torn)
