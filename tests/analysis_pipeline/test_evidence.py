@@ -67,6 +67,12 @@ def twice(event: str) -> Change:
     return lambda lines: [again for line in lines for again in [line] * (2 if line["event"] == event else 1)]
 
 
+def before_the_end(lines: list[Line], *more: Line) -> list[Line]:
+    """The lines with these before the last one."""
+    when = {key: lines[-1][key] for key in ("t", "wall")}
+    return [*lines[:-1], *({**when, **line} for line in more), lines[-1]]
+
+
 def healed(status: str = "confirmed", **facts: Any) -> Line:
     return {"healed": {"status": status, "detail": {"n2": facts}}}
 
@@ -134,7 +140,7 @@ def test_every_kind_of_a_random_schedule_must_have_come(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("done", "verdict"), [((1, 2, 3), "pass"), ((1, 3), "unknown"), ((), "unknown")])
 def test_every_step_of_a_script_must_be_done(tmp_path: Path, done: tuple[int, ...], verdict: str) -> None:
     def walked(lines: list[Line]) -> list[Line]:
-        return [*lines, *({**lines[-1], "event": "step_done", "step": number} for number in done)]
+        return before_the_end(lines, *({"event": "step_done", "step": number} for number in done))
 
     steps = [f"step {number} (kill n{number})" for number in (1, 2, 3)]
     found = judged(tmp_path / "run", walked, nemesis__kind="steps", nemesis__steps=steps)
@@ -195,7 +201,7 @@ def test_what_a_process_did_that_nobody_ordered_is_told_in_a_sentence(
     tmp_path: Path, fields: Line, sentence: str
 ) -> None:
     event = {"event": "service_exit", "node": "n2", "exit_code": None, "signal": None, "last_words": ""}
-    verdict = judged(tmp_path / "run", lambda lines: [*lines, lines[-1] | event | fields])
+    verdict = judged(tmp_path / "run", lambda lines: before_the_end(lines, event | fields))
     assert verdict.verdict == "fail"
     (anomaly,) = verdict.anomalies
     assert anomaly.name == "unexpected-exit"
@@ -205,7 +211,7 @@ def test_what_a_process_did_that_nobody_ordered_is_told_in_a_sentence(
 def test_a_process_of_which_worse_is_known_is_not_in_doubt_too(tmp_path: Path) -> None:
     def crashed(lines: list[Line]) -> list[Line]:
         ended = {"event": "service_exit", "node": "n3", "exit_code": 1, "signal": None, "last_words": ""}
-        return [*without("node", node="n3")(lines), lines[-1] | ended]
+        return before_the_end(without("node", node="n3")(lines), ended)
 
     verdict = judged(tmp_path / "run", crashed)
     assert verdict.verdict == "fail"
