@@ -28,7 +28,7 @@ def test_who_does_not_answer_proves_nothing(kind: str, answer: Any) -> None:
     assert evidence.detail["n1"]["error"]
 
 
-DOWN = {
+DOWN: dict[str, dict[str, Any]] = {
     "its service had ended before": {"pid": None},
     "its service stood still before": {"threads": "T"},
     "its service could not be asked for": {"silent": True},
