@@ -9,15 +9,17 @@ from __future__ import annotations
 import shutil
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from analysis.checkers.faults import never_confirmed
 from analysis.checking import Outcome, Run
 from analysis.core.anomalies import CHECKERS
 from analysis.core.anomaly import Anomaly
 from analysis.gallery import draw
+from analysis.load import load_of, load_statistics
 from analysis.rundir import RunDescription, describe
 from analysis.spark import SparkHandle
 from analysis.tables import write_tables
@@ -80,9 +82,7 @@ def _judge(
     write_tables(history, run_dir)
     run = Run(run_dir, description, history, None if handle is None else handle.session())
     view = view_of(history, run_dir)
-    faults = fault_rows(history)
-    never_seen = _never_seen(description, faults)
-    findings = Findings(doubts=_doubts(faults, never_seen))
+    findings = Findings()
     _check(run, findings)
     verdict, reasons = decide(findings.checks, findings.anomalies, findings.doubts)
     if verdict != PASS:
@@ -98,9 +98,9 @@ def _judge(
         reasons=reasons,
         anomalies=tuple(findings.anomalies),
         checks=tuple(findings.checks),
-        faults=tuple(faults),
-        never_seen=tuple(never_seen),
-        stats=statistics(history, view),
+        faults=tuple(fault_rows(history)),
+        never_seen=tuple(f"fault {kind}" for kind in never_confirmed(run)),
+        stats=statistics(history, view) | load_statistics(description, load_of(history)),
         upper_bound=description.requirements.upper_bound,
         world=description.world,
         limits=description.limits,
@@ -125,19 +125,3 @@ def _check(run: Run, findings: Findings) -> None:
     for checker, outcome in outcomes:
         if checker.certify is not None and outcome.verdict == PASS:
             findings.run("certificate", checker.certify, run)
-
-
-def _never_seen(description: RunDescription, faults: Sequence[dict[str, object]]) -> list[str]:
-    confirmed = {fault["kind"] for fault in faults if fault["status"] == "confirmed"}
-    return [f"fault {kind}" for kind in description.requirements.required_faults if kind not in confirmed]
-
-
-def _doubts(faults: Sequence[dict[str, object]], never_seen: Sequence[str]) -> list[str]:
-    """What speaks against believing a pass, whatever the checkers say; each as a sentence."""
-    doubts = [f"{item} was required and never confirmed" for item in never_seen]
-    doubts += [
-        f"fault {fault['id']} ({fault['kind']}) is {fault['status']}: no proof that it took effect"
-        for fault in faults
-        if fault["status"] != "confirmed"
-    ]
-    return doubts

@@ -129,6 +129,7 @@ def _figures(stats: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("failed", "failed"),
         ("indeterminate", "indeterminate"),
         ("records_read", "records read"),
+        ("achieved_share", "achieved of the planned writes, share"),
         ("longest_outage_s", "longest outage, s"),
         ("latency_p50_ms", "write p50, ms"),
         ("latency_p99_ms", "write p99, ms"),

@@ -26,12 +26,13 @@ class Requirements:
     """What must have happened for a pass to mean something.
 
     `upper_bound`: how strictly queries bound the log's length from above, one of `UPPER_BOUNDS`.
-    `min_ok`: acknowledged appends, or writes of registers. `required_faults`: kinds that must have been confirmed at
-    least once.
+    `min_ok`: acknowledged appends, or writes of registers. `min_queries`: answered queries under load (of logs' ends,
+    or reads of registers). `required_faults`: kinds that must have been confirmed at least once.
     """
 
     upper_bound: str = "strict"
     min_ok: int = 1
+    min_queries: int = 0
     required_faults: tuple[str, ...] = ()
     final_reads: bool = True
     replicas: bool = True
@@ -49,8 +50,9 @@ class RunDescription:
     from 1; `roles`: by node name. `topic`: empty where the data lies in none. `partitions`: how many it has.
     `assignment`: each partition's replicas by node number, the preferred leader first; None when that was settled only
     when the topic was created (the journal has it then), or when there are no partitions. `clients`: those that take
-    part in every run of the plan. `defects`: what run.toml lacks or contradicts, as sentences; a run with defects
-    proves nothing.
+    part in every run of the plan. `planned_changes`, `planned_queries`: what its load comes to when nothing slows it
+    down. `planned_faults`: the kinds of a random schedule, each of which comes; `steps`: those of a script. `defects`:
+    what run.toml lacks or contradicts, as sentences; a run with defects proves nothing.
     """
 
     run: str
@@ -79,6 +81,10 @@ class RunDescription:
     partitions: int
     assignment: tuple[tuple[int, ...], ...] | None
     clients: tuple[str, ...]
+    planned_changes: int
+    planned_queries: int
+    planned_faults: tuple[str, ...]
+    steps: tuple[str, ...]
     defects: tuple[str, ...]
 
 
@@ -98,6 +104,7 @@ def describe(run_dir: Path) -> RunDescription:
     partitioned = said.has("workload", "topic") or said.has("workload", "partitions")
     settled_late = partitioned and said.text("workload", "placement") == "off-controller"
     replica_format = said.text("replicas", "format", otherwise="none")
+    nemesis = said.text("nemesis", "kind", choices=("none", "random", "steps"))
     description = RunDescription(
         run=run_dir.name,
         id=said.text("run"),
@@ -128,6 +135,10 @@ def describe(run_dir: Path) -> RunDescription:
         partitions=said.number("workload", "partitions", minimum=1) if partitioned else 0,
         assignment=said.rows("workload", "assignment") if partitioned and not settled_late else None,
         clients=said.texts("plan", "clients"),
+        planned_changes=said.number("plan", "changes"),
+        planned_queries=said.number("plan", "queries"),
+        planned_faults=said.texts("nemesis", "faults") if nemesis == "random" else (),
+        steps=said.texts("nemesis", "steps") if nemesis == "steps" else (),
         defects=(),
     )
     return replace(description, defects=(*said.defects, *_contradictions(description)))
@@ -138,6 +149,7 @@ def _requirements(said: Described) -> Requirements:
     return Requirements(
         upper_bound=said.text("checks", "upper_bound", otherwise=UPPER_BOUNDS[-1], choices=UPPER_BOUNDS),
         min_ok=said.number("checks", "min_ok", otherwise=Requirements.min_ok),
+        min_queries=said.number("checks", "min_queries"),
         required_faults=said.texts("checks", "required_faults"),
         final_reads=said.boolean("checks", "final_reads", otherwise=True),
         replicas=said.boolean("checks", "replicas", otherwise=True),

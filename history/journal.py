@@ -4,8 +4,9 @@ The lines are checked ones (`history.checked`): what is lost, changed or moved i
 (`history.diary`). Every line has `t` (CLOCK_MONOTONIC ns, the clock of the operations), `wall` (seconds since the
 epoch) and `event`: `run_started`, `phase` {name}, `assignment` {replicas}, `client` {client, process, role, session,
 producers}, `client_ended` {client, exit_code, operations, files}, `fault_invoked` / `fault_injected` / `fault_healed`
-{id, ...}, `heal_all` {status, evidence}, `node` {node, what}, `note` {text}, `service_exit` {node, exit_code, signal,
-last_words}, `fatal_line` {node, pattern, line}.
+{id, ...}, `heal_all` {status, evidence}, `step_done` {step}, `node` {node, what, ...}: `running` as seen before the
+end {pid, start}, `stopped` in order {status}; `note` {text}, `service_exit` {node, exit_code, signal, last_words, way,
+kernel, core}, `fatal_line` {node, pattern, line}.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any, Final, Self
 
 from history.checked import LineWriter
 from history.left import Left
-from history.services import FATAL_LINE, SERVICE_EXIT
+from history.services import ENDED, FATAL_LINE, SERVICE_EXIT, WAYS
 
 FILE_NAME: Final = "journal.jsonl"
 ASSIGNMENT: Final = "assignment"
@@ -88,9 +89,11 @@ class Journal:
         parameters: Mapping[str, Any] | None = None,
         *,
         sentence: str = "",
+        must_show: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
     ) -> int:
         """A fault is about to be inflicted; `fault` is its id, unique in the run. `sentence` tells people what it
-        does."""
+        does. `must_show`: what its evidence (`seen`) and its heal's (`healed`) must show to be believed, in the form
+        that `nemeses.shown` gives it."""
         return self.event(
             "fault_invoked",
             id=fault,
@@ -98,6 +101,7 @@ class Journal:
             targets=list(targets),
             parameters=dict(parameters or {}),
             sentence=sentence,
+            must_show={when: list(facts) for when, facts in (must_show or {}).items()},
         )
 
     def fault_injected(
@@ -123,15 +127,28 @@ class Journal:
         """Something happened to a node: started, stopped, gone."""
         return self.event("node", node=node, what=what, **fields)
 
-    def service_exit(self, node: str, exit_code: int | None, signal: int | None, last_words: str) -> int:
-        """A process of the system on `node` ended by itself: no fault, no step and no end of the run was the cause.
-
-        `exit_code`, `signal`: how, as far as it is known; `last_words`: the tail of its log. Raises ValueError when
-        both are given, for a process ends in one way.
+    def service_exit(
+        self,
+        node: str,
+        exit_code: int | None,
+        signal: int | None,
+        last_words: str,
+        *,
+        way: str = ENDED,
+        kernel: str = "",
+        core: str = "",
+    ) -> int:
+        """A process of the system on `node` did what no fault, no step and no end of the run had ordered; see
+        `history.services.ServiceExit`. Raises ValueError for an unknown `way`, and when both an exit code and a signal
+        are given, for a process ends in one way.
         """
+        if way not in WAYS:
+            raise ValueError(f"unknown way {way!r}: one of {', '.join(WAYS)}")
         if exit_code is not None and signal is not None:
             raise ValueError(f"a process on {node} ended with exit code {exit_code} or by signal {signal}, not both")
-        return self.event(SERVICE_EXIT, node=node, exit_code=exit_code, signal=signal, last_words=last_words)
+        told = {"exit_code": exit_code, "signal": signal, "last_words": last_words}
+        more = {key: text for key, text in (("kernel", kernel), ("core", core)) if text}
+        return self.event(SERVICE_EXIT, node=node, **told, way=way, **more)
 
     def fatal_line(self, node: str, pattern: str, line: str) -> int:
         """A process of the system on `node` logged a line that matches a pattern which the system declares fatal."""

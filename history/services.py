@@ -1,4 +1,5 @@
-"""What a journal says of the system's own processes: ends that nobody caused, lines that the system calls fatal."""
+"""What a journal says of the system's own processes: ends, restarts and stops that nobody ordered, bad ends of those
+that were asked to end, lines that the system calls fatal."""
 
 from __future__ import annotations
 
@@ -9,14 +10,26 @@ from typing import Any, Final
 
 SERVICE_EXIT: Final = "service_exit"
 FATAL_LINE: Final = "fatal_line"
+RUNNING: Final = "running"
+STOPPED: Final = "stopped"
+
+ENDED: Final = "ended"
+RESTARTED: Final = "restarted"
+NOT_UP: Final = "not up"
+STOOD_STILL: Final = "stood still"
+ENDED_BADLY: Final = "ended badly"
+WAYS: Final = (ENDED, RESTARTED, NOT_UP, STOOD_STILL, ENDED_BADLY)
 
 
 @dataclass(frozen=True)
 class ServiceExit:
-    """A process of the system ended by itself. `t`: CLOCK_MONOTONIC ns at which that was noticed.
+    """A process of the system did what nobody had ordered. `t`: CLOCK_MONOTONIC ns at which that was noticed.
 
-    `exit_code` and `signal` are None when they are not known; at most one of them is known. `last_words`: the tail of
-    what it had logged.
+    `way`: it ended; it ended and somebody has started another one (`restarted`); it ended when it had just been started
+    (`not up`); it stood still (SIGSTOP); or, asked to end, it did so in another way than the system declares
+    (`ended badly`). `exit_code` and `signal` are None when they are not known; at most one of them is known.
+    `last_words`: the tail of what it had logged. `kernel`: what the kernel said of killing it; `core`: the core dump
+    that it left.
     """
 
     t: int
@@ -24,10 +37,15 @@ class ServiceExit:
     exit_code: int | None
     signal: int | None
     last_words: str
+    way: str = ENDED
+    kernel: str = ""
+    core: str = ""
 
     @property
     def how(self) -> str:
         """How it ended, to follow the word "ended" in a sentence."""
+        if self.kernel:
+            return f"by the kernel for lack of memory ({self.kernel})"
         if self.signal is not None:
             known = self.signal in set(signal.Signals)
             return f"by signal {self.signal}" + (f" ({signal.Signals(self.signal).name})" if known else "")
@@ -49,7 +67,16 @@ class FatalLine:
 def service_exits(journal: Iterable[Mapping[str, Any]]) -> list[ServiceExit]:
     """The ends among a journal's lines, in their order."""
     return [
-        ServiceExit(line["t"], line["node"], line["exit_code"], line["signal"], line["last_words"])
+        ServiceExit(
+            line["t"],
+            line["node"],
+            line["exit_code"],
+            line["signal"],
+            line["last_words"],
+            way=line.get("way", ENDED),
+            kernel=line.get("kernel", ""),
+            core=line.get("core", ""),
+        )
         for line in journal
         if line.get("event") == SERVICE_EXIT
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Any, ClassVar, Generic, Literal, TypeVar
@@ -12,10 +12,15 @@ from nemeses.aiming import Aim, ClusterView, candidates
 from nemeses.fault import Evidence, Fault
 from nemeses.mechanism import Mechanism
 from nemeses.parameters import Choice, Direction, Parameter, ParameterError
+from nemeses.shown import Shown
 
 Need = Literal["power", "network", "netem", "stall", "freeze", "clock"]
 """What a world may have beside hosts with a service on them: a power switch, a network that can be cut, netem on its
 hosts, a suspender that stalls or that freezes machines, clocks that may be set."""
+
+ServiceUnder = Literal["runs", "ended", "stopped", "unseen"]
+"""What becomes of the targets' services while a fault is in force: they go on, they end, they stand still, or they
+go on after a time in which they cannot be asked for."""
 
 Facts = Mapping[str, Any]
 """The details of some evidence, as the journal has them."""
@@ -56,8 +61,14 @@ class Kind(ABC, Generic[M]):
     """Whom random schedules always aim it at; None: that is drawn."""
     proven_late: ClassVar[bool] = False
     """Whether what it did is seen only when it is healed: the heal's status is then the fault's."""
-    interrupts_service: ClassVar[bool] = False
-    """Whether the targets' services end under it, or cannot be asked for: their absence is then nobody's finding."""
+    service: ClassVar[ServiceUnder] = "runs"
+    """What becomes of the targets' services under it: only that is nobody's finding."""
+    needs_service: ClassVar[bool] = True
+    """Whether it proves nothing on a node whose service had ended, or stood still, through nobody's order before."""
+    seen: ClassVar[tuple[Shown, ...]] = ()
+    """What its evidence must show to be believed; whoever judges the run looks for that again."""
+    healed: ClassVar[tuple[Shown, ...]] = ()
+    """The same of its heal's evidence."""
     stops_clocks: ClassVar[bool] = False
     """Whether nodes' clocks stand still under it, so that no lease can be trusted to end."""
     begun_by: ClassVar[str] = ""
@@ -92,6 +103,11 @@ class Kind(ABC, Generic[M]):
         """Whom a fault of a random schedule hits, in the cluster as it is now."""
         return (chooser.choice(candidates(aim, view)),)
 
+    def reaches(self, fault: Fault, nodes: Collection[str]) -> Collection[str]:
+        """The nodes, of all `nodes`, on which it has an effect."""
+        del nodes
+        return fault.targets
+
     def check(self, parameters: Mapping[str, Any]) -> None:
         """Raises `ParameterError` for parameters that this kind cannot take. What it does not know is not looked at."""
         for each in self.parameters:
@@ -106,6 +122,11 @@ class Kind(ABC, Generic[M]):
 def listed(names: tuple[str, ...] | list[str]) -> str:
     """Node names in a sentence."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else "nobody"
+
+
+def with_before(proof: str, seen: Facts) -> str:
+    """A proof, with what was wrong with the services that were hit before they were."""
+    return "; ".join(filter(None, (proof, *seen.get("already", ()))))
 
 
 def node_facts(seen: Facts) -> dict[str, Facts]:

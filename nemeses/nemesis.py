@@ -6,9 +6,15 @@ does not answer: what could not be seen is inconclusive evidence.
 
 from __future__ import annotations
 
-from nemeses.fault import Evidence, Fault, combine
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+from nemeses.fault import Evidence, Fault, combine, worst
 from nemeses.mechanism import Mechanism
-from nemeses.ports import Site
+from nemeses.mechanisms.parallel import on_each
+from nemeses.mechanisms.service import see_process
+from nemeses.ports import Host, Site
 from nemeses.registry import KINDS, AnyKind
 
 __all__ = ["Nemesis"]
@@ -23,6 +29,8 @@ class Nemesis:
         self._mechanisms: dict[type[Mechanism], Mechanism] = {
             each: each(site) for each in sorted(classes, key=lambda each: each.stage)
         }
+        self._site = site
+        self._disturbed: set[str] = set()
 
     def arm(self) -> Evidence:
         """Prepare the hosts; to be called once all services have started.
@@ -34,22 +42,57 @@ class Nemesis:
         return combine({part: seen for part, seen in (cleared | armed).items() if seen is not None})
 
     def inject(self, fault: Fault) -> Evidence:
-        """Inflict a fault. Raises `ValueError` for a kind that does not exist and for parameters that it cannot
-        take."""
+        """Inflict a fault. What is inflicted on a service that had ended or stood still before, through nobody's order,
+        is not confirmed, or (where the service is not needed) says so. Raises `ValueError` for a kind that does not
+        exist and for parameters that it cannot take."""
         kind = _kind(fault)
         kind.check(fault.parameters)
-        return kind.inflict(self._mechanisms[kind.mechanism], fault)
+        already = self._look(kind.reaches(fault, self.nodes))
+        evidence = kind.inflict(self._mechanisms[kind.mechanism], fault)
+        if kind.service != "runs":
+            self._disturbed |= set(fault.targets)
+        return _with(evidence, already, confirmable=not kind.needs_service)
 
     def heal(self, fault: Fault) -> Evidence:
         """End a fault and see that it has ended. Raises `ValueError` for a kind that does not exist."""
         kind = _kind(fault)
+        if kind.service != "runs":
+            self._disturbed -= set(fault.targets)
         return kind.heal(self._mechanisms[kind.mechanism], fault)
 
     def heal_all(self) -> Evidence:
         """Whatever was inflicted, by whomever: every host runs, is on, connected, in time and awake, and so is its
         service."""
+        self._disturbed.clear()
         healed = {each.part: each.heal_all() for each in self._mechanisms.values()}
         return combine({part: seen for part, seen in healed.items() if seen is not None})
+
+    def _look(self, names: Collection[str]) -> dict[str, str]:
+        """What is wrong with the services of these nodes, those apart that are under a fault of ours."""
+        seen = on_each(self._site, [name for name in names if name not in self._disturbed], _wrong)
+        return {
+            name: "its service could not be asked for" if "error" in each.detail else str(each.detail["wrong"])
+            for name, each in seen.items()
+            if not each.confirmed
+        }
+
+
+def _wrong(host: Host) -> Evidence:
+    process = see_process(host)
+    if process is None:
+        return Evidence("mismatch", {"wrong": "its service had ended before"})
+    if process.is_stopped:
+        return Evidence("mismatch", {"wrong": "its service stood still before"})
+    return Evidence("confirmed", {})
+
+
+def _with(evidence: Evidence, already: dict[str, str], *, confirmable: bool) -> Evidence:
+    """The evidence of a fault on nodes with which something was wrong already."""
+    if not already:
+        return evidence
+    told: dict[str, Any] = {"already": [f"{name}: {wrong}" for name, wrong in sorted(already.items())]}
+    status = evidence.status if confirmable else worst([evidence.status, "inconclusive"])
+    return replace(evidence, status=status, detail={**evidence.detail, **told})
 
 
 def _kind(fault: Fault) -> AnyKind:

@@ -67,9 +67,9 @@ class Host(Protocol):
         """The process id, as the host counts, of the broker last started; None when none was or it has ended."""
         ...
 
-    def service_exit(self, pid: int) -> int | None:
-        """How the service of this pid ended, as shells have it: its exit code, or 128 + the number of the signal that
-        killed it; None where that is not known. Raises `HostError`."""
+    def service_exit(self, pid: int | None = None) -> int | None:
+        """How the service of this pid (None: the one last started) ended, as shells have it: its exit code, or 128 +
+        the number of the signal that killed it; None where that is not known. Raises `HostError`."""
         ...
 
     def start_service(self) -> None:

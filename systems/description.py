@@ -63,6 +63,7 @@ class RoleDescription:
     stop_deadline_s: float = 30.0
     prepare_deadline_s: float = 60.0
     kills_at_stop: bool = False
+    stop_exit_codes: tuple[int, ...] = (0, 143)
     start_order: int = 0
     serves_clients: bool = True
 
@@ -185,6 +186,7 @@ def _role(name: str, table: Table) -> RoleDescription:
         stop_deadline_s=table.number("stop_deadline_s", default.stop_deadline_s, minimum=0.1),
         prepare_deadline_s=table.number("prepare_deadline_s", default.prepare_deadline_s, minimum=0.1),
         kills_at_stop=table.boolean("kills_at_stop", default.kills_at_stop),
+        stop_exit_codes=_exit_codes(table, default.stop_exit_codes),
         start_order=table.integer("start_order", default.start_order),
         serves_clients=table.boolean("serves_clients", default.serves_clients),
     )
@@ -229,6 +231,13 @@ def _patterns(table: Table, key: str) -> tuple[str, ...]:
         except re.error as error:
             table.refuse(f"{key}: {pattern!r} is not a regular expression: {error}", key)
     return patterns
+
+
+def _exit_codes(table: Table, default: tuple[int, ...]) -> tuple[int, ...]:
+    codes = table.raw("stop_exit_codes", list(default))
+    if not isinstance(codes, list) or not all(type(code) is int and 0 <= code <= 255 for code in codes) or not codes:
+        table.refuse("stop_exit_codes: exit codes after SIGTERM are a list of numbers from 0 to 255", "stop_exit_codes")
+    return tuple(codes)
 
 
 def _words(table: Table, key: str) -> tuple[str, ...]:

@@ -73,6 +73,7 @@ class Service:
     before the first start; what they wrote is synced then. `command`: the process itself, which stays in the
     foreground. `shows`: directories of this machine that a local node must see. Deadlines are in seconds and unscaled.
     A service that has not ended by itself by its stop deadline is killed where `kills_at_stop`, else that is an error.
+    `stop_exit_codes`: those that it may come to after SIGTERM, as shells have them (143: ended by SIGTERM itself).
     Services of a lower `start_order` start first and stop last.
     """
 
@@ -86,6 +87,7 @@ class Service:
     stop_deadline_s: float = 30.0
     prepare_deadline_s: float = 60.0
     kills_at_stop: bool = False
+    stop_exit_codes: tuple[int, ...] = (0, 143)
     start_order: int = 0
 
 

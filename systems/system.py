@@ -32,6 +32,7 @@ from systems.toml_tables import Source, suggestion
 from systems.view import Member, Observer, View
 
 _CONNECT_S = 0.5
+KILLED = 137
 
 
 class System:
@@ -248,6 +249,7 @@ class Deployed:
             stop_deadline_s=role.stop_deadline_s,
             prepare_deadline_s=role.prepare_deadline_s,
             kills_at_stop=role.kills_at_stop,
+            stop_exit_codes=(*role.stop_exit_codes, *((KILLED,) if role.kills_at_stop else ())),
             start_order=role.start_order,
         )
 

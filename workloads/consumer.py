@@ -26,13 +26,13 @@ from workloads.control import (
     Stop,
     Stopped,
 )
+from workloads.kinds.log import END_QUERIES_SHARE
 from workloads.pacing import Pacer
 from workloads.runs import contiguous_runs
 from workloads.settings import ClientSettings, consumer_config
 
 POLL_S = 0.1
 POLL_RECORDS = 500
-END_QUERIES_SHARE = 0.2  # of a consumer's operations
 
 
 class Reader:

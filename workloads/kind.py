@@ -54,6 +54,15 @@ class Load:
 
 
 @dataclass(frozen=True)
+class Mix:
+    """What a load consists of, operations a second of all clients together: `changes`, of which each that is
+    acknowledged must stay, and `queries`, whose answers bound what is there (ends of logs, reads of registers)."""
+
+    changes: float
+    queries: float
+
+
+@dataclass(frozen=True)
 class PlannedClient:
     """A client process under load. `first`: it starts with the run and puts the first operations; the others start
     after the first acknowledged one, so that they do not slow it down. `rate`: its share, operations a second."""
@@ -81,11 +90,12 @@ class Kind:
     """A workload kind.
 
     `judge`: which checker reads what was recorded; run.toml has it as `kind`. `partitioned`: the data lies in the
-    partitions of a topic. `clients`: which processes put the load. `places`: what is probed after everything was healed
-    and finally read, one after the other, as it is named in complaints. `probe`: the role whose client answers `Probe`,
-    `probe_means` what that is; `reader`: the role whose client answers `ReadAll`, `read_means` when that is complete.
-    `own_client`: the clients are the user's (`workloads.api`). `steps`: what a script may ask of it (`produce` of the
-    probe, `consume` of a reader). `problem`: what is wrong with parameters that are each in their bounds.
+    partitions of a topic. `clients`: which processes put the load. `mix`: of what that consists. `places`: what is
+    probed after everything was healed and finally read, one after the other, as it is named in complaints. `probe`: the
+    role whose client answers `Probe`, `probe_means` what that is; `reader`: the role whose client answers `ReadAll`,
+    `read_means` when that is complete. `own_client`: the clients are the user's (`workloads.api`). `steps`: what a
+    script may ask of it (`produce` of the probe, `consume` of a reader). `problem`: what is wrong with parameters that
+    are each in their bounds.
     """
 
     name: str
@@ -95,6 +105,7 @@ class Kind:
     parameters: tuple[Parameter, ...]
     roles: Mapping[str, Role]
     clients: Callable[[Load], tuple[PlannedClient, ...]]
+    mix: Callable[[Load], Mix]
     places: Callable[[Load], tuple[str, ...]]
     probe: str
     probe_means: str

@@ -1,17 +1,20 @@
 """The system's own processes: what the run's journal says of how they ended and what they logged.
 
 The orchestrator watches the processes and their logs and notes in the journal what it did not cause itself. An end that
-a fault or the end of the run brought about is no finding, and is not in these notes.
+a fault or the end of the run brought about is no finding, and is not in these notes. That a process stayed up has to be
+seen, too: each is looked at once more before it is asked to end, and how it ends then is known.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from analysis.checking import Checker, Outcome, Run
 from analysis.core.anomaly import Anomaly, AnomalyKind, Promise
-from analysis.verdict import FAIL, PASS
+from analysis.verdict import FAIL, PASS, UNKNOWN
+from history.services import ENDED_BADLY, NOT_UP, RESTARTED, RUNNING, STOOD_STILL, STOPPED
 
 if TYPE_CHECKING:
     from history import FatalLine, ServiceExit
@@ -19,34 +22,76 @@ if TYPE_CHECKING:
 UNEXPECTED_EXIT: Final = AnomalyKind(
     "unexpected-exit",
     Promise("UEX", "a process of the system runs until something is done to it"),
-    "A process of the system ended though nothing was done to it.",
+    "A process of the system ended, restarted or stood still though nobody had ordered it, or did not end in order.",
 )
 FATAL_LOG_LINE: Final = AnomalyKind(
     "fatal-log-line",
     Promise("FTL", "the system does not report a state that it calls fatal"),
     "A process of the system logged a line that the system declares fatal.",
 )
+# What runtimes of many languages say when they give up; what follows it is mostly where, not why.
+_TELLING: Final = re.compile(
+    r"assert(ion)?\b.*(fail|error)|AssertionError|panic:|OutOfMemoryError|Segmentation fault|core dumped", re.IGNORECASE
+)
 
 
 def check(run: Run) -> Outcome:
-    """Every end and every fatal line that the journal holds is a finding; one anomaly for each node."""
-    anomalies = (*_exits(run.history.service_exits), *_fatal_lines(run.history.fatal_lines))
+    """Every deed that nobody ordered and every fatal line in the journal is a finding; one anomaly for each node."""
+    exits, lines = run.history.service_exits, run.history.fatal_lines
+    anomalies = (*_exits(exits), *_fatal_lines(lines))
+    doubts = tuple(_doubts(run, {each.node for each in exits}))
     if anomalies:
         nodes = sorted({str(anomaly.witness[0]["node"]) for anomaly in anomalies})
-        return Outcome(FAIL, f"{len(anomalies)} anomalies of the processes on {', '.join(nodes)}", anomalies)
+        return Outcome(FAIL, f"{len(anomalies)} anomalies of the processes on {', '.join(nodes)}", anomalies, doubts)
+    if doubts:
+        return Outcome(UNKNOWN, "not every process was seen to run to the end, and to end in order", doubts=doubts)
     return Outcome(PASS, "no process was seen to end by itself or to log a fatal line")
+
+
+def _doubts(run: Run, found: set[str]) -> Iterator[str]:
+    """Processes that were not seen to run after the last heal, or of which it is not known how they ended. Only of a
+    run that came to its end: of others that is what is in doubt. `found`: nodes of which worse is known."""
+    if "done" not in run.history.phases["name"].to_pylist():
+        return
+    journal = run.history.journal
+    healed = max((line["t"] for line in journal if line.get("event") in ("fault_healed", "heal_all")), default=0)
+    nodes = [line for line in journal if line.get("event") == "node"]
+    running = {line["node"] for line in nodes if line["what"] == RUNNING and line["t"] >= healed}
+    statuses = {line["node"]: line.get("status") for line in nodes if line["what"] == STOPPED}
+    for name in run.description.node_names:
+        if name in found:
+            continue
+        if name not in running:
+            yield f"the process on {name} was not seen to run after the last heal"
+        elif statuses.get(name) is None:
+            yield f"how the process on {name} ended, when it was asked to, is not known"
 
 
 def _exits(exits: Sequence[ServiceExit]) -> Iterator[Anomaly]:
     for node in sorted({each.node for each in exits}):
         mine = [each for each in exits if each.node == node]
-        last_words = f"; its last words: {_last_line(mine[0].last_words)}" if mine[0].last_words.strip() else ""
-        sentence = f"the process on {node} ended {mine[0].how}, though nothing was done to it{last_words}"
+        told = mine[0]
+        last_words = f"; its last words: {_telling_line(told.last_words)}" if told.last_words.strip() else ""
+        core = f"; it left a core dump: {told.core}" if told.core else ""
+        sentence = f"the process on {node} {_deed(told)}{core}{last_words}"
         witness = tuple(
-            {"op": "exit", "node": node, "at": each.t, "ended": each.how, "last_words": each.last_words}
+            {"op": each.way, "node": node, "at": each.t, "ended": each.how, "last_words": each.last_words}
             for each in mine
         )
         yield Anomaly(UNEXPECTED_EXIT.name, "", -1, sentence, witness, len(mine))
+
+
+def _deed(told: ServiceExit) -> str:
+    match told.way:
+        case way if way == RESTARTED:
+            return f"ended {told.how}, and another one was started in its place, though nobody had ordered that"
+        case way if way == NOT_UP:
+            return f"ended {told.how} when it had just been started, though nothing was done to it"
+        case way if way == STOOD_STILL:
+            return "stood still (all its threads were stopped), though nobody had stopped it"
+        case way if way == ENDED_BADLY:
+            return f"ended {told.how} when it was asked to end, which its system does not declare"
+    return f"ended {told.how}, though nothing was done to it"
 
 
 def _fatal_lines(lines: Sequence[FatalLine]) -> Iterator[Anomaly]:
@@ -59,8 +104,10 @@ def _fatal_lines(lines: Sequence[FatalLine]) -> Iterator[Anomaly]:
         yield Anomaly(FATAL_LOG_LINE.name, "", -1, sentence, witness, len(mine))
 
 
-def _last_line(text: str) -> str:
-    return text.strip().splitlines()[-1].strip()
+def _telling_line(text: str) -> str:
+    """The line that says why, where a runtime says so in words that are known; else the last one."""
+    lines = [line.strip() for line in text.strip().splitlines()]
+    return next((line for line in lines if _TELLING.search(line)), lines[-1])
 
 
 CHECKER: Final = Checker(

@@ -12,6 +12,7 @@ from nemeses.mechanisms.parallel import on_each
 from nemeses.mechanisms.shell import ask
 from nemeses.parameters import Parameter
 from nemeses.ports import Host, Site
+from nemeses.shown import Shown
 
 _PATIENCE_S = 20.0
 _JUMP = Parameter(
@@ -76,6 +77,8 @@ class ClockJump(Kind[Clocks]):
         "the real-time clock is off by the jump, the time since boot did not jump; when healed it still was off, and "
         "then agrees with the orchestrator's"
     )
+    seen = (Shown("moved"),)
+    healed = (Shown("offset_s"),)
     mechanism = Clocks
     needs = frozenset[Need]({"clock"})
     parameters = (_JUMP,)

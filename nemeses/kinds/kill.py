@@ -8,6 +8,7 @@ from nemeses.mechanisms.parallel import on_each
 from nemeses.mechanisms.service import Services
 from nemeses.mechanisms.shell import ask, kill_script
 from nemeses.ports import Host
+from nemeses.shown import Shown
 
 
 class Kill(Kind[Services]):
@@ -16,7 +17,9 @@ class Kill(Kind[Services]):
     name = "kill"
     deed = "SIGKILL to the service"
     proven_by = "the process is gone and its port closed; afterwards a new one answers"
-    interrupts_service = True
+    service = "ended"
+    seen = (Shown("signalled", values=("yes",)), Shown("state", values=("gone",)), Shown("port", values=("closed",)))
+    healed = (Shown("port", values=("open",)),)
     mechanism = Services
     begun_by = "kill"
     ended_by = "start"

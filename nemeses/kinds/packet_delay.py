@@ -9,6 +9,7 @@ from nemeses.fault import Evidence, Fault
 from nemeses.kind import Facts, Lot, listed, node_facts
 from nemeses.mechanisms.netem import Netem, NetemKind, Rule
 from nemeses.parameters import Parameter, ParameterError
+from nemeses.shown import Shown
 
 _DELAY = Parameter(
     "delay_ms",
@@ -28,6 +29,7 @@ class PacketDelay(NetemKind):
     name = "packet-delay"
     deed = "netem on the node's device to the other nodes"
     proven_by = "netem read back; connects to another node take longer, and are as fast as before when healed"
+    seen = (Shown("queue"), Shown("connect_ms", least=0))
     parameters = (_DELAY, _JITTER)
     begun_by = "delay"
 

@@ -8,6 +8,7 @@ from nemeses.fault import Evidence, Fault
 from nemeses.kind import Facts, Lot, listed, node_facts
 from nemeses.mechanisms.netem import Netem, NetemKind, Rule
 from nemeses.parameters import Parameter
+from nemeses.shown import Shown
 
 _PERCENT = Parameter(
     "percent",
@@ -29,6 +30,7 @@ class PacketLoss(NetemKind):
         "of a burst of probe datagrams, so many that one in a thousand million such bursts would pass whole, some were "
         "dropped and counted, and not more than asked for"
     )
+    seen = (Shown("dropped", least=1),)
     parameters = (_PERCENT,)
     begun_by = "lose"
 

@@ -8,6 +8,7 @@ from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.parallel import on_each
 from nemeses.mechanisms.shell import ask, signal_script
 from nemeses.ports import Host
+from nemeses.shown import Shown
 
 
 class Signals(Mechanism):
@@ -26,6 +27,9 @@ class Pause(Kind[Signals]):
     name = "pause"
     deed = "SIGSTOP to the service, later SIGCONT"
     proven_by = "the state of all its threads, read back both times"
+    service = "stopped"
+    seen = (Shown("signalled", values=("yes",)), Shown("before", unlike=("T",)), Shown("after", values=("T",)))
+    healed = (Shown("signalled", values=("yes",)), Shown("after", unlike=("", "T")))
     mechanism = Signals
     begun_by = "pause"
     ended_by = "resume"

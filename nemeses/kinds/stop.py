@@ -8,6 +8,7 @@ from nemeses.mechanisms.parallel import on_each
 from nemeses.mechanisms.service import Services
 from nemeses.mechanisms.shell import ask
 from nemeses.ports import Host, Site
+from nemeses.shown import Shown
 
 
 class Stop(Kind[Services]):
@@ -20,7 +21,9 @@ class Stop(Kind[Services]):
         "the process is gone within the system's stop deadline and its port closed; afterwards a new one answers. One "
         "that does not end is a mismatch"
     )
-    interrupts_service = True
+    service = "ended"
+    seen = (Shown("signalled", values=("yes",)), Shown("state", values=("gone",)), Shown("port", values=("closed",)))
+    healed = (Shown("port", values=("open",)),)
     mechanism = Services
     begun_by = "stop"
     ended_by = "start"

@@ -213,6 +213,7 @@ class NetemKind(Kind[Netem]):
     """Evidence: netem is read back; delays: connects to another host take longer; losses: of a burst of probes some
     were dropped and counted. Healed: netem is gone, and connects are as fast as they were."""
 
+    needs_service = False
     mechanism = Netem
     needs = frozenset[Need]({"netem"})
     ended_by = "heal"

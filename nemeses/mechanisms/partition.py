@@ -14,6 +14,7 @@ from nemeses.mechanisms.parallel import on_each
 from nemeses.mechanisms.shell import ask, datagrams_script, reach_script
 from nemeses.parameters import Choice, Direction
 from nemeses.ports import Host, HostError, Network, PacketCount
+from nemeses.shown import Shown
 
 Pair = tuple[str, str]
 Counters = dict[Pair, PacketCount]
@@ -142,6 +143,9 @@ class PartitionKind(Kind[Partition]):
     connections between all that were cut succeed."""
 
     proven_by = "the drop rule's counters under probes; after healing the probes pass"
+    needs_service = False
+    seen = (Shown("dropped", of="fault", least=1),)
+    healed = (Shown("unreachable", of="fault", values=({},)),)
     mechanism = Partition
     needs = frozenset[Need]({"network"})
     parameters = (
@@ -156,6 +160,9 @@ class PartitionKind(Kind[Partition]):
 
     def heal(self, by: Partition, fault: Fault) -> Evidence:
         return by.heal(fault)
+
+    def reaches(self, fault: Fault, nodes: Collection[str]) -> Collection[str]:
+        return sorted({name for pair in cut_pairs(fault, nodes) for name in pair})
 
     def draw(self, lot: Lot) -> dict[str, Any]:
         return {"direction": lot.direction}

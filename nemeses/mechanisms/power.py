@@ -14,6 +14,7 @@ from nemeses.mechanisms.parallel import guarded, on_each
 from nemeses.mechanisms.service import start_and_verify
 from nemeses.parameters import Choice
 from nemeses.ports import Host, HostError, PowerSwitch, Site
+from nemeses.shown import Shown
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _SILENCE_S = 0.1
@@ -127,7 +128,13 @@ class PowerLossKind(Kind[Power]):
         "that was only written, just before the cut, should not be (`unsynced_mark: lost`): that it was really "
         "the power that went"
     )
-    interrupts_service = True
+    service = "ended"
+    seen = (Shown("off", values=(True,)), Shown("answers", values=(False,)))
+    healed = (
+        Shown("boot_id", differs_from="boot_id_before"),
+        Shown("synced_mark", values=("kept",)),
+        Shown("service.port", values=("open",)),
+    )
     mechanism = Power
     needs = frozenset[Need]({"power"})
     parameters = (

@@ -3,12 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from nemeses.fault import Evidence, combine
 from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.parallel import on_each
-from nemeses.mechanisms.shell import ask, await_port_script
+from nemeses.mechanisms.shell import ask, await_port_script, process_script
 from nemeses.ports import Host, Site
+
+
+@dataclass(frozen=True)
+class Process:
+    """A service's process as it was seen. `start` (clock ticks since boot) makes it, with the pid, one process for
+    good; `threads`: the set of its threads' states."""
+
+    pid: int
+    start: str
+    threads: str
+
+    @property
+    def is_stopped(self) -> bool:
+        return self.threads == "T"
+
+    def is_same(self, other: Process) -> bool:
+        return (self.pid, self.start) == (other.pid, other.start)
+
+
+def see_process(host: Host) -> Process | None:
+    """The host's service as it is now; None when none runs. Raises `HostError`."""
+    pid = host.service_pid()
+    if pid is None:
+        return None
+    seen = ask(host, process_script(pid))
+    return Process(pid, seen["start"], seen.get("threads", "")) if seen.get("start") else None
 
 
 class Services(Mechanism):

@@ -43,6 +43,16 @@ def ask(host: Host, script: str, *, timeout_s: float = 10.0, patience_s: float =
     return answers
 
 
+def process_script(pid: int) -> str:
+    """Answers `start` (nothing: there is no such process) and `threads`, the set of its threads' states."""
+    return f"""{_PROCESS}{_THREADS}
+look {pid}
+case "$state" in ''|Z|X) start=;; esac
+threads {pid}
+echo "start=$start"; echo "threads=$t"
+"""
+
+
 def kill_script(pid: int, address: str, port: int) -> str:
     """SIGKILL and what was seen of it: `start` before; `state` and `port` after, up to two seconds later each.
 

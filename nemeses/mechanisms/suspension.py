@@ -14,6 +14,7 @@ from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.clocks import Change, Reading, change, read_clocks, set_right
 from nemeses.mechanisms.parallel import on_each
 from nemeses.ports import Host, HostError, Site
+from nemeses.shown import Shown
 
 _PATIENCE_S = 30.0
 _WORD_S = 5.0
@@ -168,7 +169,9 @@ class SuspensionKind(Kind[Suspension]):
 
     After a freeze the real-time clock is set right, so that its heal leaves nothing behind."""
 
-    interrupts_service = True
+    service = "unseen"
+    seen = (Shown("state", values=("stalled", "frozen")),)
+    healed = (Shown("state", values=("running",)),)
     mechanism = Suspension
     proven_late = True
     ended_by = "resume"

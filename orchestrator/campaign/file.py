@@ -268,10 +268,16 @@ def _nemesis(table: Table, topology: Topology, workload: Workload) -> Nemesis:
     nemesis = Nemesis(
         kind,
         faults=table.texts("faults", choices=KINDS),
+        optional_faults=table.texts("optional_faults", (), choices=KINDS),
         interval_s=table.range("interval_s", default.interval_s),
         duration_s=table.range("duration_s", default.duration_s),
     )
     table.done()
+    strange = [kind for kind in nemesis.optional_faults if kind not in nemesis.faults]
+    if strange:
+        table.refuse(
+            f"optional_faults: {strange[0]!r} is not among faults; what is optional stands in both", "optional_faults"
+        )
     if not nemesis.faults:
         table.refuse('faults is empty; name at least one, or set kind = "none"', "faults")
     try:
@@ -292,7 +298,8 @@ def _checks(table: Table, nemesis: Nemesis, system: System) -> Checks:
     default = Checks(upper_bound=system.description.promises.upper_bound)
     checks = Checks(
         upper_bound=table.text("upper_bound", default.upper_bound, choices=UPPER_BOUNDS),
-        min_ok=table.integer("min_ok", default.min_ok, minimum=0),
+        min_ok=table.integer("min_ok", minimum=0) if "min_ok" in table else None,
+        min_queries=table.integer("min_queries", minimum=0) if "min_queries" in table else None,
         required_faults=table.texts("required_faults", (), choices=KINDS),
     )
     table.done()
@@ -301,6 +308,13 @@ def _checks(table: Table, nemesis: Nemesis, system: System) -> Checks:
         table.refuse(
             f"required_faults: {never[0]!r} can never happen: [nemesis] does not inflict it; add it there, or "
             "leave it out here",
+            "required_faults",
+        )
+    optional = [kind for kind in checks.required_faults if kind in nemesis.optional_faults]
+    if optional:
+        table.refuse(
+            f"required_faults: {optional[0]!r} is optional in [nemesis], and what is required is never left out; take "
+            "it out of one of the two",
             "required_faults",
         )
     still = [kind for kind in sorted(nemesis.inflicts) if KINDS[kind].stops_clocks]

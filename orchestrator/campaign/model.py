@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -87,10 +87,13 @@ class Workload:
 
 @dataclass(frozen=True)
 class Nemesis:
-    """`random`: faults by seed while the load runs. `steps`: the script in `steps`. `none`: nothing goes wrong."""
+    """`random`: faults by seed while the load runs. `steps`: the script in `steps`. `none`: nothing goes wrong.
+
+    `optional_faults`: those of `faults` that a world may lack; without any other the campaign is not run there."""
 
     kind: str = "none"
     faults: tuple[str, ...] = ()
+    optional_faults: tuple[str, ...] = ()
     interval_s: tuple[float, float] = (2.0, 4.0)
     duration_s: tuple[float, float] = (2.0, 4.0)
     steps: tuple[Step, ...] = ()
@@ -100,11 +103,28 @@ class Nemesis:
         """The kinds of fault that can happen at all."""
         return frozenset(self.faults) | {step.needs for step in self.steps if step.needs}
 
+    @property
+    def needs(self) -> frozenset[str]:
+        """The kinds of fault that a world must be able to inflict."""
+        return self.inflicts - set(self.optional_faults)
+
+    def left_out(self, capabilities: Collection[str]) -> tuple[str, ...]:
+        """The optional kinds that a world of these capabilities lacks."""
+        return tuple(kind for kind in self.optional_faults if kind not in capabilities)
+
+    def scheduled(self, capabilities: Collection[str]) -> tuple[str, ...]:
+        """The kinds that a random schedule has in such a world, each at least once."""
+        return tuple(kind for kind in self.faults if kind not in self.left_out(capabilities))
+
 
 @dataclass(frozen=True)
 class Checks:
+    """`min_ok`, `min_queries`: acknowledged changes and answered queries under load that a run needs; None: what
+    `campaign.stake` makes of the planned load."""
+
     upper_bound: str = "strict"
-    min_ok: int = 1
+    min_ok: int | None = None
+    min_queries: int | None = None
     required_faults: tuple[str, ...] = ()
 
 

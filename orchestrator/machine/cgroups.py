@@ -42,6 +42,15 @@ class Cgroup:
     def populated(self) -> bool:
         return "populated 1" in (self.path / "cgroup.events").read_text()
 
+    def oom_kills(self) -> int:
+        """How many processes here and below (or, where only a group above counts them, there) the kernel has killed for
+        lack of memory; 0 where nobody counts."""
+        for path in (self.path, *self.path.parents):
+            with contextlib.suppress(OSError, StopIteration, ValueError):
+                lines = (path / "memory.events").read_text().splitlines()
+                return int(next(line.split()[1] for line in lines if line.startswith("oom_kill ")))
+        return 0
+
     def kill(self, timeout_s: float = 10.0) -> None:
         """Kill every process here and below, frozen ones too, and wait until all are gone. Raises `TimeoutError`."""
         with contextlib.suppress(FileNotFoundError):

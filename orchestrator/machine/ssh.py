@@ -40,9 +40,9 @@ class Unit(Protocol):
         """Print the service's pid if it runs."""
         ...
 
-    def exit_script(self, pid: int) -> str:
-        """Print how the process of this pid ended, as shells have it (128 + the signal's number for a signal); nothing
-        where that is not known."""
+    def exit_script(self, pid: int | None) -> str:
+        """Print how the process of this pid (None: the last one) ended, as shells have it (128 + the signal's number
+        for a signal); nothing where that is not known."""
         ...
 
 
@@ -81,8 +81,10 @@ until [ -e {pid_file} ] || ! kill -0 $! 2>/dev/null; do sleep 0.01; done
     def pid_script(self) -> str:
         return f"{self._running()}\necho $pid"
 
-    def exit_script(self, pid: int) -> str:
-        return f"cat {shlex.quote(f'{self.pid_file}.{pid}')} 2>/dev/null"
+    def exit_script(self, pid: int | None) -> str:
+        pid_file = shlex.quote(self.pid_file)
+        which = f"read pid born < {pid_file}" if pid is None else f"pid={pid}"
+        return f'{{ {which}; }} 2>/dev/null; cat {pid_file}."$pid" 2>/dev/null'
 
     def _running(self) -> str:
         return f"""\
@@ -114,12 +116,12 @@ for root in /sys/fs/cgroup /sys/fs/cgroup/unified /sys/fs/cgroup/systemd; do
 done
 echo $pid"""
 
-    def exit_script(self, pid: int) -> str:
+    def exit_script(self, pid: int | None) -> str:
         """systemd remembers the last one only: CLD_EXITED is 1, CLD_KILLED 2, CLD_DUMPED 3."""
         show = f"systemctl show {shlex.quote(self.name)} --value --property"
+        only = "" if pid is None else f'[ "$({show}=ExecMainPID)" = {pid} ] || exit 0\n'
         return f"""\
-[ "$({show}=ExecMainPID)" = {pid} ] || exit 0
-code=$({show}=ExecMainCode); status=$({show}=ExecMainStatus)
+{only}code=$({show}=ExecMainCode); status=$({show}=ExecMainStatus)
 case $code in 1) echo "$status";; 2|3) echo $((128 + status));; esac"""
 
 
@@ -189,7 +191,7 @@ class SshHost:
         said = self.run(self._unit.pid_script()).stdout.strip()
         return int(said) if said else None
 
-    def service_exit(self, pid: int) -> int | None:
+    def service_exit(self, pid: int | None = None) -> int | None:
         said = self.run(self._unit.exit_script(pid)).stdout.strip()
         return int(said) if said.isdigit() else None
 

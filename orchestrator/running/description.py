@@ -7,6 +7,7 @@ from typing import Any
 
 from history import DERIVED, VALUE_FIRST
 from orchestrator.campaign.plan import PlannedRun
+from orchestrator.campaign.stake import stake_of
 from orchestrator.campaign.store import invocation_of
 from orchestrator.campaign.systems import client_nodes
 from orchestrator.running.fleet import expected_clients
@@ -19,13 +20,15 @@ from workloads.kinds import KINDS
 def describe(planned: PlannedRun, world: World, deployed: Deployed, reason: str) -> dict[str, Any]:
     """The content of `run.toml`. `reason`: why this world was chosen.
 
-    Faults that the world cannot inflict are neither scheduled nor required; the limits of the verdict say so.
+    What is required stands there as the campaign has it. Optional faults that the world cannot inflict are not
+    scheduled; the limits of the verdict say so.
     """
     campaign, cell, promises = planned.campaign, planned.cell, deployed.system.description.promises
-    impossible = sorted(campaign.nemesis.inflicts - world.capabilities)
+    left_out, stake = campaign.nemesis.left_out(world.capabilities), stake_of(campaign)
     limits = [*world.limits, f"the {world.name} world was chosen because {reason}"]
-    if impossible:
-        limits.append(f"not exercised in the {world.name} world: {', '.join(impossible)}")
+    if left_out:
+        limits.append(f"not exercised in the {world.name} world: {', '.join(sorted(left_out))}")
+    limits += filter(None, (stake.limit,))
     return {
         "run": planned.id,
         "campaign": campaign.name,
@@ -42,8 +45,9 @@ def describe(planned: PlannedRun, world: World, deployed: Deployed, reason: str)
         "expect": {"verdict": cell.expect.verdict, "anomaly": cell.expect.anomaly},
         "checks": {
             "upper_bound": campaign.checks.upper_bound,
-            "min_ok": campaign.checks.min_ok,
-            "required_faults": [kind for kind in campaign.checks.required_faults if kind not in impossible],
+            "min_ok": stake.min_ok,
+            "min_queries": stake.min_queries,
+            "required_faults": list(campaign.checks.required_faults),
         },
         "topology": {
             "nodes": campaign.topology.nodes,
@@ -53,9 +57,9 @@ def describe(planned: PlannedRun, world: World, deployed: Deployed, reason: str)
         "system": _system(deployed, world),
         "replicas": {"format": promises.replicas, "records": _records(planned)},
         "metadata": {"format": promises.metadata, "traced": promises.events},
-        "plan": {"clients": list(expected_clients(campaign.workload))},
+        "plan": {"clients": list(expected_clients(campaign.workload)), **stake.to_toml()},
         "workload": _workload(planned, deployed),
-        "nemesis": _nemesis(planned, impossible),
+        "nemesis": _nemesis(planned, world),
         "settings": {role: {**settings.common, **settings.per_node} for role, settings in deployed.settings.items()},
         "versions": versions(),
     }
@@ -91,11 +95,12 @@ def _workload(planned: PlannedRun, deployed: Deployed) -> dict[str, Any]:
     return content | dict(workload.parameters)
 
 
-def _nemesis(planned: PlannedRun, impossible: list[str]) -> dict[str, Any]:
+def _nemesis(planned: PlannedRun, world: World) -> dict[str, Any]:
     nemesis = planned.campaign.nemesis
     content: dict[str, Any] = {"kind": nemesis.kind}
     if nemesis.kind == "random":
-        content["faults"] = [kind for kind in nemesis.faults if kind not in impossible]
+        content["faults"] = list(nemesis.scheduled(world.capabilities))
+        content["left_out"] = list(nemesis.left_out(world.capabilities))
         content["interval_s"], content["duration_s"] = nemesis.interval_s, nemesis.duration_s
     if nemesis.kind == "steps":
         content["steps"] = [step.title + (f" - {step.why}" if step.why else "") for step in nemesis.steps]

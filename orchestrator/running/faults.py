@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from history.journal import Journal
 from nemeses import KINDS, ClusterView, Evidence, Fault, Nemesis, Schedule
+from nemeses.kind import with_before
 from orchestrator.errors import RunError
 from orchestrator.running.progress import Progress
 from orchestrator.running.service_watch import ServiceWatch
@@ -32,15 +33,20 @@ class FaultBook:
         identifier = f"f{self._count}"
         kind = KINDS[fault.kind]
         self._open[identifier] = fault, None
+        must_show = {"seen": [each.to_json() for each in kind.seen], "healed": [each.to_json() for each in kind.healed]}
         self._journal.fault_invoked(
-            identifier, fault.kind, fault.targets, fault.parameters, sentence=kind.sentence(fault)
+            identifier,
+            fault.kind,
+            fault.targets,
+            fault.parameters,
+            sentence=kind.sentence(fault),
+            must_show=must_show,
         )
         self._watch.look()  # what has ended by itself until now is not this fault's doing
-        if kind.interrupts_service:
-            self._watch.excuse(fault.targets)
+        self._watch.begin(kind.service, fault.targets)
         evidence = self._nemesis.inject(fault)
         self._open[identifier] = fault, evidence
-        proof = kind.proof(evidence.detail, {})
+        proof = with_before(kind.proof(evidence.detail, {}), evidence.detail)
         self._journal.fault_injected(identifier, evidence.status, evidence.detail, proof=proof)
         self._progress.fault(f"{fault.kind} {', '.join(fault.targets)}: {evidence.status}")
         return evidence
@@ -66,11 +72,10 @@ class FaultBook:
     def _heal(self, identifier: str) -> None:
         fault, seen = self._open.pop(identifier)
         kind, evidence = KINDS[fault.kind], self._nemesis.heal(fault)
-        if kind.interrupts_service:
-            self._watch.expect(fault.targets)
+        self._watch.end(kind.service, fault.targets, seen=evidence.confirmed)
         late = evidence.status if kind.proven_late and not evidence.confirmed else None
         healed = {"healed": {"status": evidence.status, "detail": evidence.detail}}
-        proof = "" if seen is None else kind.proof(seen.detail, evidence.detail)
+        proof = "" if seen is None else with_before(kind.proof(seen.detail, evidence.detail), seen.detail)
         self._journal.fault_healed(identifier, late, healed, proof=proof)
         self._progress.say(f"{fault.kind} {', '.join(fault.targets)}: healed, {evidence.status}", dim=True)
 

@@ -19,6 +19,7 @@ from nemeses import HostError, Nemesis, plan_schedule
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.store import RunDirectory
 from orchestrator.errors import Interrupted, RunError, WorldError
+from orchestrator.running.autopsy import Autopsy
 from orchestrator.running.cluster import Cluster
 from orchestrator.running.faults import FaultBook, follow_schedule
 from orchestrator.running.fleet import Fleet
@@ -89,7 +90,9 @@ class Run:
         self._first_ack_seen = False
         self._assignment: tuple[tuple[int, ...], ...] = ()
         self._services_started = False
-        self._watch = ServiceWatch(self._world.hosts, self._last_words, self._journal, self._world.time_scale)
+        scale, hosts = self._world.time_scale, self._world.hosts
+        autopsy = Autopsy(hosts, scale, self._world.kernel_words)
+        self._watch = ServiceWatch(hosts, self._last_words, self._journal, scale, autopsy)
         self._finished = False
 
     def execute(self) -> None:
@@ -175,7 +178,11 @@ class Run:
 
     def _start_services(self) -> None:
         self._world.prepare_services()
-        self._world.start_services()
+        try:
+            self._world.start_services()
+        except WorldError:
+            self._watch.expect(node.name for node in self._world.nodes)  # one that gave up at its start is on record
+            raise
 
     def _all_alive(self, view: View) -> bool:
         """Every node is alive, those that ended by themselves apart, and where the system has a controller one is
@@ -204,7 +211,7 @@ class Run:
         if not nemesis.steps:
             self._progress.ends(ends_s)
         if nemesis.kind == "random":
-            kinds = [kind for kind in nemesis.faults if kind in self._world.capabilities]
+            kinds = nemesis.scheduled(self._world.capabilities)
             schedule = plan_schedule(
                 self._dependencies.planned.derived_seed("nemesis"),
                 kinds,
@@ -395,13 +402,19 @@ class Run:
             raise RunError(f"{', '.join(bare)}: the service was started, and left none of {', '.join(patterns)}")
 
     def _stop_services(self) -> None:
-        self._watch.look()
+        """Ask every service to end; how each does is on record, and so is that it ran until then."""
+        self._watch.attest()
+        pids = self._watch.pids()
+        self._watch.excuse(pids)
         self._world.stop_services()
         for node in self._world.nodes:
-            self._journal.node(node.name, "stopped")
+            self._watch.say_stopped(node.name, pids.get(node.name), self._world.service(node).stop_exit_codes)
 
     def _end_services(self) -> None:
-        """Make every node reachable and kill its service: whatever state the run was left in, it is not waited for."""
+        """Make every node reachable and kill its service: whatever state the run was left in, it is not waited for.
+
+        What services have done by themselves until then is on record first."""
+        self._watch.look()
         suspender = self._world.site.suspender
         if suspender is not None:
             suspender.resume([node.name for node in self._world.nodes])

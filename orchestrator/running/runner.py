@@ -28,7 +28,7 @@ from orchestrator.running.phases import Run, RunDependencies
 from orchestrator.running.progress import Progress
 from orchestrator.worlds.base import World, WorldSpec
 from orchestrator.worlds.lab import Lab, LabSpec
-from orchestrator.worlds.selection import Selection
+from orchestrator.worlds.selection import WORLD_NAMES, Selection, lab_named
 
 STARTED_VARIABLE = "BROWNOUT_STARTED_NS"
 _HOLD_S = 1.0
@@ -221,14 +221,21 @@ def lab_spec(
 
 
 def require_faults(campaign: Campaign, lab: Lab | type[Lab], reason: str) -> None:
-    """Raise `UsageError` when the campaign's script needs a fault that the lab's world cannot inflict."""
-    needs = sorted({step.needs for step in campaign.nemesis.steps if step.needs} - lab.capabilities)
-    if needs:
-        told = [limit for limit in getattr(lab, "limits", ()) if any(kind in limit for kind in needs)]
-        raise UsageError(
-            f"{campaign.path}: its script needs {', '.join(needs)}, which the {lab.name} world cannot do: "
-            + ("; ".join(told) or reason)
-        )
+    """Raise `UsageError` when the campaign needs a fault that the lab's world cannot inflict: it is never made with
+    less than it says. `reason`: why this world was chosen."""
+    lacking = sorted(campaign.nemesis.needs - lab.capabilities)
+    if not lacking:
+        return
+    told = [limit for limit in getattr(lab, "limits", ()) if any(kind in limit for kind in lacking)]
+    able = [name for name in WORLD_NAMES if name != "auto" and campaign.nemesis.needs <= lab_named(name).capabilities]
+    elsewhere = f"worlds that can: {', '.join(able)}" if able else "no world can do all of it"
+    remedy = (
+        "; or list what it can do without in [nemesis] optional_faults" if campaign.nemesis.kind == "random" else ""
+    )
+    raise UsageError(
+        f"{campaign.path}: it needs {', '.join(lacking)}, which the {lab.name} world cannot do: "
+        f"{'; '.join(told) or reason}; {elsewhere}{remedy}"
+    )
 
 
 def find_rootfs(campaign: Campaign, world: str) -> Path | None:

@@ -1,52 +1,97 @@
-"""Watching the services of a run: one that ends though nobody ended it is a finding, not an accident of the tool."""
+"""Watching the services of a run: what one does that nobody ordered is a finding, not an accident of the tool."""
 
 from __future__ import annotations
 
 import contextlib
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from history.journal import Journal
+from history.services import ENDED, ENDED_BADLY, NOT_UP, RESTARTED, RUNNING, STOOD_STILL, STOPPED
+from nemeses.kind import ServiceUnder
+from nemeses.mechanisms.service import Process, see_process
 from nemeses.ports import Host, HostError
+from orchestrator.running.autopsy import Autopsy
 
 LOOK_S = 1.0
-_SIGNALLED = 128  # a shell's status of a process that a signal has ended begins here
 _LONGEST_LINE = 500
 
 
-class ServiceWatch:
-    """Knows which process each node's service should be. One thread at a time.
+@dataclass
+class _Watched:
+    """One node. `process`: the one that should run; None: none is known to. `under`: the faults of ours on it, by what
+    becomes of services under them. `tells_stop`: whether a stop of the process would be news."""
 
-    Invariant: a node is watched from the moment its service is known to run until somebody is about to end it, or to
-    make it impossible to ask for."""
+    process: Process | None = None
+    under: Counter[ServiceUnder] = field(default_factory=Counter)
+    tells_stop: bool = True
+
+
+class ServiceWatch:
+    """Knows which process each node's service should be, and whether it should run. One thread at a time.
+
+    Invariant: a process is watched from the moment it is known to run until somebody is about to end it; while a fault
+    makes it impossible to ask for it, it is not asked for, and must be the same one afterwards."""
 
     def __init__(
-        self, hosts: Mapping[str, Host], last_words: Callable[[str], str], journal: Journal, time_scale: float = 1.0
+        self,
+        hosts: Mapping[str, Host],
+        last_words: Callable[[str], str],
+        journal: Journal,
+        time_scale: float = 1.0,
+        autopsy: Autopsy | None = None,
     ) -> None:
         self._hosts = hosts
         self._last_words = last_words
         self._journal = journal
         self._every_s = LOOK_S * time_scale
         self._next_s = 0.0
-        self._running: dict[str, int] = {}
+        self._watched: dict[str, _Watched] = {}
+        self._autopsy = autopsy or Autopsy(hosts, time_scale)
         self.ended: dict[str, str] = {}
         """The last words of those that have ended by themselves and do not run again, by node."""
 
     def expect(self, names: Iterable[str]) -> None:
-        """From now on the services that run on these nodes are to go on running."""
+        """The services of these nodes have been started, where they did not run, and are to go on running. One that was
+        expected to run all the time must still be the same."""
         for name in names:
-            with contextlib.suppress(HostError):  # a node that cannot be asked now is watched once it has been healed
-                pid = self._hosts[name].service_pid()
-                if pid is not None:
-                    self._running[name] = pid
-                    self.ended.pop(name, None)
+            watched = self._node(name)
+            with contextlib.suppress(HostError):  # one that is never seen again is missing in `attest`
+                now = see_process(self._hosts[name])
+                if watched.process is not None:
+                    self._compare(name, watched, now)
+                elif now is not None:
+                    self._take(name, watched, now)
+                elif name not in self.ended:
+                    self._say_not_up(name)
+                if now is None or not now.is_stopped:  # else what stopped it, perhaps a fault of ours, is not over
+                    watched.under.clear()
 
     def excuse(self, names: Iterable[str]) -> None:
-        """Somebody is about to end these, or to make it impossible to ask for them."""
+        """Somebody is about to end these."""
         for name in names:
-            self._running.pop(name, None)
+            self._node(name).process = None
+
+    def begin(self, under: ServiceUnder, names: Collection[str]) -> None:
+        """A fault is about to be inflicted on these nodes, with this effect on their services."""
+        if under == "ended":
+            self.excuse(names)
+            return
+        for name in names:
+            self._node(name).under[under] += 1
+
+    def end(self, under: ServiceUnder, names: Collection[str], *, seen: bool = True) -> None:
+        """That fault has been healed; services that had ended were started. Unless that was `seen`, what it does to
+        services may go on, and is still nobody else's doing."""
+        if under == "ended":
+            self.expect(names)
+        elif seen:
+            for name in names:
+                self._node(name).under[under] -= 1
 
     def tick(self) -> None:
         """Look, if it is time to."""
@@ -55,25 +100,72 @@ class ServiceWatch:
             self._next_s = time.monotonic() + self._every_s
 
     def look(self) -> None:
-        """Record the services that have ended by themselves, each once."""
-        for name, pid in list(self._running.items()):
-            try:
-                now = self._hosts[name].service_pid()
-            except HostError:
-                continue  # it may be cut off from us, and is asked again
-            if now != pid:
-                del self._running[name]
-                self.ended[name] = self._last_words(name)
-                self._record(name, pid, self.ended[name])
+        """Record what services have done that nobody ordered, each deed once."""
+        for name, watched in self._watched.items():
+            if watched.process is None or watched.under["unseen"] > 0:
+                continue
+            with contextlib.suppress(HostError):  # it may be cut off from us, and is asked again
+                self._compare(name, watched, see_process(self._hosts[name]))
 
-    def _record(self, name: str, pid: int, last_words: str) -> None:
-        status = None
-        with contextlib.suppress(HostError):
-            status = self._hosts[name].service_exit(pid)
-        if status is not None and status > _SIGNALLED:
-            self._journal.service_exit(name, None, status - _SIGNALLED, last_words)
-        else:
-            self._journal.service_exit(name, status, None, last_words)
+    def attest(self) -> None:
+        """Record which services are seen to run, by themselves, at the end of a run: the others are in doubt."""
+        for name, watched in self._watched.items():
+            with contextlib.suppress(HostError):
+                now = see_process(self._hosts[name])
+                if watched.process is not None:
+                    self._compare(name, watched, now)
+                if now is not None and not now.is_stopped:
+                    self._journal.node(name, RUNNING, pid=now.pid, start=now.start)
+
+    def pids(self) -> dict[str, int]:
+        """The processes that should run, by node."""
+        return {name: each.process.pid for name, each in self._watched.items() if each.process is not None}
+
+    def say_stopped(self, name: str, pid: int | None, accepted: Collection[int]) -> None:
+        """Record that a service (None: none ran) was asked to end and has; `accepted`: the exit codes, as shells have
+        them, that the system declares for that."""
+        status = None if pid is None else self._autopsy.status(name, pid)
+        if pid is not None and status is not None and status not in accepted:
+            self._record(name, ENDED_BADLY, pid, status)
+        self._journal.node(name, STOPPED, status=status, ran=pid is not None)
+
+    def _node(self, name: str) -> _Watched:
+        return self._watched.setdefault(name, _Watched())
+
+    def _take(self, name: str, watched: _Watched, process: Process) -> None:
+        watched.process, watched.tells_stop = process, True
+        self.ended.pop(name, None)
+
+    def _compare(self, name: str, watched: _Watched, now: Process | None) -> None:
+        """Record it when the process that should run is not there any more, or stands still."""
+        expected = watched.process
+        assert expected is not None, "only a process that should run is compared"
+        if now is None or not now.is_same(expected):
+            self._record(name, ENDED if now is None else RESTARTED, expected.pid)
+            watched.process = None
+            if now is not None:
+                self._take(name, watched, now)
+        elif not now.is_stopped:
+            watched.tells_stop = True
+        elif watched.under["stopped"] <= 0 and watched.tells_stop:
+            watched.tells_stop = False
+            self._journal.service_exit(name, None, None, self._last_words(name), way=STOOD_STILL)
+
+    def _say_not_up(self, name: str) -> None:
+        """A service that was started and does not run has ended, where its end is known; where it is not, nobody knows
+        whether it was started."""
+        status = self._autopsy.status(name, None)
+        if status is not None:
+            self._record(name, NOT_UP, None, status)
+
+    def _record(self, name: str, way: str, pid: int | None, status: int | None = None) -> None:
+        words = self._last_words(name)
+        found = self._autopsy.of(name, pid, self._autopsy.status(name, pid) if status is None else status)
+        self._journal.service_exit(
+            name, found.exit_code, found.signal, words, way=way, kernel=found.kernel, core=found.core
+        )
+        if way in (ENDED, NOT_UP):
+            self.ended[name] = words
 
 
 def record_fatal_lines(logs: Mapping[str, Path], patterns: Sequence[str], journal: Journal) -> None:

@@ -102,6 +102,7 @@ class Stepper:
                 self._do(step)
             except (HostError, ValueError) as error:
                 raise RunError(f"{step.title}: {error}") from error
+            self._journal.event("step_done", step=step.number)
 
     def _do(self, step: Step) -> None:
         match step:

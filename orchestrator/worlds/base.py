@@ -149,6 +149,11 @@ class World(Protocol):
         """The end of a service's log, or where it would be."""
         ...
 
+    def kernel_words(self, name: str, pid: int) -> str:
+        """What the kernel has said of killing this process of a node for lack of memory; nothing where it has not, or
+        does not tell."""
+        ...
+
     def collect(self, node: Node, destination: Path) -> None:
         """Copy the replica logs and the node's records to `destination`; see `orchestrator.worlds.collect`."""
         ...

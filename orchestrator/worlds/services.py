@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from nemeses.ports import Host, Network, PowerSwitch, Site, Suspender
+from nemeses.ports import Host, HostError, Network, PowerSwitch, Site, Suspender
 from orchestrator.errors import WorldError
 from orchestrator.worlds.base import Node
 from systems.service import Deployment, Service
@@ -163,6 +163,13 @@ class ServicesOnHosts(ABC):
     def last_words(self, node: Node) -> str:
         """The end of a service's log, or where it would be."""
         return end_of_log(node.record_dir / "service.log")
+
+    def kernel_words(self, name: str, pid: int) -> str:
+        kernel_log = "{ dmesg || journalctl --dmesg --no-pager; } 2>/dev/null"
+        with contextlib.suppress(HostError):
+            said = self.hosts[name].run(f"{kernel_log} | grep -F 'Killed process {pid} (' | tail -n 1")
+            return said.stdout.strip()
+        return ""
 
     def collect_all(self) -> None:
         complaints = []

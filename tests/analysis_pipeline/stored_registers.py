@@ -42,13 +42,14 @@ class StoredRegisters:
             "mutants": [],
             "limits": ["nothing here is real"],
             "expect": {"verdict": "pass"},
-            "checks": {"upper_bound": "strict", "min_ok": self.min_ok, "required_faults": []},
+            "checks": {"upper_bound": "strict", "min_ok": self.min_ok, "min_queries": 0, "required_faults": []},
             "topology": {"nodes": 3},
             "system": {"roles": dict.fromkeys(NODES, "member")},
             "replicas": {"format": "none"},
             "metadata": {"format": "none", "traced": False},
             "workload": {"kind": "register", "judge": "register"},
-            "plan": {"clients": ["c0", "c1"]},
+            "plan": {"clients": ["c0", "c1"], "changes": 2 * OPERATIONS // 3, "queries": OPERATIONS // 3},
+            "nemesis": {"kind": "none"},
             "versions": {"python": "3"},
         }
         (self.path / "run.toml").write_text(toml_text.dump(content))
@@ -60,10 +61,16 @@ class StoredRegisters:
             for phase in self.phases:
                 self.clock.now += 10 * MS
                 journal.phase(phase)
-                for node in NODES if phase in ("setup", "collect") else ():
-                    journal.node(node, "started" if phase == "setup" else "stopped")
+                for number, node in enumerate(NODES, 1):
+                    if phase == "setup":
+                        journal.node(node, "started")
+                    if phase == "collect":
+                        journal.node(node, "running", pid=number, start="7")
+                        journal.node(node, "stopped", status=0, ran=True)
                 if phase == "main":
                     self._work(journal)
+                if phase == "heal":
+                    journal.event("heal_all", status="confirmed", evidence={"services": {"n1": {"port": "open"}}})
         if "done" in self.phases:
             seal(self.path)
         return self.path

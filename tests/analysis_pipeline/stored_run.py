@@ -83,6 +83,7 @@ class StoredRun:
             "checks": {
                 "upper_bound": "strict",
                 "min_ok": self.min_ok,
+                "min_queries": 0,
                 "required_faults": list(self.required),
             },
             "topology": {"nodes": len(NODES)},
@@ -98,7 +99,8 @@ class StoredRun:
                 "assignment": [[1, 2, 3]],
                 "record_bytes": 20,
             },
-            "plan": {"clients": ["producer-0", "reader-0"]},
+            "plan": {"clients": ["producer-0", "reader-0"], "changes": RECORDS, "queries": 0},
+            "nemesis": {"kind": "random", "faults": ["kill"]},
             "settings": {"broker": self.settings},
             "versions": {"python": "3"},
         }
@@ -119,9 +121,12 @@ class StoredRun:
                 self._processes(journal)
             if phase == "final" and self.final_read:
                 self._final_read(journal)
+            if phase == "heal":
+                journal.event("heal_all", status="confirmed", evidence={"services": {"n2": {"port": "open"}}})
             if phase == "collect":
-                for node in NODES:
-                    journal.node(node, "stopped")
+                for number, node in enumerate(NODES, 1):
+                    journal.node(node, "running", pid=number, start="7")
+                    journal.node(node, "stopped", status=0, ran=True)
         journal.close()
 
     def _appends(self, journal: Journal) -> None:
@@ -155,10 +160,11 @@ class StoredRun:
             journal.fatal_line(node, pattern, line)
 
     def _fault(self, journal: Journal) -> None:
-        journal.fault_invoked("f1", "kill", ["n2"], sentence="the service on n2 is killed")
+        must = {"seen": [{"key": "state", "values": ["gone"]}], "healed": [{"key": "port", "values": ["open"]}]}
+        journal.fault_invoked("f1", "kill", ["n2"], sentence="the service on n2 is killed", must_show=must)
         journal.fault_injected("f1", self.fault_status, {"n2": {"state": "gone"}}, proof="n2: process gone")
         self.clock.now += 50 * MS
-        journal.fault_healed("f1")
+        journal.fault_healed("f1", evidence={"healed": {"status": "confirmed", "detail": {"n2": {"port": "open"}}}})
 
     def _final_read(self, journal: Journal) -> None:
         journal.client("reader-0", process=1, role="reader", session=1, producers=(0, 0))

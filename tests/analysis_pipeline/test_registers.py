@@ -24,7 +24,15 @@ def test_registers_without_contradiction_pass_with_a_certificate(tmp_path: Path)
     run = StoredRegisters(tmp_path / "run").write()
     verdict = judged(run, pictures=True)
     assert (verdict.verdict, verdict.met, verdict.reasons) == ("pass", True, ())
-    assert [check.name for check in verdict.checks] == ["record", "registers", "replicas", "services", "certificate"]
+    assert [check.name for check in verdict.checks] == [
+        "record",
+        "registers",
+        "load",
+        "replicas",
+        "faults",
+        "services",
+        "certificate",
+    ]
     assert verdict.stats["operations"] == OPERATIONS + len(KEYS)
     assert verdict.stats["acknowledged"] == 2 * len(KEYS) * ROUNDS
     assert verdict.stats["reads"] == len(KEYS) * (ROUNDS + 1)

@@ -24,6 +24,8 @@ def _section(checker: Checker) -> str:
     judged = "every run" if checker.judge is None else f'runs whose workload says `judge = "{checker.judge}"`'
     where = f"`analysis/checkers/{checker.check.__module__.rpartition('.')[2]}.py`"
     lines = ["", f"## {checker.name}", checker.question, f"It applies to {judged}: {where}.", ""]
+    if not checker.anomalies:
+        return "\n".join([*lines, "It names no anomaly: what it misses makes a run *unknown*."]) + "\n"
     lines += ["| anomaly | class | the promise | what was found |", "|---|---|---|---|"]
     lines += [
         f"| `{kind.name}` | {kind.breaks.code} | {kind.breaks.text} | {kind.meaning} |" for kind in checker.anomalies

@@ -25,6 +25,9 @@ so half of the round trip is what each reading may be wrong by. That, and nothin
 the evidence states; a stop that is too short to be told from it is *inconclusive*. A host that shares the
 orchestrator's kernel is recognized (by the kernel's count of context switches), and its clock is never set.
 
+A fault on a service that had ended or stood still before, through nobody's order, is *inconclusive*; a partition
+and what is done to packets are not, and say so.
+
 What is proven late is proven when it is healed: the status of the fault is then the heal's. What a killed run left
 behind on a host - netem, a moved clock - the next run finds at its start and removes.
 

@@ -6,12 +6,14 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from nemeses import Evidence, Fault, HostError, Nemesis, PacketCount, Result, Site
+from nemeses.mechanisms.shell import process_script
 
 Answer = Callable[[str], str]
 
 
 class FakeHost:
-    """Answers each command by `answer`; a `HostError` that it returns is raised."""
+    """Answers each command by `answer`; a `HostError` that it returns is raised. Whoever looks at its service sees
+    `threads`."""
 
     probe_port = 1  # nobody listens there
     address = "127.0.0.1"
@@ -25,13 +27,22 @@ class FakeHost:
         self.commands: list[str] = []
         self.starts = 0
         self.comes_up = True
+        self.threads = "S"
+
+    def look(self, command: str) -> Result | None:
+        """The answer to a look at the service; None: the command is something else."""
+        if self.pid is None or command != process_script(self.pid):
+            return None
+        return Result(0, lines(start="7", threads=self.threads), "")
 
     def run(self, command: str, *, timeout_s: float = 10.0) -> Result:
         assert timeout_s > 0
+        if (seen := self.look(command)) is not None:
+            return seen
         self.commands.append(command)
         return Result(0, self.answer(command), "")
 
-    def service_exit(self, pid: int) -> int | None:
+    def service_exit(self, pid: int | None = None) -> int | None:
         del pid
         return None
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from nemeses import Evidence, Nemesis, Site
+from nemeses import Evidence, Fault, HostError, Nemesis, Result, Site
 from nemeses.fault import combine, worst
+from nemeses.mechanisms.shell import process_script
 from tests.nemeses.fakes import FakeHost, FakeNetwork, FakePower, inject, lines, unreachable
 
 
@@ -25,6 +26,53 @@ def test_who_does_not_answer_proves_nothing(kind: str, answer: Any) -> None:
     evidence = inject(kind, FakeHost("n1", answer))
     assert evidence.status == "inconclusive"
     assert evidence.detail["n1"]["error"]
+
+
+DOWN: dict[str, dict[str, Any]] = {
+    "its service had ended before": {"pid": None},
+    "its service stood still before": {"threads": "T"},
+    "its service could not be asked for": {"silent": True},
+}
+
+
+class DownHost(FakeHost):
+    """A host whose service may be down before anything is done to it; everything else works."""
+
+    def look(self, command: str) -> Result | None:
+        if getattr(self, "silent", False) and command == process_script(42):
+            raise HostError("n1 does not say")
+        return super().look(command)
+
+
+def sound(command: str) -> str:
+    """What a host answers on which every fault takes effect."""
+    if "boot_id" in command:
+        return "boot-0\n"
+    return lines(start="7", before="S", signalled="yes", after="T", state="gone", port="closed", n1="open", sent="1")
+
+
+@pytest.mark.parametrize("kind", ["kill", "stop", "pause", "power-loss", "power-loss-all"])
+@pytest.mark.parametrize("wrong", DOWN)
+def test_what_is_done_to_a_service_that_was_down_already_is_not_confirmed(kind: str, wrong: str) -> None:
+    host = DownHost("n1", sound)
+    assert inject(kind, host, power=FakePower()).status == "confirmed"
+    host = DownHost("n1", sound)
+    vars(host).update(DOWN[wrong])
+    evidence = inject(kind, host, power=FakePower())
+    assert evidence.status == "inconclusive"
+    assert evidence.detail["already"] == [f"n1: {wrong}"]
+
+
+def test_what_our_own_fault_has_done_to_a_service_is_nobodys_surprise() -> None:
+    host = DownHost("n1", sound)
+    nemesis = Nemesis(Site({"n1": host}, FakePower()))
+    kill, cut = Fault("kill", ("n1",)), Fault("power-loss", ("n1",))
+    assert nemesis.inject(kill).status == "confirmed"
+    host.pid = None
+    assert nemesis.inject(cut).status == "confirmed"
+    nemesis.heal(cut)
+    host.pid = None
+    assert nemesis.inject(cut).status == "inconclusive", "the heal had started it"
 
 
 def test_heal_all_leaves_nothing_behind() -> None:

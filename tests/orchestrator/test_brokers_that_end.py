@@ -5,13 +5,20 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from history.journal import Journal
+from installation.files import PROJECT_ROOT
 from orchestrator.command.line import main
+from orchestrator.worlds.namespaces.requirements import missing
 
 ALIEN = """
 name = "alien"
@@ -72,6 +79,143 @@ def test_one_that_ends_after_everything_was_healed_is_found_and_the_run_is_finis
     journal = [json.loads(line) for line in (run / "history" / "journal.jsonl").read_text().splitlines()]
     assert [line["node"] for line in journal if line["event"] == "service_exit"] == ["n3"]
     assert [line["name"] for line in journal if line["event"] == "phase"][-1] == "done"
+
+
+LIVE = """
+name = "live"
+[topology]
+world = "{world}"
+[workload]
+partitions = 1
+producers = 1
+consumers = 0
+rate = 50
+duration_s = {duration_s}
+"""
+WORLDS = [
+    "process",
+    pytest.param(
+        "namespaces",
+        marks=pytest.mark.skipif(
+            bool(missing()), reason=f"needs what namespaces need: {' / '.join(map(str, missing()))}"
+        ),
+    ),
+]
+STEP_S = 60.0
+
+
+class LiveRun:
+    """A run in a process of its own, which a test meddles with from outside while it is under load."""
+
+    def __init__(self, directory: Path, world: str, *, system: str = "", duration_s: float = 6.0) -> None:
+        self.store = directory / "store"
+        campaign = directory / "live.toml"
+        campaign.write_text(LIVE.format(world=world, duration_s=duration_s) + system)
+        words = ["run", str(campaign), "--store", str(self.store), "--engine", "in-process", "--quiet"]
+        self.process = subprocess.Popen([sys.executable, "-m", "orchestrator", *words], stdout=subprocess.DEVNULL)
+
+    def journal(self) -> list[dict[str, Any]]:
+        found = list((self.store / "live").glob("*/history/journal.jsonl"))
+        return [json.loads(line) for line in found[0].read_text().splitlines()] if found else []
+
+    def await_line(self, **fields: str) -> None:
+        """Wait until the journal has a line with these fields."""
+        give_up = time.monotonic() + STEP_S
+        while not any(all(line.get(k) == v for k, v in fields.items()) for line in self.journal()):
+            assert time.monotonic() < give_up, f"no {fields} within {STEP_S} s"
+            assert self.process.poll() is None, "the run ended before"
+            time.sleep(0.05)
+
+    def broker(self, node: str) -> int:
+        """The process of a node's broker: in the process world by its files, in the namespace world by its group."""
+        (run,) = [path.parent.name for path in (self.store / "live").glob("*/run.toml")]
+        for path in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                words = (path / "cmdline").read_bytes().decode(errors="replace").split("\0")
+                group = (path / "cgroup").read_text()
+                mine = any(run in word and f"/{node}/" in word for word in words) or f"/{run}/{node}\n" in group
+                if mine and {"broker", "--config"} <= set(words) and "setsid" not in words[0]:
+                    return int(path.name)
+        raise AssertionError(f"no broker of {node} in {run}")
+
+    def verdict(self) -> dict[str, Any]:
+        """What the run came to, once it has ended."""
+        assert self.process.wait(4 * STEP_S) == 1
+        (path,) = (self.store / "live").glob("*/verdict.json")
+        verdict: dict[str, Any] = json.loads(path.read_text())
+        return verdict
+
+
+def exits(verdict: dict[str, Any]) -> list[str]:
+    assert verdict["verdict"] == "fail"
+    return [each["sentence"] for each in verdict["anomalies"] if each["name"] == "unexpected-exit"]
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_one_that_is_killed_from_outside_is_found(tmp_path: Path, world: str) -> None:
+    run = LiveRun(tmp_path, world)
+    run.await_line(event="note", text="first_ack")
+    os.kill(run.broker("n2"), signal.SIGKILL)
+    (sentence,) = exits(run.verdict())
+    assert "the process on n2 ended by signal 9 (SIGKILL), though nothing was done to it" in sentence
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_one_that_is_stopped_from_outside_is_found_and_the_run_is_finished(tmp_path: Path, world: str) -> None:
+    run = LiveRun(tmp_path, world)
+    run.await_line(event="note", text="first_ack")
+    os.kill(run.broker("n3"), signal.SIGSTOP)
+    (sentence,) = exits(run.verdict())
+    assert "the process on n3 stood still (all its threads were stopped)" in sentence
+    assert run.journal()[-1]["name"] == "done", "it was woken with everything else that was healed"
+
+
+def test_one_that_somebody_else_starts_again_is_found(tmp_path: Path) -> None:
+    run = LiveRun(tmp_path, "process")
+    run.await_line(event="note", text="first_ack")
+    pid = run.broker("n2")
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")[:-1]
+    directory = os.readlink(f"/proc/{pid}/cwd")
+    os.kill(pid, signal.SIGKILL)
+    environment = os.environ | {"PYTHONPATH": str(PROJECT_ROOT)}
+    with subprocess.Popen(words, cwd=directory, env=environment, stderr=subprocess.DEVNULL) as again:
+        try:
+            assert any("the process on n2 ended by signal 9" in each for each in exits(run.verdict()))
+        finally:
+            again.kill()
+
+
+# Ends by itself once it has some records; until then it is our broker.
+MORTAL_BROKER = """\
+import os, pathlib, runpy, sys, threading, time
+sys.path.pop(0)  # where a module lies that is called broker, too
+data = pathlib.Path(sys.argv.pop())
+def live():
+    while sum(path.stat().st_size for path in data.rglob("*.log")) < 4000:
+        time.sleep(0.05)
+    print("assertion failed: the log is full")
+    sys.stdout.flush()
+    os._exit(3)
+threading.Thread(target=live, daemon=True).start()
+runpy.run_module("broker", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_one_that_is_made_to_end_itself_is_found(tmp_path: Path, world: str) -> None:
+    own = tmp_path / "mortal"
+    shutil.copytree(PROJECT_ROOT / "systems" / "brownout", own, ignore=shutil.ignore_patterns("__pycache__"))
+    description = (own / "system.toml").read_text()
+    description = description.replace('name = "brownout"', 'name = "mortal"')
+    description = description.replace('"-m", "broker"', '"{{ system_dir }}/mortal.py"')
+    description = description.replace('server.properties"]', 'server.properties", "{{ node.data_dir }}"]', 1)
+    (own / "system.toml").write_text(description)
+    (own / "mortal.py").write_text(MORTAL_BROKER)
+    run = LiveRun(tmp_path, world, system='[system]\npath = "mortal"\n', duration_s=3)
+    sentences = exits(run.verdict())
+    assert sentences
+    assert all("ended with exit code 3, though nothing was done to it" in each for each in sentences)
+    assert "its last words: assertion failed: the log is full" in sentences[0]
 
 
 def broker_of(node: str, store: Path) -> int:

@@ -201,6 +201,14 @@ WRONG = {
         "c.toml:4: [cell.expect] anomaly is missing; a cell that must fail says how"
     ),
     "[checks]\nmin_ok = -3": "c.toml:3: [checks] min_ok: -3 is smaller than 0",
+    "[checks]\nmin_queries = -1": "c.toml:3: [checks] min_queries: -1 is smaller than 0",
+    '[nemesis]\nkind = "random"\nfaults = ["kill"]\noptional_faults = ["pause"]': (
+        "c.toml:5: [nemesis] optional_faults: 'pause' is not among faults; what is optional stands in both"
+    ),
+    '[nemesis]\nkind = "random"\nfaults = ["kill"]\noptional_faults = ["kill"]\n[checks]\nrequired_faults = ["kill"]': (
+        "c.toml:7: [checks] required_faults: 'kill' is optional in [nemesis], and what is required is never left out; "
+        "take it out of one of the two"
+    ),
     "[seeds]\ncount = 0": "c.toml:3: [seeds] count: 0 is smaller than 1",
     "[topology\nnodes = 3": (
         "c.toml:2: not valid TOML: Expected ']' at the end of a table declaration (at line 2, column 10)"

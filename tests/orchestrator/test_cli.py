@@ -236,7 +236,7 @@ def test_the_description_of_a_run_is_toml(tmp_path: Path) -> None:
     planned = expand(
         campaign(
             '[broker.n1]\n"min.insync.replicas" = 1\n[nemesis]\nkind = "random"\nfaults = ["kill", "power-loss"]\n'
-            '[checks]\nrequired_faults = ["kill", "power-loss"]\n'
+            'optional_faults = ["power-loss"]\n[checks]\nrequired_faults = ["kill"]\n'
         ),
         "s",
     )[0]

@@ -1,46 +1,70 @@
-"""A service that ends though nobody ended it is a finding; one that a fault has ended is not."""
+"""What a service does that nobody ordered is a finding, and what a fault does to it is not."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from history import Journal, read_run
-from nemeses import HostError
+from history import Journal, ServiceExit, read_run
+from nemeses import HostError, Result
+from nemeses.mechanisms.shell import process_script
+from orchestrator.running.autopsy import Autopsy
 from orchestrator.running.service_watch import ServiceWatch, record_fatal_lines
 
 
 class FakeHost:
     """A host whose service runs under `pid`, or does not (None), and which can be cut off from us."""
 
+    data_dir = "/data"
+
     def __init__(self, pid: int | None) -> None:
         self.pid = pid
+        self.start = "7"
+        self.threads = "S"
         self.reachable = True
         self.status: int | None = None
+        self.cores = ""
+        self.asked: list[int | None] = []
+
+    def run(self, command: str, *, timeout_s: float = 10.0) -> Result:
+        assert timeout_s > 0
+        if not self.reachable:
+            raise HostError("n: not reachable")
+        if self.pid is not None and command == process_script(self.pid):
+            return Result(0, f"start={self.start}\nthreads={self.threads}\n", "")
+        return Result(0, self.cores, "")
 
     def service_pid(self) -> int | None:
         if not self.reachable:
             raise HostError("n: not reachable")
         return self.pid
 
-    def service_exit(self, pid: int) -> int | None:
-        assert pid == 11
+    def service_exit(self, pid: int | None = None) -> int | None:
+        self.asked.append(pid)
         return self.status
 
 
 class Watched:
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, kernel_words: Callable[[str, int], str] = lambda _name, _pid: "") -> None:
         self.directory = directory
         self.hosts = {"n1": FakeHost(11), "n2": FakeHost(12)}
         self.journal = Journal(directory)
         words = "the last words of {}".format
-        self.watch = ServiceWatch(self.hosts, words, self.journal)  # type: ignore[arg-type]
+        autopsy = Autopsy(self.hosts, 0.0, kernel_words)  # type: ignore[arg-type]
+        self.watch = ServiceWatch(self.hosts, words, self.journal, autopsy=autopsy)  # type: ignore[arg-type]
         self.watch.expect(self.hosts)
 
-    def found(self) -> list[tuple[str, int | None, int | None, str]]:
-        found = read_run(self.directory).service_exits
-        return [(each.node, each.exit_code, each.signal, each.last_words) for each in found]
+    def exits(self) -> list[ServiceExit]:
+        return read_run(self.directory).service_exits
+
+    def found(self) -> list[tuple[str, str]]:
+        return [(each.node, each.way) for each in self.exits()]
+
+    def nodes(self, what: str) -> list[dict[str, Any]]:
+        return [line for line in read_run(self.directory).journal if line.get("what") == what]
 
 
 @pytest.fixture
@@ -58,26 +82,106 @@ def test_a_service_that_ends_by_itself_is_recorded_once_with_how_and_its_last_wo
     watched.hosts["n1"].pid, watched.hosts["n1"].status = None, status
     watched.watch.look()
     watched.watch.look()
-    assert watched.found() == [("n1", code, signal, "the last words of n1")]
+    (exit,) = watched.exits()
+    assert (exit.node, exit.way, exit.exit_code, exit.signal) == ("n1", "ended", code, signal)
+    assert exit.last_words == "the last words of n1"
     assert watched.watch.ended == {"n1": "the last words of n1"}
+    assert set(watched.hosts["n1"].asked) == {11}
 
 
-def test_one_that_somebody_else_has_started_again_has_ended_all_the_same(watched: Watched) -> None:
-    watched.hosts["n1"].pid = 99
+@pytest.mark.parametrize("change", [{"pid": 99}, {"start": "8"}], ids=["another pid", "the same pid used again"])
+def test_one_that_somebody_else_has_started_again_has_ended_all_the_same(
+    watched: Watched, change: dict[str, Any]
+) -> None:
+    vars(watched.hosts["n1"]).update(change)
     watched.watch.look()
-    assert [each[0] for each in watched.found()] == ["n1"]
+    watched.watch.look()
+    assert watched.found() == [("n1", "restarted")]
+    assert watched.watch.ended == {}, "it runs"
 
 
-def test_what_a_fault_ends_is_excused_until_it_is_expected_again(watched: Watched) -> None:
-    watched.watch.excuse(["n1"])
+def test_one_that_is_stopped_is_found_once_and_again_when_it_is_stopped_again(watched: Watched) -> None:
+    for threads in ("T", "T", "S", "ST", "T"):
+        watched.hosts["n2"].threads = threads
+        watched.watch.look()
+    assert watched.found() == [("n2", "stood still"), ("n2", "stood still")]
+
+
+def test_one_that_a_fault_of_ours_has_stopped_is_no_finding_until_that_is_over(watched: Watched) -> None:
+    watched.watch.begin("stopped", ["n2"])
+    watched.hosts["n2"].threads = "T"
+    watched.watch.look()
+    assert watched.found() == []
+    watched.watch.end("stopped", ["n2"])
+    watched.watch.look()
+    assert watched.found() == [("n2", "stood still")]
+
+
+def test_one_whose_pause_was_not_seen_to_end_stands_still_by_our_doing(watched: Watched) -> None:
+    watched.watch.begin("stopped", ["n2"])
+    watched.hosts["n2"].threads = "T"
+    watched.watch.end("stopped", ["n2"], seen=False)
+    watched.watch.look()
+    watched.watch.expect(["n1", "n2"])
+    watched.watch.look()
+    assert watched.found() == []
+    watched.hosts["n2"].threads = "S"
+    watched.watch.expect(["n1", "n2"])
+    watched.hosts["n2"].threads = "T"
+    watched.watch.look()
+    assert watched.found() == [("n2", "stood still")], "it had been seen to run in between"
+
+
+def test_one_that_ends_while_it_stands_still_by_our_doing_has_ended_by_itself(watched: Watched) -> None:
+    watched.watch.begin("stopped", ["n2"])
+    watched.hosts["n2"].pid = None
+    watched.watch.look()
+    assert watched.found() == [("n2", "ended")]
+
+
+def test_what_a_fault_ends_is_excused_until_it_was_started_again(watched: Watched) -> None:
+    watched.watch.begin("ended", ["n1"])
     watched.hosts["n1"].pid = None
     watched.watch.look()
     assert watched.found() == []
-    watched.hosts["n1"].pid = 11
-    watched.watch.expect(["n1"])
+    watched.hosts["n1"].pid = 21
+    watched.watch.end("ended", ["n1"])
     watched.hosts["n1"].pid = None
     watched.watch.look()
-    assert [each[0] for each in watched.found()] == ["n1"]
+    assert watched.found() == [("n1", "ended")]
+
+
+def test_one_that_does_not_stay_up_when_it_was_started_after_a_fault_has_ended_by_itself(watched: Watched) -> None:
+    watched.watch.begin("ended", ["n1"])
+    watched.hosts["n1"].pid, watched.hosts["n1"].status = None, 1
+    watched.watch.end("ended", ["n1"])
+    assert [(each.way, each.exit_code) for each in watched.exits()] == [("not up", 1)]
+    assert watched.hosts["n1"].asked[-1] is None, "whichever was started last"
+
+
+def test_of_one_that_was_perhaps_never_started_nothing_is_said(watched: Watched) -> None:
+    watched.watch.begin("ended", ["n1"])
+    watched.hosts["n1"].pid = None
+    watched.watch.end("ended", ["n1"])
+    assert watched.found() == []
+    watched.watch.attest()
+    assert [line["node"] for line in watched.nodes("running")] == ["n2"], "but it is missing there"
+
+
+def test_one_that_ended_between_two_looks_and_was_started_with_all_the_others_has_ended(watched: Watched) -> None:
+    watched.hosts["n1"].pid = 99
+    watched.watch.expect(["n1", "n2"])
+    assert watched.found() == [("n1", "restarted")]
+
+
+def test_one_that_cannot_be_asked_under_a_fault_must_be_the_same_one_afterwards(watched: Watched) -> None:
+    watched.watch.begin("unseen", ["n1"])
+    watched.hosts["n1"].start = "8"
+    watched.watch.look()
+    assert watched.found() == [], "who stands still is not asked"
+    watched.watch.end("unseen", ["n1"])
+    watched.watch.look()
+    assert watched.found() == [("n1", "restarted")]
 
 
 def test_a_node_that_cannot_be_asked_is_asked_again(watched: Watched) -> None:
@@ -87,7 +191,50 @@ def test_a_node_that_cannot_be_asked_is_asked_again(watched: Watched) -> None:
     assert watched.found() == []
     watched.hosts["n1"].reachable = True
     watched.watch.look()
-    assert [each[0] for each in watched.found()] == ["n1"]
+    assert watched.found() == [("n1", "ended")]
+
+
+def test_those_that_run_at_the_end_are_named_with_their_process(watched: Watched) -> None:
+    watched.hosts["n1"].threads = "T"
+    watched.watch.attest()
+    assert [(line["node"], line["pid"], line["start"]) for line in watched.nodes("running")] == [("n2", 12, "7")]
+    assert watched.found() == [("n1", "stood still")]
+
+
+@pytest.mark.parametrize(("status", "found"), [(0, []), (143, []), (70, [("n1", "ended badly")]), (None, [])])
+def test_how_one_that_was_asked_to_end_has_ended_is_on_record(
+    watched: Watched, status: int | None, found: list[tuple[str, str]]
+) -> None:
+    watched.hosts["n1"].status = status
+    watched.watch.say_stopped("n1", 11, (0, 143))
+    watched.watch.say_stopped("n2", None, (0, 143))
+    assert watched.found() == found
+    assert [(line["status"], line["ran"]) for line in watched.nodes("stopped")] == [(status, True), (None, False)]
+
+
+def test_the_kernel_is_asked_of_those_that_it_may_have_killed(tmp_path: Path) -> None:
+    asked: list[tuple[str, int]] = []
+
+    def words(name: str, pid: int) -> str:
+        asked.append((name, pid))
+        return "Out of memory: Killed process 11 (python)"
+
+    watched = Watched(tmp_path, words)
+    watched.hosts["n1"].pid, watched.hosts["n1"].status = None, 137
+    watched.hosts["n2"].pid, watched.hosts["n2"].status = None, 1
+    watched.watch.look()
+    killed, ended = watched.exits()
+    assert killed.how == "by the kernel for lack of memory (Out of memory: Killed process 11 (python))"
+    assert ended.how == "with exit code 1"
+    assert asked == [("n1", 11)]
+
+
+def test_a_core_dump_is_looked_for_after_a_signal_that_leaves_one(watched: Watched) -> None:
+    for name, status in (("n1", 134), ("n2", 137)):
+        watched.hosts[name].pid, watched.hosts[name].status = None, status
+        watched.hosts[name].cores = "/data/core.11\n"
+    watched.watch.look()
+    assert [each.core for each in watched.exits()] == ["/data/core.11", ""]
 
 
 def test_fatal_lines_are_recorded_once_a_pattern(tmp_path: Path) -> None:

@@ -344,7 +344,8 @@ def test_appends_are_followed_by_others_until_all_are_acknowledged(world: FakeWo
     world.attempts = [[lost], [ok, lost], [ok]]
     journal = play(world, 'do = "produce"; count = 2; acks = 1; until_ok = true')
     assert world.done == [f"append {count} to 0 acks 1 within 5" for count in (2, 2, 1)]
-    assert [each["outcome"] for each in journal[-1]["results"]] == ["info", "ok", "info", "ok"]
+    assert [each["outcome"] for each in journal[-2]["results"]] == ["info", "ok", "info", "ok"]
+    assert (journal[-1]["event"], journal[-1]["step"]) == ("step_done", 1)
 
 
 def test_appends_that_are_never_acknowledged_end_the_run(world: FakeWorld) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from nemeses.kind import ServiceUnder
+
 
 class Unwatched:
     """Stands in for a `ServiceWatch`."""
@@ -13,3 +15,7 @@ class Unwatched:
     def expect(self, names: Iterable[str]) -> None: ...
 
     def excuse(self, names: Iterable[str]) -> None: ...
+
+    def begin(self, under: ServiceUnder, names: Iterable[str]) -> None: ...
+
+    def end(self, under: ServiceUnder, names: Iterable[str], *, seen: bool = True) -> None: ...

@@ -12,13 +12,12 @@ from workloads import command_client
 from workloads.api import LogClient
 from workloads.control import AppendResult, Control
 from workloads.kind import Kind, Role
-from workloads.kinds.log import CONSUMERS, PRODUCERS, clients, partitions
+from workloads.kinds.log import CONSUMERS, END_QUERIES_SHARE, PRODUCERS, clients, mix, partitions
 from workloads.own_process import RETRY_S, OwnProcess, whole_number
 from workloads.runs import contiguous_runs
 from workloads.settings import ClientSettings
 
 READ_LIMIT: Final = 500
-END_QUERIES_SHARE: Final = 0.2  # of a consumer's operations
 
 
 class _Log(OwnProcess[LogClient]):
@@ -159,6 +158,7 @@ KIND: Final = Kind(
         "consumer": Role(_main(_Consumer, appends=False), changes=False),
     },
     clients=clients,
+    mix=mix,
     places=partitions,
     probe="producer",
     probe_means="an append to each partition is acknowledged",

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from workloads.control import Control
-from workloads.kind import MAX_CLIENTS, Kind, Load, Parameter, PlannedClient, Role
+from workloads.kind import MAX_CLIENTS, Kind, Load, Mix, Parameter, PlannedClient, Role
 from workloads.settings import ClientSettings
 
 CONSUMER_SHARE: Final = 0.3  # of the load's operations
+END_QUERIES_SHARE: Final = 0.2  # of a consumer's
 # A record with its batch's header has to fit into what brokers take and clients send as one message (1 MiB).
 MAX_RECORD_BYTES: Final = 1_000_000
 
@@ -46,6 +47,13 @@ def clients(load: Load) -> tuple[PlannedClient, ...]:
             for n in range(consumers)
         ),
     )
+
+
+def mix(load: Load) -> Mix:
+    """Producers append; of what consumers do, the end queries are what bounds the log."""
+    planned = clients(load)
+    appends = sum(client.rate for client in planned if client.role == "producer")
+    return Mix(appends, END_QUERIES_SHARE * sum(client.rate for client in planned if client.role == "consumer"))
 
 
 def problem(parameters: Mapping[str, int | float]) -> str | None:
@@ -85,6 +93,7 @@ KIND: Final = Kind(
         "reader": Role(_reader, changes=False),
     },
     clients=clients,
+    mix=mix,
     places=partitions,
     probe="producer",
     probe_means="an append to each partition is acknowledged",

@@ -11,7 +11,7 @@ from workloads import command_client
 from workloads.api import RegisterClient
 from workloads.connection import Called
 from workloads.control import Control
-from workloads.kind import MAX_CLIENTS, Kind, Load, Parameter, PlannedClient, Role
+from workloads.kind import MAX_CLIENTS, Kind, Load, Mix, Parameter, PlannedClient, Role
 from workloads.own_process import RETRY_S, OwnProcess, whole_number
 from workloads.settings import ClientSettings
 
@@ -134,6 +134,12 @@ def _clients(load: Load) -> tuple[PlannedClient, ...]:
     return tuple(PlannedClient("client", f"client-{n + 1}", load.rate / count, first=True) for n in range(count))
 
 
+def _mix(load: Load) -> Mix:
+    """By the weights. A compare-and-set counts as none of both, for which of them it is depends on what it finds."""
+    reads, writes, cas = (load.parameters[name] for name in WEIGHTS)
+    return Mix(*(load.rate * weight / (reads + writes + cas) for weight in (writes, reads)))
+
+
 def _keys(load: Load) -> tuple[str, ...]:
     return tuple(f"key {key_name(number)}" for number in range(load.parameters["keys"]))
 
@@ -163,6 +169,7 @@ KIND: Final = Kind(
     ),
     roles={"client": Role(_main, changes=True), "reader": Role(_main, changes=False)},
     clients=_clients,
+    mix=_mix,
     places=_keys,
     probe="client",
     probe_means="a write to each key is acknowledged",

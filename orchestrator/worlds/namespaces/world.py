@@ -58,6 +58,7 @@ class NamespaceWorld(ServicesOnHosts):
         self._machines: dict[str, Machine] = {}
         self._power = NamespacePower(self._machines, self._forget, self._greet)
         self._group: cgroups.Cgroup | None = None
+        self._oom_kills = 0
         self._lock = RunLock(spec.run_dir)
 
     @property
@@ -94,6 +95,7 @@ class NamespaceWorld(ServicesOnHosts):
         self._group = cgroups.sandbox_group(sandbox).child(self._spec.run_id)
         try:
             self._build(self._group, on_progress)
+            self._oom_kills = self._group.oom_kills()
         except OSError as error:
             self.down()
             raise WorldError(f"the namespace world cannot be made: {error}") from error
@@ -120,6 +122,12 @@ class NamespaceWorld(ServicesOnHosts):
         except OSError as error:
             raise WorldError(f"{node.name}: its files cannot be read: {error}") from error
         return True
+    def kernel_words(self, name: str, pid: int) -> str:
+        """The kernel's log has other pids than the node; what its control groups count is all that is known."""
+        del name, pid
+        count = 0 if self._group is None else self._group.oom_kills()
+        fresh, self._oom_kills = count - self._oom_kills, count
+        return f"oom_kill in memory.events rose by {fresh}" if fresh > 0 else ""
 
     def collect(self, node: Node, destination: Path) -> None:
         """Read directly off the node's disk, through the mount that its first process has; the node must be on."""

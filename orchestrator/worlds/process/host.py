@@ -101,12 +101,17 @@ class LocalHost:
             return None
         return self._started[0]
 
-    def service_exit(self, pid: int) -> int | None:
+    def service_exit(self, pid: int | None = None) -> int | None:
+        if pid is None:
+            if self._started is None:
+                return None
+            pid = self._started[0]
         return self._supervisor.ended(pid)
 
     def start_service(self) -> None:
         if self.service_pid() is not None:
             return
+        self._started = None
         command, environment = list(self._service.command), dict(self._service.environment)
         try:
             pid = self._supervisor.start(command, environment, Path(self._node.data_dir), Path(self._node.service_log))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from nemeses import Fault, Nemesis, Site
+from nemeses.kind import with_before
 from nemeses.mechanisms import partition
 from tests.nemeses.fakes import FakeHost, FakeNetwork, lines, unreachable
 
@@ -86,3 +87,12 @@ def test_a_heal_is_connections_that_succeed() -> None:
     stuck = cluster.nemesis.heal(ISOLATE)
     assert stuck.status == "mismatch"
     assert stuck.detail["still_cut"] == ["n1->n2"]
+
+
+def test_a_partition_where_one_side_is_down_is_one_all_the_same_and_says_so() -> None:
+    cluster = Cluster()
+    cluster.hosts["n2"].pid, cluster.hosts["n3"].threads = None, "T"
+    injected = cluster.nemesis.inject(ISOLATE)
+    assert injected.status == "confirmed"
+    assert injected.detail["already"] == ["n2: its service had ended before", "n3: its service stood still before"]
+    assert with_before("7 packets", injected.detail).startswith("7 packets; n2: its service had ended before")

@@ -65,6 +65,8 @@ class MarkedMachine(FakeHost):
         self._marks, self._power, self._cut_takes = disk / ".brownout", power, cut_takes
 
     def run(self, command: str, *, timeout_s: float = 10.0) -> Result:
+        if (seen := self.look(command)) is not None:
+            return seen
         if "boot_id" in command:
             return Result(0, f"boot-{self._power.boots}\n", "")
         if self._power.boots:

@@ -1,0 +1,174 @@
+"""The faults of a run: what was planned must have been inflicted, seen to take effect, and seen to be over.
+
+A fault is only what its evidence shows. The journal has, with each fault, what its evidence must show; that is looked
+for again here, so that a status alone, or a record with a hole, proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from analysis.checking import Checker, Outcome, Run
+from analysis.faultproof import contradictions
+from analysis.verdict import PASS, UNKNOWN
+
+CONFIRMED: Final = "confirmed"
+Line = Mapping[str, Any]
+
+
+@dataclass
+class _Fault:
+    """One fault as the journal has it: its lines by event."""
+
+    id: str
+    lines: dict[str, list[Line]] = field(default_factory=dict)
+
+    def one(self, event: str) -> Line | None:
+        found = self.lines.get(event, [])
+        return found[0] if found else None
+
+    @property
+    def kind(self) -> str:
+        return str((self.one("invoked") or {}).get("kind", "?"))
+
+    @property
+    def name(self) -> str:
+        return f"fault {self.id} ({self.kind})"
+
+    @property
+    def status(self) -> str:
+        """What is said of it in the end: the heal's word replaces the first one where it has one."""
+        injected, healed = self.one("injected") or {}, self.one("healed") or {}
+        return str(healed.get("status") or injected.get("status") or "inconclusive")
+
+
+def check(run: Run) -> Outcome:
+    """Judge every fault, and the plan of them."""
+    faults = _faults(run.history.journal)
+    finished = "done" in run.history.phases["name"].to_pylist()
+    doubts = [f"fault {kind} was required and never confirmed" for kind in never_confirmed(run)]
+    doubts += _not_inflicted(run, faults)
+    for each in faults:
+        doubts += _doubts(each, finished)
+    if finished:
+        doubts += _unhealed(run.history.journal)
+        doubts += _undone(run)
+    if doubts:
+        return Outcome(UNKNOWN, f"not all of {len(faults)} faults is as it must be", doubts=tuple(doubts))
+    if not faults:
+        return Outcome(PASS, "no fault was planned, and none inflicted")
+    return Outcome(PASS, f"{len(faults)} faults were inflicted, proven and healed; {_ending(run.history.journal)}")
+
+
+def never_confirmed(run: Run) -> list[str]:
+    """The kinds that were required and were not confirmed once."""
+    confirmed = _confirmed(_faults(run.history.journal))
+    return [kind for kind in run.description.requirements.required_faults if kind not in confirmed]
+
+
+def _faults(journal: Iterable[Line]) -> list[_Fault]:
+    faults: dict[str, _Fault] = {}
+    for line in journal:
+        event = str(line.get("event", ""))
+        if event.startswith("fault_"):
+            identifier = str(line.get("id"))
+            fault = faults.setdefault(identifier, _Fault(identifier))
+            fault.lines.setdefault(event.removeprefix("fault_"), []).append(line)
+    return list(faults.values())
+
+
+def _confirmed(faults: Iterable[_Fault]) -> set[str]:
+    return {each.kind for each in faults if each.status == CONFIRMED}
+
+
+def _not_inflicted(run: Run, faults: Sequence[_Fault]) -> Iterator[str]:
+    """Every kind that a random schedule has comes at least once."""
+    if "main" not in run.history.phases["name"].to_pylist():
+        return
+    confirmed = _confirmed(faults)
+    for kind in run.description.planned_faults:
+        if kind not in confirmed and kind not in run.description.requirements.required_faults:
+            yield f"fault {kind} was planned and never confirmed"
+
+
+def _doubts(fault: _Fault, finished: bool) -> Iterator[str]:
+    invoked, injected = fault.one("invoked"), fault.one("injected")
+    if invoked is None:
+        return  # the record's own defects name it
+    for event, lines in fault.lines.items():
+        if len(lines) > 1:
+            yield f"{fault.name}: the record has fault_{event} {len(lines)} times"
+    if injected is None:
+        yield f"{fault.name} was begun, and what came of it is not on record"
+        return
+    if fault.status != CONFIRMED:
+        yield f"{fault.name} is {fault.status}: no proof that it took effect{_already(injected)}"
+    else:
+        yield from _disbelieved(fault, invoked, "seen", injected.get("evidence"), "is called confirmed")
+    if finished:
+        yield from _not_healed(fault, invoked)
+
+
+def _already(injected: Line) -> str:
+    already = (injected.get("evidence") or {}).get("already", ())
+    return f" ({'; '.join(map(str, already))})" if already else ""
+
+
+def _not_healed(fault: _Fault, invoked: Line) -> Iterator[str]:
+    healed = fault.one("healed")
+    if healed is None:
+        yield f"{fault.name} was never healed"
+        return
+    heal = (healed.get("evidence") or {}).get("healed")
+    if not isinstance(heal, Mapping):
+        yield f"nothing shows that {fault.name} was healed"
+        return
+    if heal.get("status") != CONFIRMED:
+        yield f"{fault.name}: its heal is {heal.get('status')}, so when it ended is not known"
+        return
+    yield from _disbelieved(fault, invoked, "healed", heal.get("detail"), "is called healed")
+
+
+def _disbelieved(fault: _Fault, invoked: Line, when: str, evidence: Any, called: str) -> Iterator[str]:
+    must = (invoked.get("must_show") or {}).get(when, ())
+    found = contradictions(must, evidence if isinstance(evidence, Mapping) else {}, invoked.get("targets", ()))
+    if found:
+        yield f"{fault.name} {called}, but not by its evidence: {'; '.join(found)}"
+
+
+def _unhealed(journal: Iterable[Line]) -> Iterator[str]:
+    """Whatever was inflicted, at the end everything is looked at once more."""
+    healings = [line for line in journal if line.get("event") == "heal_all"]
+    if not healings:
+        yield "in the end nobody saw that everything was healed: there is no heal_all on record"
+    for line in healings:
+        if line.get("status") != CONFIRMED or not line.get("evidence"):
+            yield f"healing everything in the end was {line.get('status')}: {_brief(line.get('evidence'))}"
+
+
+def _undone(run: Run) -> Iterator[str]:
+    """The steps of a script that are not on record as done, the first and how many more."""
+    done = {line.get("step") for line in run.history.journal if line.get("event") == "step_done"}
+    left = [step for number, step in enumerate(run.description.steps, 1) if number not in done]
+    if left:
+        more = f", and {len(left) - 1} more" if len(left) > 1 else ""
+        yield f"not every step of the script is on record as done: {left[0]}{more}"
+
+
+def _ending(journal: Iterable[Line]) -> str:
+    """What was looked at when everything was healed."""
+    evidence = [line.get("evidence") for line in journal if line.get("event") == "heal_all"]
+    parts = sorted(evidence[0]) if evidence and isinstance(evidence[0], Mapping) else []
+    return (
+        f"in the end everything was found healed ({', '.join(parts)})" if parts else "the run did not come to its end"
+    )
+
+
+def _brief(evidence: Any) -> str:
+    text = str(evidence)
+    return text if len(text) <= 300 else text[:297] + "..."
+
+
+CHECKER: Final = Checker("faults", "Were the planned faults inflicted, proven and healed?", 25, (), check)

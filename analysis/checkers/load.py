@@ -1,0 +1,34 @@
+"""How much a run put at stake: as much load as its plan asks for at least, or its pass says too little."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from analysis.checking import Checker, Outcome, Run
+from analysis.load import Load, load_of
+from analysis.verdict import PASS, UNKNOWN
+
+_WORDS: Final = {"log": ("appends", "queries of logs' ends"), "register": ("writes", "reads")}
+
+
+def check(run: Run) -> Outcome:
+    """Compare what came about with what was planned, and with what the campaign needs at least."""
+    needs, load = run.description.requirements, load_of(run.history)
+    changes, queries = _WORDS.get(run.description.judge, ("changes", "queries"))
+    doubts = []
+    if load.changes < needs.min_ok:
+        doubts.append(f"only {load.changes} acknowledged {changes}, {needs.min_ok} are needed")
+    if load.queries_under_load < needs.min_queries:
+        doubts.append(f"only {load.queries_under_load} answered {queries} under load, {needs.min_queries} are needed")
+    detail = f"{load.changes:,} acknowledged {changes}, {load.queries_under_load:,} {queries}{_of_plan(run, load)}"
+    return Outcome(UNKNOWN if doubts else PASS, detail, doubts=tuple(doubts))
+
+
+def _of_plan(run: Run, load: Load) -> str:
+    planned = run.description.planned_changes
+    if not planned:
+        return "; no load was planned by rate"
+    return f"; under load {load.changes_under_load / planned:.0%} of the planned {planned:,} changes"
+
+
+CHECKER: Final = Checker("load", "Was there enough at stake?", 15, (), check)

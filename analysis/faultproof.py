@@ -1,0 +1,63 @@
+"""Whether the evidence of a fault shows what the fault itself said that it must: `must_show` in the journal.
+
+Each entry names a fact by its `key` (dots lead into what is inside of it) in what is told `of` each target or of the
+whole fault. It must be there; `values`: be one of these; `unlike`: be none of these; `least`: be this or more, or be a
+mapping to such numbers and not empty; `differs_from`: differ from the fact of this other key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+_ABSENT = object()
+
+
+def contradictions(
+    must_show: Sequence[Mapping[str, Any]], evidence: Mapping[str, Any], targets: Sequence[str]
+) -> list[str]:
+    """What the evidence lacks, or says otherwise, each in words; none: it can be believed."""
+    if not evidence:
+        return ["it is empty"]
+    found: list[str] = []
+    for must in must_show:
+        if must.get("of") == "fault":
+            found += _wrong(must, evidence, "")
+            continue
+        for target in targets:
+            facts = evidence.get(target)
+            if not isinstance(facts, Mapping) or not facts:
+                found.append(f"it says nothing of {target}")
+            else:
+                found += _wrong(must, facts, f"{target}: ")
+    return list(dict.fromkeys(found))
+
+
+def _wrong(must: Mapping[str, Any], facts: Mapping[str, Any], where: str) -> Iterator[str]:
+    key = str(must.get("key"))
+    value = _at(facts, key)
+    if value is _ABSENT or value is None:
+        yield f"{where}{key} is missing"
+        return
+    if "values" in must and value not in must["values"]:
+        yield f"{where}{key} is {value!r}, not {' or '.join(map(repr, must['values']))}"
+    if "unlike" in must and value in must["unlike"]:
+        yield f"{where}{key} is {value!r}"
+    if "least" in must and not _reaches(value, must["least"]):
+        yield f"{where}{key} is {value!r}, and {must['least']:g} is the least that shows something"
+    if "differs_from" in must and value == _at(facts, must["differs_from"]):
+        yield f"{where}{key} is {value!r}, as {must['differs_from']} is"
+
+
+def _at(facts: Any, key: str) -> Any:
+    for part in key.split("."):
+        if not isinstance(facts, Mapping) or part not in facts:
+            return _ABSENT
+        facts = facts[part]
+    return facts
+
+
+def _reaches(value: Any, least: float) -> bool:
+    if isinstance(value, Mapping):
+        return bool(value) and all(_reaches(each, least) for each in value.values())
+    return isinstance(value, int | float) and value >= least

@@ -1,0 +1,50 @@
+"""What came of a run's load: changes that were acknowledged, queries that were answered under it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from analysis.rundir import RunDescription
+from history import APPEND, CAS, END, OK, READ, WRITE, History
+from history.schemas import PHASE_MAIN
+
+
+@dataclass(frozen=True)
+class Load:
+    """`changes`: acknowledged in the whole run; `changes_under_load` and `queries_under_load`: in the main phase."""
+
+    changes: int
+    changes_under_load: int
+    queries_under_load: int
+
+
+def load_of(history: History) -> Load:
+    """Count a history. Reads of logs are no queries here: they come in bulk, and do not bound a log from above."""
+    operations, registers = history.operations, history.registers
+    return Load(
+        changes=_count(operations, (APPEND,)) + _count(registers, (WRITE, CAS)),
+        changes_under_load=_count(operations, (APPEND,), PHASE_MAIN) + _count(registers, (WRITE, CAS), PHASE_MAIN),
+        queries_under_load=_count(operations, (END,), PHASE_MAIN) + _count(registers, (READ,), PHASE_MAIN),
+    )
+
+
+def load_statistics(description: RunDescription, load: Load) -> dict[str, Any]:
+    """What a verdict's statistics say of planned and achieved load; shares are None where nothing was planned."""
+    planned = description.planned_changes
+    return {
+        "planned_changes": planned,
+        "planned_queries": description.planned_queries,
+        "queries_under_load": load.queries_under_load,
+        "achieved_share": round(load.changes_under_load / planned, 3) if planned else None,
+    }
+
+
+def _count(table: pa.Table, kinds: tuple[int, ...], phase: str | None = None) -> int:
+    mask = pc.and_(pc.is_in(table["f"], pa.array(kinds, pa.int8())), pc.equal(table["type"], OK))
+    if phase is not None:
+        mask = pc.and_(mask, pc.equal(table["phase"].cast(pa.string()), phase))
+    return int(pc.sum(mask).as_py() or 0)

@@ -1,0 +1,56 @@
+"""What is at stake in a campaign's runs: the load that is planned, and how much of it must come about at least."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import floor
+from typing import Any
+
+from orchestrator.campaign.model import Campaign
+from orchestrator.campaign.steps import ProduceStep
+from workloads.kinds import KINDS
+
+LEAST_SHARE = 0.5
+"""Of the planned changes, that must be acknowledged where the campaign does not say how many."""
+LEAST_QUERIES_SHARE = 0.25
+
+
+@dataclass(frozen=True)
+class Stake:
+    """`changes` and `queries`: planned of a run's load. `min_ok` and `min_queries`: how many of them must be
+    acknowledged and answered. `lacks`: what a campaign usually has and this one has not, in words."""
+
+    changes: int
+    queries: int
+    min_ok: int
+    min_queries: int
+    lacks: tuple[str, ...]
+
+    @property
+    def limit(self) -> str:
+        """What a verdict has to say of it; nothing where there is nothing to say."""
+        if not self.lacks:
+            return ""
+        nothing = "no load" in self.lacks and ("no minimum" in self.lacks or "no fault" in self.lacks)
+        return f"{'nothing' if nothing else 'little'} was at stake: {', '.join(self.lacks)}"
+
+    def to_toml(self) -> dict[str, Any]:
+        """What run.toml has of it under [plan]."""
+        return {"changes": self.changes, "queries": self.queries}
+
+
+def stake_of(campaign: Campaign) -> Stake:
+    """The stake of each of a campaign's runs. How long a script takes, and so its load, is not known before."""
+    workload, nemesis, checks = campaign.workload, campaign.nemesis, campaign.checks
+    mix = KINDS[workload.kind].mix(workload.load)
+    duration_s = 0.0 if nemesis.kind == "steps" else workload.duration_s
+    changes, queries = floor(mix.changes * duration_s), floor(mix.queries * duration_s)
+    min_ok = max(1, floor(changes * LEAST_SHARE)) if checks.min_ok is None else checks.min_ok
+    share = LEAST_QUERIES_SHARE
+    if checks.min_ok is not None and changes:  # who expects few changes expects few answers
+        share = min(share, LEAST_SHARE * checks.min_ok / changes)
+    min_queries = floor(queries * share) if checks.min_queries is None else checks.min_queries
+    loaded = changes + queries > 0 or any(isinstance(step, ProduceStep) for step in nemesis.steps)
+    loaded = loaded or bool(nemesis.steps and KINDS[workload.kind].clients(workload.load))
+    lacks = (("no load", not loaded), ("no fault", not nemesis.inflicts), ("no minimum", min_ok == 0))
+    return Stake(changes, queries, min_ok, min_queries, tuple(what for what, missing in lacks if missing))

@@ -1,0 +1,281 @@
+"""Faults, steps, processes and load: each must be shown by the record; a pass without one of them is none."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.faultproof import contradictions
+from analysis.pipeline import analyze
+from analysis.verdict import Verdict
+from history.checked import CHECKSUM, NUMBER, text_of
+from history.seal import seal
+from orchestrator.campaign import toml_text
+from tests.analysis_pipeline.stored_registers import StoredRegisters
+from tests.analysis_pipeline.stored_run import RECORDS, StoredRun
+
+Line = dict[str, Any]
+Change = Callable[[list[Line]], list[Line]]
+
+
+def judged(path: Path, change: Change, **plan: Any) -> Verdict:
+    """The verdict over a passing run whose journal was changed, and its plan (`table__key`)."""
+    run = StoredRun(path).write()
+    journal = run / "history" / "journal.jsonl"
+    lines = change([json.loads(line) for line in journal.read_text().splitlines()])
+    journal.write_bytes(text_of({key: line[key] for key in line if key not in (NUMBER, CHECKSUM)} for line in lines))
+    content = tomllib.loads((run / "run.toml").read_text())
+    for key, value in plan.items():
+        table, _, name = key.partition("__")
+        content[table][name] = value
+    (run / "run.toml").write_text(toml_text.dump(content))
+    seal(run)
+    return analyze(run, engine="in-process", pictures=False)
+
+
+def same(lines: list[Line]) -> list[Line]:
+    return lines
+
+
+def without(event: str, **fields: Any) -> Change:
+    def change(lines: list[Line]) -> list[Line]:
+        return [line for line in lines if line["event"] != event or any(line.get(k) != v for k, v in fields.items())]
+
+    return change
+
+
+def having(event: str, **fields: Any) -> Change:
+    """The lines of this event with other fields; a function makes the new value from the old one."""
+
+    def change(lines: list[Line]) -> list[Line]:
+        return [
+            line | {key: new(line[key]) if callable(new) else new for key, new in fields.items()}
+            if line["event"] == event
+            else line
+            for line in lines
+        ]
+
+    return change
+
+
+def twice(event: str) -> Change:
+    return lambda lines: [again for line in lines for again in [line] * (2 if line["event"] == event else 1)]
+
+
+def before_the_end(lines: list[Line], *more: Line) -> list[Line]:
+    """The lines with these before the last one."""
+    when = {key: lines[-1][key] for key in ("t", "wall")}
+    return [*lines[:-1], *({**when, **line} for line in more), lines[-1]]
+
+
+def healed(status: str = "confirmed", **facts: Any) -> Line:
+    return {"healed": {"status": status, "detail": {"n2": facts}}}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (having("fault_injected", evidence={}), "fault f1 (kill) is called confirmed, but not by its evidence: it is"),
+        (
+            having("fault_injected", evidence={"n2": {"state": "S"}}),
+            "fault f1 (kill) is called confirmed, but not by its evidence: n2: state is 'S', not 'gone'",
+        ),
+        (having("fault_injected", evidence={"n1": {"state": "gone"}}), "it says nothing of n2"),
+        (having("fault_injected", evidence={"n2": {"pid": 7}}), "n2: state is missing"),
+        (
+            having("fault_injected", status="inconclusive", evidence={"already": ["n2: its service had ended before"]}),
+            "fault f1 (kill) is inconclusive: no proof that it took effect (n2: its service had ended before)",
+        ),
+        (without("fault_injected"), "fault f1 (kill) was begun, and what came of it is not on record"),
+        (without("fault_invoked"), "is a fault_injected of f1, which was never invoked"),
+        (without("fault_healed"), "fault f1 (kill) was never healed"),
+        (having("fault_healed", evidence={}), "nothing shows that fault f1 (kill) was healed"),
+        (
+            having("fault_healed", evidence=healed("mismatch", port="closed")),
+            "fault f1 (kill): its heal is mismatch, so when it ended is not known",
+        ),
+        (
+            having("fault_healed", evidence=healed(port="closed")),
+            "fault f1 (kill) is called healed, but not by its evidence: n2: port is 'closed', not 'open'",
+        ),
+        (having("fault_healed", evidence=healed(status="inconclusive")), "its heal is inconclusive"),
+        (having("fault_healed", id="f9"), "is a fault_healed of f9, which was never invoked"),
+        (twice("fault_injected"), "fault f1 (kill): the record has fault_injected 2 times"),
+        (lambda lines: [line for line in lines if "fault" not in line["event"]], "fault kill was required and never"),
+        (having("fault_invoked", kind="pause"), "fault kill was required and never confirmed"),
+        (without("heal_all"), "in the end nobody saw that everything was healed: there is no heal_all on record"),
+        (having("heal_all", status="mismatch"), "healing everything in the end was mismatch: {'services'"),
+        (having("heal_all", evidence={}), "healing everything in the end was confirmed: {}"),
+    ],
+)
+def test_a_fault_that_is_not_shown_to_have_been_and_to_be_over_is_in_doubt(
+    tmp_path: Path, change: Change, reason: str
+) -> None:
+    verdict = judged(tmp_path / "run", change)
+    assert verdict.verdict == "unknown"
+    assert any(reason in told for told in verdict.reasons), verdict.reasons
+
+
+def test_a_fault_with_its_evidence_and_its_heal_passes(tmp_path: Path) -> None:
+    verdict = judged(tmp_path / "run", same)
+    assert (verdict.verdict, verdict.reasons) == ("pass", ())
+    (found,) = [check for check in verdict.checks if check.name == "faults"]
+    assert found.detail == (
+        "1 faults were inflicted, proven and healed; in the end everything was found healed (services)"
+    )
+
+
+def test_every_kind_of_a_random_schedule_must_have_come(tmp_path: Path) -> None:
+    verdict = judged(tmp_path / "run", same, nemesis__faults=["kill", "pause"])
+    assert verdict.verdict == "unknown"
+    assert "fault pause was planned and never confirmed" in verdict.reasons
+    assert verdict.never_seen == ()
+
+
+@pytest.mark.parametrize(("done", "verdict"), [((1, 2, 3), "pass"), ((1, 3), "unknown"), ((), "unknown")])
+def test_every_step_of_a_script_must_be_done(tmp_path: Path, done: tuple[int, ...], verdict: str) -> None:
+    def walked(lines: list[Line]) -> list[Line]:
+        return before_the_end(lines, *({"event": "step_done", "step": number} for number in done))
+
+    steps = [f"step {number} (kill n{number})" for number in (1, 2, 3)]
+    found = judged(tmp_path / "run", walked, nemesis__kind="steps", nemesis__steps=steps)
+    assert found.verdict == verdict
+    if verdict == "unknown":
+        missing = "step 2 (kill n2)" if done else "step 1 (kill n1), and 2 more"
+        assert f"not every step of the script is on record as done: {missing}" in found.reasons
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (without("node", node="n3", what="running"), "the process on n3 was not seen to run after the last heal"),
+        (
+            having("node", t=lambda _: 5),
+            "the process on n1 was not seen to run after the last heal",
+        ),
+        (
+            lambda lines: [line | {"status": None} if line.get("what") == "stopped" else line for line in lines],
+            "how the process on n2 ended, when it was asked to, is not known",
+        ),
+        (without("node", node="n1"), "the process on n1 was not seen to run after the last heal"),
+    ],
+    ids=["not seen", "seen before the heal", "no status", "no node"],
+)
+def test_a_process_that_was_not_seen_to_the_end_is_in_doubt(tmp_path: Path, change: Change, reason: str) -> None:
+    verdict = judged(tmp_path / "run", change)
+    assert verdict.verdict == "unknown"
+    assert reason in verdict.reasons
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        (
+            {"way": "restarted", "signal": 9},
+            "the process on n2 ended by signal 9 (SIGKILL), and another one was started in its place, though nobody",
+        ),
+        ({"way": "stood still"}, "the process on n2 stood still (all its threads were stopped), though nobody"),
+        ({"way": "not up", "exit_code": 1}, "ended with exit code 1 when it had just been started"),
+        ({"way": "ended badly", "exit_code": 70}, "ended with exit code 70 when it was asked to end, which its"),
+        (
+            {"way": "ended", "signal": 9, "kernel": "Killed process 7"},
+            "ended by the kernel for lack of memory (Killed process 7), though nothing was done to it",
+        ),
+        ({"way": "ended", "signal": 6, "core": "/data/core.7"}, "it left a core dump: /data/core.7"),
+        (
+            {"way": "ended", "last_words": "panic: no quorum\n\ngoroutine 1 [running]:\nmain.main()\n"},
+            "its last words: panic: no quorum",
+        ),
+        (
+            {"way": "ended", "last_words": "Traceback (most recent call last):\n  x.py\nKeyError: 'a'\n"},
+            "its last words: KeyError: 'a'",
+        ),
+    ],
+)
+def test_what_a_process_did_that_nobody_ordered_is_told_in_a_sentence(
+    tmp_path: Path, fields: Line, sentence: str
+) -> None:
+    event = {"event": "service_exit", "node": "n2", "exit_code": None, "signal": None, "last_words": ""}
+    verdict = judged(tmp_path / "run", lambda lines: before_the_end(lines, event | fields))
+    assert verdict.verdict == "fail"
+    (anomaly,) = verdict.anomalies
+    assert anomaly.name == "unexpected-exit"
+    assert sentence in anomaly.sentence
+
+
+def test_a_process_of_which_worse_is_known_is_not_in_doubt_too(tmp_path: Path) -> None:
+    def crashed(lines: list[Line]) -> list[Line]:
+        ended = {"event": "service_exit", "node": "n3", "exit_code": 1, "signal": None, "last_words": ""}
+        return before_the_end(without("node", node="n3")(lines), ended)
+
+    verdict = judged(tmp_path / "run", crashed)
+    assert verdict.verdict == "fail"
+    assert [anomaly.name for anomaly in verdict.anomalies] == ["unexpected-exit"]
+
+
+@pytest.mark.parametrize(
+    ("plan", "reason"),
+    [
+        ({"checks__min_ok": RECORDS + 1}, f"only {RECORDS} acknowledged appends, {RECORDS + 1} are needed"),
+        ({"checks__min_queries": 9}, "only 0 answered queries of logs' ends under load, 9 are needed"),
+    ],
+)
+def test_less_load_than_is_needed_proves_too_little(tmp_path: Path, plan: Line, reason: str) -> None:
+    verdict = judged(tmp_path / "run", same, **plan)
+    assert verdict.verdict == "unknown"
+    assert reason in verdict.reasons
+
+
+def test_what_was_achieved_of_the_plan_is_told(tmp_path: Path) -> None:
+    verdict = judged(tmp_path / "run", same, plan__changes=4 * RECORDS)
+    assert verdict.verdict == "pass"
+    assert (verdict.stats["planned_changes"], verdict.stats["achieved_share"]) == (4 * RECORDS, 0.25)
+    (found,) = [check for check in verdict.checks if check.name == "load"]
+    assert found.detail.endswith("under load 25% of the planned 160 changes")
+
+
+@pytest.mark.parametrize(("least", "verdict"), [(1, "pass"), (10_000, "unknown")])
+def test_registers_need_reads_under_load(tmp_path: Path, least: int, verdict: str) -> None:
+    run = StoredRegisters(tmp_path / "run").write()
+    text = (run / "run.toml").read_text()
+    (run / "run.toml").write_text(text.replace("min_queries = 0", f"min_queries = {least}"))
+    seal(run)
+    found = analyze(run, engine="in-process", pictures=False)
+    assert found.verdict == verdict
+    assert any("answered reads under load, 10000 are needed" in reason for reason in found.reasons) == (least > 1)
+
+
+@pytest.mark.parametrize(
+    ("must", "facts", "said"),
+    [
+        ({"key": "off", "values": [True]}, {"off": True}, []),
+        ({"key": "off", "values": [True]}, {"off": False}, ["n1: off is False, not True"]),
+        ({"key": "after", "unlike": ["T"]}, {"after": "S"}, []),
+        ({"key": "after", "unlike": ["T"]}, {"after": "T"}, ["n1: after is 'T'"]),
+        ({"key": "service.port", "values": ["open"]}, {"service": {"port": "open"}}, []),
+        ({"key": "service.port", "values": ["open"]}, {"service": 7}, ["n1: service.port is missing"]),
+        ({"key": "boot", "differs_from": "before"}, {"boot": "b", "before": "a"}, []),
+        ({"key": "boot", "differs_from": "before"}, {"boot": "a", "before": "a"}, ["n1: boot is 'a', as before is"]),
+        ({"key": "dropped", "least": 1}, {"dropped": 2}, []),
+        (
+            {"key": "dropped", "least": 1},
+            {"dropped": 0},
+            ["n1: dropped is 0, and 1 is the least that shows something"],
+        ),
+    ],
+)
+def test_evidence_must_show_what_the_fault_said_that_it_must(must: Line, facts: Line, said: list[str]) -> None:
+    assert contradictions([must], {"n1": facts}, ["n1"]) == said
+
+
+def test_evidence_of_a_whole_fault_must_show_something_on_each_of_its_parts() -> None:
+    must = [{"key": "dropped", "of": "fault", "least": 1}]
+    assert contradictions(must, {"dropped": {"a->b": 3, "b->a": 1}}, ["n1"]) == []
+    for dropped in ({"a->b": 3, "b->a": 0}, {}):
+        (said,) = contradictions(must, {"dropped": dropped}, ["n1"])
+        assert "least that shows something" in said

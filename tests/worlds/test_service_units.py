@@ -1,0 +1,109 @@
+"""How a service ended is known from its parent: its exit code, or 128 + the number of the signal that ended it."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from nemeses.ports import Host
+from orchestrator.errors import WorldError
+from orchestrator.machine.cgroups import Cgroup
+from orchestrator.machine.ssh import ScriptUnit, SystemdUnit
+from orchestrator.worlds.services import ServicesOnHosts
+from systems import InputError
+from systems.description import read
+from tests.nemeses.fakes import FakeHost
+
+PATIENCE_S = 20.0
+
+
+def sh(script: str) -> str:
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    return done.stdout.strip()
+
+
+def unit(directory: Path, script: str) -> ScriptUnit:
+    return ScriptUnit(("sh", "-c", script), str(directory), str(directory / "log"), str(directory / "service.pid"))
+
+
+def awaited(script: str) -> str:
+    give_up = time.monotonic() + PATIENCE_S
+    while not (said := sh(script)) and time.monotonic() < give_up:
+        time.sleep(0.02)
+    return said
+
+
+@pytest.mark.parametrize(("script", "status"), [("exit 7", "7"), ("kill -9 $$", "137"), ("true", "0")])
+def test_the_parent_of_a_service_keeps_how_it_ended(tmp_path: Path, script: str, status: str) -> None:
+    service = unit(tmp_path, script)
+    sh(service.start_script())
+    assert awaited(service.exit_script(None)) == status
+    pid = int((tmp_path / "service.pid").read_text().split()[0])
+    assert sh(service.exit_script(pid)) == status
+    assert sh(service.exit_script(pid + 1)) == ""
+
+
+def test_of_a_service_that_runs_or_was_never_started_no_end_is_known(tmp_path: Path) -> None:
+    service = unit(tmp_path, "exec sleep 600")
+    assert sh(service.exit_script(None)) == ""
+    sh(service.start_script())
+    pid = sh(service.pid_script())
+    assert pid
+    assert sh(service.exit_script(None)) == ""
+    sh(f"kill {pid}")
+    assert awaited(service.exit_script(None)) == "143"
+
+
+def test_systemd_is_asked_for_the_process_that_is_meant() -> None:
+    assert "= 7 ]" in SystemdUnit().exit_script(7)
+    assert "ExecMainPID" not in SystemdUnit().exit_script(None)
+
+
+class World(ServicesOnHosts):
+    """One node, whose kernel's log says something."""
+
+    nodes = ()
+    deployment = None  # type: ignore[assignment]
+
+    def __init__(self, kernel_log: str) -> None:
+        self._host = FakeHost("n1", lambda command: sh(command.replace("dmesg ||", f"printf %s '{kernel_log}' ||")))
+
+    @property
+    def hosts(self) -> dict[str, Host]:
+        return {"n1": self._host}
+
+    def collect(self, node: object, destination: Path) -> None:
+        raise WorldError(f"nothing of {node} to collect to {destination}")
+
+
+def test_the_kernel_says_whom_it_killed_for_lack_of_memory() -> None:
+    world = World("[1.0] usb 1-1: new\n[2.0] Out of memory: Killed process 42 (python3) total-vm:1kB\n")
+    assert world.kernel_words("n1", 42) == "[2.0] Out of memory: Killed process 42 (python3) total-vm:1kB"
+    assert world.kernel_words("n1", 4) == ""
+
+
+def test_a_control_group_counts_them_or_the_one_above_it(tmp_path: Path) -> None:
+    group = Cgroup(tmp_path / "run" / "n1")
+    group.path.mkdir(parents=True)
+    assert group.oom_kills() == 0
+    (tmp_path / "run" / "memory.events").write_text("low 0\noom 3\noom_kill 2\noom_group_kill 0\n")
+    assert group.oom_kills() == 2
+
+
+SYSTEM = 'name = "x"\nworkloads = ["log"]\n[roles.a]\ncommand = ["a"]\nports = {{ client = 1 }}\n{}\n'
+
+
+@pytest.mark.parametrize(("text", "codes"), [("", (0, 143)), ("stop_exit_codes = [0, 3]", (0, 3))])
+def test_a_system_declares_how_its_services_end(tmp_path: Path, text: str, codes: tuple[int, ...]) -> None:
+    (tmp_path / "system.toml").write_text(SYSTEM.format(text))
+    assert read(tmp_path).roles["a"].stop_exit_codes == codes
+
+
+@pytest.mark.parametrize("codes", ["[]", "[256]", '["0"]', "0", "[true]"])
+def test_exit_codes_that_are_none_are_refused(tmp_path: Path, codes: str) -> None:
+    (tmp_path / "system.toml").write_text(SYSTEM.format(f"stop_exit_codes = {codes}"))
+    with pytest.raises(InputError, match="stop_exit_codes: exit codes after SIGTERM are a list of numbers"):
+        read(tmp_path)
