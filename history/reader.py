@@ -35,6 +35,7 @@ from history.schemas import (
     WRITE,
 )
 from history.services import FatalLine, ServiceExit, fatal_lines, service_exits
+from history.values import SESSION_SHIFT
 
 
 @dataclass(frozen=True)
@@ -167,6 +168,7 @@ def _info_appends(
     topics = [blocks[i]["topic"] for i in block]
     columns: dict[str, Any] = {
         "process": np.full(n, who["process"], np.int32),
+        "session": (values >> SESSION_SHIFT).astype(np.int32),
         "client": [who["client"]] * n,
         "f": np.full(n, APPEND, np.int8),
         "topic": topics,

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from history.batches import BatchWriter, read_batches
 from history.errors import UNFINISHED, HistoryError
 from history.schemas import CAS, FAIL, INF, INFO, MISMATCH, OK, PHASE_MAIN, READ, REGISTERS, WRITE
-from history.values import encode_value
+from history.values import SESSIONS, encode_value
 
 STREAM_SUFFIX: Final = ".registers"
 ANNOUNCED_SUFFIX: Final = ".invoked"
@@ -81,6 +81,11 @@ class RegisterWriter:
         announced = Path(directory) / (stem + ANNOUNCED_SUFFIX)
         self._announced = os.open(announced, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         self._announce({"client": client, "process": process, "session": session, "producer": producer})
+
+    def new_session(self) -> None:
+        """The client connects anew; the values that it writes from now on say so."""
+        with self._lock:
+            self.session += 1
 
     def read(self, key: str) -> Invocation:
         """A read is about to be sent."""
@@ -155,7 +160,7 @@ class RegisterWriter:
     def _next_value(self) -> int:
         if self.producer is None:
             raise ValueError(f"client {self.client} has no producer number: give one to RegisterWriter to write")
-        value = encode_value(self.session, self.producer, self._written)
+        value = encode_value(min(self.session, SESSIONS - 1), self.producer, self._written)
         self._written += 1
         return value
 

@@ -13,6 +13,7 @@ SESSIONS: Final = 1 << 15
 PRODUCERS: Final = 1 << 16
 SEQUENCES: Final = 1 << 32
 VALUE_BYTES: Final = 8
+SESSION_SHIFT: Final = 48
 
 _PACK: Final = struct.Struct(">q")
 
@@ -34,14 +35,14 @@ def encode_value(session: int, producer: int, sequence: int) -> int:
     ):
         if not 0 <= part < limit:
             raise ValueError(f"{name} {part} does not fit: it must lie in 0 .. {limit - 1}")
-    return session << 48 | producer << 32 | sequence
+    return session << SESSION_SHIFT | producer << 32 | sequence
 
 
 def decode_value(value: int) -> Value:
     """The parts of an append's value. Raises ValueError for a negative number, which no append carries."""
     if value < 0:
         raise ValueError(f"{value} is not the value of an append")
-    return Value(value >> 48, value >> 32 & (PRODUCERS - 1), value & (SEQUENCES - 1))
+    return Value(value >> SESSION_SHIFT, value >> 32 & (PRODUCERS - 1), value & (SEQUENCES - 1))
 
 
 def record_bytes(value: int, size: int = VALUE_BYTES) -> bytes:

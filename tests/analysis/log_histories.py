@@ -28,6 +28,7 @@ class Op:
     hi: int = -1
     acks: int = ACKS_ALL
     final: bool = False
+    session: int = 1
 
 
 def v(name: int) -> int:
@@ -69,7 +70,8 @@ def table(*histories: list[Op], topic: str = "log") -> pa.Table:
     rows: list[dict[str, Any]] = []
     for partition, operations in enumerate(histories):
         for op in operations:
-            fields = {name: getattr(op, name) for name in ("f", "inv", "ret", "type", "process", "value", "offset")}
+            names = ("f", "inv", "ret", "type", "process", "session", "value", "offset")
+            fields = {name: getattr(op, name) for name in names}
             fields |= {"lo": op.lo, "hi": op.hi, "acks": op.acks, "offsets": op.offsets, "values": op.values}
             fields |= {"topic": topic, "partition": partition, "client": f"client-{op.process}", "error": ""}
             rows.append({**fields, "phase": "final" if op.final else "main"})

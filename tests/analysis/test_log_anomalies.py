@@ -69,9 +69,11 @@ def test_lawful_histories_pass(history: list[Op]) -> None:
 
 
 def test_offset_mismatch() -> None:
-    anomaly = the_one([ok(1, 10, 20, 0), ok(2, 11, 21, 0)], "offset-mismatch")
-    assert witness(anomaly) == [("append", 10), ("append", 11)]
+    lost, anomaly = found([ok(1, 10, 20, 0), ok(2, 11, 21, 0)])
+    assert (lost.name, anomaly.name) == ("lost-acknowledged-write", "offset-mismatch")
+    assert witness(anomaly) == witness(lost) == [("append", 10), ("append", 11)]
     assert anomaly.sentence == "offset 0 holds different values: record 1.1.0 and record 1.2.0"
+    assert "and so was record 1.2.0 to client-0: only one of them can be there" in lost.sentence
     reads = [info(1, 10), info(2, 10), read(0, [1], 20, 30), read(0, [2], 40, 50)]
     assert witness(the_one(reads, "offset-mismatch")) == [("read", 20), ("read", 40)]
 
@@ -88,7 +90,8 @@ def test_an_acknowledged_write_that_the_final_read_lacks_is_lost() -> None:
     final = [end(1, 100, 110, final=True), read(0, [1], 120, 130, final=True)]
     anomaly = the_one([ok(1, 10, 20, 0), ok(2, 30, 40, 1), ok(3, 50, 60, 2), *final], "lost-acknowledged-write")
     assert anomaly.count == 2
-    assert witness(anomaly) == [("append", 30), ("end", 100)]
+    assert witness(anomaly) == [("append", 30), ("end", 100), ("append", 50)]
+    assert "; lost as well: record 1.3.0" in anomaly.sentence
     assert "acknowledged at offset 1 to client-0, but the log ends at 1 after healing" in anomaly.sentence
 
 
