@@ -28,6 +28,7 @@ ANOMALIES: Final = (
     AnomalyKind("aborted-read", PHANTOM, "A read shows a record whose append was refused."),
     AnomalyKind("gap", GAP, "The log reaches beyond an offset at which no record can be."),
     AnomalyKind("poll-skip", GAP, "A read left out an offset between those that it returned."),
+    AnomalyKind("poll-regression", GAP, "A read returned an offset below the one that it asked for or had come to."),
     AnomalyKind("append-reorder", ORDER, "An append was invoked after one at a later offset had been acknowledged."),
     AnomalyKind("future-read", ORDER, "A read shows a record before it was sent, or beyond the end that it reports."),
     AnomalyKind("stale-read", ORDER, "A query denies a record that had been acknowledged before it was asked."),
@@ -82,7 +83,7 @@ def certify(run: Run) -> Outcome:
         run.directory / "certificate", report.certificate, upper_bound=report.upper_bound, operations=operations
     )
     try:
-        return Outcome(PASS, verify(path.parent, operations))
+        return Outcome(PASS, verify(path.parent, operations, upper_bound=bound))
     except CertificateError as error:
         return Outcome(UNKNOWN, f"the verifier refused the certificate: {error}")
 
