@@ -82,7 +82,7 @@ def _judge(
     view = view_of(history, run_dir)
     faults = fault_rows(history)
     never_seen = _never_seen(description, faults)
-    findings = Findings(doubts=_doubts(history, faults, never_seen))
+    findings = Findings(doubts=_doubts(faults, never_seen))
     _check(run, findings)
     verdict, reasons = decide(findings.checks, findings.anomalies, findings.doubts)
     if verdict != PASS:
@@ -132,7 +132,7 @@ def _never_seen(description: RunDescription, faults: Sequence[dict[str, object]]
     return [f"fault {kind}" for kind in description.requirements.required_faults if kind not in confirmed]
 
 
-def _doubts(history: History, faults: Sequence[dict[str, object]], never_seen: Sequence[str]) -> list[str]:
+def _doubts(faults: Sequence[dict[str, object]], never_seen: Sequence[str]) -> list[str]:
     """What speaks against believing a pass, whatever the checkers say; each as a sentence."""
     doubts = [f"{item} was required and never confirmed" for item in never_seen]
     doubts += [
@@ -140,9 +140,4 @@ def _doubts(history: History, faults: Sequence[dict[str, object]], never_seen: S
         for fault in faults
         if fault["status"] != "confirmed"
     ]
-    doubts += [line["text"] for line in history.journal if line.get("unfinished")]
-    phase = history.phases["name"][-1].as_py() if history.phases.num_rows else None
-    if phase != "done":
-        doubts.append(f"the run ended in phase {phase}, not by its plan" if phase else "the run never began")
-    doubts += [f"{Path(name).name} was torn: its tail is lost" for name in history.torn if phase == "done"]
     return doubts

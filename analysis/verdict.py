@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,7 @@ class Verdict:
     limits: tuple[str, ...]
     replay: str
     mutants: tuple[str, ...] = ()
-    versions: dict[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
 
     def write(self, path: Path) -> None:
         """Write as JSON, atomically: a reader sees the old verdict or the new one."""

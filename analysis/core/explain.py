@@ -17,7 +17,7 @@ from analysis.core.anomaly import Anomaly
 from analysis.core.evidence import SESSION_BITS
 from analysis.core.finding import Finding
 from analysis.core.losses import LOSSES
-from analysis.core.owners import Owners
+from analysis.core.owners import DOUBT, Owners
 from analysis.core.rows import Bools
 from analysis.core.scans import APPENDS, QUERIES
 from analysis.core.summary import LISTED
@@ -89,7 +89,7 @@ def explain(rows: pa.Table, findings: Mapping[Key, Sequence[Finding]], owners: O
         for finding in some:
             story = STORIES[finding.rule](finding, scene)
             if owners.may_explain(story[0], finding.values):
-                doubts.append(f"{'-'.join(map(str, key))}: {story[1]}; {owners.reason}")
+                doubts.append(f"{'-'.join(map(str, key))}: {story[1]}; {DOUBT}")
             else:
                 told.setdefault(story[0], []).append((finding, story))
         anomalies += [_anomaly(key, name, stories, scene) for name, stories in told.items()]

@@ -1,39 +1,34 @@
-"""Whose records of what they sent are whole: what an incomplete one may explain is no proof of anything."""
+"""What the lost part of a client's record may explain: that is no proof of anything."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
-
-from history import decode_value
 
 PHANTOM: Final = "phantom"
 GAP: Final = "gap"
 
 
+def _nobody(_value: int) -> bool:
+    return False
+
+
 @dataclass(frozen=True)
 class Owners:
-    """The producers of a history, by the number in their values.
+    """The clients that appended. `may_have_sent`: whether a value of which no record speaks may have been sent all the
+    same, by a client whose record is not whole; `incomplete`: there is such a client."""
 
-    `whole`: those whose record holds everything that they may have sent; `incomplete`: those of whose record a part is
-    lost. `strangers`: the record of a client is missing altogether, so that anybody else may have sent something too.
-    """
-
-    whole: frozenset[int] = frozenset()
-    incomplete: frozenset[int] = frozenset()
-    strangers: bool = False
-
-    reason = "the record of a client that may have sent it is not whole"
+    may_have_sent: Callable[[int], bool] = _nobody
+    incomplete: bool = False
 
     def may_explain(self, name: str, values: tuple[int, ...]) -> bool:
-        """Whether what is lost of the records may be all that is wrong: a value that nobody is known to have sent was
-        sent, an offset at which no record is known holds one."""
+        """Whether an anomaly may be lawful: a value that nobody is known to have sent was sent, or an offset at which
+        no record is known holds one."""
         if name == GAP:
-            return self.strangers or bool(self.incomplete)
-        if name != PHANTOM or values[0] < 0:
-            return False
-        producer = decode_value(values[0]).producer
-        return producer in self.incomplete or (self.strangers and producer not in self.whole)
+            return self.incomplete
+        return name == PHANTOM and values[0] >= 0 and self.may_have_sent(values[0])
 
 
+DOUBT: Final = "the record of a client that may have sent it is not whole"
 ALL_WHOLE: Final = Owners()

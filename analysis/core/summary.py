@@ -186,16 +186,15 @@ def summarise(evidence: OffsetEvidence) -> Summary:
     )
 
 
-def bounds(evidence: OffsetEvidence, stop: int, *, before: int = NEVER, after: int = INF) -> tuple[I64, I64]:
+def bounds(evidence: OffsetEvidence, stop: int, *, before: int = NEVER) -> tuple[I64, I64]:
     """The theorem's E and L of the first `stop` offsets: E[g] = max r[j], j <= g and L[g] = min d[k], k >= g.
 
-    `before` and `after`: the latest release and earliest deadline of the pieces to the left and right.
+    `before`: the latest release of the pieces to the left.
     """
     earliest = np.maximum(evidence.append_release[:stop], evidence.query_release[:stop])
     latest = np.minimum(evidence.append_deadline[:stop], evidence.query_deadline[:stop])
     if stop:
         earliest[0] = max(int(earliest[0]), before)
-        latest[-1] = min(int(latest[-1]), after)
     np.maximum.accumulate(earliest, out=earliest)
     np.minimum.accumulate(latest[::-1], out=latest[::-1])
     return earliest, latest
