@@ -65,7 +65,7 @@ def test_a_client_that_was_made_anew_is_in_a_session_of_its_own(tmp_path: Path) 
     some = rows[: infos[0] + 2]
     assert [(row["process"], row["session"]) for row in some] == [(1, 1)] * (infos[0] + 1) + [(1, 2)]
     assert [decode_value(row["value"]).session for row in some] == [row["session"] for row in some]
-    assert rows[infos[1] + 1]["process"] == 2001
+    assert rows[infos[1] + 1]["session"] == 3
 
 
 def test_a_probe_tells_whether_a_place_takes_appends(tmp_path: Path) -> None:
