@@ -86,14 +86,16 @@ def explain(rows: pa.Table, findings: Mapping[Key, Sequence[Finding]], owners: O
     for key, some in sorted(findings.items()):
         scene = Scene(scenes.get(key, []))
         told: dict[str, list[tuple[Finding, Story]]] = {}
+        lawful: list[str] = []
         for finding in some:
             story = STORIES[finding.rule](finding, scene)
             if owners.may_explain(story[0], finding.values):
-                doubts.append(f"{'-'.join(map(str, key))}: {story[1]}; {DOUBT}")
+                lawful.append(story[1])
             else:
                 told.setdefault(story[0], []).append((finding, story))
+        doubts += [f"{key[0]}-{key[1]}: {text}" for text in _few(lawful)]
         anomalies += [_anomaly(key, name, stories, scene) for name, stories in told.items()]
-    return Explanation(anomalies, _few(doubts))
+    return Explanation(anomalies, tuple(doubts))
 
 
 def _anomaly(key: Key, name: str, stories: Sequence[tuple[Finding, Story]], scene: Scene) -> Anomaly:
@@ -117,9 +119,11 @@ def _names(values: Sequence[int], count: int) -> str:
     return ", ".join(named) + (f" and {more:,} more" if more else "")
 
 
-def _few(doubts: Sequence[str]) -> tuple[str, ...]:
-    more = len(doubts) - NAMED
-    return (*doubts[:NAMED], f"{more:,} more records or offsets are in doubt alike") if more > 0 else tuple(doubts)
+def _few(stories: Sequence[str]) -> list[str]:
+    """The first of what may be lawful, each with why."""
+    more = len(stories) - NAMED
+    told = [f"{story}; {DOUBT}" for story in stories[:NAMED]]
+    return [*told, f"{more:,} more records or offsets are in doubt for the same reason"] if more > 0 else told
 
 
 def shorten(row: Operation, finding: Finding) -> Operation:

@@ -86,7 +86,7 @@ class LogReport:
             self.upper_bound,
             tuple(sorted((*self.anomalies, *other.anomalies), key=_place)),
             {**self.partitions, **other.partitions},
-            (*self.undecided, *other.undecided),
+            tuple(sorted((*self.undecided, *other.undecided))),
             pa.concat_tables(certificates) if len(certificates) == 2 else None,
         )
 
@@ -161,16 +161,17 @@ def report_on(
     if findings:
         rows = pa.concat_tables([select(table, findings) for table in tables]).unify_dictionaries()
         explained = explain(rows, findings, owners)
-    undecided = explained.doubts + tuple(
+    undecided = [*explained.doubts]
+    undecided += [
         f"{count} acknowledged appends to {topic}-{partition} came without an offset and were never read"
         for (topic, partition), each in sorted(conclusions.items())
         if (count := each.stats["unlocated_acknowledged"]) and each.final_end is None
-    )
+    ]
     partitions = {
         key: PartitionReport(each.length, each.final_end.length if each.final_end else None, each.stats)
         for key, each in conclusions.items()
     }
-    return LogReport(upper_bound, tuple(sorted(explained.anomalies, key=_place)), partitions, undecided)
+    return LogReport(upper_bound, tuple(sorted(explained.anomalies, key=_place)), partitions, tuple(sorted(undecided)))
 
 
 def check_in_blocks(

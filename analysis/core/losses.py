@@ -16,7 +16,7 @@ from analysis.core.evidence import ACK, FINAL, SEEN
 from analysis.core.facts import Facts, FinalEnd, FinalReads
 from analysis.core.finding import Finding
 from analysis.core.rows import I64, Bools
-from analysis.core.summary import Summary
+from analysis.core.summary import LISTED, Summary
 from history import OK
 
 LOST: Final = "lost-acknowledged-write"
@@ -124,7 +124,7 @@ def _not_in_the_end(summary: Summary, facts: Facts, hits: I64, end: FinalEnd, aw
     gone &= ~np.isin(located.value, located.value[kept])
     if gone.any():
         at = np.flatnonzero(gone)
-        where, also = (int(located.offset[at[0]]),), tuple(located.value[at[1:]].tolist())
+        where, also = (int(located.offset[at[0]]),), tuple(located.value[at[1:LISTED]].tolist())
         yield Finding(TRUNCATED, "seen-not-in-final-read", len(at), where, (int(located.value[at[0]]),), also=also)
 
 
