@@ -34,7 +34,7 @@ from workloads.settings import ClientSettings, consumer_config
 POLL_S = 0.1
 POLL_RECORDS = 500
 END_QUERIES_SHARE = 0.2  # of a consumer's operations
-FRESH_SHARE = 0.25  # of a consumer's polls: before them one partition is fetched anew
+FRESH_SHARE = 0.5  # of a consumer's polls: before them one partition is fetched anew
 PATIENCE_NS = 2_000_000_000  # for what is fetched anew, before it is fetched once more
 
 # Errors after which a partition is read again from its start.
@@ -53,9 +53,9 @@ class Reader:
         self._writer = writer
         self._consumer = Consumer(consumer_config(settings, sees_ends=sees_ends))
         self._next: dict[int, int] = {}
-        self._since: dict[int, int] = {}  # when each partition was last told to be fetched anew
+        self._since: dict[int, int] = {}  # when partitions were told to be fetched anew whose end was not found since
         self._settled: set[int] = set()  # partitions whose position in the library is where their last record ended
-        self._unanswered: set[int] = set()  # partitions that were told so, and of which nothing came since
+        self._unanswered: dict[int, int] = {}  # when partitions were told so of which nothing came since
 
     def assign(self, positions: dict[int, int]) -> None:
         """Read these partitions, each from its offset."""
@@ -69,17 +69,17 @@ class Reader:
         """Have the library forget what it fetched of a partition beyond the position and fetch it again, so that an end
         that it finds from now on is not an older one. A pause keeps the epoch of the position, which a seek does not;
         it goes on from the last record, so a position to which the library was sent is left alone until one came."""
-        patient = partition in self._unanswered and time.monotonic_ns() - self._since[partition] < PATIENCE_NS
-        if patient or partition not in self._settled:
+        since = time.monotonic_ns()
+        is_waiting = since - self._unanswered.get(partition, since - PATIENCE_NS) < PATIENCE_NS
+        if is_waiting or partition not in self._settled:
             return
-        since, place = time.monotonic_ns(), [TopicPartition(self.settings.topic, partition)]
+        place = [TopicPartition(self.settings.topic, partition)]
         try:
             self._consumer.pause(place)
             self._consumer.resume(place)
         except KafkaException:
             return
-        self._since[partition] = since
-        self._unanswered.add(partition)
+        self._since[partition] = self._unanswered[partition] = since
 
     def position(self, partition: int) -> int:
         """The offset after the last record that was read."""
@@ -154,22 +154,23 @@ class Reader:
                 self.settings.topic, partition, inv=inv, ret=ret, start=start, offsets=offsets, values=values
             )
         if found:
-            self._unanswered.discard(partition)
+            self._unanswered.pop(partition, None)
         return len(runs)
 
     def _ended(self, partition: int, end: int, ret: int) -> int:
-        """Record that the log was found to end at the position; whether it was."""
-        self._unanswered.discard(partition)
-        if end != self._next.get(partition):
+        """Record that the log was found to end at the position; whether it was. Once for each time that it is fetched
+        anew: an end further on, found later, says no more of the same moment."""
+        self._unanswered.pop(partition, None)
+        since, topic = self._since.pop(partition, None), self.settings.topic
+        if since is None or end != self._next.get(partition):
             return 0
-        since, topic = self._since[partition], self.settings.topic
         self._writer.read(topic, partition, inv=since, ret=ret, start=end, offsets=(), values=(), hi=end)
         return 1
 
     def _failed(self, partition: int, error: KafkaError, inv: int, ret: int) -> bool:
         """Record a read that got an error. An offset that the log no longer has is read again from the start: whether
         the position was moved there."""
-        self._unanswered.discard(partition)
+        self._unanswered.pop(partition, None)
         start = self._next.get(partition, -1)
         self._writer.query_failed(self.settings.topic, partition, inv=inv, ret=ret, error=error.name(), start=start)
         if error.code() not in _GONE:

@@ -118,7 +118,7 @@ def test_a_poll_that_finds_the_end_was_asked_when_the_partition_was_last_fetched
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended = KafkaError(KafkaError._PARTITION_EOF)
-    polls = [[Message(5)], [Message(6, ended)], [Message(6, ended)]]
+    polls = [[Message(5)], [Message(6, ended)], [Message(6, ended)], [Message(6, ended)]]
     rows, asked = recorded(tmp_path, monkeypatch, polls, sees_ends=True)
     assert [(row["type"], row["offset"], row["offsets"], row["hi"]) for row in rows] == [
         (OK, 5, [5], -1),
