@@ -27,6 +27,7 @@ class StoredRegisters:
     min_ok: int = 10
     stale: bool = False  # the last read of the last key shows what its first write wrote
     final_reads: bool = True
+    elsewhere: tuple[Mapping[str, object], ...] = ()  # what a client in another language did, who took part too
     phases: tuple[str, ...] = ("setup", "main", "heal", "quiesce", "final", "collect", "done")
 
     def write(self) -> Path:
@@ -90,6 +91,10 @@ class StoredRegisters:
         for client in clients:
             client.close()
             journal.client_ended(client.client, exit_code=0, left=left_by(directory, client.client))
+        if self.elsewhere:
+            journal.client("elsewhere", process=2, role="client", session=1, producers=(1000, 500))
+            (directory / "elsewhere.jsonl").write_text("".join(json.dumps(line) + "\n" for line in self.elsewhere))
+            journal.client_ended("elsewhere", exit_code=0, left=left_by(directory, "elsewhere"))
 
     def _final(self, client: RegisterWriter, first: dict[str, int | None], held: dict[str, int | None]) -> None:
         client.phase = "final"
@@ -99,9 +104,3 @@ class StoredRegisters:
     def _tick(self) -> int:
         self.clock.now += MS
         return self.clock.now
-
-
-def elsewhere(run: Path, *lines: Mapping[str, object]) -> None:
-    """A client in another language took part too."""
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    (run / "history" / "operations" / "elsewhere.jsonl").write_text(text)

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from analysis import rundir
 from history import APPEND, OK, read_run
 from history.journal import Journal
 from orchestrator.campaign.plan import expand
+from orchestrator.campaign.store import RunDirectory
 from orchestrator.campaign.systems import deploy
 from orchestrator.errors import RunError
 from orchestrator.running.description import describe
@@ -81,6 +83,33 @@ def test_the_record_of_a_run_says_who_judges_it(tmp_path: Path) -> None:
     assert "partitions" not in registers
 
 
+@pytest.mark.parametrize(
+    ("text", "clients", "assignment"),
+    [
+        ("[workload]\npartitions = 2\nproducers = 1\nconsumers = 1", "producer-1 consumer-1", ((1, 2, 3), (2, 3, 1))),
+        (
+            '[workload]\npartitions = 1\nreplication_factor = 2\nplacement = "off-controller"\nconsumers = 0',
+            "producer-1 producer-2",
+            None,
+        ),
+        ('[system]\nname = "etcd"\n[workload]\nkind = "register"\nclients = 2', "client-1 client-2", None),
+    ],
+    ids=["log", "settled late", "registers"],
+)
+def test_the_plan_that_a_run_writes_is_read_whole(
+    tmp_path: Path, text: str, clients: str, assignment: tuple[tuple[int, ...], ...] | None
+) -> None:
+    (planned,) = expand(campaign(text), "s")
+    deployed = deploy(planned)
+    world = ProcessWorld(WorldSpec("r", tmp_path, 3, deployed))
+    RunDirectory(tmp_path).write_description(describe(planned, world, deployed, "of a reason"))
+    plan = rundir.describe(tmp_path)
+    assert plan.defects == ()
+    assert plan.clients == (*clients.split(), "probe", "reader-1")
+    assert (plan.node_names, plan.assignment) == (("n1", "n2", "n3"), assignment)
+    assert set(plan.roles) == set(plan.node_names)
+
+
 def test_cells_lay_their_options_over_the_clients() -> None:
     read = campaign(
         '[system]\nname = "etcd"\n[workload]\nkind = "register"\n[client]\ntimeout_s = 1.5\n[[cell]]\nname = "plain"\n'
@@ -118,4 +147,10 @@ def test_the_reason_why_a_client_cannot_be_made_is_what_the_run_ends_with(tmp_pa
             running.wait_ready()
         running.close()
     lines = [json.loads(line) for line in (tmp_path / "history" / "journal.jsonl").read_text().splitlines()]
-    assert any("Registers is no LogClient" in line["text"] for line in lines)
+    assert any("Registers is no LogClient" in line.get("text", "") for line in lines)
+    (ended,) = [line for line in lines if line["event"] == "client_ended"]
+    assert (ended["client"], ended["exit_code"], ended["files"]["producer-1-1.arrows"]["bytes"] > 0) == (
+        "producer-1",
+        1,
+        True,
+    )
