@@ -20,6 +20,8 @@ from analysis.core.evidence import OffsetEvidence
 from analysis.core.explain import Key
 from analysis.core.facts import Facts
 from analysis.core.logcheck import Chunk, LogReport, check, conclude_all, examine_chunk, report_on
+from analysis.core.owners import ALL_WHOLE, Owners
+from analysis.core.rows import DamagedError
 from analysis.core.summary import Summary, summarise
 from history.schemas import OPERATIONS
 
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
 FILES_PER_TASK: Final = 4  # files of compaction: at most a million operations each
 
-_SUMMARY, _FACTS, _EVIDENCE = "summary", "facts", "evidence"
+_SUMMARY, _FACTS, _EVIDENCE, _DAMAGE = "summary", "facts", "evidence", "damage"
 _PIECE: Final = pa.schema(
     [
         pa.field("topic", pa.string()),
@@ -65,12 +67,14 @@ def read(paths: Sequence[Path | str]) -> pa.Table:
     return pa.concat_tables([OPERATIONS.empty_table(), *tables]).unify_dictionaries().combine_chunks()
 
 
-def check_in_process(files: Mapping[Key, Sequence[Path]], *, upper_bound: str, certify: bool = False) -> LogReport:
-    """Judge all partitions in this process, one after the other."""
+def check_in_process(
+    files: Mapping[Key, Sequence[Path]], *, upper_bound: str, owners: Owners = ALL_WHOLE, certify: bool = False
+) -> LogReport:
+    """Judge all partitions in this process, one after the other. Raises DamagedError as `check` does."""
     report = LogReport(upper_bound, (), {}, (), None)
     certificates = []
     for paths in files.values():
-        each = check(read(paths), upper_bound=upper_bound, certify=certify)
+        each = check(read(paths), upper_bound=upper_bound, owners=owners, certify=certify)
         if each.certificate is not None:
             certificates.append(each.certificate)
         report = report.merge(each)
@@ -84,9 +88,13 @@ def check_on_spark(
     files: Mapping[Key, Sequence[Path]],
     *,
     upper_bound: str,
+    owners: Owners = ALL_WHOLE,
     files_per_task: int = FILES_PER_TASK,
 ) -> LogReport:
-    """Judge all partitions on Spark's workers, which must see the files under the same paths."""
+    """Judge all partitions on Spark's workers, which must see the files under the same paths.
+
+    Raises DamagedError as `check` does.
+    """
     tasks = plan(files, files_per_task)
     if not tasks:
         return LogReport(upper_bound, (), {})
@@ -95,15 +103,17 @@ def check_on_spark(
         pieces = pieces.groupBy("topic", "partition", "kind", "start").applyInArrow(_reduce, _PIECE_DDL)
     facts: dict[Key, Facts] = {}
     summaries: dict[Key, list[Summary]] = {}
-    for row in pieces.collect():
+    for row in sorted(pieces.collect(), key=lambda row: (row.topic, row.partition, row.kind, row.start)):
         key = (row.topic, row.partition)
+        if row.kind == _DAMAGE:
+            raise DamagedError(bytes(row.payload).decode())
         if row.kind == _FACTS:
             facts[key] = pickle.loads(bytes(row.payload))
         else:
             summaries.setdefault(key, []).append(Summary.from_bytes(bytes(row.payload)))
     conclusions = conclude_all(summaries, facts)
     suspicious = [path for key, each in conclusions.items() if each.findings for path in files[key]]
-    return report_on(conclusions, (read([path]) for path in suspicious), upper_bound)
+    return report_on(conclusions, (read([path]) for path in suspicious), upper_bound, owners)
 
 
 def numbered(session: SparkSession, tasks: int) -> DataFrame:
@@ -127,7 +137,10 @@ def _examiner(tasks: list[Task], upper_bound: str) -> Callable[[Iterator[pa.Reco
     def examine(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from _pieces(tasks[number], upper_bound)
+                try:
+                    yield from _pieces(tasks[number], upper_bound)
+                except DamagedError as error:
+                    yield _piece(tasks[number].key, _DAMAGE, -1, str(error).encode())
 
     return examine
 
@@ -155,7 +168,7 @@ def _reduce(table: pa.Table) -> pa.Table:
     row = table.slice(0, 1).to_pylist()[0]
     key, kind, start = (row["topic"], row["partition"]), row["kind"], row["start"]
     payloads = table["payload"].to_pylist()
-    if kind == _SUMMARY:  # a partition that one task had whole
+    if kind in (_SUMMARY, _DAMAGE):  # of a partition that one task had whole, or that cannot be judged
         return table
     merged = pickle.loads(payloads[0])
     for payload in payloads[1:]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,21 +19,19 @@ from analysis.verifier import CertificateError
 from history import CAS, FAIL, MISMATCH, OK, READ
 from history.digest import digest_of_registers
 
+FIELDS: Final = frozenset({"format", "operations", "history", "sha256"})
+ENTRIES: Final = pa.schema([("key", pa.string()), ("id", pa.int64()), ("at", pa.int64())])
+
 
 def verify_registers(directory: Path | str, registers: pa.Table) -> str:
     """Returns what `directory` proves of `registers` in a sentence, or raises CertificateError."""
-    data = Path(directory) / "registers.parquet"
-    try:
-        claim = json.loads((Path(directory) / "registers.json").read_text(encoding="utf-8"))
-        _demand(claim["format"] == 1, "its format is unknown to this verifier")
-        _demand(claim["sha256"] == hashlib.sha256(data.read_bytes()).hexdigest(), f"{data} is not the file it is for")
-        _demand(claim["history"] == digest_of_registers(registers), "it was made for another history")
-        entries = pq.read_table(data).to_pylist()
-    except (OSError, KeyError, ValueError, TypeError) as error:
-        raise CertificateError(f"{directory}: cannot be read: {error}") from error
+    claim, entries = _read(Path(directory))
+    _demand(claim["operations"] == registers.num_rows, "it was made for a history with another number of operations")
+    _demand(claim["history"] == digest_of_registers(registers), "it was made for another history")
     left = {row["id"]: row for row in registers.to_pylist()}
+    _demand(len(left) == registers.num_rows, "two operations of the history have one id")
     states: dict[str, tuple[int, int | None]] = {}
-    for entry in entries:
+    for entry in entries.to_pylist():
         key, at = entry["key"], entry["at"]
         row = left.pop(entry["id"], None)
         _demand(row is not None and row["key"] == key, f"{key}: operation {entry['id']} is not there, or twice")
@@ -43,6 +41,23 @@ def verify_registers(directory: Path | str, registers: pa.Table) -> str:
     for row in left.values():
         _demand(not _must_be_there(row), f"{row['key']}: operation {row['id']} happened and is left out")
     return f"{registers.num_rows} operations on {len(set(registers['key'].to_pylist()))} registers are linearizable"
+
+
+def _read(directory: Path) -> tuple[dict[str, Any], pa.Table]:
+    """The claim and the entries, in a form in which nothing can hide."""
+    data = directory / "registers.parquet"
+    try:
+        claim = json.loads((directory / "registers.json").read_text(encoding="utf-8"))
+        _demand(isinstance(claim, dict) and claim.keys() == FIELDS, "its fields are not those of a certificate")
+        _demand(claim["format"] == 2, "its format is unknown to this verifier")
+        _demand(claim["sha256"] == hashlib.sha256(data.read_bytes()).hexdigest(), f"{data} is not the file it is for")
+        entries = pq.read_table(data)
+        _demand(entries.column_names == ENTRIES.names, "its columns are not those of an order")
+        entries = entries.cast(ENTRIES)
+    except (OSError, ValueError) as error:
+        raise CertificateError(f"{directory}: cannot be read: {error}") from error
+    _demand(not any(column.null_count for column in entries.columns), "an entry lacks a field")
+    return claim, entries
 
 
 def _must_be_there(row: dict[str, Any]) -> bool:

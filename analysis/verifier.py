@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from history import ACKS_ALL, APPEND, FAIL, INF, OK
+from history.digest import digest_of_operations
 
 Columns = dict[str, Any]
 
@@ -28,32 +29,64 @@ class CertificateError(Exception):
     """The certificate does not prove what it says; the message names the first thing that is wrong."""
 
 
-def verify(directory: Path | str, operations: pa.Table) -> str:
-    """Returns what `directory` proves of `operations` in a sentence, or raises CertificateError."""
-    data = Path(directory) / "linearization.parquet"
-    try:
-        claim = json.loads((Path(directory) / "certificate.json").read_text(encoding="utf-8"))
-        _demand(claim["format"] == 1, "its format is unknown to this verifier")
-        _demand(
-            claim["sha256"] == hashlib.sha256(data.read_bytes()).hexdigest(), f"{data} is not the file it was made for"
-        )
-        _demand(
-            claim["operations"] == operations.num_rows, "it was made for a history with another number of operations"
-        )
-        _demand(claim["upper_bound"] in ("strict", "session", "lower-bound-only"), "its upper bound has no meaning")
-        entries = pq.read_table(data)
-    except (OSError, KeyError, ValueError) as error:
-        raise CertificateError(f"{directory}: cannot be read: {error}") from error
+STRENGTH: Final = ("lower-bound-only", "session", "strict")
+"""What a certificate may prove, each more than the one before."""
+
+FIELDS: Final = frozenset({"format", "upper_bound", "operations", "history", "lengths", "sha256"})
+ENTRIES: Final = pa.schema(
+    [
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("value", pa.int64()),
+        pa.field("at", pa.int64()),
+    ]
+)
+KEY: Final = pa.schema([("topic", pa.string()), ("partition", pa.int32())])
+
+
+def verify(directory: Path | str, operations: pa.Table, *, upper_bound: str = "strict") -> str:
+    """Returns what `directory` proves of `operations` in a sentence, or raises CertificateError.
+
+    `upper_bound`: what must be proven at the least.
+    """
+    claim, entries = _read(Path(directory))
+    _demand(claim["operations"] == operations.num_rows, "it was made for a history with another number of operations")
+    _demand(claim["history"] == digest_of_operations(operations), "it was made for another history")
+    proven = claim["upper_bound"]
+    _demand(proven in STRENGTH, "its upper bound has no meaning")
+    _demand(
+        STRENGTH.index(proven) >= STRENGTH.index(upper_bound), f"it proves {proven} bounds only, not {upper_bound} ones"
+    )
+    lengths = {}
     keys = pa.concat_tables([each.select(["topic", "partition"]).cast(KEY) for each in (operations, entries)])
     for key in keys.group_by(["topic", "partition"]).aggregate([]).to_pylist():
         here = (pc.field("topic") == key["topic"]) & (pc.field("partition") == key["partition"])
         where = f"{key['topic']}-{key['partition']}"
-        _verify_partition(where, _columns(entries.filter(here)), operations.filter(here), claim["upper_bound"])
-    proven = f"{operations.num_rows} operations are linearizable ({claim['upper_bound']})"
-    return f"{proven}: {entries.num_rows} records in order"
+        log = _columns(entries.filter(here))
+        lengths[where] = len(log["offset"])
+        _verify_partition(where, log, operations.filter(here), proven)
+    _demand(claim["lengths"] == lengths, "the partitions and lengths that it states are not those that it holds")
+    return f"{operations.num_rows} operations are linearizable ({proven}): {entries.num_rows} records in order"
 
 
-KEY = pa.schema([("topic", pa.string()), ("partition", pa.int32())])
+def _read(directory: Path) -> tuple[dict[str, Any], pa.Table]:
+    """The claim and the entries, in a form in which nothing can hide."""
+    data = directory / "linearization.parquet"
+    try:
+        claim = json.loads((directory / "certificate.json").read_text(encoding="utf-8"))
+        _demand(isinstance(claim, dict) and claim.keys() == FIELDS, "its fields are not those of a certificate")
+        _demand(claim["format"] == 2, "its format is unknown to this verifier")
+        _demand(
+            claim["sha256"] == hashlib.sha256(data.read_bytes()).hexdigest(), f"{data} is not the file it was made for"
+        )
+        entries = pq.read_table(data)
+        _demand(entries.column_names == ENTRIES.names, "its columns are not those of a linearization")
+        entries = entries.cast(ENTRIES)
+    except (OSError, ValueError) as error:
+        raise CertificateError(f"{directory}: cannot be read: {error}") from error
+    _demand(all(not column.null_count for column in entries.columns), "an entry lacks a field")
+    return claim, entries
 
 
 def _demand(holds: Any, otherwise: str) -> None:
@@ -78,11 +111,15 @@ def _verify_partition(where: str, log: Columns, operations: pa.Table, upper_boun
     if upper_bound != "lower-bound-only":
         _demand((queries["hi"] < 0) | (queries["lo"] <= queries["hi"]), f"{where}: a query contradicts itself")
     if upper_bound == "session":
-        _verify_sessions(where, _columns(operations), final=pc.equal(operations["phase"], "final").to_numpy())
+        appends = operations.filter(
+            (pc.field("f") == APPEND) & (pc.field("type") == OK) & (pc.field("acks") == ACKS_ALL)
+        )
+        _verify_sessions(where, _columns(appends), queries, final)
 
 
 def _verify_appends(where: str, log: Columns, appends: Columns) -> None:
     possible = np.flatnonzero(appends["type"] != FAIL)
+    _demand(len(np.unique(appends["value"][possible])) == len(possible), f"{where}: a value was appended twice")
     possible = possible[np.argsort(appends["value"][possible])]
     values = appends["value"][possible]
     _demand(np.isin(log["value"], values), f"{where}: it holds a value that was not appended")
@@ -101,6 +138,7 @@ def _verify_reads(where: str, log: Columns, start: Any, answered: pa.Table) -> A
     offsets, values = (pc.list_flatten(answered[name]).to_numpy() for name in ("offsets", "values"))
     expected = np.repeat(start - (np.cumsum(counts) - counts), counts) + np.arange(len(offsets))
     _demand(offsets == expected, f"{where}: a read is not contiguous")
+    _demand(offsets >= 0, f"{where}: a read shows a record before the first")
     _demand(offsets < len(log["value"]), f"{where}: a read shows a record past its end")
     _demand(log["value"][offsets] == values, f"{where}: a read shows another record")
     return np.where(counts > 0, start + counts, -1)
@@ -116,14 +154,20 @@ def _verify_bounds(where: str, log: Columns, queries: Columns, capped: Any) -> N
     _demand(earliest <= latest, f"{where}: a query saw a length that the log did not have while it ran")
 
 
-def _verify_sessions(where: str, operations: Columns, final: Any) -> None:
-    durable = (operations["f"] != APPEND) | (operations["acks"] == ACKS_ALL)
-    shown = np.where(operations["f"] == APPEND, operations["offset"] + 1, operations["lo"])
-    for process in np.unique(operations["process"]).tolist():
-        mine = (operations["process"] == process) & (operations["type"] == OK)
-        before = np.flatnonzero(mine & durable)
-        before = before[np.argsort(operations["ret"][before])]
-        most = np.concatenate(([-1], np.maximum.accumulate(shown[before]))) if len(before) else np.array([-1])
-        after = np.flatnonzero(mine & ~final & (operations["hi"] >= 0))
-        known = most[np.searchsorted(operations["ret"][before], operations["inv"][after])]
-        _demand(operations["hi"][after] >= known, f"{where}: a client was shown a shorter log than before")
+def _verify_sessions(where: str, written: Columns, queries: Columns, final: Any) -> None:
+    """No client may be shown, in one session, a log shorter than it was shown or was told that it wrote before.
+
+    `queries`: their `lo` is raised to what their records show; `written`: acknowledged appends.
+    """
+    names = ("process", "session", "ret")
+    known = {name: np.concatenate((written[name], queries[name])) for name in names}
+    shown = np.concatenate((written["offset"] + 1, queries["lo"]))
+    capped = ~final & (queries["hi"] >= 0)
+    pairs = np.stack((queries["process"][capped], queries["session"][capped]), axis=1)
+    for process, session in np.unique(pairs, axis=0).tolist():
+        before = np.flatnonzero((known["process"] == process) & (known["session"] == session))
+        before = before[np.argsort(known["ret"][before])]
+        most = np.concatenate(([-1], np.maximum.accumulate(shown[before])))
+        after = np.flatnonzero(capped & (queries["process"] == process) & (queries["session"] == session))
+        least = most[np.searchsorted(known["ret"][before], queries["inv"][after])]
+        _demand(queries["hi"][after] >= least, f"{where}: a client was shown a shorter log than before")

@@ -99,6 +99,7 @@ def _table(n: int, f: Any, part: I64, kind: Any, inv: I64, ret: I64, offset: I64
         "process": pa.array(
             np.where(f == APPEND, part % PRODUCERS, PRODUCERS + rng.integers(0, 4, n)).astype(np.int32)
         ),
+        "session": pa.array(np.ones(n, np.int32)),
         "client": constant("client"),
         "f": pa.array(f),
         "topic": constant("log"),

@@ -30,7 +30,7 @@ from history.schemas import (
     WRITE,
 )
 from history.validation import valid_operations, valid_registers, written_values
-from history.values import PRODUCERS
+from history.values import PRODUCERS, SESSION_SHIFT
 
 LARGEST_BLOCK: Final = 1 << 20
 
@@ -228,6 +228,7 @@ def _info_appends(
     topics = [blocks[i]["topic"] for i in block]
     columns: dict[str, Any] = {
         "process": np.full(n, who["process"], np.int32),
+        "session": (values >> SESSION_SHIFT).astype(np.int32),
         "client": [who["client"]] * n,
         "f": np.full(n, APPEND, np.int8),
         "topic": topics,

@@ -197,6 +197,7 @@ class _File:
         lo = operation.get("lo", end)
         return {
             "process": self._known.process,
+            "session": operation.get("session", 1),
             "client": self._client,
             "f": f,
             "topic": operation["topic"],

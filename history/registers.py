@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from history.batches import BatchWriter
 from history.checked import LineWriter
 from history.schemas import CAS, FAIL, INF, INFO, MISMATCH, NAMES, OK, PHASE_MAIN, READ, REGISTERS, WRITE
-from history.values import encode_value
+from history.values import SESSIONS, encode_value
 
 STREAM_SUFFIX: Final = ".registers"
 ANNOUNCED_SUFFIX: Final = ".invoked"
@@ -81,6 +81,11 @@ class RegisterWriter:
         self._counts: Counter[str] = Counter()
         self._announced = LineWriter(Path(directory) / (stem + ANNOUNCED_SUFFIX))
         self._announced.write({"client": client, "process": process, "session": session, "producer": producer})
+
+    def new_session(self) -> None:
+        """The client connects anew; the values that it writes from now on say so."""
+        with self._lock:
+            self.session += 1
 
     def read(self, key: str) -> Invocation:
         """A read is about to be sent."""
@@ -156,7 +161,7 @@ class RegisterWriter:
     def _next_value(self) -> int:
         if self.producer is None:
             raise ValueError(f"client {self.client} has no producer number: give one to RegisterWriter to write")
-        value = encode_value(self.session, self.producer, self._written)
+        value = encode_value(min(self.session, SESSIONS - 1), self.producer, self._written)
         self._written += 1
         return value
 

@@ -38,6 +38,7 @@ _TEXT: Final = pa.dictionary(pa.int32(), pa.string())
 OPERATIONS: Final = pa.schema(
     [
         pa.field("process", pa.int32(), nullable=False),
+        pa.field("session", pa.int32(), nullable=False),
         pa.field("client", _TEXT, nullable=False),
         pa.field("f", pa.int8(), nullable=False),
         pa.field("topic", _TEXT, nullable=False),
@@ -58,7 +59,9 @@ OPERATIONS: Final = pa.schema(
 )
 """One row per operation.
 
-`offset` is an append's reported offset (-1 unknown), a read's first requested offset, -1 for an end query.
+`process` is the client, `session` its incarnation: what a client was shown binds it only until it connects anew.
+`offset` is an append's reported offset (-1 unknown), a read's first requested offset - where the client's position was,
+whatever the answer begins with -, -1 for an end query.
 `lo` and `hi` bound the log's length as a query showed it (-1: that side is not shown); `offsets` and `values` are the
 records a read returned, in its order.
 """

@@ -29,6 +29,7 @@ RECORD_FORMS: Final = (DERIVED, VALUE_FIRST)
 only the client knows that made it."""
 NOT_A_VALUE: Final = -2
 """What is recorded for a record that carries no value: too short for one, or of other bytes than its value makes."""
+SESSION_SHIFT: Final = 48
 
 _PACK: Final = struct.Struct(">q")
 
@@ -50,14 +51,14 @@ def encode_value(session: int, producer: int, sequence: int) -> int:
     ):
         if not 0 <= part < limit:
             raise ValueError(f"{name} {part} does not fit: it must lie in 0 .. {limit - 1}")
-    return session << 48 | producer << 32 | sequence
+    return session << SESSION_SHIFT | producer << 32 | sequence
 
 
 def decode_value(value: int) -> Value:
     """The parts of an append's value. Raises ValueError for a negative number, which no append carries."""
     if value < 0:
         raise ValueError(f"{value} is not the value of an append")
-    return Value(value >> 48, value >> 32 & (PRODUCERS - 1), value & (SEQUENCES - 1))
+    return Value(value >> SESSION_SHIFT, value >> 32 & (PRODUCERS - 1), value & (SEQUENCES - 1))
 
 
 def record_bytes(value: int, size: int = VALUE_BYTES) -> bytes:

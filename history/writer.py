@@ -22,7 +22,7 @@ from typing import Final, Self
 from history.batches import BatchWriter
 from history.checked import LineWriter
 from history.schemas import ACKS_ALL, APPEND, END, FAIL, INF, INFO, NAMES, OK, OPERATIONS, PHASE_MAIN, READ
-from history.values import encode_value
+from history.values import SESSIONS, encode_value
 
 RESERVATION_BLOCK: Final = 1024
 
@@ -31,6 +31,8 @@ _NO_RECORDS: Final[tuple[int, ...]] = ()
 
 class OperationWriter:
     """Records the operations of one client. Safe to use from several threads.
+
+    `session` is the client's first session in this file; each time it connects anew it is in the next one.
 
     Rows reach the file when 8,192 of them wait or 250 ms after the last flush, whichever a call notices first: a
     client that may stay idle calls `tick()` now and then. Times are CLOCK_MONOTONIC ns.
@@ -57,7 +59,7 @@ class OperationWriter:
         self.producer = producer
         self.phase = PHASE_MAIN
         self._clock = clock
-        self._block = reservation_block
+        self._block = self._most = reservation_block
         self._lock = threading.Lock()
         self._sequence = 0
         self._free: dict[tuple[str, int], tuple[int, int]] = {}  # (topic, partition) -> next value, end of block
@@ -68,6 +70,13 @@ class OperationWriter:
         self._reserved = LineWriter(Path(directory) / f"{stem}.reserved")
         self._reserved.write({"client": client, "process": process, "session": session, "producer": producer})
 
+    def new_session(self) -> None:
+        """The client connects anew: what it was shown before no longer binds what it is shown from now on."""
+        with self._lock:
+            self.session += 1
+            self._give_back()
+            self._block = 1  # a client that connects anew all the time announces no more than it uses
+
     def reserve(self, topic: str, partition: int) -> int:
         """The value of the next append to this partition; it is on record before the caller can send it."""
         if self.producer is None:
@@ -75,12 +84,13 @@ class OperationWriter:
         with self._lock:
             value, end = self._free.get((topic, partition), (0, 0))
             if value == end:
-                value = encode_value(self.session, self.producer, self._sequence)
+                value = self._value(self._sequence)
                 end = value + self._block
                 self._sequence += self._block
-                encode_value(self.session, self.producer, self._sequence - 1)
+                self._value(self._sequence - 1)
                 block = {"topic": topic, "partition": partition, "first": value, "count": self._block}
                 self._reserved.write({**block, "t": self._clock()})
+                self._block = min(2 * self._block, self._most)
             self._free[topic, partition] = (value + 1, end)
             return value
 
@@ -150,9 +160,7 @@ class OperationWriter:
             if self._rows.closed:
                 return
             self._rows.close()
-            for value, end in self._free.values():
-                if value < end:
-                    self._reserved.write({"unused": value, "count": end - value})
+            self._give_back()
             self._reserved.write({"closed": dict(self._counts)})
             self._reserved.close()
 
@@ -185,7 +193,7 @@ class OperationWriter:
         if ret < inv:
             raise ValueError(f"an operation of {self.client} returned at {ret}, before its invocation at {inv}")
         row = (
-            *(self.process, self.client, f, topic, partition, outcome, inv, ret, offset, hi, lo, value),
+            *(self.process, self.session, self.client, f, topic, partition, outcome, inv, ret, offset, hi, lo, value),
             *(offsets, values, acks, self.phase, error),
         )
         with self._lock:
@@ -193,3 +201,15 @@ class OperationWriter:
                 raise ValueError(f"the history of {self.client} is closed")
             self._rows.add(row)
             self._counts[NAMES[f]] += 1
+
+    def _value(self, sequence: int) -> int:
+        assert self.producer is not None
+        # After more sessions than a value can name, the sequence alone keeps it unique.
+        return encode_value(min(self.session, SESSIONS - 1), self.producer, sequence)
+
+    def _give_back(self) -> None:
+        """Announce the unused rest of every block; the next value comes from a new one."""
+        for value, end in self._free.values():
+            if value < end:
+                self._reserved.write({"unused": value, "count": end - value})
+        self._free.clear()

@@ -62,7 +62,13 @@ class RegisterClient(Client, ABC):
 
 
 class LogClient(Client, ABC):
-    """Partitions, numbered from 0, to whose ends values are appended; the first of each lies at offset 0."""
+    """Partitions, numbered from 0, to whose ends values are appended; the first of each lies at offset 0.
+
+    `reads_show_ends`: set it to True in a class whose `read` always asks the system after it was called, never returns
+    what was fetched before, and returns nothing only when there is nothing: such a read is held to the log's end.
+    """
+
+    reads_show_ends: bool = False
 
     @abstractmethod
     def append(self, partition: int, value: int) -> int:

@@ -1,7 +1,8 @@
 """Client processes that read: consumers under load, and the fresh reader of what is there at the end.
 
-What a poll returns proves that the log is at least that long, and what its records are. It proves nothing about how
-long the log was at most, because the library fetches ahead; only an end query, asked and answered, does that.
+What a poll returns proves that the log is at least that long, and what its records are. How long it was at most an end
+query tells - and a poll that finds the end: because the library fetches ahead, its answer may be older than the poll,
+but never older than the moment since which the library was told to fetch the partition anew.
 """
 
 from __future__ import annotations
@@ -33,22 +34,52 @@ from workloads.settings import ClientSettings, consumer_config
 
 POLL_S = 0.1
 POLL_RECORDS = 500
+FRESH_SHARE = 0.5  # of a consumer's polls: before them one partition is fetched anew
+PATIENCE_NS = 2_000_000_000  # for what is fetched anew, before it is fetched once more
+
+# Errors after which a partition is read again from its start.
+_GONE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE})
 
 
 class Reader:
-    """Reads partitions through one librdkafka consumer and records each contiguous run of records as one read."""
+    """Reads partitions through one librdkafka consumer and records each contiguous run of records as one read.
 
-    def __init__(self, settings: ClientSettings, writer: OperationWriter) -> None:
+    `sees_ends`: a poll that finds the end of a partition is recorded too, as a read without records that shows that the
+    log is no longer. It was invoked when the library was last told where to fetch: all it fetched before is discarded.
+    """
+
+    def __init__(self, settings: ClientSettings, writer: OperationWriter, *, sees_ends: bool = False) -> None:
         self.settings = settings
         self._writer = writer
-        self._consumer = Consumer(consumer_config(settings))
+        self._consumer = Consumer(consumer_config(settings, sees_ends=sees_ends))
         self._next: dict[int, int] = {}
+        self._since: dict[int, int] = {}  # when partitions were told to be fetched anew whose end was not found since
+        self._settled: set[int] = set()  # partitions whose position in the library is where their last record ended
+        self._unanswered: dict[int, int] = {}  # when partitions were told so of which nothing came since
 
     def assign(self, positions: dict[int, int]) -> None:
         """Read these partitions, each from its offset."""
         self._next = dict(positions)
+        self._settled.clear()
+        self._since = dict.fromkeys(positions, time.monotonic_ns())
         topic = self.settings.topic
         self._consumer.assign([TopicPartition(topic, p, offset) for p, offset in sorted(positions.items())])
+
+    def ask_anew(self, partition: int) -> None:
+        """Have the library forget what it fetched of a partition beyond the position and fetch it again, so that an end
+        that it finds from now on is not an older one. A pause keeps the epoch of the position, which a seek does not;
+        it goes on from the last record, so a position to which the library was sent is left alone until one came."""
+        since = time.monotonic_ns()
+        is_waiting = since - self._unanswered.get(partition, since - PATIENCE_NS) < PATIENCE_NS
+        if is_waiting or partition not in self._settled:
+            return
+        place = [TopicPartition(self.settings.topic, partition)]
+        try:
+            self._consumer.pause(place)
+            self._consumer.resume(place)
+        except KafkaException:
+            return
+        self._since[partition] = self._unanswered[partition] = since
 
     def position(self, partition: int) -> int:
         """The offset after the last record that was read."""
@@ -61,20 +92,25 @@ class Reader:
         ret = time.monotonic_ns()
         reads = failed = 0
         records: dict[int, list[Message]] = {}
-        errors: list[tuple[Message, KafkaError]] = []
+        moved: set[int] = set()
         for message in messages:
             error = message.error()
             if error is None:
                 records.setdefault(_partition(message), []).append(message)
+                continue
+            partition = message.partition()
+            if partition is None or partition < 0:
+                continue  # about a broker, not about a partition
+            # What came before it, first: those records belong to the position that it may move.
+            reads += self._take(partition, records.pop(partition, []), inv, ret, moved=partition in moved)
+            if error.code() == KafkaError._PARTITION_EOF:
+                reads += self._ended(partition, _offset(message), ret)
             else:
-                errors.append((message, error))
+                failed += 1
+                if self._failed(partition, error, inv, ret):
+                    moved.add(partition)
         for partition, found in records.items():
-            for run in contiguous_runs(found, _offset):
-                self._record(partition, run, inv, ret)
-                reads += 1
-        # After the records: an error may move the position to which those belong.
-        for message, error in errors:
-            failed += self._failed(message, error, inv, ret)
+            reads += self._take(partition, found, inv, ret, moved=partition in moved)
         return reads, failed
 
     def end(self, partition: int) -> int | None:
@@ -102,30 +138,53 @@ class Reader:
         ret = time.monotonic_ns()
         self._writer.query_failed(self.settings.topic, partition, inv=inv, ret=ret, error=error, is_end=True)
 
-    def _record(self, partition: int, run: Sequence[Message], inv: int, ret: int) -> None:
-        offsets = [_offset(message) for message in run]
-        values = [_value(message) for message in run]
-        # A poll that does not continue where the last one ended has skipped records: the read asked for the next one.
-        start = min(self._next.get(partition, offsets[0]), offsets[0])
-        self._next[partition] = offsets[-1] + 1
-        self._writer.read(self.settings.topic, partition, inv=inv, ret=ret, start=start, offsets=offsets, values=values)
+    def _take(self, partition: int, found: Sequence[Message], inv: int, ret: int, *, moved: bool) -> int:
+        """Record the records of one partition as reads; how many those are. `moved`: the position was moved meanwhile,
+        so that nobody knows from where these were asked for."""
+        runs = list(contiguous_runs(found, _offset))
+        for run in runs:
+            offsets = [_offset(message) for message in run]
+            values = [_value(message) for message in run]
+            # What was asked for is the position, whatever came: what begins elsewhere skipped records or went back.
+            start = offsets[0] if moved else self._next.get(partition, offsets[0])
+            if not moved:
+                self._next[partition] = offsets[-1] + 1
+                self._settled.add(partition)
+            self._writer.read(
+                self.settings.topic, partition, inv=inv, ret=ret, start=start, offsets=offsets, values=values
+            )
+        if found:
+            self._unanswered.pop(partition, None)
+        return len(runs)
 
-    def _failed(self, message: Message, error: KafkaError, inv: int, ret: int) -> int:
-        """Record a read that got an error. An offset that the log no longer has is read again from the start."""
-        partition = message.partition()
-        if partition is None or partition < 0:
-            return 0  # about a broker, not about a partition
+    def _ended(self, partition: int, end: int, ret: int) -> int:
+        """Record that the log was found to end at the position; whether it was. Once for each time that it is fetched
+        anew: an end further on, found later, says no more of the same moment."""
+        self._unanswered.pop(partition, None)
+        since, topic = self._since.pop(partition, None), self.settings.topic
+        if since is None or end != self._next.get(partition):
+            return 0
+        self._writer.read(topic, partition, inv=since, ret=ret, start=end, offsets=(), values=(), hi=end)
+        return 1
+
+    def _failed(self, partition: int, error: KafkaError, inv: int, ret: int) -> bool:
+        """Record a read that got an error. An offset that the log no longer has is read again from the start: whether
+        the position was moved there."""
+        self._unanswered.pop(partition, None)
         start = self._next.get(partition, -1)
         self._writer.query_failed(self.settings.topic, partition, inv=inv, ret=ret, error=error.name(), start=start)
-        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE):
-            self._reread(partition)
-        return 1
+        if error.code() not in _GONE:
+            return False
+        self._reread(partition)
+        return True
 
     def _reread(self, partition: int) -> None:
         """Go on from the partition's first record. A log that has just become shorter may be in a state in which the
         library does not seek; assigning every partition anew, at its position, is then what gets it out of it."""
         self._next[partition] = 0
+        self._settled.discard(partition)
         try:
+            self._since[partition] = time.monotonic_ns()
             self._consumer.seek(TopicPartition(self.settings.topic, partition, 0))
         except KafkaException:
             self.assign(self._next)
@@ -159,7 +218,7 @@ class ConsumerClient:
         self._writer = writer
         self._counts = Counts(control)
         self._rng = Random(settings.seed)
-        self._reader = Reader(settings, writer)
+        self._reader = Reader(settings, writer, sees_ends=settings.polls_show_ends)
         self._pacer: Pacer | None = None
         self._polls: Pacer | None = None
 
@@ -199,6 +258,8 @@ class ConsumerClient:
         assert self._pacer is not None
         time.sleep(min(POLL_S, self._polls.wait_s(time.monotonic())))
         if self._polls.take(time.monotonic()):
+            if self._settings.polls_show_ends and self._rng.random() < FRESH_SHARE:
+                self._reader.ask_anew(self._rng.randrange(self._settings.partitions))
             reads, failed = self._reader.poll(POLL_S)
             self._counts.add("ok", reads)
             self._counts.add("fail", failed)

@@ -38,16 +38,14 @@ C = TypeVar("C", bound=Client)
 
 IDLE_S: Final = 0.05
 RETRY_S: Final = 0.1
-# A client object that was made anew may know less than the one before: it is a session, and so a process, of its own.
-# Numbers that the run gives its clients are smaller.
-PROCESS_STRIDE: Final = 1000
 
 
 class Record(Protocol):
     """What the history's writers have in common."""
 
-    process: int
     phase: str
+
+    def new_session(self) -> None: ...
 
     def tick(self) -> None: ...
 
@@ -113,7 +111,8 @@ class OwnProcess(ABC, Generic[C]):
         error = self._connection.open()
         self._last_error = error or self._last_error
         if made and self._connection.made > made:
-            self._record.process += PROCESS_STRIDE
+            # The object that was made anew may know less than the one before.
+            self._record.new_session()
         return error
 
     def call(self, operation: Callable[[C], Any]) -> Called:

@@ -37,7 +37,8 @@ class ClientSettings:
 
     `rate`: operations a second, for `duration_s` or a little longer. `directory` takes the recorded operations.
     `time_scale` multiplies the times that are waited for an answer. `parameters` are the workload kind's own, all of
-    them. Travels as JSON on the command line.
+    them. `polls_show_ends`: the system promises that a fetch which finds no record has found the log's end; where it
+    may show an older one, as after a failover, only end queries bind. Travels as JSON on the command line.
     """
 
     client: str
@@ -54,6 +55,7 @@ class ClientSettings:
     message_timeout_s: float = MESSAGE_TIMEOUT_S
     time_scale: float = 1.0
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    polls_show_ends: bool = False
     own: OwnClient = field(default_factory=OwnClient)
 
     @property
@@ -132,7 +134,7 @@ def producer_config(settings: ClientSettings, acks: int, *, timeout_s: float | N
     }
 
 
-def consumer_config(settings: ClientSettings) -> dict[str, Any]:
+def consumer_config(settings: ClientSettings, *, sees_ends: bool = False) -> dict[str, Any]:
     """Partitions assigned by hand; an offset that is out of range is an error to be seen, not to be papered over."""
     return {
         **_common(settings),
@@ -140,6 +142,7 @@ def consumer_config(settings: ClientSettings) -> dict[str, Any]:
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "auto.offset.reset": "error",
+        "enable.partition.eof": sees_ends,
         "isolation.level": "read_uncommitted",
         "fetch.wait.max.ms": 100,
         "fetch.error.backoff.ms": 50,

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from analysis.checking import Checker, Outcome, Run
 from analysis.core.anomaly import AnomalyKind, Promise
 from analysis.verdict import FAIL, PASS, UNKNOWN
+
+if TYPE_CHECKING:
+    from analysis.core.owners import Owners
+    from history import History
 
 WRITE_LOST: Final = Promise("AWL", "an acknowledged write stays")
 ORDER: Final = Promise("SR", "reads and order respect real time")
@@ -28,6 +32,7 @@ ANOMALIES: Final = (
     AnomalyKind("aborted-read", PHANTOM, "A read shows a record whose append was refused."),
     AnomalyKind("gap", GAP, "The log reaches beyond an offset at which no record can be."),
     AnomalyKind("poll-skip", GAP, "A read left out an offset between those that it returned."),
+    AnomalyKind("poll-regression", GAP, "A read returned an offset below the one that it asked for or had come to."),
     AnomalyKind("append-reorder", ORDER, "An append was invoked after one at a later offset had been acknowledged."),
     AnomalyKind("future-read", ORDER, "A read shows a record before it was sent, or beyond the end that it reports."),
     AnomalyKind("stale-read", ORDER, "A query denies a record that had been acknowledged before it was asked."),
@@ -41,14 +46,18 @@ ANOMALIES: Final = (
 
 def check(run: Run) -> Outcome:
     """Judge all partitions under the upper bounds that the campaign names."""
+    from analysis.core.rows import DamagedError
     from analysis.logjob import check_in_process, check_on_spark, files_of
 
-    needs = run.description.requirements
+    needs, owners = run.description.requirements, owners_of(run.history)
     files, bound = files_of(run.tables), needs.upper_bound
-    if run.spark is None:
-        report = check_in_process(files, upper_bound=bound)
-    else:
-        report = check_on_spark(run.spark, files, upper_bound=bound)
+    try:
+        if run.spark is None:
+            report = check_in_process(files, upper_bound=bound, owners=owners)
+        else:
+            report = check_on_spark(run.spark, files, upper_bound=bound, owners=owners)
+    except DamagedError as error:
+        return Outcome(UNKNOWN, f"the operations cannot be judged: {error}")
     doubts = list(report.undecided)
     if needs.final_reads:
         doubts += [
@@ -62,6 +71,14 @@ def check(run: Run) -> Outcome:
         return Outcome(PASS, f"linearizable: {size}; upper bounds {bound}", doubts=tuple(doubts))
     detail = f"not linearizable: {len(report.anomalies)} anomalies; {size}"
     return Outcome(FAIL, detail, report.anomalies, tuple(doubts))
+
+
+def owners_of(history: History) -> Owners:
+    """Who may have sent what no record speaks of."""
+    from analysis.core.owners import Owners
+
+    incomplete = bool(history.journal_defects) or not all(record.announced for record in history.records)
+    return Owners(history.may_have_written, incomplete)
 
 
 def certify(run: Run) -> Outcome:
@@ -79,7 +96,7 @@ def certify(run: Run) -> Outcome:
         run.directory / "certificate", report.certificate, upper_bound=report.upper_bound, operations=operations
     )
     try:
-        return Outcome(PASS, verify(path.parent, operations))
+        return Outcome(PASS, verify(path.parent, operations, upper_bound=bound))
     except CertificateError as error:
         return Outcome(UNKNOWN, f"the verifier refused the certificate: {error}")
 

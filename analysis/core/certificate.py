@@ -1,7 +1,7 @@
 """The linearization of a history that passed: for each partition every offset with its value and its moment.
 
-`at` is the theorem's t_g = max r[j], j <= g; `until` its L[g], the time by which the append must have taken effect.
-Queries need no entry: that each has a moment of its own is checked from the appends alone. `verifier` does that.
+`at` is the theorem's t_g = max r[j], j <= g. Queries need no entry: that each has a moment of its own is checked from
+the appends alone. `verifier` does that.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from analysis.core.evidence import NONE, OffsetEvidence
 from analysis.core.rows import I64
 from analysis.core.scans import NEVER
 from analysis.core.summary import bounds
-from history import INF
+from history.digest import digest_of_operations
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 
 LINEARIZATION: Final = pa.schema(
     [
@@ -31,7 +31,6 @@ LINEARIZATION: Final = pa.schema(
         pa.field("offset", pa.int64()),
         pa.field("value", pa.int64()),
         pa.field("at", pa.int64()),
-        pa.field("until", pa.int64()),
     ]
 )
 
@@ -40,61 +39,56 @@ def linearization(key: tuple[str, int], pieces: list[OffsetEvidence], placed: Pl
     """The certificate's rows for one partition, from all its pieces in order of offset."""
     behind = NEVER
     tables = []
-    ahead = np.append(np.minimum.accumulate([_earliest_deadline(each) for each in pieces][::-1])[::-1][1:], INF)
-    for evidence, after in zip(pieces, ahead.tolist(), strict=True):
-        table = linearize(key, evidence, placed, before=behind, after=after)
+    for evidence in pieces:
+        table = linearize(key, evidence, placed, before=behind)
         if table.num_rows:
             behind = int(table["at"][-1].as_py())
         tables.append(table)
     return pa.concat_tables(tables)
 
 
-def linearize(
-    key: tuple[str, int], evidence: OffsetEvidence, placed: Placement, *, before: int = NEVER, after: int = INF
-) -> pa.Table:
-    """The rows of one piece; `before`: the moment of the last offset to its left, `after`: deadline from its right."""
+def linearize(key: tuple[str, int], evidence: OffsetEvidence, placed: Placement, *, before: int = NEVER) -> pa.Table:
+    """The rows of one piece; `before`: the moment of the last offset to its left."""
     inside = (placed.offset >= evidence.start) & (placed.offset < evidence.start + len(evidence.value))
     at = placed.offset[inside] - evidence.start
     value = evidence.value.copy()
     value[at] = placed.value[inside]
     length = int(np.flatnonzero(value != NONE)[-1]) + 1 if (value != NONE).any() else 0
-    earliest, latest = bounds(evidence, length, before=before, after=after)
-    release, deadline = np.full(length, NEVER), np.full(length, INF)
-    release[at], deadline[at] = placed.release[inside], placed.deadline[inside]
+    earliest, _ = bounds(evidence, length, before=before)
+    release = np.full(length, NEVER)
+    release[at] = placed.release[inside]
     moment = np.maximum.accumulate(np.maximum(earliest, release))
-    until = np.minimum.accumulate(np.minimum(latest, deadline)[::-1])[::-1]
-    return _table(key, np.arange(length) + evidence.start, value[:length], moment, until)
+    return _table(key, np.arange(length) + evidence.start, value[:length], moment)
 
 
-def _table(key: tuple[str, int], offset: I64, value: I64, at: I64, until: I64) -> pa.Table:
+def _table(key: tuple[str, int], offset: I64, value: I64, at: I64) -> pa.Table:
     topic, partition = key
     names = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(offset), np.int32)), pa.array([topic]))
     numbers = pa.array(np.full(len(offset), partition, np.int32))
     return pa.Table.from_arrays(
-        [names, numbers, *(pa.array(column) for column in (offset, value, at, until))], schema=LINEARIZATION
+        [names, numbers, *(pa.array(column) for column in (offset, value, at))], schema=LINEARIZATION
     )
-
-
-def _earliest_deadline(evidence: OffsetEvidence) -> int:
-    return min(int(evidence.append_deadline.min(initial=INF)), int(evidence.query_deadline.min(initial=INF)))
 
 
 def write(directory: Path | str, table: pa.Table, *, upper_bound: str, operations: pa.Table) -> Path:
     """Writes `linearization.parquet` and `certificate.json` and returns the latter's path.
 
-    The JSON says what was proven (`upper_bound`), of how many operations, and the digest of the Parquet file.
+    The JSON says what was proven (`upper_bound`), of which history (`operations`: how many, `history`: their digest),
+    how long each partition's log is, and the digest of the Parquet file.
     """
     root = Path(directory)
     root.mkdir(parents=True, exist_ok=True)
     data = root / "linearization.parquet"
     pq.write_table(table, data, compression="zstd")
-    lengths: dict[str, int] = {}
+    keys = operations.select(["topic", "partition"]).group_by(["topic", "partition"]).aggregate([]).to_pylist()
+    lengths = {f"{row['topic']}-{row['partition']}": 0 for row in keys}
     for row in table.group_by(["topic", "partition"]).aggregate([("offset", "max")]).to_pylist():
         lengths[f"{row['topic']}-{row['partition']}"] = row["offset_max"] + 1
     content: dict[str, Any] = {
         "format": FORMAT,
         "upper_bound": upper_bound,
         "operations": operations.num_rows,
+        "history": digest_of_operations(operations),
         "lengths": dict(sorted(lengths.items())),
         "sha256": hashlib.sha256(data.read_bytes()).hexdigest(),
     }

@@ -12,31 +12,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from analysis.core.evidence import ACK, FINAL, SEEN
 from analysis.core.facts import Facts, FinalEnd, Offenders
+from analysis.core.finding import Finding
+from analysis.core.losses import LOSSES, losses
 from analysis.core.rows import I64
 from analysis.core.scans import APPENDS, QUERIES, Pair
-from analysis.core.summary import Located, Summary
+from analysis.core.summary import LISTED, Located, Summary
 from history import FAIL, INF, INFO, OK
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One kind of contradiction in a partition and what singles out its witness.
-
-    `offsets`, `values`: where and which; `inv`, `ret`: the release and deadline that contradict each other, each with
-    the kind of operation (APPENDS or QUERIES) it belongs to, or -1 when either may be; `process`: of a session.
-    """
-
-    name: str
-    rule: str
-    count: int
-    offsets: tuple[int, ...] = ()
-    values: tuple[int, ...] = ()
-    inv: int = -1
-    ret: int = -1
-    kinds: tuple[int, int] = (-1, -1)
-    process: int = -1
 
 
 @dataclass(frozen=True)
@@ -68,11 +50,7 @@ def conclude(summary: Summary, facts: Facts) -> Conclusion:
     """Decides one partition."""
     final_end = facts.final_end()
     hits = _look_up(summary.located, facts)
-    findings = [*_structural(summary, facts, hits)]
-    elsewhere = {int(v) for v in summary.located.value[hits < 0]} if (hits < 0).any() else set()
-    findings += _values_differ(summary, final_end, elsewhere)
-    if final_end is not None:
-        findings += _not_in_the_end(summary, facts, hits, elsewhere, final_end)
+    findings = [*_structural(summary, facts, hits), *losses(summary, facts, hits, final_end)]
     first = _first_damage(findings)
     found, placed = _placements(summary, facts, hits, first)
     findings += [*found, *_realtime(summary, first), *_sessions(summary), *_orders(summary)]
@@ -101,10 +79,10 @@ def _structural(summary: Summary, facts: Facts, hits: I64) -> Iterator[Finding]:
     unknown = np.flatnonzero(hits < 0)
     if len(unknown):
         # Not a loose append: either nobody's, or a bound append's that was acknowledged elsewhere.
-        for at in unknown[:8].tolist():
-            yield Finding("phantom", "unknown-value", 1, (int(located.offset[at]),), (int(located.value[at]),))
-        if len(unknown) > 8:
-            yield Finding("phantom", "unknown-value", len(unknown) - 8, values=(int(located.value[unknown[8]]),))
+        last = min(len(unknown), LISTED) - 1
+        for place, at in enumerate(unknown[: last + 1].tolist()):
+            count = len(unknown) - last if place == last else 1
+            yield Finding("phantom", "unknown-value", count, (int(located.offset[at]),), (int(located.value[at]),))
     known = np.flatnonzero(hits >= 0)
     failed = known[facts.loose.type[hits[known]] == FAIL]
     if len(failed):
@@ -120,54 +98,9 @@ def _structural(summary: Summary, facts: Facts, hits: I64) -> Iterator[Finding]:
         yield Finding("duplicate", "value-twice", len(again), where, (int(located.value[order[at]]),))
 
 
-def _values_differ(summary: Summary, final_end: FinalEnd | None, elsewhere: set[int]) -> Iterator[Finding]:
-    """C1: several values claimed for one offset. Which of them was lost, if that can be told?"""
-    extras, canon = summary.extras, summary.conflicts
-    if not len(extras):
-        return
-    at: dict[int, list[tuple[int, int]]] = {}
-    for each in (canon, extras):
-        for offset, value, flags in zip(each.offset.tolist(), each.value.tolist(), each.flags.tolist(), strict=True):
-            at.setdefault(offset, []).append((value, flags))
-    for offset, claims in sorted(at.items()):
-        values = tuple(value for value, _ in claims)
-        told = False
-        for value, flags in claims:
-            others_seen = any(other & SEEN for v, other in claims if v != value)
-            kept = bool(flags & FINAL) and final_end is not None
-            if flags & ACK and others_seen and not kept and value not in elsewhere:
-                told = True
-                yield Finding("lost-acknowledged-write", "offset-holds-another", 1, (offset,), (value, *values))
-            if flags & SEEN and final_end is not None and not flags & FINAL and value not in elsewhere:
-                told = True
-                yield Finding("committed-then-truncated", "seen-then-replaced", 1, (offset,), (value, *values))
-        if not told:
-            yield Finding("offset-mismatch", "two-values", 1, (offset,), values)
-
-
-def _not_in_the_end(summary: Summary, facts: Facts, hits: I64, elsewhere: set[int], end: FinalEnd) -> Iterator[Finding]:
-    """A complete final read decides: what it lacks, and was there before its end was asked, is gone."""
-    missing = summary.missing
-    if missing.count and missing.value not in elsewhere:
-        yield Finding(
-            "lost-acknowledged-write", "not-in-final-read", missing.count, (missing.offset,), (missing.value,)
-        )
-    found = np.zeros(len(facts.loose.value), np.bool_)
-    found[hits[hits >= 0]] = True
-    for index in np.flatnonzero((facts.loose.type == OK) & ~found).tolist():
-        yield Finding("lost-acknowledged-write", "not-in-final-read", 1, (), (int(facts.loose.value[index]),))
-    located = summary.located
-    gone = np.flatnonzero(((located.flags & FINAL) == 0) & (located.latest < end.inv))
-    gone = gone[hits[gone] >= 0]
-    if len(gone):
-        at = int(gone[0])
-        where = (int(located.offset[at]),), (int(located.value[at]),)
-        yield Finding("committed-then-truncated", "seen-not-in-final-read", len(gone), *where)
-
-
 def _first_damage(findings: list[Finding]) -> int:
     """The first offset from which values were lost or replaced; order contradictions beyond it are consequences."""
-    damage = {"lost-acknowledged-write", "committed-then-truncated", "offset-mismatch"}
+    damage = {*LOSSES, "offset-mismatch"}
     return min((offset for each in findings if each.name in damage for offset in each.offsets), default=INF)
 
 
@@ -267,14 +200,14 @@ def _realtime(summary: Summary, first_damage: int) -> Iterator[Finding]:
         yield _from_pair(NAMES[kinds], "real-time", pair, kinds)
 
 
-def _from_pair(name: str, rule: str, pair: Pair, kinds: tuple[int, int], process: int = -1) -> Finding:
+def _from_pair(name: str, rule: str, pair: Pair, kinds: tuple[int, int], session: int = -1) -> Finding:
     offsets = (pair.earlier, pair.later)
-    return Finding(name, rule, 1, offsets, (), pair.release, pair.deadline, kinds, process)
+    return Finding(name, rule, 1, offsets, (), pair.release, pair.deadline, kinds, session=session)
 
 
 def _sessions(summary: Summary) -> Iterator[Finding]:
-    for process, pair in sorted(summary.sessions.worst.items()):
-        yield _from_pair("session-violation", "session", pair, (QUERIES, -1), process)
+    for session, pair in sorted(summary.sessions.worst.items()):
+        yield _from_pair("session-violation", "session", pair, (QUERIES, -1), session)
 
 
 def _orders(summary: Summary) -> Iterator[Finding]:
@@ -291,6 +224,8 @@ def _offences(facts: Facts) -> Iterator[Finding]:
 
     if facts.skips.count:
         yield finding("poll-skip", "not-contiguous", facts.skips)
+    if facts.regressions.count:
+        yield finding("poll-regression", "goes-back", facts.regressions)
     if facts.overruns.count:
         yield finding("future-read", "past-own-bound", facts.overruns)
 
@@ -302,5 +237,6 @@ def _joined(findings: list[Finding]) -> Iterator[Finding]:
         key = (each.name, each.rule, each.offsets if each.rule == "unknown-value" else ())
         known = joined.setdefault(key, each)
         if known is not each:
-            joined[key] = replace(known, count=known.count + each.count)
+            also = (*known.also, *each.values[:1], *each.also) if each.name in LOSSES else ()
+            joined[key] = replace(known, count=known.count + each.count, also=also[:LISTED])
     return iter(joined.values())

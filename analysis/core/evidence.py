@@ -13,16 +13,18 @@ from typing import Final
 
 import numpy as np
 
-from analysis.core.rows import I64, Bools, Ints, Rows
+from analysis.core.rows import DAMAGED, I64, NO_VALUE, Bools, DamagedError, Ints, Rows
 from analysis.core.scans import NEVER
 from history import INF
 
-NONE: Final = int(np.iinfo(np.int64).min)
+NONE: Final = NO_VALUE
 """No value is known at this offset."""
 
 ACK: Final = 1
 SEEN: Final = 2
 FINAL: Final = 4
+
+SESSION_BITS: Final = 32
 
 BLOCK: Final = 1 << 16
 """Offsets per block of a giant partition."""
@@ -77,9 +79,10 @@ class Claims:
 
 @dataclass(frozen=True)
 class Sessions:
-    """Bounds that clients saw, by process: at an offset a release (else NEVER) and a deadline (else INF)."""
+    """Bounds that clients saw, by session (process << 32 | session): at an offset a release (else NEVER) and a deadline
+    (else INF)."""
 
-    process: I64
+    session: I64
     offset: I64
     release: I64
     deadline: I64
@@ -169,7 +172,7 @@ class OffsetEvidence:
 
 
 def _concat_sessions(a: Sessions, b: Sessions) -> Sessions:
-    names = ("process", "offset", "release", "deadline")
+    names = ("session", "offset", "release", "deadline")
     return Sessions(*(np.concatenate((getattr(a, name), getattr(b, name))) for name in names))
 
 
@@ -238,7 +241,7 @@ def lay_out(rows: Rows, block: int | None) -> Spans:
         number = offset[mine] // block
         bits = int(number.max(initial=0)).bit_length()
         if parts.bit_length() + bits > 63:
-            raise ValueError(f"offset {int(offset.max())} cannot be one of {parts} partitions: the history is damaged")
+            raise DamagedError(f"offset {int(offset.max())} cannot be one of {parts} partitions: {DAMAGED}")
         keys = np.unique((part[mine] << bits) | number)
     return _spans(blocked, length, keys, bits, block)
 
@@ -327,6 +330,8 @@ def _add_sessions(evidence: list[OffsetEvidence], spans: Spans, rows: Rows) -> N
     part = np.concatenate((queries.part[capped], queries.part[shown], bound.part))
     offset = np.concatenate((queries.hi[capped], queries.lo[shown] - 1, bound.offset))
     process = np.concatenate((queries.process[capped], queries.process[shown], bound.process)).astype(np.int64)
+    number = np.concatenate((queries.session[capped], queries.session[shown], bound.session))
+    session = process << SESSION_BITS | number
     nothing = np.full(len(shown) + len(bound.part), NEVER)
     release = np.concatenate((queries.inv[capped], nothing))
     deadline = np.concatenate((np.full(len(capped), INF), queries.ret[shown], bound.ret))
@@ -335,4 +340,4 @@ def _add_sessions(evidence: list[OffsetEvidence], spans: Spans, rows: Rows) -> N
     edges = np.searchsorted(span[order], np.arange(len(evidence) + 1))
     for each, (a, z) in enumerate(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)):
         at = order[a:z]
-        evidence[each].sessions = Sessions(process[at], offset[at], release[at], deadline[at])
+        evidence[each].sessions = Sessions(session[at], offset[at], release[at], deadline[at])

@@ -7,16 +7,20 @@ gives up only a handful of rows; `explain` turns them into witnesses.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from analysis.core.anomaly import Anomaly
-from analysis.core.conclude import Finding
+from analysis.core.evidence import SESSION_BITS
+from analysis.core.finding import Finding
+from analysis.core.losses import LOSSES
+from analysis.core.owners import DOUBT, Owners
 from analysis.core.rows import Bools
 from analysis.core.scans import APPENDS, QUERIES
+from analysis.core.summary import LISTED
 from history import ACKS_ALL, APPEND, END, INF, OK, OPERATIONS, READ, decode_value
 from history.schemas import PHASE_FINAL
 
@@ -27,6 +31,7 @@ Story = tuple[str, str, list[Operation]]  # name, sentence, witness
 OPERATION_NAMES: Final = {APPEND: "append", READ: "read", END: "end"}
 TYPE_NAMES: Final = ("ok", "fail", "info")
 RECORDS_SHOWN: Final = 4
+NAMED: Final = 8
 
 
 def select(table: pa.Table, findings: Mapping[Key, Sequence[Finding]]) -> pa.Table:
@@ -44,11 +49,12 @@ def select(table: pa.Table, findings: Mapping[Key, Sequence[Finding]]) -> pa.Tab
 def _suspects(table: pa.Table, findings: Sequence[Finding]) -> Bools:
     offsets = np.unique([offset for each in findings for offset in each.offsets] or [-5])
     values = np.unique([value for each in findings for value in each.values] or [-5])
+    appended = np.union1d(values, [value for each in findings for value in each.also] or [-5])
     columns = {name: table[name].to_numpy() for name in ("f", "inv", "ret", "value", "offset", "lo", "hi")}
     mask = np.isin(columns["inv"], [each.inv for each in findings if each.inv >= 0])
     mask |= np.isin(columns["ret"], [each.ret for each in findings if each.ret >= 0])
     is_append = columns["f"] == APPEND
-    mask |= is_append & (np.isin(columns["value"], values) | np.isin(columns["offset"], offsets))
+    mask |= is_append & (np.isin(columns["value"], appended) | np.isin(columns["offset"], offsets))
     items = table["values"].combine_chunks()
     row = np.repeat(np.arange(len(table)), np.diff(items.offsets.to_numpy()))
     shown = np.isin(items.flatten().to_numpy(zero_copy_only=False), values)
@@ -61,22 +67,63 @@ def _suspects(table: pa.Table, findings: Sequence[Finding]) -> Bools:
     return np.asarray(mask | (final & (around | (columns["f"] == END))))
 
 
-def explain(rows: pa.Table, findings: Mapping[Key, Sequence[Finding]]) -> list[Anomaly]:
-    """One anomaly per partition and name. `rows`: what `select` gave, from all parts of the history together."""
+@dataclass(frozen=True)
+class Explanation:
+    """What is proven, one anomaly per partition and name, and what may be lawful, since a client's record has gaps."""
+
+    anomalies: list[Anomaly]
+    doubts: tuple[str, ...] = ()
+
+
+def explain(rows: pa.Table, findings: Mapping[Key, Sequence[Finding]], owners: Owners) -> Explanation:
+    """`rows`: what `select` gave, from all parts of the history together."""
     scenes: dict[Key, list[Operation]] = {}
     # In an order of their own, so that the story does not depend on how the history was spread.
     for row in sorted(rows.to_pylist(), key=lambda row: (row["inv"], row["process"], row["f"], row["value"])):
         scenes.setdefault((row["topic"], row["partition"]), []).append(row)
-    anomalies: dict[tuple[Key, str], Anomaly] = {}
+    anomalies: list[Anomaly] = []
+    doubts: list[str] = []
     for key, some in sorted(findings.items()):
         scene = Scene(scenes.get(key, []))
+        told: dict[str, list[tuple[Finding, Story]]] = {}
+        lawful: list[str] = []
         for finding in some:
-            name, sentence, witness = STORIES[finding.rule](finding, scene)
-            shown = tuple(shorten(each, finding) for each in witness)
-            anomaly = Anomaly(name, *key, sentence, shown, finding.count)
-            known = anomalies.get((key, name))
-            anomalies[key, name] = anomaly if known is None else replace(known, count=known.count + finding.count)
-    return list(anomalies.values())
+            story = STORIES[finding.rule](finding, scene)
+            if owners.may_explain(story[0], finding.values):
+                lawful.append(story[1])
+            else:
+                told.setdefault(story[0], []).append((finding, story))
+        doubts += [f"{key[0]}-{key[1]}: {text}" for text in _few(lawful)]
+        anomalies += [_anomaly(key, name, stories, scene) for name, stories in told.items()]
+    return Explanation(anomalies, tuple(doubts))
+
+
+def _anomaly(key: Key, name: str, stories: Sequence[tuple[Finding, Story]], scene: Scene) -> Anomaly:
+    """All findings of one name: the first is told, and of what was lost every value is named."""
+    finding, (_, sentence, operations) = stories[0]
+    witness = [shorten(each, finding) for each in operations]
+    count = sum(each.count for each, _ in stories)
+    if name in LOSSES and count > 1:
+        also = [*finding.also, *(value for each, _ in stories[1:] for value in (*each.values[:1], *each.also))]
+        sentence += f"; lost as well: {_names(also, count - 1)}"
+        mine = {id(each) for each in operations}
+        appends = filter(None, map(scene.append, also[: LISTED - 1]))
+        witness += [shorten(each, finding) for each in appends if id(each) not in mine]
+    return Anomaly(name, *key, sentence, tuple(witness), count)
+
+
+def _names(values: Sequence[int], count: int) -> str:
+    """The first of `count` values by name, and how many there are beyond."""
+    named = [name_of(value) for value in values[:NAMED]]
+    more = count - len(named)
+    return ", ".join(named) + (f" and {more:,} more" if more else "")
+
+
+def _few(stories: Sequence[str]) -> list[str]:
+    """The first of what may be lawful, each with why."""
+    more = len(stories) - NAMED
+    told = [f"{story}; {DOUBT}" for story in stories[:NAMED]]
+    return [*told, f"{more:,} more records or offsets are in doubt for the same reason"] if more > 0 else told
 
 
 def shorten(row: Operation, finding: Finding) -> Operation:
@@ -85,7 +132,7 @@ def shorten(row: Operation, finding: Finding) -> Operation:
     mattering = [each for each in records if each[0] in finding.offsets or each[1] in finding.values]
     return {
         "op": OPERATION_NAMES[row["f"]],
-        **{name: row[name] for name in ("process", "client", "topic", "partition")},
+        **{name: row[name] for name in ("process", "session", "client", "topic", "partition")},
         "type": TYPE_NAMES[row["type"]],
         "inv": row["inv"],
         "ret": None if row["ret"] >= INF else row["ret"],
@@ -128,16 +175,16 @@ class Scene:
     def released_by(self, finding: Finding) -> Operation | None:
         """The operation whose invocation is the finding's release."""
         mine = [row for row in self.rows if row["inv"] == finding.inv and _is_kind(row, finding.kinds[0])]
-        if finding.process >= 0:
-            mine = [row for row in mine if row["process"] == finding.process]
+        if finding.session >= 0:
+            mine = [row for row in mine if session_of(row) == finding.session]
         at = finding.offsets[0] if finding.offsets else -1
         return min(mine, key=lambda row: (row["hi"] != at and row["offset"] != at, row["process"]), default=None)
 
     def due_by(self, finding: Finding) -> Operation | None:
         """The operation whose return is the finding's deadline."""
         mine = [row for row in self.rows if row["ret"] == finding.ret and _is_kind(row, finding.kinds[1])]
-        if finding.process >= 0:
-            mine = [row for row in mine if row["process"] == finding.process]
+        if finding.session >= 0:
+            mine = [row for row in mine if session_of(row) == finding.session]
         at = finding.offsets[-1] if finding.offsets else -1
         return min(mine, key=lambda row: (row["lo"] != at + 1 and row["offset"] != at, row["process"]), default=None)
 
@@ -145,6 +192,11 @@ class Scene:
         """The query that contradicts itself."""
         mine = [row for row in self.rows if row["inv"] == finding.inv and row["process"] == finding.process]
         return next((row for row in mine if row["f"] != APPEND), None)
+
+
+def session_of(row: Operation) -> int:
+    """The client's incarnation that an operation belongs to."""
+    return int(row["process"]) << SESSION_BITS | int(row["session"])
 
 
 def _is_kind(row: Operation, kind: int) -> bool:
@@ -192,6 +244,15 @@ def _offset_holds_another(finding: Finding, scene: Scene) -> Story:
 
 def _client(row: Operation | None) -> str:
     return str(row["client"]) if row else "a client"
+
+
+def _acknowledged_at_one_offset(finding: Finding, scene: Scene) -> Story:
+    lost, other = (scene.append(value) for value in finding.values[:2])
+    sentence = (
+        f"{_acknowledged(finding, scene)}, and so was {name_of(finding.values[1])} to {_client(other)}: "
+        "only one of them can be there"
+    )
+    return finding.name, sentence, _some(lost, other)
 
 
 def _seen_then_replaced(finding: Finding, scene: Scene) -> Story:
@@ -288,7 +349,7 @@ def _located(finding: Finding, scene: Scene) -> Story:
 def _real_time(finding: Finding, scene: Scene) -> Story:
     release, due = scene.released_by(finding), scene.due_by(finding)
     name = finding.name
-    if name == "non-monotonic-high-watermark" and release and due and release["process"] == due["process"]:
+    if name == "non-monotonic-high-watermark" and release and due and session_of(release) == session_of(due):
         name = "session-violation"
     return _told(name, finding, release, due)
 
@@ -329,6 +390,13 @@ def _not_contiguous(finding: Finding, scene: Scene) -> Story:
     return finding.name, f"{sentence} where it should have come", _some(read, skipped)
 
 
+def _goes_back(finding: Finding, scene: Scene) -> Story:
+    read, offset = scene.offender(finding), finding.offsets[0]
+    start = read["offset"] if read else -1
+    sentence = f"a read of {_client(read)} from offset {start} returned offset {offset}, which it had behind it"
+    return finding.name, sentence, _some(read)
+
+
 def _past_own_bound(finding: Finding, scene: Scene) -> Story:
     query = scene.offender(finding)
     shown = query["lo"] if query else -1
@@ -340,6 +408,7 @@ STORIES: Final[dict[str, Callable[[Finding, Scene], Story]]] = {
     "offset-holds-another": _offset_holds_another,
     "seen-then-replaced": _seen_then_replaced,
     "two-values": _two_values,
+    "acknowledged-at-one-offset": _acknowledged_at_one_offset,
     "not-in-final-read": _not_in_final_read,
     "seen-not-in-final-read": _seen_not_in_final_read,
     "unknown-value": _unknown_value,
@@ -353,5 +422,6 @@ STORIES: Final[dict[str, Callable[[Finding, Scene], Story]]] = {
     "session": _real_time,
     "sequence-falls": _sequence_falls,
     "not-contiguous": _not_contiguous,
+    "goes-back": _goes_back,
     "past-own-bound": _past_own_bound,
 }

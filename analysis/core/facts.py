@@ -87,14 +87,16 @@ _EMPTY = np.empty(0, np.int64)
 class Facts:
     """Of one partition.
 
-    `last_ack`: when the last acknowledgement of a durable append returned, -1 if none. `skips`: reads that are not
-    contiguous from the offset they asked for; `overruns`: queries that show more than their own upper bound allows.
+    `last_ack`: when the last acknowledgement of a durable append returned, -1 if none. `skips`: reads that left out an
+    offset, counted from the one they asked for; `regressions`: reads that showed an offset below the one that was due;
+    `overruns`: queries that show more than their own upper bound allows.
     """
 
     loose: LooseAppends = LooseAppends(_EMPTY, _EMPTY, _EMPTY, _EMPTY)
     finals: FinalReads = FinalReads(_EMPTY, _EMPTY, _EMPTY, _EMPTY)
     last_ack: int = -1
     skips: Offenders = Offenders()
+    regressions: Offenders = Offenders()
     overruns: Offenders = Offenders()
     counts: dict[str, int] = field(default_factory=dict)
 
@@ -105,6 +107,7 @@ class Facts:
             self.finals.merge(other.finals),
             max(self.last_ack, other.last_ack),
             self.skips.merge(other.skips),
+            self.regressions.merge(other.regressions),
             self.overruns.merge(other.overruns),
             {name: self.counts.get(name, 0) + other.counts.get(name, 0) for name in {**self.counts, **other.counts}},
         )
@@ -145,7 +148,8 @@ def facts_of(rows: Rows, upper_bound: str) -> list[Facts]:
     np.maximum.at(last_ack, bound.part, bound.ret)
     sure = loose.type == OK
     np.maximum.at(last_ack, loose.part[sure], loose.ret[sure])
-    skips, overruns = _skips(rows), _overruns(rows, upper_bound)
+    skips, regressions = _astray(rows)
+    overruns = _overruns(rows, upper_bound)
     finals = finals_of(rows)
     counts = _counts(rows)
 
@@ -159,6 +163,7 @@ def facts_of(rows: Rows, upper_bound: str) -> list[Facts]:
             finals.get(part, Facts.finals),
             int(last_ack[part]),
             skips.get(part, Offenders()),
+            regressions.get(part, Offenders()),
             overruns.get(part, Offenders()),
             {name: int(each[part]) for name, each in counts.items()},
         )
@@ -181,18 +186,22 @@ def _counts(rows: Rows) -> dict[str, I64]:
     }
 
 
-def _skips(rows: Rows) -> dict[int, Offenders]:
-    """Reads whose records are not start, start + 1, start + 2, ..."""
+def _astray(rows: Rows) -> tuple[dict[int, Offenders], dict[int, Offenders]]:
+    """Reads whose records are not start, start + 1, start + 2, ...: those that go on too far, and those that go back.
+
+    The first record that is not the one due tells which. `offset` is what was left out, or what was shown again.
+    """
     queries = rows.queries
     first = np.cumsum(queries.count) - queries.count
     expected = np.repeat(queries.start - first, queries.count) + np.arange(len(queries.item_offset))
     wrong = np.flatnonzero(queries.item_offset != expected)
     if not len(wrong):
-        return {}
+        return {}, {}
     row = np.searchsorted(first + queries.count, wrong, side="right")
     row, where = np.unique(row, return_index=True)
-    # What was skipped: the offset that should have come where the first wrong one did.
-    return _first_by_part(rows, row, expected[wrong[where]])
+    due, shown = expected[wrong[where]], queries.item_offset[wrong[where]]
+    on, back = np.flatnonzero(shown > due), np.flatnonzero(shown < due)
+    return _first_by_part(rows, row[on], due[on]), _first_by_part(rows, row[back], shown[back])
 
 
 def _overruns(rows: Rows, upper_bound: str) -> dict[int, Offenders]:
@@ -215,21 +224,31 @@ def _first_by_part(rows: Rows, row: Ints, offset: I64) -> dict[int, Offenders]:
 def finals_of(rows: Rows) -> dict[int, FinalReads]:
     """The extent of the final reads, by index into `rows.keys`; partitions without any are left out."""
     queries = rows.queries
-    found: dict[int, FinalReads] = {}
     final = np.flatnonzero(queries.final)
+    final = final[np.argsort(queries.part[final], kind="stable")]
+    item_part = np.repeat(queries.part[final], queries.count[final])
+    shown = np.repeat(queries.final, queries.count)
+    order = np.argsort(np.repeat(queries.part, queries.count)[shown], kind="stable")
+    offset = queries.item_offset[shown][order]
+    found: dict[int, FinalReads] = {}
     for part in np.unique(queries.part[final]).tolist():
         mine = final[queries.part[final] == part]
-        read = mine[queries.is_read[mine] & (queries.count[mine] > 0)]
-        last = (np.cumsum(queries.count) - 1)[read]
         ended = mine[_is_end(rows, mine)]
-        ranges = _union(queries.start[read], queries.item_offset[last] + 1)
-        found[part] = FinalReads(*ranges, queries.lo[ended], queries.inv[ended])
+        a, z = np.searchsorted(item_part, (part, part + 1))
+        found[part] = FinalReads(*_runs(offset[a:z]), queries.lo[ended], queries.inv[ended])
     return found
 
 
 def _is_end(rows: Rows, at: Ints) -> Bools:
     queries = rows.queries
     return np.asarray(~queries.is_read[at] & (queries.lo[at] >= 0))
+
+
+def _runs(offset: I64) -> tuple[I64, I64]:
+    """The ranges of offsets that were shown, from the offsets in the order in which they were."""
+    first = np.flatnonzero(np.diff(offset, prepend=np.int64(-2)) != 1)
+    last = np.append(first[1:], len(offset))[: len(first)] - 1
+    return _union(offset[first], offset[last] + 1)
 
 
 def _union(start: I64, stop: I64) -> tuple[I64, I64]:

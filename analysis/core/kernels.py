@@ -9,7 +9,7 @@ from numba import njit
 
 from analysis.core.evidence import ACK, FINAL, NONE, SEEN
 from analysis.core.scans import NEVER
-from history import ACKS_ALL, APPEND, FAIL, INF, INFO, OK, READ
+from history import ACKS_ALL, APPEND, END, FAIL, INF, INFO, OK, READ
 
 REGULAR = 0
 IRREGULAR = 1
@@ -19,8 +19,8 @@ ACKNOWLEDGED, FAILED, INDETERMINATE, READS, ENDS, RECORDS = range(6)
 
 
 @njit(cache=True, nogil=True)
-def measure(parts: int, f: Any, outcome: Any, acks: Any, part: Any, ret: Any, offset: Any, lo: Any, hi: Any,
-            starts: Any, item_offset: Any) -> Any:  # fmt: skip
+def measure(parts: int, f: Any, outcome: Any, acks: Any, part: Any, inv: Any, ret: Any, offset: Any, value: Any,
+            lo: Any, hi: Any, starts: Any, item_offset: Any) -> Any:  # fmt: skip
     """Per partition: the log's length, claims, loose appends, the last acknowledgement, and counts; and regularity."""
     length, claims, loose = np.zeros(parts, np.int64), np.zeros(parts, np.int64), np.zeros(parts, np.int64)
     last_ack = np.full(parts, -1, np.int64)
@@ -28,7 +28,13 @@ def measure(parts: int, f: Any, outcome: Any, acks: Any, part: Any, ret: Any, of
     for i in range(len(f)):
         p = part[i]
         first, count = starts[i], starts[i + 1] - starts[i]
+        if not (-INF <= inv[i] <= ret[i] <= INF and APPEND <= f[i] <= END and OK <= outcome[i] <= INFO):
+            return IRREGULAR, length, claims, loose, last_ack, counts
+        if not (-1 <= offset[i] < INF and -1 <= lo[i] < INF and -1 <= hi[i] < INF):
+            return IRREGULAR, length, claims, loose, last_ack, counts
         if f[i] == APPEND:
+            if value[i] < 0:
+                return IRREGULAR, length, claims, loose, last_ack, counts
             if outcome[i] == OK and acks[i] == ACKS_ALL:
                 counts[ACKNOWLEDGED, p] += 1
                 last_ack[p] = max(last_ack[p], ret[i])

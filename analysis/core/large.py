@@ -34,8 +34,8 @@ def examine_large(table: pa.Table, upper_bound: str) -> tuple[list[Key], list[Of
     columns = columns_of(table)
     f, outcome, acks = columns.f, columns.type, columns.acks
     state, length, claims, loose, last_ack, counts = kernels.measure(
-        *(len(keys), f, outcome, acks, part, columns.ret, columns.offset, columns.lo, columns.hi),
-        *(columns.starts, columns.item_offset),
+        *(len(keys), f, outcome, acks, part, columns.inv, columns.ret, columns.offset, columns.value),
+        *(columns.lo, columns.hi, columns.starts, columns.item_offset),
     )
     if state != kernels.REGULAR or is_sparse(length, claims).any():
         return None

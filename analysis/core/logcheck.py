@@ -12,8 +12,8 @@ own interval and between two consecutive t's, and these intervals meet pairwise,
 dimension).
 
 Three readings of the upper bounds that queries show, because a system may promise less: `strict`, every bound binds;
-`session`, a bound binds against what the same client saw before; `lower-bound-only`, none does. Bounds shown by
-the final queries, asked after healing, bind always.
+`session`, a bound binds against what the same session of the client saw before; `lower-bound-only`, none does. Bounds
+shown by the final queries, asked after healing, bind always.
 
 The same code runs in process (`check`), and over a partition spread in blocks of offsets: `examine_chunk` any subset of
 its operations, merge the evidence of each block, `summarise` it, merge the summaries in order, `conclude`, and `select`
@@ -32,9 +32,10 @@ from analysis.core.anomaly import Anomaly
 from analysis.core.certificate import linearization
 from analysis.core.conclude import Conclusion, conclude
 from analysis.core.evidence import BLOCK, OffsetEvidence, gather, lay_out
-from analysis.core.explain import Key, explain, select
+from analysis.core.explain import Explanation, Key, explain, select
 from analysis.core.facts import Facts, facts_of
 from analysis.core.large import LARGE, examine_large
+from analysis.core.owners import ALL_WHOLE, Owners
 from analysis.core.rows import UPPER_BOUNDS, rows_of
 from analysis.core.summary import Summary, nothing, summarise, whole
 
@@ -85,15 +86,18 @@ class LogReport:
             self.upper_bound,
             tuple(sorted((*self.anomalies, *other.anomalies), key=_place)),
             {**self.partitions, **other.partitions},
-            (*self.undecided, *other.undecided),
+            tuple(sorted((*self.undecided, *other.undecided))),
             pa.concat_tables(certificates) if len(certificates) == 2 else None,
         )
 
 
-def check(table: pa.Table, *, upper_bound: str = "strict", certify: bool = False) -> LogReport:
+def check(
+    table: pa.Table, *, upper_bound: str = "strict", owners: Owners = ALL_WHOLE, certify: bool = False
+) -> LogReport:
     """Judges a table with the schema `history.OPERATIONS`, in process. It must hold whole partitions.
 
-    Raises ValueError for an unknown `upper_bound` or a damaged table, KeyError when a column is missing.
+    `owners`: whose records are whole; what those of others may explain is undecided. Raises ValueError for an unknown
+    `upper_bound`, DamagedError for a table that no client can have recorded, KeyError when a column is missing.
     """
     _require(upper_bound)
     keys, pieces, facts = _examine(table, upper_bound)
@@ -102,7 +106,7 @@ def check(table: pa.Table, *, upper_bound: str = "strict", certify: bool = False
         key: conclude(some[0] if len(some) == 1 else whole(some), each)
         for key, some, each in zip(keys, summaries, facts, strict=True)
     }
-    report = report_on(conclusions, [table], upper_bound)
+    report = report_on(conclusions, [table], upper_bound, owners)
     if not certify or report.anomalies or report.undecided:
         return report
     tables = [linearization(key, some, conclusions[key].placed) for key, some in zip(keys, pieces, strict=True) if some]
@@ -148,26 +152,31 @@ def conclude_all(summaries: Mapping[Key, Iterable[Summary]], facts: Mapping[Key,
     return {key: conclude(whole(summaries.get(key, [nothing()])), facts[key]) for key in sorted(facts)}
 
 
-def report_on(conclusions: Mapping[Key, Conclusion], tables: Iterable[pa.Table], upper_bound: str) -> LogReport:
+def report_on(
+    conclusions: Mapping[Key, Conclusion], tables: Iterable[pa.Table], upper_bound: str, owners: Owners = ALL_WHOLE
+) -> LogReport:
     """The last step: fetches the witnesses from `tables` (read only when there is something to explain)."""
     findings = {key: each.findings for key, each in conclusions.items() if each.findings}
-    anomalies: list[Anomaly] = []
+    explained = Explanation([])
     if findings:
         rows = pa.concat_tables([select(table, findings) for table in tables]).unify_dictionaries()
-        anomalies = explain(rows, findings)
-    undecided = tuple(
+        explained = explain(rows, findings, owners)
+    undecided = [*explained.doubts]
+    undecided += [
         f"{count} acknowledged appends to {topic}-{partition} came without an offset and were never read"
         for (topic, partition), each in sorted(conclusions.items())
         if (count := each.stats["unlocated_acknowledged"]) and each.final_end is None
-    )
+    ]
     partitions = {
         key: PartitionReport(each.length, each.final_end.length if each.final_end else None, each.stats)
         for key, each in conclusions.items()
     }
-    return LogReport(upper_bound, tuple(sorted(anomalies, key=_place)), partitions, undecided)
+    return LogReport(upper_bound, tuple(sorted(explained.anomalies, key=_place)), partitions, tuple(sorted(undecided)))
 
 
-def check_in_blocks(tables: list[pa.Table], *, upper_bound: str = "strict", block: int = BLOCK) -> LogReport:
+def check_in_blocks(
+    tables: list[pa.Table], *, upper_bound: str = "strict", owners: Owners = ALL_WHOLE, block: int = BLOCK
+) -> LogReport:
     """What a cluster does, one step after another: operations split over `tables` in any way are judged the same."""
     evidence: dict[tuple[Key, int], OffsetEvidence] = {}
     facts: dict[Key, Facts] = {}
@@ -180,7 +189,7 @@ def check_in_blocks(tables: list[pa.Table], *, upper_bound: str = "strict", bloc
     summaries: dict[Key, list[Summary]] = {}
     for (key, _), each in evidence.items():
         summaries.setdefault(key, []).append(summarise(each))
-    return report_on(conclude_all(summaries, facts), tables, upper_bound)
+    return report_on(conclude_all(summaries, facts), tables, upper_bound, owners)
 
 
 SEVERITY: Final = ("lost-acknowledged-write", "committed-then-truncated")

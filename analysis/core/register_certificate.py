@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from history.digest import digest_of_registers
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 
 ORDER: Final = pa.schema([("key", pa.string()), ("id", pa.int64()), ("at", pa.int64())])
 

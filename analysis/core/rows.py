@@ -14,19 +14,27 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from history import ACKS_ALL, APPEND, INF, INFO, OK, READ
+from history import ACKS_ALL, APPEND, END, INF, INFO, OK, READ
 from history.schemas import PHASE_FINAL
 
 I64 = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[Any]
 
+NO_VALUE: Final = int(np.iinfo(np.int64).min)
+"""Stands for the absence of a value in arrays of them."""
+
+DAMAGED: Final = "the history is damaged"
 UPPER_BOUNDS: Final = ("strict", "session", "lower-bound-only")
+
+
+class DamagedError(ValueError):
+    """A table holds what no client can have recorded; the message says what. Nothing can be concluded from it."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """Appends acknowledged at an offset; `part` indexes `Rows.keys`."""
+    """Appends acknowledged at an offset; `part` indexes `Rows.keys`, `process` and `session` are the client's."""
 
     part: Ints
     inv: I64
@@ -34,6 +42,7 @@ class Bound:
     offset: I64
     value: I64
     process: Ints
+    session: Ints
 
 
 @dataclass(frozen=True)
@@ -51,7 +60,8 @@ class Loose:
 class Queries:
     """Reads and end queries that got an answer. `lo`, `hi`: bounds they show on the log's length, -1 none.
 
-    The records they returned lie one after another in `item_offset`, `item_value`; `count` of them per query.
+    `start`: the offset that a read asked for. The records that were returned lie one after another in `item_offset`,
+    `item_value`; `count` of them per query.
     """
 
     part: Ints
@@ -61,6 +71,7 @@ class Queries:
     lo: I64
     hi: I64
     process: Ints
+    session: Ints
     final: Bools
     is_read: Bools
     count: I64
@@ -86,6 +97,7 @@ class Columns:
     type: Ints
     acks: Ints
     process: Ints
+    session: Ints
     inv: I64
     ret: I64
     offset: I64
@@ -101,17 +113,20 @@ class Columns:
 def columns_of(table: pa.Table) -> Columns:
     """Takes a table with the schema `history.OPERATIONS` apart, without copying where it is in one chunk.
 
-    Raises KeyError when a column is missing, ValueError when a read has not as many offsets as values.
+    Raises KeyError when a column is missing, DamagedError when a read has not as many offsets as values.
     """
     starts, values = _lists(table, "values")
     _, offsets = _lists(table, "offsets")
     if len(offsets) != len(values):
-        raise ValueError(f"reads have {len(offsets)} offsets but {len(values)} values: the history is damaged")
+        raise DamagedError(f"reads have {len(offsets)} offsets but {len(values)} values: the history is damaged")
+    if len(values) and int(values.min()) == NO_VALUE:
+        values = np.maximum(values, NO_VALUE + 1)  # whose bytes are neither an append's value
     return Columns(
         f=_ints(table, "f"),
         type=_ints(table, "type"),
         acks=_ints(table, "acks"),
         process=_ints(table, "process"),
+        session=_ints(table, "session"),
         inv=_ints(table, "inv"),
         ret=_ints(table, "ret"),
         offset=_ints(table, "offset"),
@@ -128,16 +143,17 @@ def columns_of(table: pa.Table) -> Columns:
 def rows_of(table: pa.Table) -> Rows:
     """The operations of a table with the schema `history.OPERATIONS`, by kind.
 
-    Raises KeyError when a column is missing, ValueError when a read claims a negative offset.
+    Raises KeyError when a column is missing, DamagedError for times, offsets or codes that none can have.
     """
     keys, part = partitions_of(table)
     columns = columns_of(table)
+    _require_sense(columns)
     inv, ret, value = columns.inv, columns.ret, columns.value
     is_append = columns.f == APPEND
     durable = is_append & (columns.type == OK) & (columns.acks == ACKS_ALL)
     is_bound = durable & (columns.offset >= 0)
     at = np.flatnonzero(is_bound)
-    bound = Bound(part[at], inv[at], ret[at], columns.offset[at], value[at], columns.process[at])
+    bound = Bound(part[at], inv[at], ret[at], columns.offset[at], value[at], columns.process[at], columns.session[at])
     at = np.flatnonzero(is_append & ~is_bound)
     weak = (columns.type[at] == OK) & (columns.acks[at] != ACKS_ALL)
     kind = np.where(weak, INFO, columns.type[at])
@@ -145,6 +161,27 @@ def rows_of(table: pa.Table) -> Rows:
     asked = np.flatnonzero(~is_append)
     answered = asked[columns.type[asked] == OK]
     return Rows(keys, bound, loose, _queries(columns, part, answered))
+
+
+def _require_sense(columns: Columns) -> None:
+    """Raises DamagedError unless all is within the bounds in which sums and differences cannot overflow."""
+    bounds: list[tuple[str, Ints, int, int]] = [
+        ("the code of an operation", columns.f, APPEND, END),
+        ("the outcome of an operation", columns.type, OK, INFO),
+        ("an invocation", columns.inv, -INF, INF),
+        ("a return", columns.ret, -INF, INF),
+        ("an offset", columns.offset, -1, INF - 1),
+        ("a lower bound of a log's length", columns.lo, -1, INF - 1),
+        ("an upper bound of a log's length", columns.hi, -1, INF - 1),
+        ("the offset of a record that was read", columns.item_offset, 0, INF - 1),
+    ]
+    for what, column, low, high in bounds:
+        if len(column) and not low <= (worst := int(column.min())) <= (most := int(column.max())) <= high:
+            raise DamagedError(f"{what} is {worst if worst < low else most}, not in {low} .. {high}: {DAMAGED}")
+    if (columns.ret < columns.inv).any():
+        raise DamagedError(f"an operation returned before its invocation: {DAMAGED}")
+    if (columns.value[columns.f == APPEND] < 0).any():
+        raise DamagedError(f"an append has a negative value, which none is given: {DAMAGED}")
 
 
 def _queries(columns: Columns, part: Ints, answered: Ints) -> Queries:
@@ -155,8 +192,6 @@ def _queries(columns: Columns, part: Ints, answered: Ints) -> Queries:
         keep[answered] = True
         mask = np.repeat(keep, count)
         values, offsets = values[mask], offsets[mask]
-    if len(offsets) and int(offsets.min()) < 0:
-        raise ValueError(f"a read returned a record at offset {int(offsets.min())}: the history is damaged")
     lo = columns.lo[answered]
     if len(offsets):
         some = np.flatnonzero(counts)
@@ -169,6 +204,7 @@ def _queries(columns: Columns, part: Ints, answered: Ints) -> Queries:
         lo=lo,
         hi=columns.hi[answered],
         process=columns.process[answered],
+        session=columns.session[answered],
         final=columns.final[answered],
         is_read=columns.f[answered] == READ,
         count=counts,
@@ -180,7 +216,7 @@ def _queries(columns: Columns, part: Ints, answered: Ints) -> Queries:
 def partitions_of(table: pa.Table) -> tuple[list[tuple[str, int]], Ints]:
     """The (topic, partition) keys in order, and each row's index into them."""
     topic, names = _codes(table, "topic")
-    number = _ints(table, "partition")
+    number = _ints(table, "partition").astype(np.int64, copy=False)
     if not len(number):
         return [], np.empty(0, np.int64)
     lowest, width = int(number.min()), int(number.max()) - int(number.min()) + 1

@@ -127,7 +127,7 @@ def _worst_pair(start: int, releases: I64, deadlines: I64) -> Pair | None:
 
 @dataclass(frozen=True)
 class KeyedScan:
-    """One scan per key over sparse events; the keys are producers' numbers or clients' processes, ascending.
+    """One scan per key over sparse events; the keys are producers' numbers or clients' sessions, ascending.
 
     `peaks`, shape (4, keys): the latest release and its offset, the earliest deadline and its offset. `worst` holds
     the contradicted keys only.
@@ -166,12 +166,12 @@ class KeyedScan:
         return cls(keys, np.stack(peaks, axis=1), worst)
 
     @classmethod
-    def of_sessions(cls, processes: I64, offsets: I64, releases: I64, deadlines: I64) -> Self:
-        """Events in any order: at an offset, a release (else NEVER) and a deadline (else INF) of a process."""
-        if not len(processes):
+    def of_sessions(cls, sessions: I64, offsets: I64, releases: I64, deadlines: I64) -> Self:
+        """Events in any order: at an offset, a release (else NEVER) and a deadline (else INF) of a session."""
+        if not len(sessions):
             return cls.nothing()
-        order = np.lexsort((offsets, processes))
-        key, offset, release, deadline = processes[order], offsets[order], releases[order], deadlines[order]
+        order = np.lexsort((offsets, sessions))
+        key, offset, release, deadline = sessions[order], offsets[order], releases[order], deadlines[order]
         first = np.flatnonzero(np.concatenate(([True], key[1:] != key[:-1])))
         worst: dict[int, Pair] = {}
         peaks: list[I64] = []

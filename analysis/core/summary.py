@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 import pickle
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -20,6 +21,9 @@ from history import INF
 
 SEQUENCE_MASK = (1 << 32) - 1
 PRODUCER_SHIFT = 32
+
+LISTED: Final = 256
+"""Of the values that a partition lost, so many are named one by one."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +58,21 @@ class Located:
 
 @dataclass(frozen=True)
 class Missing:
-    """Acknowledged offsets that no final read showed: how many, and the first with its value."""
+    """Acknowledged offsets that no final read showed: how many; where, with which value, and acknowledged when.
 
-    count: int = 0
-    offset: int = -1
-    value: int = -1
+    Of more than LISTED the first and the last are listed.
+    """
+
+    count: int
+    offset: I64
+    value: I64
+    ret: I64
+
+    def merge(self, right: Missing) -> Missing:
+        """Those of this piece and of `right`, whose offsets are all higher."""
+        names = ("offset", "value", "ret")
+        columns = [_ends(np.concatenate((getattr(self, name), getattr(right, name)))) for name in names]
+        return Missing(self.count + right.count, *columns)
 
 
 @dataclass(frozen=True)
@@ -103,7 +117,7 @@ class Summary:
                 np.concatenate((a.earliest, np.maximum(b.earliest, behind))),
                 np.concatenate((np.minimum(a.latest, ahead), b.latest)),
             ),
-            missing=Missing(self.missing.count + right.missing.count, *_first(self.missing, right.missing)),
+            missing=self.missing.merge(right.missing),
             extras=Claims.concat([self.extras, right.extras]),
             conflicts=Claims.concat([self.conflicts, right.conflicts]),
             producers=self.producers.merge(right.producers, equal_is_wrong=True),
@@ -122,11 +136,6 @@ class Summary:
         return summary
 
 
-def _first(a: Missing, b: Missing) -> tuple[int, int]:
-    chosen = a if a.count else b
-    return chosen.offset, chosen.value
-
-
 def whole(pieces: Iterable[Summary]) -> Summary:
     """The summary of a partition from those of its pieces, in any order; also of none at all."""
     return functools.reduce(Summary.merge, sorted(pieces, key=lambda piece: piece.start), nothing())
@@ -136,8 +145,8 @@ def nothing() -> Summary:
     """The summary of an empty log: it starts and ends at offset 0."""
     empty = np.empty(0, np.int64)
     return Summary(
-        0, 0, 0, Realtime.nothing(), Gaps(empty, empty, empty), Located(empty, empty, empty, empty, empty), Missing(),
-        Claims.nothing(), Claims.nothing(), KeyedScan.nothing(), KeyedScan.nothing(),
+        0, 0, 0, Realtime.nothing(), Gaps(empty, empty, empty), Located(empty, empty, empty, empty, empty),
+        Missing(0, empty, empty, empty), Claims.nothing(), Claims.nothing(), KeyedScan.nothing(), KeyedScan.nothing(),
     )  # fmt: skip
 
 
@@ -165,28 +174,27 @@ def summarise(evidence: OffsetEvidence) -> Summary:
         located=Located(
             unacked + start, value[unacked], flags[unacked].astype(np.int64), earliest[unacked], latest[unacked]
         ),
-        missing=_missing(start, value, flags, acked),
+        missing=_missing(evidence, acked),
         extras=evidence.extras,
         conflicts=evidence.canonical_claims(np.unique(evidence.extras.offset))
         if len(evidence.extras)
         else evidence.extras,
         producers=KeyedScan.of_sequences(acked_value >> PRODUCER_SHIFT, acked_value & SEQUENCE_MASK, acked + start),
         sessions=KeyedScan.of_sessions(
-            evidence.sessions.process, evidence.sessions.offset, evidence.sessions.release, evidence.sessions.deadline
+            evidence.sessions.session, evidence.sessions.offset, evidence.sessions.release, evidence.sessions.deadline
         ),
     )
 
 
-def bounds(evidence: OffsetEvidence, stop: int, *, before: int = NEVER, after: int = INF) -> tuple[I64, I64]:
+def bounds(evidence: OffsetEvidence, stop: int, *, before: int = NEVER) -> tuple[I64, I64]:
     """The theorem's E and L of the first `stop` offsets: E[g] = max r[j], j <= g and L[g] = min d[k], k >= g.
 
-    `before` and `after`: the latest release and earliest deadline of the pieces to the left and right.
+    `before`: the latest release of the pieces to the left.
     """
     earliest = np.maximum(evidence.append_release[:stop], evidence.query_release[:stop])
     latest = np.minimum(evidence.append_deadline[:stop], evidence.query_deadline[:stop])
     if stop:
         earliest[0] = max(int(earliest[0]), before)
-        latest[-1] = min(int(latest[-1]), after)
     np.maximum.accumulate(earliest, out=earliest)
     np.minimum.accumulate(latest[::-1], out=latest[::-1])
     return earliest, latest
@@ -201,6 +209,12 @@ def _length(evidence: OffsetEvidence) -> int:
     return int(known[-1]) + 1 if len(known) else 0
 
 
-def _missing(start: int, value: I64, flags: Sequence[int] | I64, acked: I64) -> Missing:
-    unread = acked[(np.asarray(flags)[acked] & FINAL) == 0]
-    return Missing(len(unread), start + int(unread[0]), int(value[unread[0]])) if len(unread) else Missing()
+def _missing(evidence: OffsetEvidence, acked: I64) -> Missing:
+    missing = acked[(evidence.flags[acked] & FINAL) == 0]
+    at = _ends(missing)
+    return Missing(len(missing), at + evidence.start, evidence.value[at], evidence.append_deadline[at])
+
+
+def _ends(items: I64) -> I64:
+    """The first and the last of many, LISTED together: merging from left to right keeps the first and last of all."""
+    return items if len(items) <= LISTED else np.concatenate((items[:1], items[1 - LISTED :]))

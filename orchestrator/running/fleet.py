@@ -206,6 +206,7 @@ class Fleet:
             duration_s=workload.duration_s,
             time_scale=self._time_scale,
             parameters=dict(workload.parameters),
+            polls_show_ends=campaign.checks.upper_bound == "strict",
             own=self._planned.client,
         )
         self._journal.client(

@@ -61,12 +61,13 @@ def _applied(op: Op, log: Log, upper_bound: str) -> Log | None:
 
 
 def _sessions_hold(ops: list[Op]) -> bool:
-    """No client was shown a shorter log than it had been shown, or had been told that it wrote, before."""
+    """In no session a client was shown a shorter log than it had been shown, or had been told that it wrote, before."""
     for before in ops:
-        shown = before.offset + 1 if before.f == APPEND else before.lo
         if before.type != OK or (before.f == APPEND and before.acks != ACKS_ALL):
             continue
+        shown = before.offset + 1 if before.f == APPEND else max(before.lo, *(each + 1 for each in before.offsets), -1)
         for after in ops:
-            if after.process == before.process and before.ret < after.inv and 0 <= after.hi < shown and not after.final:
+            same = (after.process, after.session) == (before.process, before.session)
+            if same and before.ret < after.inv and 0 <= after.hi < shown and not after.final:
                 return False
     return True

@@ -28,6 +28,7 @@ class Op:
     hi: int = -1
     acks: int = ACKS_ALL
     final: bool = False
+    session: int = 1
 
 
 def v(name: int) -> int:
@@ -69,7 +70,8 @@ def table(*histories: list[Op], topic: str = "log") -> pa.Table:
     rows: list[dict[str, Any]] = []
     for partition, operations in enumerate(histories):
         for op in operations:
-            fields = {name: getattr(op, name) for name in ("f", "inv", "ret", "type", "process", "value", "offset")}
+            names = ("f", "inv", "ret", "type", "process", "session", "value", "offset")
+            fields = {name: getattr(op, name) for name in names}
             fields |= {"lo": op.lo, "hi": op.hi, "acks": op.acks, "offsets": op.offsets, "values": op.values}
             fields |= {"topic": topic, "partition": partition, "client": f"client-{op.process}", "error": ""}
             rows.append({**fields, "phase": "final" if op.final else "main"})
@@ -148,11 +150,19 @@ def random_history(rng: random.Random) -> list[Op]:
             log.ops.append(end(len(log.log), *log.interval(moment), process=rng.randrange(3)))
     if rng.random() < 0.35:
         log.finish(moment + rng.choice([0, 20, 100]))
-    ops = log.ops
+    ops = in_sessions(log.ops, rng)
     for _ in range(rng.choice([0, 1, 1, 2, 3])):
         at = rng.randrange(len(ops))
         ops[at] = damaged(ops[at], rng, log.names)
     return with_distinct_times(ops)
+
+
+def in_sessions(ops: list[Op], rng: random.Random) -> list[Op]:
+    """Some clients connect anew in the middle."""
+    if rng.random() < 0.6:
+        return ops
+    times = {process: rng.randint(100, 200) for process in range(3)}
+    return [replace(op, session=1 + (op.inv > times.get(op.process, INF))) for op in ops]
 
 
 def damaged(op: Op, rng: random.Random, names: int) -> Op:
@@ -180,10 +190,14 @@ def damaged(op: Op, rng: random.Random, names: int) -> Op:
             kept = tuple(offset for i, offset in enumerate(op.offsets) if i != gone)
             lo = max(kept[-1] + 1, op.hi)
             return replace(op, values=tuple(values[:gone] + values[gone + 1 :]), offsets=kept, lo=lo)
-        elif change < 0.6 and op.hi >= 0:
+        elif change < 0.55:
+            return replace(op, offset=max(0, op.offset + rng.choice([-1, 1])))  # the answer begins elsewhere
+        elif change < 0.65 and op.hi >= 0:
             hi = max(0, op.hi + rng.choice([-1, 1]))
             return replace(op, hi=hi, lo=max(hi, op.offsets[-1] + 1))
         return replace(op, values=tuple(values))
+    elif op.f == READ and op.hi >= 0 and change < 0.4:
+        return replace(op, hi=max(0, op.hi + rng.choice([-1, 1])))  # a poll that found another end
     elif op.f == END and change < 0.5:
         length = max(0, op.lo + rng.choice([-1, 1]))
         return replace(op, lo=length, hi=length)

@@ -17,7 +17,9 @@ from analysis.core import certificate
 from analysis.core.logcheck import check
 from analysis.core.rows import UPPER_BOUNDS
 from analysis.verifier import CertificateError, verify
-from tests.analysis.log_histories import Op, end, info, ok, random_history, read, table
+from history import READ
+from history.digest import digest_of_operations
+from tests.analysis.log_histories import Op, end, info, ok, random_history, read, table, v
 
 HISTORY: list[Op] = [
     ok(1, 10, 20, 0),
@@ -43,7 +45,6 @@ def test_a_certificate_is_confirmed(tmp_path: Path) -> None:
     rows = certified(operations, tmp_path)
     assert rows["offset"].to_pylist() == [0, 1, 2, 3, 4] * 2
     assert rows["at"].to_pylist()[:5] == [10, 10, 30, 30, 50]
-    assert rows["until"].to_pylist()[:5] == [20, 25, 45, 60, 60]
     assert verify(tmp_path, operations) == "16 operations are linearizable (strict): 10 records in order"
     content = json.loads((tmp_path / "certificate.json").read_text())
     assert content["lengths"] == {"log-0": 5, "log-2": 5}
@@ -58,7 +59,7 @@ def test_every_history_that_passes_has_a_certificate_that_verifies(tmp_path: Pat
     bad |= {int(text.split(" came")[0].rsplit("-", 1)[1]) for text in report.undecided}
     operations = table(*(history for i, history in enumerate(histories) if i not in bad))
     certified(operations, tmp_path, upper_bound)
-    verify(tmp_path, operations)
+    verify(tmp_path, operations, upper_bound=upper_bound)
 
 
 def test_no_certificate_without_a_pass() -> None:
@@ -125,6 +126,72 @@ def test_a_certificate_proves_nothing_of_another_history(tmp_path: Path, other: 
     certified(table(HISTORY), tmp_path)
     with pytest.raises(CertificateError):
         verify(tmp_path, table(other))
+
+
+def claim(directory: Path, **changes: object) -> None:
+    """The certificate says something else from now on."""
+    path = directory / "certificate.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"format": 1}, "its format is unknown"),
+        ({"upper_bound": "exact"}, "has no meaning"),
+        ({"upper_bound": "session"}, "it proves session bounds only, not strict ones"),
+        ({"operations": 7}, "another number of operations"),
+        ({"history": "0" * 64}, "another history"),
+        ({"lengths": {"log-0": 5}}, "the partitions and lengths"),
+        ({"lengths": {"log-0": 5, "log-1": 0, "log-2": 5, "log-3": 1}}, "the partitions and lengths"),
+        ({"lengths": {"log-0": 5, "log-1": 1, "log-2": 5}}, "the partitions and lengths"),
+        ({"seed": 1}, "its fields are not those of a certificate"),
+    ],
+)
+def test_every_field_of_a_certificate_counts(tmp_path: Path, changes: dict[str, object], why: str) -> None:
+    operations = table(HISTORY, [end(0, 1, 2)], HISTORY)
+    certified(operations, tmp_path)
+    verify(tmp_path, operations)
+    claim(tmp_path, **changes)
+    with pytest.raises(CertificateError, match=why):
+        verify(tmp_path, operations)
+
+
+def test_a_certificate_may_prove_more_than_is_required(tmp_path: Path) -> None:
+    operations = table(HISTORY)
+    certified(operations, tmp_path, "strict")
+    assert "(strict)" in verify(tmp_path, operations, upper_bound="session")
+    certified(operations, tmp_path, "lower-bound-only")
+    with pytest.raises(CertificateError, match="lower-bound-only bounds only, not session ones"):
+        verify(tmp_path, operations, upper_bound="session")
+
+
+def test_a_certificate_is_of_the_content_of_a_history_however_it_is_stored(tmp_path: Path) -> None:
+    operations = table(HISTORY, HISTORY)
+    certified(operations, tmp_path)
+    shuffled = list(range(operations.num_rows))
+    random.Random("stored").shuffle(shuffled)
+    assert verify(tmp_path, operations.take(shuffled))
+    assert digest_of_operations(operations.take(shuffled)) == digest_of_operations(operations)
+    renamed = operations.set_column(2, operations.schema.field("client"), pa.array(["x"] * 16).dictionary_encode())
+    with pytest.raises(CertificateError, match="another history"):
+        verify(tmp_path, renamed)
+
+
+def test_what_a_session_was_shown_by_records_raises_its_bound(tmp_path: Path) -> None:
+    """The certificate is of what the checker was told; the verifier must hold the session to what it saw."""
+    shown = Op(READ, 30, 40, values=(v(1), v(2)), offsets=(0, 1), offset=0, process=5)
+    history = [ok(1, 10, 20, 0), ok(2, 10, 25, 1), shown]
+    for session, holds in ((1, False), (2, True)):
+        operations = table([*history, Op(READ, 50, 60, offset=1, hi=1, process=5, session=session)])
+        certified(table(history), tmp_path, "session")
+        claim(tmp_path, history=digest_of_operations(operations), operations=4)
+        assert check(operations, upper_bound="session").ok == holds
+        if holds:
+            verify(tmp_path, operations, upper_bound="session")
+        else:
+            with pytest.raises(CertificateError, match="shorter log than before"):
+                verify(tmp_path, operations, upper_bound="session")
 
 
 def test_a_lost_certificate_is_refused(tmp_path: Path) -> None:

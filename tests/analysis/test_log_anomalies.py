@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from analysis.core.anomaly import Anomaly
-from analysis.core.logcheck import check
-from history import encode_value
+from analysis.core.large import examine_large
+from analysis.core.logcheck import check, check_in_blocks
+from analysis.core.owners import Owners
+from analysis.core.rows import DamagedError
+from analysis.core.summary import LISTED
+from history import READ, decode_value, encode_value
 from tests.analysis.log_histories import Op, empty, end, fail, info, ok, read, table, v
 
 
@@ -69,9 +74,11 @@ def test_lawful_histories_pass(history: list[Op]) -> None:
 
 
 def test_offset_mismatch() -> None:
-    anomaly = the_one([ok(1, 10, 20, 0), ok(2, 11, 21, 0)], "offset-mismatch")
-    assert witness(anomaly) == [("append", 10), ("append", 11)]
+    lost, anomaly = found([ok(1, 10, 20, 0), ok(2, 11, 21, 0)])
+    assert (lost.name, anomaly.name) == ("lost-acknowledged-write", "offset-mismatch")
+    assert witness(anomaly) == witness(lost) == [("append", 10), ("append", 11)]
     assert anomaly.sentence == "offset 0 holds different values: record 1.1.0 and record 1.2.0"
+    assert "and so was record 1.2.0 to client-0: only one of them can be there" in lost.sentence
     reads = [info(1, 10), info(2, 10), read(0, [1], 20, 30), read(0, [2], 40, 50)]
     assert witness(the_one(reads, "offset-mismatch")) == [("read", 20), ("read", 40)]
 
@@ -88,7 +95,8 @@ def test_an_acknowledged_write_that_the_final_read_lacks_is_lost() -> None:
     final = [end(1, 100, 110, final=True), read(0, [1], 120, 130, final=True)]
     anomaly = the_one([ok(1, 10, 20, 0), ok(2, 30, 40, 1), ok(3, 50, 60, 2), *final], "lost-acknowledged-write")
     assert anomaly.count == 2
-    assert witness(anomaly) == [("append", 30), ("end", 100)]
+    assert witness(anomaly) == [("append", 30), ("end", 100), ("append", 50)]
+    assert "; lost as well: record 1.3.0" in anomaly.sentence
     assert "acknowledged at offset 1 to client-0, but the log ends at 1 after healing" in anomaly.sentence
 
 
@@ -171,6 +179,105 @@ def test_poll_skip() -> None:
     anomaly = the_one([ok(1, 10, 20, 0), ok(2, 30, 40, 1), ok(3, 50, 60, 2), skipping], "poll-skip")
     assert witness(anomaly) == [("read", 70), ("append", 30)]
     assert "did not return offset 1" in anomaly.sentence
+
+
+def test_poll_regression() -> None:
+    history = [ok(1, 10, 20, 0), ok(2, 30, 40, 1), ok(3, 50, 60, 2)]
+    back = replace(read(1, [2, 3], 70, 80), offset=2)
+    anomaly = the_one([*history, back], "poll-regression")
+    assert witness(anomaly) == [("read", 70)]
+    assert "from offset 2 returned offset 1, which it had behind it" in anomaly.sentence
+    assert found([*history, replace(back, offset=1)]) == ()
+    within = Op(READ, 70, 80, values=(v(2), v(3), v(2)), offsets=(1, 2, 1), offset=1)
+    the_one([*history, within], "poll-regression")
+
+
+@pytest.mark.parametrize("upper_bound", ["strict", "session", "lower-bound-only"])
+def test_a_poll_that_finds_an_end_which_lies_back_is_stale(upper_bound: str) -> None:
+    history = [ok(1, 10, 20, 0), ok(2, 30, 40, 1, process=1)]
+    assert found([*history, empty(2, 50, 60)], upper_bound) == ()
+    assert found([*history, empty(1, 35, 60, process=2)], upper_bound) == ()  # asked before the second was there
+    expected = {"strict": ["stale-read"], "session": ["session-violation"], "lower-bound-only": []}
+    assert [each.name for each in found([*history, empty(1, 50, 60)], upper_bound)] == expected[upper_bound]
+    strangers = [each.name for each in found([*history, empty(1, 50, 60, process=9)], upper_bound)]
+    assert strangers == (["stale-read"] if upper_bound == "strict" else [])
+
+
+def test_a_client_that_connects_anew_is_in_another_session() -> None:
+    history = [ok(1, 10, 20, 0), read(0, [1], 30, 40)]
+    stale = empty(0, 50, 60)
+    the_one([*history, stale], "session-violation", "session")
+    assert found([*history, replace(stale, session=2)], "session") == ()
+    names = [each.name for each in found([*history, replace(stale, session=2)])]
+    assert names == ["non-monotonic-high-watermark", "stale-read"]
+
+
+def test_every_lost_value_is_named() -> None:
+    appends = [ok(name, 10 * name, 10 * name + 5, name - 1) for name in range(1, 601)]
+    anomaly = the_one([*appends, end(0, 10_000, 10_001, final=True)], "lost-acknowledged-write", "lower-bound-only")
+    assert anomaly.count == 600
+    named = [row["value"] for row in anomaly.witness if row["op"] == "append"]
+    assert named[0] == v(1)
+    assert named[1:] == [v(name) for name in range(600 - LISTED + 2, 601)]
+    assert anomaly.sentence.endswith(" and 591 more")
+    cut = [table(appends[::2]), table([*appends[1::2], end(0, 10_000, 10_001, final=True)])]
+    assert check_in_blocks(cut, upper_bound="lower-bound-only", block=64).anomalies == (anomaly,)
+
+
+def test_a_phantom_of_a_client_whose_record_is_not_whole_proves_nothing() -> None:
+    history = [ok(1, 10, 20, 0), read(0, [1, 7], 30, 40)]
+    owners = Owners(lambda value: decode_value(value).producer == 7, incomplete=True)
+    report = check(table(history), owners=owners)
+    assert report == check_in_blocks([table(history[:1]), table(history[1:])], owners=owners, block=1)
+    assert report.anomalies == ()
+    assert report.undecided == (
+        "log-0: record 1.7.0 was read at offset 1, but never sent to this partition; the record of a client that may "
+        "have sent it is not whole",
+    )
+    assert check(table(history), owners=owners, certify=True).certificate is None
+    others = [*history, read(2, [8], 50, 60)]
+    assert [each.name for each in check(table(others), owners=owners).anomalies] == ["phantom"]
+    nobodys = Op(READ, 30, 40, values=(-2,), offsets=(1,), offset=1)
+    assert [each.name for each in check(table([history[0], nobodys]), owners=owners).anomalies] == ["phantom"]
+
+
+def test_a_gap_that_a_lost_record_may_explain_proves_nothing() -> None:
+    history = [ok(1, 10, 20, 0), ok(2, 30, 40, 2)]
+    report = check(table(history), owners=Owners(incomplete=True))
+    assert report.anomalies == ()
+    assert len(report.undecided) == 1
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        ok(1, 1 << 61, 1 << 61, 0),
+        ok(1, -(1 << 63), 20, 0),
+        ok(1, 20, 10, 0),
+        ok(1, 10, 20, (1 << 63) - 1),
+        ok(1, 10, 20, -7),
+        replace(ok(1, 10, 20, 0), value=-(1 << 63)),
+        replace(ok(1, 10, 20, 0), f=9),
+        replace(ok(1, 10, 20, 0), type=5),
+        end((1 << 63) - 1, 10, 20),
+        replace(end(1, 10, 20), hi=-(1 << 63)),
+        Op(READ, 10, 20, values=(v(1),), offsets=((1 << 63) - 1,), offset=(1 << 63) - 1),
+        Op(READ, 10, 20, values=(v(1),), offsets=(-1,), offset=-1),
+    ],
+)
+def test_what_no_client_can_have_recorded_is_refused_in_so_many_words(op: Op) -> None:
+    operations = table([ok(9, 1, 2, 0), op])
+    with pytest.raises(DamagedError, match="is damaged"):
+        check(operations)
+    with pytest.raises(DamagedError, match="is damaged"):
+        check_in_blocks([operations])
+    assert examine_large(table([op]), "strict") is None
+
+
+def test_the_bytes_of_a_record_may_be_anything() -> None:
+    for value in (-(1 << 63), (1 << 63) - 1, -1):
+        (anomaly,) = found([Op(READ, 10, 20, values=(value,), offsets=(0,), offset=0)])
+        assert anomaly.name == "phantom"
 
 
 def test_append_reorder() -> None:

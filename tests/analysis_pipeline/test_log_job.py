@@ -5,14 +5,18 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from analysis.core.owners import Owners
+from analysis.core.rows import DamagedError
 from analysis.logjob import check_in_process, check_on_spark, files_of, plan
 from analysis.spark import SparkHandle, java_version
-from history import History, compact
+from history import History, compact, decode_value
 from history.schemas import FAULTS, PHASES, RESERVATIONS
-from tests.analysis.log_histories import random_history, table
+from tests.analysis.log_histories import ok, random_history, table
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +31,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkHandle]:
 def compacted(run: Path, seed: int, partitions: int, rows_per_file: int) -> Path:
     """Random histories, good and bad, as the Parquet files of a run; its `tables/`."""
     rng = random.Random(seed)
-    operations = table(*(random_history(rng) for _ in range(partitions)))
+    return stored(run, table(*(random_history(rng) for _ in range(partitions))), rows_per_file)
+
+
+def stored(run: Path, operations: pa.Table, rows_per_file: int) -> Path:
     nothing = RESERVATIONS.empty_table()
     compact(
         History(operations, nothing, FAULTS.empty_table(), PHASES.empty_table(), []), run, rows_per_file=rows_per_file
@@ -44,6 +51,37 @@ def test_spark_and_process_give_the_same_report(spark: SparkHandle, tmp_path: Pa
     found = check_on_spark(spark.session(), files, upper_bound="strict", files_per_task=files_per_task)
     assert len({anomaly.name for anomaly in expected.anomalies}) >= 5
     assert found == expected
+
+
+def sevens(value: int) -> bool:
+    """As if the record of producers 1 to 3 were lost in part."""
+    return value >= 0 and 1 <= decode_value(value).producer <= 3
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("files_per_task", [100, 1], ids=["whole partitions", "spread partitions"])
+def test_what_a_lost_record_may_explain_is_undecided_alike(
+    spark: SparkHandle, tmp_path: Path, files_per_task: int
+) -> None:
+    files = files_of(compacted(tmp_path, seed=11, partitions=40, rows_per_file=2))
+    owners = Owners(sevens, incomplete=True)
+    expected = check_in_process(files, upper_bound="session", owners=owners)
+    assert any("is not whole" in text for text in expected.undecided)
+    options: dict[str, Any] = {"upper_bound": "session", "owners": owners, "files_per_task": files_per_task}
+    assert check_on_spark(spark.session(), files, **options) == expected
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("files_per_task", [100, 1], ids=["whole partitions", "spread partitions"])
+def test_damage_is_told_in_the_same_words(spark: SparkHandle, tmp_path: Path, files_per_task: int) -> None:
+    histories = [[ok(1, 10, 20, 0), ok(2, 30, 40, 1)], [ok(1, 20, 10, 0), ok(2, 30, 40, 1)]]
+    files = files_of(stored(tmp_path, table(*histories), rows_per_file=1))
+    with pytest.raises(DamagedError) as in_process:
+        check_in_process(files, upper_bound="strict")
+    with pytest.raises(DamagedError) as on_spark:
+        check_on_spark(spark.session(), files, upper_bound="strict", files_per_task=files_per_task)
+    assert str(in_process.value) == "an operation returned before its invocation: the history is damaged"
+    assert str(on_spark.value) == str(in_process.value)
 
 
 @pytest.mark.spark

@@ -141,7 +141,7 @@ BAD = {
     "records out of order": (
         '{"f": "read", "topic": "t", "partition": 0, "from": 0, "records": [[1, 1], [0, 0]], "type": "ok", "inv": 1,'
         ' "ret": 2}',
-        "must rise, from 0",
+        '"records" must rise',
     ),
     "id never invoked": ('{"type": "ok", "id": 9, "ret": 3}', "id 9 was never invoked"),
     "invocation without id": (INVOKED.replace('"id": 1, ', ""), 'needs an "id"'),

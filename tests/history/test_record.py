@@ -90,6 +90,7 @@ def test_a_clean_run_reads_back_whole(tmp_path: Path) -> None:
     assert rows[2]["ret"] == INF
     assert rows[3] == {
         "process": 7,
+        "session": 1,
         "client": "producer-0",
         "f": 1,
         "topic": "log",

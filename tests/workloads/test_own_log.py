@@ -51,7 +51,7 @@ def test_an_append_log_is_recorded_with_honest_outcomes(tmp_path: Path) -> None:
     assert {decode_value(row["value"]).producer for row in appends} == {1}
 
 
-def test_a_client_that_was_made_anew_is_a_process_of_its_own(tmp_path: Path) -> None:
+def test_a_client_that_was_made_anew_is_in_a_session_of_its_own(tmp_path: Path) -> None:
     producer = start(
         "append-log", "producer", settings(tmp_path, "append-log", "p1", 1, own=own(tmp_path, "Log")), tmp_path
     )
@@ -62,8 +62,10 @@ def test_a_client_that_was_made_anew_is_a_process_of_its_own(tmp_path: Path) -> 
     assert outcomes.count("info") >= 2
     rows = [row for row in read_run(tmp_path).operations.to_pylist() if row["f"] == APPEND]
     infos = [index for index, row in enumerate(rows) if row["type"] == INFO]
-    assert [row["process"] for row in rows[: infos[0] + 2]] == [1] * (infos[0] + 1) + [1001]
-    assert rows[infos[1] + 1]["process"] == 2001
+    some = rows[: infos[0] + 2]
+    assert [(row["process"], row["session"]) for row in some] == [(1, 1)] * (infos[0] + 1) + [(1, 2)]
+    assert [decode_value(row["value"]).session for row in some] == [row["session"] for row in some]
+    assert rows[infos[1] + 1]["session"] == 3
 
 
 def test_a_probe_tells_whether_a_place_takes_appends(tmp_path: Path) -> None:

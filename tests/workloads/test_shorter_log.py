@@ -47,6 +47,12 @@ class Library:
             raise KafkaException(KafkaError(KafkaError._STATE))
         self.done.append(("seek", [(partition.partition, partition.offset)]))
 
+    def pause(self, partitions: list[Any]) -> None:
+        self.done.append(("pause", [(each.partition, each.offset) for each in partitions]))
+
+    def resume(self, partitions: list[Any]) -> None:
+        self.done.append(("resume", [(each.partition, each.offset) for each in partitions]))
+
     def consume(self, _count: int, _timeout_s: float) -> list[Message]:
         return self.polls.pop(0)
 
@@ -69,3 +75,57 @@ def test_it_reads_again_from_the_start(
     assert library.done[1] == then
     rows = [(row["type"], row["offset"], row["offsets"]) for row in read_run(tmp_path).operations.to_pylist()]
     assert rows == [(OK, 5, [5]), (FAIL, 6, []), (OK, 0, [0, 1])]
+
+
+def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, polls: list[list[Message]], **options: bool) -> Any:
+    """The reads that come of these polls, from offset 5 of partition 0; before the last one it is asked anew."""
+    library = Library(seeks=True)
+    monkeypatch.setattr(consumer, "Consumer", lambda _: library)
+    its = settings(tmp_path, "log", "c1", 1)
+    with OperationWriter(its.directory, client="c1", session=1, process=1) as writer:
+        reader = Reader(its, writer, **options)
+        reader.assign({0: 5})
+        library.polls = polls
+        for left in reversed(range(len(polls))):
+            if not left:
+                reader.ask_anew(0)
+            reader.poll(0.1)
+    asked = [name for name, _ in library.done if name in ("pause", "resume")]
+    return read_run(tmp_path).operations.to_pylist(), asked
+
+
+def test_an_answer_below_the_position_is_recorded_as_what_was_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, _ = recorded(tmp_path, monkeypatch, [[Message(5)], [Message(3), Message(4)]])
+    assert [(row["offset"], row["offsets"]) for row in rows] == [(5, [5]), (6, [3, 4])]
+
+
+def test_records_behind_an_error_that_moves_the_position_skip_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = KafkaError(KafkaError.OFFSET_OUT_OF_RANGE)
+    rows, _ = recorded(tmp_path, monkeypatch, [[Message(5), Message(6, gone), Message(8)], [Message(0)]])
+    assert [(row["type"], row["offset"], row["offsets"]) for row in rows] == [
+        (OK, 5, [5]),
+        (FAIL, 6, []),
+        (OK, 8, [8]),
+        (OK, 0, [0]),
+    ]
+
+
+def test_a_poll_that_finds_the_end_was_asked_when_the_partition_was_last_fetched_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = KafkaError(KafkaError._PARTITION_EOF)
+    polls = [[Message(5)], [Message(6, ended)], [Message(6, ended)], [Message(6, ended)]]
+    rows, asked = recorded(tmp_path, monkeypatch, polls, sees_ends=True)
+    assert [(row["type"], row["offset"], row["offsets"], row["hi"]) for row in rows] == [
+        (OK, 5, [5], -1),
+        (OK, 6, [], 6),
+        (OK, 6, [], 6),
+    ]
+    record, first, second = rows
+    assert asked == ["pause", "resume"]
+    assert first["inv"] <= record["inv"]  # since the partition was assigned
+    assert first["ret"] <= second["inv"] <= second["ret"]

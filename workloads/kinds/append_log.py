@@ -71,18 +71,21 @@ class _Log(OwnProcess[LogClient]):
             return None
         topic, start = self.settings.topic, self._next[partition]
         inv = time.monotonic_ns()
-        called = self.call(lambda client: _records(client.read(partition, start, READ_LIMIT), start))
+        called = self.call(lambda client: (_records(client.read(partition, start, READ_LIMIT)), client.reads_show_ends))
         ret = time.monotonic_ns()
         if called.outcome != "ok":
             self._writer.query_failed(topic, partition, inv=inv, ret=ret, error=called.error, start=start)
             return None
-        for run in contiguous_runs(called.value, lambda record: record[0]):
+        records, shows_end = called.value
+        if not records and shows_end:
+            self._writer.read(topic, partition, inv=inv, ret=ret, start=start, offsets=(), values=(), hi=start)
+        for run in contiguous_runs(records, lambda record: record[0]):
             offsets, values = [offset for offset, _ in run], [value for _, value in run]
             self._writer.read(
                 topic, partition, inv=inv, ret=ret, start=self._next[partition], offsets=offsets, values=values
             )
             self._next[partition] = offsets[-1] + 1
-        return len(called.value)
+        return len(records)
 
     def _end(self, partition: int) -> int | None:
         """Ask for the log's end. One that lies before the position has become shorter: it is read again from 0."""
@@ -122,11 +125,11 @@ class _Consumer(_Log):
         return "fail" if self._read(partition) is None else "ok"
 
 
-def _records(answer: Sequence[tuple[int, int]], start: int) -> list[tuple[int, int]]:
+def _records(answer: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """What a client's `read` returned, checked. Raises TypeError."""
     records = []
     for offset, value in answer:
-        records.append((whole_number(offset, "read", minimum=start), whole_number(value, "read", minimum=-(1 << 63))))
+        records.append((whole_number(offset, "read"), whole_number(value, "read", minimum=-(1 << 63))))
     for (before, _), (after, _) in pairwise(records):
         if after <= before:
             raise TypeError(f"read returned offset {after} after {before}: they must rise")
