@@ -65,7 +65,7 @@ def parse(source: Source, path: Path) -> Campaign:
         workload=workload,
         nemesis=nemesis,
         checks=_checks(root.table("checks"), nemesis, system),
-        seeds=_seeds(root.table("seeds")),
+        seeds=read_seeds(root.table("seeds")),
         cells=_cells(root, under_test, topology, workload),
         path=path,
         text=source.text,
@@ -282,7 +282,7 @@ def _checks(table: Table, nemesis: Nemesis, system: System) -> Checks:
     return checks
 
 
-def _seeds(table: Table) -> Seeds:
+def read_seeds(table: Table) -> Seeds:
     seeds = Seeds(table.integer("first", 1, minimum=0), table.integer("count", 1, minimum=1))
     table.done()
     return seeds
@@ -306,12 +306,12 @@ def _cells(root: Table, under_test: SystemUnderTest, topology: Topology, workloa
             table.refuse(f"mutants: {system.name} has none; leave them out", "mutants")
         settings = _role_settings(table, system, topology)
         options = read_cell_options(table.table("client"), workload.kind)
-        cells.append(Cell(name, mutants, settings, version, _expect(table.table("expect")), options))
+        cells.append(Cell(name, mutants, settings, version, read_expect(table.table("expect")), options))
         table.done()
     return tuple(cells) or (Cell(),)
 
 
-def _expect(table: Table) -> Expect:
+def read_expect(table: Table) -> Expect:
     verdict = table.text("verdict", "pass", choices=VERDICTS)
     anomaly = table.text("anomaly", "") or None
     if anomaly is not None and anomaly not in ANOMALIES:

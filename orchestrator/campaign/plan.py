@@ -63,7 +63,17 @@ def expand(
     chosen = [cell for cell in campaign.cells if not cells or cell.name in cells]
     first, count = campaign.seeds.first, campaign.seeds.count
     return tuple(
-        PlannedRun(f"{stamp}-{cell.name}-{seed}", campaign, cell, seed, tuple(where))
+        PlannedRun(run_id(stamp, cell.name, seed), campaign, cell, seed, tuple(where))
         for seed in (seeds or range(first, first + count))
         for cell in chosen
     )
+
+
+def run_id(stamp: str, cell: str, seed: int) -> str:
+    """The name of a run's directory. `invocation_of` gives the stamp back."""
+    return f"{stamp}-{cell}-{seed}"
+
+
+def invocation_of(run_id: str) -> str:
+    """The stamp in a run's id."""
+    return run_id.split("-", 1)[0]

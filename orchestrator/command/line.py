@@ -127,7 +127,11 @@ def _dispatch(options: argparse.Namespace, argv: list[str]) -> int:
         from orchestrator.command import init
 
         return init.main(options.directory, options.workload)
-    if command in ("analyze", "report", "gate"):
+    if command == "gate":
+        from orchestrator.command import gate
+
+        return gate.main(options)
+    if command in ("analyze", "report"):
         from orchestrator.command import judge
 
         return judge.main(options)
@@ -190,7 +194,7 @@ def _engine_option(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _json_option(command: argparse.ArgumentParser) -> None:
+def _json_option(command: argparse.ArgumentParser | argparse._MutuallyExclusiveGroup) -> None:
     command.add_argument("--json", action="store_true", help="print JSON on standard output instead of a table")
 
 
@@ -296,13 +300,29 @@ def _gate(commands: _Commands) -> None:
     command = _add(
         commands,
         "gate",
-        "decide over all runs of a campaign: exit 0, 1 or 2",
-        "Exit 0 when every run came to what was expected of it, 1 when one came to something else, 2 when one could\n"
-        "not be judged. All runs in the directory count: a failure is not undone by a later success.",
+        "decide over all that was planned: exit 0, 1 or 2",
+        "Exit 0 when every planned run came to what was expected of it, 1 when one came to something else, 2 when\n"
+        "one is missing, could not be judged, or has a verdict that cannot be believed: only half of one, or made of\n"
+        "other files than are there now. Of a store every campaign is decided over, and the gravest counts.\n\n"
+        "  brownout gate store/demo                     a campaign\n"
+        "  brownout gate store                          all campaigns\n"
+        '  brownout gate store --markdown >> "$GITHUB_STEP_SUMMARY"\n\n'
+        "An invocation of the whole campaign takes the place of those before it in the same world; what came later\n"
+        "counts too. gate.toml beside the store may ask for more: docs/gate.md.",
     )
-    command.add_argument("path", metavar="CAMPAIGN_DIR|RUN", help="for example store/demo")
+    command.add_argument("path", metavar="STORE|CAMPAIGN|RUN", help="for example store/demo, or `latest`")
+    command.add_argument(
+        "--invocation",
+        action="append",
+        default=[],
+        metavar="STAMP",
+        help="decide over this invocation instead of those that count, by its stamp or the begin of it (repeatable)",
+    )
+    command.add_argument("--policy", type=Path, metavar="FILE", help="instead of gate.toml beside the store")
     _store_option(command)
-    _json_option(command)
+    form = command.add_mutually_exclusive_group()
+    _json_option(form)
+    form.add_argument("--markdown", action="store_true", help="print Markdown on standard output, for a job's page")
 
 
 def _world_option(command: argparse.ArgumentParser) -> None:

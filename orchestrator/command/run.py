@@ -7,21 +7,22 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from installation.commands import command
 from installation.files import default_store
+from orchestrator.campaign.documents import write_documents
 from orchestrator.campaign.file import load
 from orchestrator.campaign.finding import DEMO, find, shortest, shown
-from orchestrator.campaign.gate import Decision
-from orchestrator.campaign.judging import Engine, conclude, decide_over
+from orchestrator.campaign.gate import GateResult, gate
+from orchestrator.campaign.judging import Engine
 from orchestrator.campaign.model import Campaign
 from orchestrator.campaign.plan import expand
+from orchestrator.campaign.policy_file import find_policy
 from orchestrator.campaign.store import Store
 from orchestrator.campaign.systems import prepare_systems, programs_of
-from orchestrator.errors import EXIT_INTERRUPTED, EXIT_UNKNOWN, Interrupted, UsageError
+from orchestrator.command.gate import print_result
+from orchestrator.errors import EXIT_INTERRUPTED, Interrupted, UsageError
 from orchestrator.machine import packages as system_packages
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
@@ -54,6 +55,7 @@ def main(options: argparse.Namespace, argv: list[str]) -> int:
     if options.dry_run:
         return _dry_run(campaign, options, seeds)
     _require_engine(options.engine)
+    find_policy(store.root, None)  # read at the end; what is wrong with it is told now
     inventory, where = _inventory(options, campaign), _where(options)
     spec = lab_spec(campaign, store, inventory, cells=options.cell)
     selection = _choose_lab(_wanted_world(options, campaign), campaign, spec, argv, options)
@@ -90,12 +92,10 @@ def _make_runs(invocation: Invocation, store: Store, run_options: RunOptions, op
             sys.stderr.flush()
             os._exit(EXIT_INTERRUPTED)  # at once: a session that is still starting is not waited for
     campaign_dir = store.campaign_dir(invocation.campaign.name)
-    summary = conclude(campaign_dir)
-    decision = decide_over(summary, set(invocation.all_ids))
-    _print_result(decision, summary, invocation, campaign_dir, as_json=options.json)
-    return (
-        max(decision.exit_code, EXIT_UNKNOWN) if invocation.broken and decision.exit_code == 0 else decision.exit_code
-    )
+    write_documents(gate(campaign_dir, policy=find_policy(store.root, None)))
+    result = gate(campaign_dir, invocations=[invocation.stamp])
+    _print(result, as_json=options.json)
+    return result.decision.exit_code
 
 
 def _seed_range(text: str | None) -> range:
@@ -222,22 +222,10 @@ def _say_how_to_go_on(invocation: Invocation, store: Store, where: list[str]) ->
     )
 
 
-def _print_result(
-    decision: Decision, summary: Mapping[str, Any], invocation: Invocation, campaign_dir: Path, *, as_json: bool
-) -> None:
-    ours = [run for run in summary["runs"] if run["run"] in invocation.all_ids]
+def _print(result: GateResult, *, as_json: bool) -> None:
     if as_json:
-        result = {"campaign": invocation.campaign.name, "verdict": decision.verdict, "reason": decision.reason}
-        print(json.dumps({**result, "runs": ours, "errors": invocation.broken}, indent=1))
+        print(json.dumps(result.to_json(), indent=1))
         return
-    from orchestrator.command.printing import show_runs, verdict_line
-
-    show_runs(invocation.campaign.name, ours)
-    for run in ours:
-        if run["verdict"] != "pass":
-            print(f"{run['run']}: {run['verdict']}")
-            for reason in run["reasons"][:5]:
-                print(f"  {reason}")
-    verdict_line(decision.verdict, decision.reason)
-    where = campaign_dir / ours[0]["run"] if len(ours) == 1 else campaign_dir
-    print(f"report: {shortest(where / 'report.html')}")
+    print_result(result)
+    only = result.directory / result.entries[0].run / "report.html" if len(result.entries) == 1 else None
+    print(f"report: {shortest(only if only is not None and only.exists() else result.directory / 'report.html')}")

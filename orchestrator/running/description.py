@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from orchestrator.campaign.plan import PlannedRun
-from orchestrator.campaign.store import invocation_of
+from orchestrator.campaign.plan import PlannedRun, invocation_of
 from orchestrator.campaign.systems import client_nodes
 from orchestrator.running.versions import versions
 from orchestrator.worlds.base import World
