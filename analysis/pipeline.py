@@ -61,8 +61,8 @@ def analyze(
 
     `engine="in-process"` needs no session and gives the identical verdict; without `pictures` nothing is drawn.
     From the first moment on the verdict is unknown, and stays so should the analysis be killed: an older one is never
-    left. Raises `RunDirectoryError` when `run_dir` is no run or its description is damaged, `HistoryError` when its record is,
-    `ValueError` for an unknown engine.
+    left. Raises `RunDirectoryError` when `run_dir` is no run or its description is damaged, `HistoryError` when its
+    record is, `ValueError` for an unknown engine.
     """
     if engine not in ENGINES:
         raise ValueError(f"unknown engine {engine!r}: one of {', '.join(ENGINES)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -57,22 +57,28 @@ def standing_of(run_dir: Path, *, any_analysis: bool = False) -> Standing:
         return Standing(None, None, ("there is no run.toml: the run was begun and never described",))
     except (RunDirectoryError, OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         return Standing(None, None, (f"run.toml cannot be understood: {error}",))
-    system = content.get("system")
-    known = {"system": _text(system, "name") if isinstance(system, dict) else "", "started": _text(content, "started")}
+    tested = content.get("system")
+    known = Standing(
+        None,
+        description,
+        (),
+        system=_text(tested, "name") if isinstance(tested, dict) else "",
+        started=_text(content, "started"),
+    )
     again = f"judge it with: {command('analyze', str(run_dir))}"
     try:
         verdict = Verdict.read(run_dir / VERDICT_FILE)
     except FileNotFoundError:
-        return Standing(None, description, (f"no verdict yet; {again}",), **known)
+        return replace(known, doubts=(f"no verdict yet; {again}",))
     except (OSError, ValueError) as error:
-        return Standing(None, description, (f"the verdict cannot be read: {error}",), **known)
+        return replace(known, doubts=(f"the verdict cannot be read: {error}",))
     if not verdict.finished:
         doubts = verdict.reasons or (f"the verdict is of an analysis that has not finished; {again}",)
-        return Standing(verdict, description, doubts, **known)
+        return replace(known, verdict=verdict, doubts=doubts)
     foreign = tuple(_about_another(run_dir, verdict, description, content))
     doubts = (*foreign, *_contradictions(run_dir, verdict, description), *_stale(run_dir, verdict, any_analysis))
     told = (*doubts, again) if doubts else ()
-    return Standing(verdict, description, told, is_own=not foreign, **known)
+    return replace(known, verdict=verdict, doubts=told, is_own=not foreign)
 
 
 def _about_another(

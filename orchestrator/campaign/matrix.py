@@ -55,7 +55,7 @@ def read_matrix(campaign_dir: Path, named: Sequence[str] = (), *, any_analysis: 
 
 
 def _runs_in(campaign_dir: Path) -> list[Path]:
-    return [path.parent for path in sorted(campaign_dir.glob("*/run.toml")) if not path.parent.is_symlink()]
+    return [path.parent for path in sorted(campaign_dir.glob("*/run.toml"))]
 
 
 def _read_plans(campaign_dir: Path, known: Sequence[str]) -> tuple[list[StoredPlan], dict[str, str]]:

@@ -22,6 +22,9 @@ from orchestrator.errors import UsageError
 LABS = ".labs"
 """The directory of those labs, in a store, that need a place on disk."""
 
+LATEST = "latest"
+"""The link to the newest run, in a store."""
+
 _LOCK_NAME = ".lock"
 
 
@@ -107,7 +110,7 @@ class Store:
         with contextlib.suppress(FileNotFoundError):
             draft.unlink()
         draft.symlink_to(path.relative_to(self.root))
-        os.replace(draft, self.root / "latest")
+        os.replace(draft, self.root / LATEST)
 
     def find(self, name: str) -> Path:
         """A run's or campaign's directory, given as a path, as `campaign/run`, as `latest`, or by its unique name.

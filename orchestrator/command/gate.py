@@ -14,7 +14,7 @@ from orchestrator.campaign.documents import write_documents
 from orchestrator.campaign.gate import GateResult, gate
 from orchestrator.campaign.invocations import chosen_stamps, plans_dir
 from orchestrator.campaign.policy_file import Policy, find_policy
-from orchestrator.campaign.store import Store
+from orchestrator.campaign.store import LATEST, Store
 from orchestrator.command.markdown import in_markdown
 from orchestrator.command.printing import say, show, show_runs, verdict_line
 from orchestrator.errors import EXIT_FAIL, EXIT_PASS, EXIT_UNKNOWN, UsageError
@@ -28,12 +28,13 @@ def main(options: argparse.Namespace) -> int:
     """Raises `UsageError` for a path that is no run, campaign or store, and `InputError` for a policy that is wrong."""
     store = Store((options.store or default_store()).resolve())
     path = store.find(options.path)
+    absent: list[str] = []
     if (path / "run.toml").exists():
         if options.invocation or options.policy:
             raise UsageError(f"{path} is one run; --invocation and --policy are for a campaign, or a store")
-        results, absent = [gate(path.parent, run=path.name)], []
-    elif is_campaign(path):
-        results, absent = [_decide(path, options, find_policy(path.parent, options.policy))], []
+        results = [gate(path.parent, run=path.name)]
+    elif is_campaign(path) or (_has_documents(path) and not _campaigns(path)):
+        results = [_decide(path, options, find_policy(path.parent, options.policy))]
     else:
         results, absent = _decide_over_store(path, options)
     code, verdict = next(
@@ -48,11 +49,13 @@ def main(options: argparse.Namespace) -> int:
 
 
 def is_campaign(path: Path) -> bool:
-    """Whether this directory keeps plans or runs, or has at least the documents of a campaign."""
-    if plans_dir(path).is_dir() or any((path / name).is_file() for name in _DOCUMENTS):
-        return True
-    found = path.glob("*/run.toml")
-    return any(run.parent.name != "latest" and not run.parent.is_symlink() for run in found)
+    """Whether plans or runs lie in this directory; `latest` in a store that was copied is a run, and is none of it."""
+    return plans_dir(path).is_dir() or any(run.parent.name != LATEST for run in path.glob("*/run.toml"))
+
+
+def _has_documents(path: Path) -> bool:
+    """Whether this was a campaign, all of whose runs and plans may be gone."""
+    return any((path / name).is_file() for name in _DOCUMENTS)
 
 
 def _decide(campaign_dir: Path, options: argparse.Namespace, policy: Policy | None) -> GateResult:
@@ -66,11 +69,7 @@ def _decide(campaign_dir: Path, options: argparse.Namespace, policy: Policy | No
 
 def _decide_over_store(path: Path, options: argparse.Namespace) -> tuple[list[GateResult], list[str]]:
     """Each campaign in turn, and the names of those that the policy speaks of and that are not there."""
-    campaigns = [
-        each
-        for each in sorted(path.iterdir())
-        if each.is_dir() and not each.is_symlink() and not each.name.startswith(".") and _in_store(each)
-    ]
+    campaigns = _campaigns(path)
     if not campaigns:
         raise UsageError(
             f"{path} is neither a run nor a campaign nor a store: no run and no plan lies in it; see "
@@ -84,8 +83,14 @@ def _decide_over_store(path: Path, options: argparse.Namespace) -> tuple[list[Ga
     return [_decide(each, options, policy) for each in campaigns], absent
 
 
-def _in_store(path: Path) -> bool:
-    return is_campaign(path) and not (path / "run.toml").exists()
+def _campaigns(store: Path) -> list[Path]:
+    """The campaigns in a store, also those of which only the documents are left."""
+    return [
+        path
+        for path in sorted(store.iterdir())
+        if path.is_dir() and path.name != LATEST and not path.name.startswith(".")
+        if not (path / "run.toml").exists() and (is_campaign(path) or _has_documents(path))
+    ]
 
 
 def _print(

@@ -50,8 +50,8 @@ def _analyze(store: Store, options: argparse.Namespace) -> int:
     else:
         for run, _ in verdicts:
             _print_verdict(run)
-    for error in refused:
-        say(f"brownout: {error}", file=sys.stderr)
+    for problem in refused:
+        say(f"brownout: {problem}", file=sys.stderr)
     if refused and not verdicts:
         raise refused[0]
     codes = [*(EXIT_OF_VERDICT[verdict.verdict] for _, verdict in verdicts), *(2 for _ in refused)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from installation.visible import shortened, visible_line
 from orchestrator.campaign.gate import GateResult
@@ -84,7 +85,7 @@ def _made_with(result: GateResult) -> list[str]:
     return [*lines, ""]
 
 
-def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
     lines = [heads, ("---",) * len(heads), *(tuple(map(_text, row)) for row in rows)]
     return [*(f"| {' | '.join(cells)} |" for cells in lines), ""]
 
