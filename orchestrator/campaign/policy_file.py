@@ -80,18 +80,23 @@ def read_policy(path: Path) -> Policy:
         campaigns=root.texts("campaigns", ()),
         worlds=required.texts("worlds", (), choices=[world for world in WORLDS if world != "auto"]),
         faults=_faults(required.table("faults")),
-        seeds=required.integer("seeds", minimum=1) if "seeds" in required else None,
+        seeds=required.integer("seeds", minimum=1) if _given(required, "seeds") else None,
         clean_build=required.boolean("clean_build", False),
-        mutation_score=_share(required, "mutation_score") if "mutation_score" in required else None,
+        mutation_score=_share(required, "mutation_score") if _given(required, "mutation_score") else None,
         latency_p50_ms=_limit(budget, "latency_p50_ms"),
         latency_p99_ms=_limit(budget, "latency_p99_ms"),
         outage_s=_limit(budget, "outage_s"),
-        baseline=_baseline(root.table("baseline"), path) if "baseline" in root else None,
+        baseline=_baseline(root.table("baseline"), path) if _given(root, "baseline") else None,
         known=tuple(_known(table) for table in root.tables("known")),
     )
     for table in (required, budget, root):
         table.done()
     return policy
+
+
+def _given(table: Table, key: str) -> bool:
+    """Whether a key that has no default is there."""
+    return table.raw(key, None) is not None
 
 
 def _faults(table: Table) -> dict[str, int]:
@@ -102,7 +107,7 @@ def _faults(table: Table) -> dict[str, int]:
 
 
 def _limit(table: Table, key: str) -> float | None:
-    return table.number(key, minimum=0) if key in table else None
+    return table.number(key, minimum=0) if _given(table, key) else None
 
 
 def _share(table: Table, key: str, default: float = 1.0) -> float:
