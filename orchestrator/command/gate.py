@@ -18,6 +18,7 @@ from orchestrator.campaign.store import LATEST, Store
 from orchestrator.command.markdown import in_markdown
 from orchestrator.command.printing import say, show, show_runs, verdict_line
 from orchestrator.errors import EXIT_FAIL, EXIT_PASS, EXIT_UNKNOWN, UsageError
+from systems.errors import InputError
 
 _DOCUMENTS = ("summary.json", "report.html", "junit.xml")
 _MOST_LIMITS = 20
@@ -60,11 +61,24 @@ def _has_documents(path: Path) -> bool:
 
 def _decide(campaign_dir: Path, options: argparse.Namespace, policy: Policy | None) -> GateResult:
     result = gate(campaign_dir, invocations=chosen_stamps(campaign_dir, options.invocation), policy=policy)
+    _write(result)
+    return result
+
+
+def renew_documents(campaign_dir: Path) -> None:
+    """After runs were made or judged: have the campaign's documents say what the gate would say now. What stands in the
+    way of that is told, and changes nothing about the runs."""
+    try:
+        _write(gate(campaign_dir, policy=find_policy(campaign_dir.parent, None)))
+    except InputError as error:
+        say(f"the documents of {campaign_dir} are as they were: {error}", file=sys.stderr)
+
+
+def _write(result: GateResult) -> None:
     try:
         write_documents(result)
     except OSError as error:
-        say(f"the documents of {campaign_dir} are as they were: {error.strerror}", file=sys.stderr)
-    return result
+        say(f"the documents of {result.directory} are as they were: {error.strerror}", file=sys.stderr)
 
 
 def _decide_over_store(path: Path, options: argparse.Namespace) -> tuple[list[GateResult], list[str]]:

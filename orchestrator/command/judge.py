@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 from installation.commands import command
@@ -15,7 +14,7 @@ from orchestrator.campaign.gate import gate
 from orchestrator.campaign.judging import BROKEN, Engine, judge
 from orchestrator.campaign.policy_file import find_policy
 from orchestrator.campaign.store import RunDirectory, Store
-from orchestrator.command.gate import is_campaign
+from orchestrator.command.gate import is_campaign, renew_documents
 from orchestrator.command.printing import say, verdict_line
 from orchestrator.errors import EXIT_OF_VERDICT, UsageError
 
@@ -43,7 +42,8 @@ def _analyze(store: Store, options: argparse.Namespace) -> int:
                 refused.append(error)
     finally:
         engine.stop()
-    _renew_documents({run.path.parent for run, _ in verdicts})
+    for campaign_dir in sorted({run.path.parent for run, _ in verdicts}):
+        renew_documents(campaign_dir)
     if options.json:
         said = [(run.path / "verdict.json").read_text(encoding="utf-8") for run, _ in verdicts]
         print(json.dumps([json.loads(text) for text in said], indent=1))
@@ -56,14 +56,6 @@ def _analyze(store: Store, options: argparse.Namespace) -> int:
         raise refused[0]
     codes = [*(EXIT_OF_VERDICT[verdict.verdict] for _, verdict in verdicts), *(2 for _ in refused)]
     return next((code for code in (1, 2) if code in codes), 0)
-
-
-def _renew_documents(campaign_dirs: Iterable[Path]) -> None:
-    for path in sorted(campaign_dirs):
-        try:
-            write_documents(gate(path, policy=find_policy(path.parent, None)))
-        except OSError as error:
-            say(f"the documents of {path} are as they were: {error.strerror}", file=sys.stderr)
 
 
 def _print_verdict(run: RunDirectory) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from installation.commands import command
 from installation.files import default_store
-from orchestrator.campaign.documents import write_documents
 from orchestrator.campaign.file import load
 from orchestrator.campaign.finding import DEMO, find, shortest, shown
 from orchestrator.campaign.gate import GateResult, gate
@@ -21,7 +20,7 @@ from orchestrator.campaign.plan import expand
 from orchestrator.campaign.policy_file import find_policy
 from orchestrator.campaign.store import Store
 from orchestrator.campaign.systems import prepare_systems, programs_of
-from orchestrator.command.gate import print_result
+from orchestrator.command.gate import print_result, renew_documents
 from orchestrator.errors import EXIT_INTERRUPTED, Interrupted, UsageError
 from orchestrator.machine import packages as system_packages
 from orchestrator.running.interrupts import Interrupts
@@ -92,7 +91,7 @@ def _make_runs(invocation: Invocation, store: Store, run_options: RunOptions, op
             sys.stderr.flush()
             os._exit(EXIT_INTERRUPTED)  # at once: a session that is still starting is not waited for
     campaign_dir = store.campaign_dir(invocation.campaign.name)
-    write_documents(gate(campaign_dir, policy=find_policy(store.root, None)))
+    renew_documents(campaign_dir)
     result = gate(campaign_dir, invocations=[invocation.stamp])
     _print(result, as_json=options.json)
     return result.decision.exit_code
