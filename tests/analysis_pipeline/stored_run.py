@@ -37,6 +37,8 @@ class StoredRun:
     clock: Clock = field(default_factory=Clock)
     expect: dict[str, str] = field(default_factory=lambda: {"verdict": "pass"})
     seed: int = 1
+    cell: str = "main"
+    campaign: str | None = None  # the text of campaign.toml
     min_ok: int = RECORDS
     required: tuple[str, ...] = ("kill",)
     fault_status: str = "confirmed"
@@ -63,9 +65,11 @@ class StoredRun:
         return self.path
 
     def _describe(self) -> None:
+        if self.campaign is not None:
+            (self.path / "campaign.toml").write_text(self.campaign)
         content = {
             "campaign": "story",
-            "cell": "main",
+            "cell": self.cell,
             "world": "paper",
             "seed": self.seed,
             "replay": "./brownout run story.toml --seed 1",

@@ -49,11 +49,8 @@ class StoredCampaign:
         """Record a run, which passes unless it is told otherwise, and judge it; its directory."""
         expect = planned.cell.expect
         said = {"verdict": expect.verdict} | ({"anomaly": expect.anomaly} if expect.anomaly else {})
-        told: dict[str, Any] = {"seed": planned.seed, "expect": said} | changes
-        run = StoredRun(self.path / planned.id, **told).write()
-        description = (run / "run.toml").read_text().replace('cell = "main"', f'cell = "{planned.cell.name}"')
-        (run / "run.toml").write_text(description)
-        (run / "campaign.toml").write_text(planned.campaign.text)
+        told: dict[str, Any] = {"seed": planned.seed, "cell": planned.cell.name, "campaign": planned.campaign.text}
+        run = StoredRun(self.path / planned.id, **told | {"expect": said} | changes).write()
         analyze(run, engine="in-process", pictures=False)
         return run
 
