@@ -12,6 +12,7 @@ from analysis.standing import Standing, standing_of
 from analysis.summary import Entry, Planned, entry
 from analysis.verdict import Expectation
 from installation.commands import command
+from installation.files import default_store
 from orchestrator.campaign.invocations import PlanError, StoredPlan, StoredRun, plans_dir, read_plan, stamps
 from orchestrator.campaign.plan import invocation_of
 from orchestrator.errors import UsageError
@@ -88,11 +89,17 @@ def _entry(run_dir: Path, plan: StoredPlan, run: StoredRun, any_analysis: bool) 
     expected = Expectation(run.cell.expect.verdict, run.cell.expect.anomaly)
     planned = Planned(run.id, run.cell.name, run.seed, expected, run.cell.mutants)
     if not run_dir.is_dir():
-        go_on = command("run", plan.path, "--resume", *plan.where)
-        return entry(planned, Standing(None, None, (f"the run was planned and never made; go on with: {go_on}",)))
+        return entry(planned, Standing(None, None, (_never_made(run_dir.parent, plan),)))
     standing = standing_of(run_dir, any_analysis=any_analysis)
     described = standing.description
     return entry(planned, standing, () if described is None else tuple(_against(plan, planned, described, run_dir)))
+
+
+def _never_made(campaign_dir: Path, plan: StoredPlan) -> str:
+    store = [] if campaign_dir.parent == default_store().resolve() else ["--store", str(campaign_dir.parent)]
+    is_last = plan.stamp == stamps(campaign_dir)[-1]  # the only one that can be resumed
+    remedy = command("run", plan.path, *(["--resume"] if is_last else []), *store, *plan.where)
+    return f"the run was planned and never made; {'go on' if is_last else 'make all anew'} with: {remedy}"
 
 
 def _against(plan: StoredPlan, planned: Planned, described: RunDescription, run_dir: Path) -> Iterator[str]:

@@ -11,6 +11,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from installation.visible import visible, visible_line
 from orchestrator.campaign.model import FILESYSTEMS, WORLDS
 from orchestrator.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_USAGE, UsageError
 from systems.errors import ClusterError, InputError
@@ -88,7 +89,7 @@ def main(argv: list[str]) -> int:
         options = parser().parse_args(argv)
         return _dispatch(options, argv)
     except InputError as error:
-        print(f"brownout: {error}", file=sys.stderr)
+        print(visible(f"brownout: {error}"), file=sys.stderr)
         return EXIT_USAGE
     except KeyboardInterrupt:
         print("brownout: interrupted", file=sys.stderr)
@@ -97,7 +98,7 @@ def main(argv: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_INTERNAL
     except ClusterError as error:
-        print(f"brownout: {error}", file=sys.stderr)
+        print(visible(f"brownout: {error}"), file=sys.stderr)
         return EXIT_INTERNAL
     except Exception as error:
         _tell_of(error)
@@ -107,12 +108,12 @@ def main(argv: list[str]) -> int:
 def _tell_of(error: Exception) -> None:
     """What nobody foresaw, with where it happened; a full disk is told in a sentence."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        where = f" ({error.filename})" if error.filename else ""
+        where = visible_line(f" ({error.filename})") if error.filename else ""
         print(
             f"brownout: the disk is full{where}; what was recorded stays: free some space, then go on", file=sys.stderr
         )
         return
-    traceback.print_exception(error)
+    print(visible("".join(traceback.format_exception(error))), file=sys.stderr, end="")
     print("brownout: this is a bug of Brownout itself; the text above says where", file=sys.stderr)
 
 

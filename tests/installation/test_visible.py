@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from xml.etree import ElementTree
 
+from installation.commands import joined
 from installation.visible import shortened, visible, visible_line
 
 
@@ -28,3 +32,14 @@ def test_every_character_can_stand_in_xml() -> None:
 def test_what_is_long_keeps_its_begin_and_its_end() -> None:
     assert shortened("short", 10) == "short"
     assert shortened("a" * 50 + "b" * 50, 10) == "aaaaa ... (90 characters left out) ... bbbbb"
+
+
+def test_a_command_to_copy_stays_on_one_line_and_means_the_same() -> None:
+    arguments = ["plain", "with space", "it's", "two\nlines", "\x1b[2Jred", "grün", "\udcff", "", "a\\b", "$HOME `x`"]
+    told = joined(arguments)
+    assert "\n" not in told
+    assert visible(told) == told
+    program = "import os, sys; sys.stdout.buffer.write(b'|'.join(map(os.fsencode, sys.argv[1:])))"
+    script = f"{joined([sys.executable, '-c', program])} {told}"
+    shell = subprocess.run(["bash", "-c", script], capture_output=True, check=True)
+    assert shell.stdout.split(b"|") == list(map(os.fsencode, arguments))

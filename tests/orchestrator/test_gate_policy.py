@@ -18,6 +18,7 @@ from orchestrator.campaign.policy_file import Policy, find_policy, read_policy
 from systems.errors import InputError
 from tests.orchestrator.stored_campaign import StoredCampaign, ask
 
+ROOT = Path(__file__).resolve().parents[2]
 TODAY = date(2030, 1, 1)
 
 
@@ -185,3 +186,10 @@ def test_cells_are_compared_with_themselves() -> None:
     first, second = compare(many, larger_is_worse=True), compare(many, larger_is_worse=True)
     assert first == second
     assert first.p < 0.001
+
+
+def test_the_policy_in_the_documentation_is_one(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "gate.md").read_text().split("```toml\n")[1].split("```")[0]
+    (tmp_path / "baselines" / "demo").mkdir(parents=True)
+    shown = policy(tmp_path, text)
+    assert (shown.seeds, shown.outage_s, len(shown.known), shown.campaigns[0]) == (20, 15, 1, "demo")
