@@ -12,6 +12,9 @@ from typing import Any
 
 from broker.errors import StartupError
 
+MAX_INT32 = (1 << 31) - 1
+MAX_INT64 = (1 << 63) - 1
+
 
 @dataclass(frozen=True)
 class Endpoint:
@@ -148,8 +151,8 @@ def parse_voters(text: str, source: str) -> tuple[Endpoint, ...]:
     for part in text.split(","):
         identifier, at, address = part.strip().partition("@")
         host, colon, port = address.rpartition(":")
-        if not (at and colon and host and identifier.isdigit() and port.isdigit() and 0 < int(port) < 65536):
-            raise StartupError(f"{source}: quorum.voters: {part.strip()!r} is not of the form id@host:port")
+        if not (at and colon and host and is_number(identifier, MAX_INT32) and _is_port(port)):
+            raise StartupError(f"{source}: quorum.voters: {shown(part.strip())} is not of the form id@host:port")
         voters.append(Endpoint(int(identifier), host, int(port)))
     if len({voter.id for voter in voters}) != len(voters):
         raise StartupError(f"{source}: quorum.voters: an id is given twice in {text!r}; each voter needs its own")
@@ -159,9 +162,23 @@ def parse_voters(text: str, source: str) -> tuple[Endpoint, ...]:
 def parse_listener(text: str, source: str) -> tuple[str, int]:
     """`PLAINTEXT://host:port` or `host:port`. Raises `StartupError` for anything else."""
     host, colon, port = text.removeprefix("PLAINTEXT://").rpartition(":")
-    if not (colon and host and port.isdigit() and 0 < int(port) < 65536):
-        raise StartupError(f"{source}: listeners: {text!r} is not of the form PLAINTEXT://host:port")
+    if not (colon and host and _is_port(port)):
+        raise StartupError(f"{source}: listeners: {shown(text)} is not of the form PLAINTEXT://host:port")
     return host, int(port)
+
+
+def _is_port(text: str) -> bool:
+    return is_number(text, 65535) and int(text) > 0
+
+
+def is_number(text: str, most: int) -> bool:
+    """Whether it is a whole number from 0 to `most`. Numbers of absurd length are not worked out."""
+    return text.isascii() and text.isdigit() and len(text) <= len(str(most)) and int(text) <= most
+
+
+def shown(text: str) -> str:
+    """What was written, for a message: quoted, and not longer than a line bears."""
+    return repr(text if len(text) <= 60 else text[:57] + "...")
 
 
 def _take(properties: dict[str, str], source: str, key: str) -> str:
@@ -172,10 +189,12 @@ def _take(properties: dict[str, str], source: str, key: str) -> str:
 
 
 def _integer(source: str, key: str, text: str, minimum: int | None) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        raise StartupError(f"{source}: {key}: {text!r} is not a whole number") from None
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit()):
+        raise StartupError(f"{source}: {key}: {shown(text)} is not a whole number")
+    if not is_number(digits, MAX_INT64):
+        raise StartupError(f"{source}: {key}: {shown(text)} does not fit into 64 bits")
+    value = int(text)
     if minimum is not None and value < minimum:
         raise StartupError(f"{source}: {key}: {value} is smaller than {minimum}, the least that makes sense")
     return value

@@ -43,7 +43,8 @@ class _Job:
 class GroupCommit:
     """The thread that makes things durable, one at a time, in the order in which they were first asked for.
 
-    Invariant: a request never joins a call that has already begun, since that call may miss what was written last.
+    Invariants: a request never joins a call that has already begun, since that call may miss what was written last;
+    and everybody who waits is told, whatever the call met: the thread does not end while somebody may ask.
     """
 
     def __init__(self) -> None:
@@ -53,14 +54,15 @@ class GroupCommit:
         self._stopping = False
 
     async def run(self, key: object, action: Callable[[], None]) -> None:
-        """Call `action` in the thread, once for all who ask for `key` before it begins. Raises its `OSError`."""
+        """Call `action` in the thread, once for all who ask for `key` before it begins. Raises `OSError`: the action's
+        own, EIO for anything else that it met, EAGAIN when the system has no thread to give."""
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
         with self._changed:
             job = self._queue.get((key, loop))
             if job is None:
-                job = self._queue[key, loop] = _Job(action, loop)
                 self._wake()
+                job = self._queue[key, loop] = _Job(action, loop)
             job.waiters.append(waiter)
         await waiter
 
@@ -83,10 +85,15 @@ class GroupCommit:
             thread.join()
 
     def _wake(self) -> None:
+        """With the lock held, so that the thread looks at the queue only when the caller has filled it."""
         if self._thread is None:
             self._stopping = False
-            self._thread = threading.Thread(target=self._work, name="group-commit", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._work, name="group-commit", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as failure:
+                raise OSError(errno.EAGAIN, f"no thread for syncs: {failure}") from failure
+            self._thread = thread
         self._changed.notify()
 
     def _work(self) -> None:
@@ -97,14 +104,23 @@ class GroupCommit:
                         return
                     self._changed.wait()
                 job = self._queue.pop(next(iter(self._queue)))
-            error = None
-            try:
-                job.action()
-            except OSError as failure:
-                error = failure
+            error = _failure_of(job.action)
             if job.loop is not None:
                 with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                     job.loop.call_soon_threadsafe(job.settle, error)
+
+
+def _failure_of(action: Callable[[], None]) -> OSError | None:
+    """What goes wrong when `action` is called, as callers expect it of a disk."""
+    try:
+        action()
+    except OSError as failure:
+        return failure
+    except Exception as failure:
+        error = OSError(errno.EIO, f"a sync met {type(failure).__name__}: {failure}")
+        error.__cause__ = failure
+        return error
+    return None
 
 
 class RealFile:
@@ -170,6 +186,8 @@ class RealFile:
 
     async def sync(self) -> None:
         self._refuse_after_failure()
+        if self._closed:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._path)
         changes = self._changes
         if changes == self._durable_changes:
             return

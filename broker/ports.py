@@ -41,7 +41,8 @@ class File(Protocol):
         ...
 
     async def sync(self) -> None:
-        """Return once everything written before the call is durable (a group commit). Raises `OSError` if it is not."""
+        """Return once everything written before the call is durable (a group commit). Raises `OSError` if it is not,
+        and for a file that is closed."""
         ...
 
     def send_to(self, transport: asyncio.WriteTransport, offset: int, length: int) -> int:

@@ -45,6 +45,7 @@ class SimulatedFile:
         self._path = path
         self._inode = inode
         self._rewritten = False
+        self._closed = False
         self._failure: int | None = None
 
     @property
@@ -69,6 +70,8 @@ class SimulatedFile:
 
     async def sync(self) -> None:
         self._refuse_after_failure()
+        if self._closed:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._path)
         try:
             await self._disk.commit_later(self._inode, self._path)
         except OSError as failure:
@@ -85,6 +88,7 @@ class SimulatedFile:
         return len(data)
 
     def close(self) -> None:
+        self._closed = True
         if self._rewritten:
             # What replaces a whole file is written out when the file is closed (auto_da_alloc, and xfs alike).
             self._inode.allocate_on_commit = True

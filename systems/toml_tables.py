@@ -1,16 +1,18 @@
 """Strict reading of one TOML table: every key is asked for by name and type, and what nobody asked for is refused.
 
-A complaint names the file, the line, the table and the key, says what is wrong and what would be right.
+A complaint names the file, the line, the table and the key, says what is wrong and what would be right. The first one
+ends the reading; within `Source.telling_all` the reading goes on where it can, and all are told at its end.
 """
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import math
 import tomllib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from systems.errors import InputError
 from systems.toml_lines import key_lines
@@ -18,6 +20,7 @@ from systems.toml_lines import key_lines
 _MISSING: Any = object()
 
 KeyPath = tuple[str | int, ...]
+_T = TypeVar("_T")
 
 
 class Source:
@@ -32,6 +35,7 @@ class Source:
             line = getattr(error, "lineno", None) or _line_in(str(error))
             raise InputError(f"{name}:{line}: not valid TOML: {error}") from None
         self._lines = key_lines(text)
+        self._complaints: list[InputError] | None = None
 
     @classmethod
     def read(cls, path: Path) -> Source:
@@ -51,6 +55,40 @@ class Source:
 
     def root(self) -> Table:
         return Table(self, (), self.data)
+
+    @property
+    def complained(self) -> bool:
+        """Whether something was refused that is to be told at the end of `telling_all`: what was read is not whole."""
+        return bool(self._complaints)
+
+    @contextlib.contextmanager
+    def telling_all(self) -> Iterator[None]:
+        """Within this a complaint about one key, or about what `attempt` reads, does not end the reading.
+
+        Invariant: no complaint is forgotten. All are raised at the end as one `InputError`, in the order of lines."""
+        self._complaints = told = []
+        try:
+            yield
+        except InputError as error:
+            told.append(error)
+        finally:
+            self._complaints = None
+        if told:
+            raise _as_one(self.name, told)
+
+    def attempt(self, read: Callable[[], _T], otherwise: _T) -> _T:
+        """What `read` gives; within `telling_all`, `otherwise` when it complains."""
+        try:
+            return read()
+        except InputError as error:
+            self.complain(error)
+            return otherwise
+
+    def complain(self, error: InputError) -> None:
+        """Raise a complaint, or keep it for the end of `telling_all`."""
+        if self._complaints is None:
+            raise error
+        self._complaints.append(error)
 
 
 class Table:
@@ -80,12 +118,17 @@ class Table:
 
     def done(self) -> None:
         """Refuse the keys that nobody asked for, with the nearest that exists."""
-        unknown = [key for key in self.data if key not in self._asked]
-        if unknown:
-            self.refuse(f"unknown key {unknown[0]!r}; {suggestion(unknown[0], self._asked)}", unknown[0])
+        for key in self.data:
+            if key not in self._asked:
+                self.source.complain(self.error(f"unknown key {key!r}; {suggestion(key, self._asked)}", key))
+
+    def _attempt(self, key: str, default: Any, read: Callable[[], Any]) -> Any:
+        """What `read` gives. A wrong value of a key that need not be there is a complaint like others: the default
+        stands for it until all are told."""
+        self._asked.add(key)
+        return read() if default is _MISSING else self.source.attempt(read, default)
 
     def _take(self, key: str, default: Any, types: tuple[type, ...], description: str) -> Any:
-        self._asked.add(key)
         if key not in self.data:
             if default is _MISSING:
                 self.refuse(f"{key} is missing; add {key} = {description}")
@@ -96,44 +139,63 @@ class Table:
         return value
 
     def text(self, key: str, default: str = _MISSING, *, choices: Collection[str] = ()) -> str:
-        value: str = self._take(key, default, (str,), 'a text such as "..."')
-        if choices and value not in choices:
-            self.refuse(f"{key}: {value!r} is not known; {suggestion(value, choices)}", key)
+        def read() -> str:
+            value: str = self._take(key, default, (str,), 'a text such as "..."')
+            if choices and value not in choices:
+                self.refuse(f"{key}: {value!r} is not known; {suggestion(value, choices)}", key)
+            return value
+
+        value: str = self._attempt(key, default, read)
         return value
 
     def integer(
         self, key: str, default: int = _MISSING, *, minimum: int | None = None, maximum: int | None = None
     ) -> int:
-        value: int = self._take(key, default, (int,), "a whole number")
-        self._at_least(key, value, minimum)
-        if maximum is not None and value > maximum:
-            self.refuse(f"{key}: {value} is larger than {maximum}", key)
+        def read() -> int:
+            value: int = self._take(key, default, (int,), "a whole number")
+            self._at_least(key, value, minimum)
+            if maximum is not None and value > maximum:
+                self.refuse(f"{key}: {value} is larger than {maximum}", key)
+            return value
+
+        value: int = self._attempt(key, default, read)
         return value
 
     def number(self, key: str, default: float = _MISSING, *, minimum: float | None = None) -> float:
-        value = float(self._take(key, default, (int, float), "a number"))
-        if not math.isfinite(value):
-            self.refuse(f"{key}: {value} is not a number that can be waited for or counted to", key)
-        self._at_least(key, value, minimum)
+        def read() -> float:
+            value = float(self._take(key, default, (int, float), "a number"))
+            if not math.isfinite(value):
+                self.refuse(f"{key}: {value} is not a number that can be waited for or counted to", key)
+            self._at_least(key, value, minimum)
+            return value
+
+        value: float = self._attempt(key, default, read)
         return value
 
     def boolean(self, key: str, default: bool = _MISSING) -> bool:
-        value: bool = self._take(key, default, (bool,), "true or false")
+        value: bool = self._attempt(key, default, lambda: self._take(key, default, (bool,), "true or false"))
         return value
 
     def texts(self, key: str, default: Iterable[str] = _MISSING, *, choices: Collection[str] = ()) -> tuple[str, ...]:
-        values = self._take(key, default, (list, tuple), 'a list of texts such as ["...", "..."]')
-        for value in values:
-            if not isinstance(value, str):
-                self.refuse(f"{key}: {_show(value)} is not a text", key)
-            if choices and value not in choices:
-                self.refuse(f"{key}: {value!r} is not known; {suggestion(value, choices)}", key)
-        if len(set(values)) != len(values):
-            self.refuse(f"{key}: a name is given twice", key)
-        return tuple(values)
+        def read() -> tuple[str, ...]:
+            values = self._take(key, default, (list, tuple), 'a list of texts such as ["...", "..."]')
+            for value in values:
+                if not isinstance(value, str):
+                    self.refuse(f"{key}: {_show(value)} is not a text", key)
+                if choices and value not in choices:
+                    self.refuse(f"{key}: {value!r} is not known; {suggestion(value, choices)}", key)
+            if len(set(values)) != len(values):
+                self.refuse(f"{key}: a name is given twice", key)
+            return tuple(values)
+
+        return tuple(self._attempt(key, default, read))
 
     def range(self, key: str, default: tuple[float, float] = _MISSING) -> tuple[float, float]:
         """`[low, high]`, both positive, in the unit that the key's name ends with."""
+        pair: tuple[float, float] = self._attempt(key, default, lambda: self._read_range(key, default))
+        return pair
+
+    def _read_range(self, key: str, default: tuple[float, float]) -> tuple[float, float]:
         values = self._take(key, default, (list, tuple), "a pair [low, high]")
         numbers = [float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
         if len(numbers) != 2 or len(values) != 2:
@@ -154,16 +216,20 @@ class Table:
 
     def table(self, key: str) -> Table:
         """The sub-table `key`, empty when it is absent."""
-        data = self._take(key, {}, (dict,), f"a table [{key}]")
+        data = self._attempt(key, {}, lambda: self._take(key, {}, (dict,), f"a table [{key}]"))
         return Table(self.source, (*self.path, key), data)
 
     def tables(self, key: str) -> list[Table]:
         """The tables of `[[key]]`, none when it is absent."""
-        items = self._take(key, [], (list,), f"an array of tables [[{key}]]")
+        items = self._attempt(key, [], lambda: self._read_tables(key))
+        return [Table(self.source, (*self.path, key, index), item) for index, item in enumerate(items)]
+
+    def _read_tables(self, key: str) -> list[Any]:
+        items: list[Any] = self._take(key, [], (list,), f"an array of tables [[{key}]]")
         for index, item in enumerate(items):
             if not isinstance(item, dict):
                 self.refuse(f"{key}: entry {index + 1} is not a table; write it as [[{key}]]", key)
-        return [Table(self.source, (*self.path, key, index), item) for index, item in enumerate(items)]
+        return items
 
     def _at_least(self, key: str, value: float, minimum: float | None) -> None:
         if minimum is not None and value < minimum:
@@ -181,6 +247,19 @@ def suggestion(word: str, known: Collection[str]) -> str:
 def _show(value: Any) -> str:
     shown = repr(value)
     return shown if len(shown) <= 40 else shown[:37] + "..."
+
+
+def _as_one(name: str, told: list[InputError]) -> InputError:
+    """All complaints as one, in the order of lines; each text once."""
+    texts = sorted(dict.fromkeys(map(str, told)), key=lambda text: _line_of(name, text))
+    if len(texts) == 1:
+        return told[0]
+    return InputError(f"{name}: {len(texts)} things are wrong\n" + "\n".join(f"  {text}" for text in texts))
+
+
+def _line_of(name: str, text: str) -> int:
+    number = text.removeprefix(f"{name}:").partition(":")[0]
+    return int(number) if number.isdigit() else 0
 
 
 def _line_in(message: str) -> int:

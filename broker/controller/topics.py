@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 
-from broker.config import BrokerConfig
+from broker.config import MAX_INT32, BrokerConfig, is_number, shown
 from broker.controller.image import MetadataImage, TopicImage
 from broker.controller.partition_elections import elect
 from broker.errors import ErrorCode, ProtocolError
@@ -106,8 +106,9 @@ def _check_configs(topic: CreatableTopic) -> None:
         if entry.name != "min.insync.replicas":
             message = f"{entry.name!r} cannot be set for a topic; supported: min.insync.replicas"
             raise ProtocolError(ErrorCode.INVALID_CONFIG, message)
-        if entry.value is None or not entry.value.isascii() or not entry.value.isdigit() or int(entry.value) < 1:
-            raise ProtocolError(ErrorCode.INVALID_CONFIG, f"{entry.name}: {entry.value!r} is not a number from 1 on")
+        if entry.value is None or not is_number(entry.value, MAX_INT32) or int(entry.value) < 1:
+            message = f"{entry.name}: {shown(str(entry.value))} is not a number from 1 to {MAX_INT32}"
+            raise ProtocolError(ErrorCode.INVALID_CONFIG, message)
 
 
 def _explicit_assignment(image: MetadataImage, topic: CreatableTopic) -> list[tuple[int, ...]]:

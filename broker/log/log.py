@@ -232,7 +232,10 @@ class PartitionLog:
             target, truncations, names = self._end, self._truncations, self._names_changed
             active, unsynced = self._active, list(self._unsynced)
             for segment in unsynced:
-                await segment.file.sync()
+                # While others were synced, this one may have been removed and its file closed; what it held is then no
+                # part of the log. Or another flush may have finished with it.
+                if segment in self._unsynced:
+                    await segment.file.sync()
             if names != self._names_durable:
                 await self._disk.sync_directory(self.directory)
                 self._names_durable = max(self._names_durable, names)

@@ -6,8 +6,12 @@ Ids are broker ids; `None` stands for "no leader" and "no cluster id". Offsets c
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from broker.errors import ErrorCode
+
+NO_EPOCH_FOLLOWS: Final = (1 << 31) - 1
+"""The largest epoch that fits into a request. Whoever adopted it could never be voted out again, and never stand."""
 
 
 @dataclass(frozen=True, slots=True)

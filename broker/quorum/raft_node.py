@@ -15,6 +15,7 @@ from broker.quorum.election_state import ElectionState
 from broker.quorum.following import Following
 from broker.quorum.leading import Leading, QuorumStatus
 from broker.quorum.messages import (
+    NO_EPOCH_FOLLOWS,
     BeginRequest,
     BeginResponse,
     EndRequest,
@@ -71,6 +72,8 @@ class RaftNode:
             return []
         if self._foreign(request):
             self._refuse_foreign(ticket, request)
+        elif request.epoch >= NO_EPOCH_FOLLOWS:
+            self._refuse(ticket, request, ErrorCode.INVALID_REQUEST)  # H30
         elif isinstance(request, VoteRequest):
             self._votes.receive_vote(now, ticket, request)
         elif isinstance(request, BeginRequest):
@@ -89,7 +92,7 @@ class RaftNode:
         if response.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
             self._refused_as_foreign(now, voter, request)
         else:
-            if not core.shutting_down:
+            if not core.shutting_down and response.epoch < NO_EPOCH_FOLLOWS:
                 core.observe(now, response.leader_id, response.epoch)
             self._dispatch_answer(now, voter, request, response)
         return self._finish(now)
@@ -179,17 +182,25 @@ class RaftNode:
 
     def _refuse_foreign(self, ticket: int, request: Request) -> None:
         core = self._core
-        leader, epoch, error = core.role.leader_id, core.role.epoch, ErrorCode.INCONSISTENT_CLUSTER_ID
+        self._refuse(ticket, request, ErrorCode.INCONSISTENT_CLUSTER_ID)
+        if not isinstance(request, BeginRequest):
+            return
+        if request.leader_id in core.settings.other_voters and request.epoch >= core.role.epoch:
+            core.fail(_foreign_leader(request.leader_id, f"{request.cluster_id!r}", core.settings.cluster_id))
+
+    def _refuse(self, ticket: int, request: Request, error: ErrorCode) -> None:
+        """Answer a request that changes nothing here, whatever it asks."""
+        leader, epoch = self._core.role.leader_id, self._core.role.epoch
+        answer: Response
         if isinstance(request, VoteRequest):
-            core.emit(Reply(ticket, VoteResponse(error, leader, epoch, False)))
+            answer = VoteResponse(error, leader, epoch, False)
         elif isinstance(request, BeginRequest):
-            core.emit(Reply(ticket, BeginResponse(error, leader, epoch)))
-            if request.leader_id in core.settings.other_voters and request.epoch >= epoch:
-                core.fail(_foreign_leader(request.leader_id, f"{request.cluster_id!r}", core.settings.cluster_id))
+            answer = BeginResponse(error, leader, epoch)
         elif isinstance(request, EndRequest):
-            core.emit(Reply(ticket, EndResponse(error, leader, epoch)))
+            answer = EndResponse(error, leader, epoch)
         else:
-            core.emit(Reply(ticket, FetchResponse(error, leader, epoch)))
+            answer = FetchResponse(error, leader, epoch)
+        self._core.emit(Reply(ticket, answer))
 
     def _refused_as_foreign(self, now: float, voter: int, request: Request) -> None:
         """Refused for the cluster id: only a rejection on Vote, fatal when the elected leader says so (K595-47)."""

@@ -33,8 +33,7 @@ class Votes:
         if request.epoch < core.role.epoch:
             return ErrorCode.FENCED_LEADER_EPOCH, False
         if request.candidate_id not in core.settings.voters:
-            if request.epoch > core.role.epoch and not request.pre_vote:
-                core.become_unattached(now, request.epoch, soon=True)  # K595-17
+            # Its epoch is nobody's: adopted, it would spread, be persisted, and be followed by no other (H30).
             return ErrorCode.INCONSISTENT_VOTER_SET, False
         up_to_date = request.log_end.up_to_date_with(core.log_end())
         if request.epoch > core.role.epoch and not (up_to_date and not request.pre_vote):

@@ -46,35 +46,62 @@ def load(path: Path) -> Campaign:
 
 
 def parse(source: Source, path: Path) -> Campaign:
-    root = source.root()
+    """As `load`. All that is wrong is told at once; what follows from something that is not understood is left out."""
+    with source.telling_all():
+        campaign = _parse(source, path)
+    assert campaign is not None  # else something was wrong with it
+    return campaign
+
+
+def _parse(source: Source, path: Path) -> Campaign | None:
+    root, attempt = source.root(), source.attempt
+    name = attempt(lambda: _campaign_name(root), "")
+    description = root.text("description", "")
+    seeds = attempt(lambda: read_seeds(root.table("seeds")), Seeds())
+    tables = {key: root.table(key) for key in ("topology", "system", "workload", "nemesis", "checks", "client")}
+    topology = attempt(lambda: _topology(tables["topology"]), None)
+    if topology is None:
+        return None
+    read = attempt(lambda: _system(tables["system"], path, topology), None)
+    workload = attempt(lambda: read_workload(tables["workload"], topology), None)
+    nemesis = None if workload is None else attempt(lambda: _nemesis(tables["nemesis"], topology, workload), None)
+    if read is None or workload is None:
+        return None
+    under_test, system = read
+    settings = attempt(lambda: _role_settings(root, system, topology), dict[str, Settings]())
+    checks = None if nemesis is None else attempt(lambda: _checks(tables["checks"], nemesis, system), None)
+    cells = _cells(root, under_test, topology, workload)
+    client = attempt(lambda: read_client(tables["client"], workload.kind, path.parent, system), None)
+    root.done()
+    if source.complained or nemesis is None or checks is None or client is None:
+        return None
+    campaign = Campaign(
+        name=name,
+        description=description,
+        topology=topology,
+        system=under_test,
+        settings=settings,
+        workload=workload,
+        nemesis=nemesis,
+        checks=checks,
+        seeds=seeds,
+        cells=cells,
+        path=path,
+        text=source.text,
+        client=client,
+    )
+    _check_nodes(root, campaign)
+    _check_workload(root, campaign, system)
+    return campaign
+
+
+def _campaign_name(root: Table) -> str:
     name = root.text("name")
     if _NAME.fullmatch(name) is None:
         root.refuse(f"name: {name!r} cannot name a directory; use small letters, digits, '.', '_' and '-'", "name")
     if name == _NOT_A_NAME:
         root.refuse(f"name: {name!r} is what the store calls the last run; choose another one", "name")
-    topology = _topology(root.table("topology"))
-    under_test, system = _system(root.table("system"), path, topology)
-    workload = read_workload(root.table("workload"), topology)
-    nemesis = _nemesis(root.table("nemesis"), topology, workload)
-    campaign = Campaign(
-        name=name,
-        description=root.text("description", ""),
-        topology=topology,
-        system=under_test,
-        settings=_role_settings(root, system, topology),
-        workload=workload,
-        nemesis=nemesis,
-        checks=_checks(root.table("checks"), nemesis, system),
-        seeds=read_seeds(root.table("seeds")),
-        cells=_cells(root, under_test, topology, workload),
-        path=path,
-        text=source.text,
-        client=read_client(root.table("client"), workload.kind, path.parent, system),
-    )
-    root.done()
-    _check_nodes(root, campaign)
-    _check_workload(root, campaign, system)
-    return campaign
+    return name
 
 
 def _check_nodes(root: Table, campaign: Campaign) -> None:
@@ -84,12 +111,15 @@ def _check_nodes(root: Table, campaign: Campaign) -> None:
         try:
             roles = roles_of(campaign, system)
         except InputError as error:
-            root.table("system").refuse(str(error))
+            root.source.complain(root.table("system").error(str(error)))
+            continue
+        wrong_roles = set[str]()  # what is wrong with all nodes of a role is told of the first
         for name, role in zip(campaign.topology.names, roles, strict=True):
             given = settings.get(role, Settings()).of(name)
             wrong = system.check_node(role, given, f"{name} in cell {cell.name}")
-            if wrong is not None:
-                root.table(role).refuse(wrong)
+            if wrong is not None and role not in wrong_roles:
+                wrong_roles.add(role)
+                root.source.complain(root.table(role).error(wrong))
 
 
 def _check_workload(root: Table, campaign: Campaign, system: System) -> None:
@@ -135,7 +165,8 @@ def _check_workload(root: Table, campaign: Campaign, system: System) -> None:
 
 
 def _topology(table: Table) -> Topology:
-    nodes = table.integer("nodes", Topology.nodes, minimum=1)
+    # Nothing stands for a number of nodes that is not understood: the rest of the campaign speaks of nodes.
+    nodes = table.integer("nodes", *(() if "nodes" in table else (Topology.nodes,)), minimum=1)
     if nodes > MAX_NODES:
         table.refuse(f"nodes: {nodes} is more than {MAX_NODES}, the most that a world holds", "nodes")
     world = table.text("world", Topology.world, choices=WORLDS)
@@ -230,7 +261,7 @@ def _nemesis(table: Table, topology: Topology, workload: Workload) -> Nemesis:
                 step.refuse(f'do: the clients of the workload "{workload.kind}" do not {asked} on command', "do")
         steps = StepParser(topology.nodes, workload.partitions).parse(tables)
         table.done()
-        if not steps:
+        if not tables:
             table.refuse('kind "steps" needs at least one [[nemesis.step]]')
         return Nemesis("steps", steps=steps)
     default = Nemesis()
@@ -291,24 +322,32 @@ def read_seeds(table: Table) -> Seeds:
 def _cells(root: Table, under_test: SystemUnderTest, topology: Topology, workload: Workload) -> tuple[Cell, ...]:
     cells: list[Cell] = []
     for table in root.tables("cell"):
-        name = table.text("name")
-        if _NAME.fullmatch(name) is None:
-            table.refuse(f"name: {name!r} cannot name a directory", "name")
-        if name in {cell.name for cell in cells}:
-            table.refuse(f"name: two cells are called {name!r}", "name")
-        version = table.text("version", "") or None
-        try:
-            system = load_system(under_test.name, version=version or under_test.version, directory=under_test.directory)
-        except InputError as error:
-            table.refuse(f"version: {error}", "version")
-        mutants = table.texts("mutants", (), choices=system.mutants.keys())
-        if mutants and not system.mutants:
-            table.refuse(f"mutants: {system.name} has none; leave them out", "mutants")
-        settings = _role_settings(table, system, topology)
-        options = read_cell_options(table.table("client"), workload.kind)
-        cells.append(Cell(name, mutants, settings, version, read_expect(table.table("expect")), options))
-        table.done()
+        cell = root.source.attempt(lambda this=table: _cell(this, under_test, topology, workload), None)  # type: ignore[misc]
+        if cell is None:
+            continue
+        if cell.name in {other.name for other in cells}:
+            root.source.complain(table.error(f"name: two cells are called {cell.name!r}", "name"))
+        cells.append(cell)
     return tuple(cells) or (Cell(),)
+
+
+def _cell(table: Table, under_test: SystemUnderTest, topology: Topology, workload: Workload) -> Cell:
+    name = table.text("name")
+    if _NAME.fullmatch(name) is None:
+        table.refuse(f"name: {name!r} cannot name a directory", "name")
+    version = table.text("version", "") or None
+    try:
+        system = load_system(under_test.name, version=version or under_test.version, directory=under_test.directory)
+    except InputError as error:
+        table.refuse(f"version: {error}", "version")
+    if "mutants" in table and not system.mutants:
+        table.refuse(f"mutants: {system.name} has none; leave them out", "mutants")
+    mutants = table.texts("mutants", (), choices=system.mutants.keys())
+    settings = _role_settings(table, system, topology)
+    options = read_cell_options(table.table("client"), workload.kind)
+    cell = Cell(name, mutants, settings, version, read_expect(table.table("expect")), options)
+    table.done()
+    return cell
 
 
 def read_expect(table: Table) -> Expect:

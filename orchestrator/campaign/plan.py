@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from installation.commands import command
@@ -12,6 +12,8 @@ from orchestrator.campaign.model import Campaign, Cell
 from orchestrator.errors import UsageError
 from systems.toml_tables import suggestion
 from workloads.settings import OwnClient
+
+MOST_RUNS = 100_000  # of a minute each they take ten weeks
 
 
 @dataclass(frozen=True)
@@ -54,19 +56,55 @@ def expand(
 ) -> tuple[PlannedRun, ...]:
     """Every cell with every seed, or only those named. `stamp` sets the runs of one invocation apart from all others.
 
-    Raises `UsageError` for a cell that the campaign does not have.
+    Raises `UsageError` as `check_size` does.
     """
-    names = [cell.name for cell in campaign.cells]
-    for name in cells:
-        if name not in names:
-            raise UsageError(f"{campaign.path}: there is no cell {name!r}; {suggestion(name, names)}")
-    chosen = [cell for cell in campaign.cells if not cells or cell.name in cells]
-    first, count = campaign.seeds.first, campaign.seeds.count
-    return tuple(
+    check_size(campaign, cells=cells, seeds=seeds)
+    return tuple(expansion(campaign, stamp, cells=cells, seeds=seeds, where=where))
+
+
+def check_size(campaign: Campaign, *, cells: Sequence[str] = (), seeds: Sequence[int] = ()) -> None:
+    """Raise `UsageError` for a cell that the campaign does not have, and for more runs than anybody could make."""
+    count = count_of(campaign, cells=cells, seeds=seeds)
+    if count > MOST_RUNS:
+        raise UsageError(
+            f"{campaign.path}: {count:,} runs are more than the {MOST_RUNS:,} that one invocation makes; ask for "
+            "fewer with --seeds, and for the others later"
+        )
+
+
+def expansion(
+    campaign: Campaign,
+    stamp: str,
+    *,
+    cells: Sequence[str] = (),
+    seeds: Sequence[int] = (),
+    where: Sequence[str] = (),
+) -> Iterator[PlannedRun]:
+    """As `expand`, one run after the other. Raises `UsageError` before the first."""
+    chosen = _chosen(campaign, cells)
+    return (
         PlannedRun(run_id(stamp, cell.name, seed), campaign, cell, seed, tuple(where))
-        for seed in (seeds or range(first, first + count))
+        for seed in _seeds(campaign, seeds)
         for cell in chosen
     )
+
+
+def count_of(campaign: Campaign, *, cells: Sequence[str] = (), seeds: Sequence[int] = ()) -> int:
+    """How many runs that would be. Raises `UsageError` for a cell that the campaign does not have."""
+    return len(_chosen(campaign, cells)) * len(_seeds(campaign, seeds))
+
+
+def _seeds(campaign: Campaign, asked: Sequence[int]) -> Sequence[int]:
+    first, count = campaign.seeds.first, campaign.seeds.count
+    return asked or range(first, first + count)
+
+
+def _chosen(campaign: Campaign, asked: Sequence[str]) -> list[Cell]:
+    names = [cell.name for cell in campaign.cells]
+    for name in asked:
+        if name not in names:
+            raise UsageError(f"{campaign.path}: there is no cell {name!r}; {suggestion(name, names)}")
+    return [cell for cell in campaign.cells if not asked or cell.name in asked]
 
 
 def run_id(stamp: str, cell: str, seed: int) -> str:

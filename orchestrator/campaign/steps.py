@@ -164,7 +164,15 @@ class StepParser:
         self._names: set[str] = set()
 
     def parse(self, tables: list[Table]) -> tuple[Step, ...]:
-        return tuple(self._step(number, table) for number, table in enumerate(tables, 1))
+        """What is wrong with one step is no reason not to read the next. Raises `InputError`."""
+        steps = []
+        for number, table in enumerate(tables, 1):
+            step = table.source.attempt(lambda n=number, this=table: self._step(n, this), None)  # type: ignore[misc]
+            if step is not None:
+                steps.append(step)
+            elif isinstance(alias := table.data.get("as"), str):
+                self._names.add(alias)  # that later steps use this name is not wrong, too
+        return tuple(steps)
 
     def _step(self, number: int, table: Table) -> Step:
         do = table.text("do", choices=WORDS)

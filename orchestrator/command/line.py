@@ -87,7 +87,9 @@ def main(argv: list[str]) -> int:
     os.environ.setdefault("BROWNOUT_STARTED_NS", str(time.monotonic_ns()))
     try:
         options = parser().parse_args(argv)
-        return _dispatch(options, argv)
+        code = _dispatch(options, argv)
+        sys.stdout.flush()  # a reader that has gone is met here, not when Python ends
+        return code
     except InputError as error:
         print(visible(f"brownout: {error}"), file=sys.stderr)
         return EXIT_USAGE

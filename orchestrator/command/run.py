@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -16,10 +17,11 @@ from orchestrator.campaign.finding import DEMO, find, shortest, shown
 from orchestrator.campaign.gate import GateResult, gate
 from orchestrator.campaign.judging import Engine
 from orchestrator.campaign.model import Campaign
-from orchestrator.campaign.plan import expand
+from orchestrator.campaign.plan import check_size
 from orchestrator.campaign.policy_file import find_policy
 from orchestrator.campaign.store import Store
 from orchestrator.campaign.systems import prepare_systems, programs_of
+from orchestrator.command.dry_run import dry_run
 from orchestrator.command.gate import print_result, renew_documents
 from orchestrator.errors import EXIT_INTERRUPTED, Interrupted, UsageError
 from orchestrator.machine import packages as system_packages
@@ -49,14 +51,18 @@ def main(options: argparse.Namespace, argv: list[str]) -> int:
     campaign = load(find(options.campaign or DEMO))
     if any(seed < 0 for seed in options.seed):
         raise UsageError(f"--seed {min(options.seed)}: seeds are whole numbers from 0")
-    seeds = [*options.seed, *_seed_range(options.seeds)]
+    between = _seed_range(options.seeds)
+    seeds = [*options.seed, *between] if options.seed else between  # a range alone stays one, however long it is
     store = Store((options.store or default_store()).resolve())
-    if options.dry_run:
-        return _dry_run(campaign, options, seeds)
-    _require_engine(options.engine)
-    find_policy(store.root, None)  # read at the end; what is wrong with it is told now
     inventory, where = _inventory(options, campaign), _where(options)
     spec = lab_spec(campaign, store, inventory, cells=options.cell)
+    if options.dry_run:
+        asked = {"cells": options.cell, "seeds": seeds, "where": where}
+        dry_run(campaign, _wanted_world(options, campaign), spec, as_json=options.json, **asked)
+        return 0
+    check_size(campaign, cells=options.cell, seeds=seeds)
+    _require_engine(options.engine)
+    find_policy(store.root, None)  # read at the end; what is wrong with it is told now
     selection = _choose_lab(_wanted_world(options, campaign), campaign, spec, argv, options)
     if options.resume:
         if options.cell or seeds:
@@ -87,8 +93,9 @@ def _make_runs(invocation: Invocation, store: Store, run_options: RunOptions, op
                     engine.stop()
         except Interrupted:
             engine.abandon()
-            _say_how_to_go_on(invocation, store, _where(options))
-            sys.stderr.flush()
+            with contextlib.suppress(OSError):  # there may be no terminal any more
+                _say_how_to_go_on(invocation, store, _where(options))
+                sys.stderr.flush()
             os._exit(EXIT_INTERRUPTED)  # at once: a session that is still starting is not waited for
     campaign_dir = store.campaign_dir(invocation.campaign.name)
     renew_documents(campaign_dir)
@@ -103,6 +110,8 @@ def _seed_range(text: str | None) -> range:
     match = re.fullmatch(r"(\d+)-(\d+)", text)
     if match is None or int(match[2]) < int(match[1]):
         raise UsageError(f"--seeds {text}: write the first and the last, such as 1-20")
+    if int(match[2]) >= 1 << 63:
+        raise UsageError(f"--seeds {text}: seeds are whole numbers below 2^63")
     return range(int(match[1]), int(match[2]) + 1)
 
 
@@ -112,34 +121,6 @@ def _require_engine(engine: str) -> None:
 
     if engine == "spark" and find_java() is None:
         raise UsageError(f"{NO_JAVA}; or judge without Spark: --engine in-process")
-
-
-def _dry_run(campaign: Campaign, options: argparse.Namespace, seeds: list[int]) -> int:
-    planned = expand(campaign, "dry", cells=options.cell, seeds=seeds, where=_where(options))
-    rows = [
-        {
-            "cell": run.cell.name,
-            "seed": run.seed,
-            "mutants": list(run.cell.mutants),
-            "expect": str(run.cell.expect),
-            "nemesis_seed": run.derived_seed("nemesis"),
-            "replay": run.replay,
-        }
-        for run in planned
-    ]
-    if options.json:
-        print(json.dumps({"campaign": campaign.name, "runs": rows}, indent=1))
-        return 0
-    from orchestrator.command.printing import show
-
-    show(
-        f"{campaign.name}: {len(rows)} run{'s' if len(rows) > 1 else ''}",
-        rows,
-        ("cell", "seed", "mutants", "expect", "replay"),
-    )
-    for step in campaign.nemesis.steps:
-        print(f"  {step.title}{' - ' + step.why if step.why else ''}")
-    return 0
 
 
 def _inventory(options: argparse.Namespace, campaign: Campaign) -> Path | None:

@@ -151,8 +151,7 @@ def _be_janitor(group: cgroups.Cgroup, finished: int, keep: set[int], close: int
 def _watch(first: int, leash: int) -> int:
     """Wait for PID 1 to end, passing signals on and ending it when the leash is let go; the command's exit code."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to the command as well
-    for number in _FORWARDED:
-        signal.signal(number, lambda received, _: os.kill(first, received))
+    _forward(first)
     watched = [os.pidfd_open(first), *([leash] if leash >= 0 else [])]
     while True:
         ready, _, _ = select.select(watched, [], [])
@@ -183,12 +182,18 @@ def _be_first(identifier: str, argv: list[str], parent: int) -> NoReturn:
         except OSError as error:
             _give_up(127, f"{argv[0]} cannot be run: {error.strerror}")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for number in _FORWARDED:
-        signal.signal(number, lambda received, _: os.kill(command, received))
+    _forward(command)
     while True:
         pid, status = os.wait()
         if pid == command:
             os._exit(_exit_code(status))
+
+
+def _forward(child: int) -> None:
+    """Pass signals on; those that are ignored (SIGHUP under `nohup`) are ignored by the child as well."""
+    for number in _FORWARDED:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, lambda received, _: os.kill(child, received))
 
 
 def _give_up(code: int, message: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first stops the run in order, the second stops at once.
+"""Ctrl-C, SIGTERM, and SIGHUP of a terminal that is closed: the first stops the run in order, the second at once.
 
 The first raises `Interrupted` in the main thread, wherever it is, unless that is in a shielded part (healing, tearing
 down, closing files), which is finished first. A second one does not wait for anything.
@@ -14,7 +14,7 @@ from types import FrameType
 
 from orchestrator.errors import EXIT_INTERRUPTED, Interrupted
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupts:
@@ -33,7 +33,9 @@ class Interrupts:
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
-        before = {number: signal.signal(number, self._received) for number in _SIGNALS}
+        # What is ignored stays so: under `nohup` a run outlives its terminal.
+        heeded = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+        before = {number: signal.signal(number, self._received) for number in heeded}
         try:
             yield
         finally:
@@ -52,7 +54,9 @@ class Interrupts:
         if self._shields == 0 and seen == 0 and self._count > 0:
             raise Interrupted
 
-    def _received(self, _number: int, _frame: FrameType | None) -> None:
+    def _received(self, number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGHUP and self._count > 0:
+            return  # one closed terminal may tell each process of ours, and those pass it on: nobody asked twice
         self._count += 1
         if self._count > 1:
             self._on_second()

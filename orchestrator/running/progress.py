@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
@@ -42,7 +43,10 @@ class _State:
 
 
 class Progress:
-    """Reports on one invocation. Use as a context manager; every method may be called from the run loop at any time."""
+    """Reports on one invocation. Use as a context manager; every method may be called from the run loop at any time.
+
+    Invariant: a terminal that has gone away (its window was closed) is no reason not to go on, or not to clean up: from
+    then on nothing is said."""
 
     def __init__(self, stream: TextIO | None = None, *, quiet: bool = False) -> None:
         self._stream = sys.stderr if stream is None else stream
@@ -64,9 +68,17 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        with self._while_heard():
+            if self._live is not None:
+                self._live.stop()
+        self._live = None
+
+    @contextlib.contextmanager
+    def _while_heard(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError:
+            self._quiet, self._live = True, None
 
     def run(self, name: str) -> None:
         """A run begins."""
@@ -102,7 +114,8 @@ class Progress:
     def announce(self, text: str) -> None:
         """A line that stays, and that is shown also where nothing else is: the user has to act on it."""
         if self._quiet:
-            print(visible(text), file=self._stream, flush=True)
+            with self._while_heard():
+                print(visible(text), file=self._stream, flush=True)
         else:
             self.say(text)
 
@@ -112,16 +125,19 @@ class Progress:
             return
         self._said_s = time.monotonic()
         stamp, text = f"[{self._said_s - self._began_s:6.1f} s] ", visible(text)
-        if self._live is not None:
-            from rich.text import Text
+        with self._while_heard():
+            if self._live is not None:
+                from rich.text import Text
 
-            self._live.console.print(Text(stamp + text, style="dim" if dim else ""))
-            self._refresh()
-        else:
-            print(stamp + text, file=self._stream, flush=True)
+                self._live.console.print(Text(stamp + text, style="dim" if dim else ""))
+                self._refresh()
+            else:
+                print(stamp + text, file=self._stream, flush=True)
 
     def _refresh(self) -> None:
-        if self._live is not None:
+        if self._live is None:
+            return
+        with self._while_heard():
             from rich.text import Text
 
             self._live.update(Text(visible_line(self._state.line()), style="bold", no_wrap=True, overflow="ellipsis"))

@@ -98,7 +98,7 @@ WRONG = {
     '[workload]\nkind = "queue"': ("c.toml:3: [workload] kind: 'queue' is not known; known: KINDS").replace(
         "KINDS", ", ".join(sorted(WORKLOADS))
     ),
-    OWN + "keys = 0": "c.toml:4: [workload] keys: 0 is smaller than 1",
+    OWN + "keys = 0\n[client]\nclient_class = 'm:C'": "c.toml:4: [workload] keys: 0 is smaller than 1",
     OWN + "writes = 0\ncas = 0": (
         "c.toml:2: [workload] writes and cas are both 0: a register that nobody changes shows nothing; give one of "
         "them a weight"
@@ -282,3 +282,27 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     (tmp_path / "latin.toml").write_bytes(b'name = "\xe4"')
     with pytest.raises(InputError, match=r"latin\.toml: is not UTF-8"):
         load(tmp_path / "latin.toml")
+
+
+def test_all_that_is_wrong_is_told_at_once_in_the_order_of_the_file() -> None:
+    with pytest.raises(InputError) as caught:
+        campaign(
+            '[topology]\nfilesystem = "fat"\n[seeds]\ncount = 0\n[workload]\nrate = "fast"\n[checks]\nmin_okay = 3\n'
+            '[[cell]]\nname = "a"\nmutants = ["none-such"]\n[[cell]]\nname = "A"\n'
+        )
+    first, *told = str(caught.value).splitlines()
+    assert first == "c.toml: 6 things are wrong"
+    assert [line.split(":")[1] for line in told] == ["3", "5", "7", "9", "12", "14"]
+    assert told[3] == "  c.toml:9: [checks] unknown key 'min_okay'; did you mean 'min_ok'?"
+
+
+def test_what_follows_from_a_mistake_is_not_told_beside_it() -> None:
+    with pytest.raises(InputError) as caught:
+        campaign('[topology]\nnodes = "five"\n[workload]\nassignment = [[1, 2, 5]]\n')
+    assert str(caught.value) == "c.toml:3: [topology] nodes: 'five' is not a whole number"
+    with pytest.raises(InputError) as caught:
+        campaign(
+            '[nemesis]\nkind = "steps"\n[[nemesis.step]]\ndo = "kil"\nnode = "n1"\nas = "A"\n'
+            '[[nemesis.step]]\ndo = "start"\nnode = "A"\n'
+        )
+    assert str(caught.value) == "c.toml:5: [nemesis.step] do: 'kil' is not known; did you mean 'kill'?"

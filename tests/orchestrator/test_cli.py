@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -31,6 +33,44 @@ def test_a_dry_run_prints_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
 def test_without_an_argument_the_demo_is_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--dry-run"]) == 0
     assert "demo.toml --cell main --seed 1" in capsys.readouterr().out
+
+
+def test_a_dry_run_of_more_seeds_than_anybody_runs_answers_all_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--dry-run", "--seeds", "1-1000000000000"]) == 0
+    shown = capsys.readouterr().out
+    assert "1,000,000,000,000 runs" in shown
+    assert "and 999,999,999,960 more" in shown
+    assert main(["run", "--seeds", "1-1000000000000"]) == 64
+    assert "more than the 100,000 that one invocation makes" in capsys.readouterr().err
+
+
+def test_a_dry_run_says_where_the_runs_would_be_made(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--dry-run", "--json", "--world", "process", "--seeds", "1-3"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert (plan["world"], plan["world_reason"]) == ("process", "the process world was asked for")
+    assert [run["seed"] for run in plan["runs"]] == [1, 2, 3]
+
+
+def test_a_dry_run_refuses_what_the_run_would_refuse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "kip101-scenario1", "--dry-run", "--world", "process"]) == 64
+    assert "which the process world cannot do" in capsys.readouterr().err
+    assert main(["run", "--dry-run", "--inventory", "nowhere.yml"]) == 64
+    assert "nowhere.yml: there is no such inventory" in capsys.readouterr().err
+    (tmp_path / "hosts").write_text("one ansible_host=192.0.2.1\n")
+    assert main(["run", "--dry-run", "--inventory", str(tmp_path / "hosts")]) == 64
+    assert "3 nodes are wanted" in capsys.readouterr().err
+
+
+def test_a_reader_that_has_gone_is_no_error_worth_a_word(tmp_path: Path) -> None:
+    (tmp_path / "00000000000000000000.log").write_bytes(build_batch([Record(0, 1000, None, b"v")], 0, 1))
+    for arguments in (["log", "dump", str(tmp_path)], ["run", "--dry-run", "--seeds", "1-90000", "--json"]):
+        command = [sys.executable, "-m", "orchestrator", *arguments]
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+        process.wait()
 
 
 @pytest.mark.parametrize(

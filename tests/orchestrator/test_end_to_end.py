@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -128,6 +129,26 @@ def test_an_interrupted_run_leaves_nothing_behind_but_its_record(campaign_file: 
     assert main(["analyze", "latest", "--store", str(store), "--engine", "in-process"]) == 2
     reasons = json.loads((run / "verdict.json").read_text())["reasons"]
     assert "the run was not finished: it was interrupted" in reasons
+
+
+def test_a_run_whose_terminal_is_closed_ends_in_order(campaign_file: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    command = [sys.executable, "-m", "orchestrator", "run", str(campaign_file), "--store", str(store)]
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(ROOT)
+        os.execve(sys.executable, [*command, "--engine", "in-process"], {**os.environ, "PYTHONPATH": str(ROOT)})
+    with open(terminal, "rb", buffering=0) as screen:
+        shown = b""
+        while b"first acknowledged operation" not in shown:
+            shown += screen.read(4096)
+    _, status = os.waitpid(pid, 0)
+
+    assert os.waitstatus_to_exitcode(status) == 130
+    run = only_run(store)
+    assert wait_until_gone(run) == []
+    notes = [line.get("text") for line in read_run(run).journal]
+    assert "the run was not finished: it was interrupted" in notes
 
 
 def test_a_killed_run_leaves_nothing_behind_and_can_be_judged(campaign_file: Path, tmp_path: Path) -> None:

@@ -72,3 +72,22 @@ def test_the_second_interrupt_ends_the_process_at_once() -> None:
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=False)
     assert (result.returncode, result.stdout) == (EXIT_INTERRUPTED, "first\nsecond\n")
+
+
+def test_one_closed_terminal_is_one_interrupt_and_none_where_it_is_ignored() -> None:
+    program = (
+        "import os, signal, sys\n"
+        "from orchestrator.running.interrupts import Interrupts\n"
+        "if sys.argv[1] == 'nohup': signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "i = Interrupts(on_first=lambda: print('first'), on_second=lambda: print('second', flush=True))\n"
+        "with i.installed(), i.shielded():\n"
+        "    os.kill(os.getpid(), signal.SIGHUP)\n"
+        "    os.kill(os.getpid(), signal.SIGHUP)\n"
+        "    print('went on', flush=True)\n"
+        "    os._exit(0)\n"
+    )
+    for how, said in (("terminal", "first\nwent on\n"), ("nohup", "went on\n")):
+        result = subprocess.run(
+            [sys.executable, "-c", program, how], capture_output=True, text=True, timeout=20, check=False
+        )
+        assert (result.returncode, result.stdout) == (0, said)

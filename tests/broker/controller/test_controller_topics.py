@@ -100,7 +100,17 @@ def test_names_that_are_refused(world: World, name: str) -> None:
         (
             CreatableTopic("t", 1, 1, configs=[CreatableTopicConfig("min.insync.replicas", "0")]),
             ErrorCode.INVALID_CONFIG,
-            "from 1 on",
+            "from 1 to 2147483647",
+        ),
+        (
+            CreatableTopic("t", 1, 1, configs=[CreatableTopicConfig("min.insync.replicas", "2147483648")]),
+            ErrorCode.INVALID_CONFIG,
+            "from 1 to 2147483647",
+        ),
+        (
+            CreatableTopic("t", 1, 1, configs=[CreatableTopicConfig("min.insync.replicas", "9" * 5000)]),
+            ErrorCode.INVALID_CONFIG,
+            "9...' is not a number",
         ),
         (
             CreatableTopic("t", 1, 1, configs=[CreatableTopicConfig("min.insync.replicas", None)]),

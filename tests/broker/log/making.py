@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import ParamSpec
+
+import pytest
 
 from broker.disk import RealDisk
 from broker.log.log import LogConfig, PartitionLog
@@ -63,3 +67,19 @@ def only_file(root: Path, suffix: str, directory: str = DIRECTORY) -> Path:
     """The one file with this suffix."""
     (found,) = sorted((root / directory).glob(f"*{suffix}"))
     return found
+
+
+class HeldCommit:
+    """Stops the group commit in its first fsync until the test lets it go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.entered, self.go = threading.Event(), threading.Event()
+        self.calls: list[int] = []
+        for name in ("fsync", "fdatasync"):
+            monkeypatch.setattr(os, name, functools.partial(self._held, getattr(os, name)))
+
+    def _held(self, sync: Callable[[int], None], fd: int) -> None:
+        self.calls.append(fd)
+        self.entered.set()
+        assert self.go.wait(5)
+        sync(fd)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from broker.disk import GroupCommit, RealDisk
-from tests.broker.log.making import in_loop
+from tests.broker.log.making import HeldCommit, in_loop
 
 
 def test_appends_and_cuts(tmp_path: Path) -> None:
@@ -79,21 +79,6 @@ def test_a_failed_append_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     assert file.append([b"!"]) == 5, "the disk has room again"
 
 
-class HeldCommit:
-    """Stops the group commit in its first fsync until the test lets it go."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.entered, self.go = threading.Event(), threading.Event()
-        self.calls: list[int] = []
-        for name in ("fsync", "fdatasync"):
-            monkeypatch.setattr(os, name, self._held)
-
-    def _held(self, fd: int) -> None:
-        self.calls.append(fd)
-        self.entered.set()
-        assert self.go.wait(5)
-
-
 @in_loop
 async def test_whoever_asks_during_a_sync_shares_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held = HeldCommit(monkeypatch)
@@ -153,6 +138,46 @@ async def test_a_sync_that_failed_is_final(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(OSError, match="an earlier sync failed"):
         file.truncate(0)
     await other.sync()
+
+
+@in_loop
+async def test_whatever_a_sync_meets_is_told_and_the_thread_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_fd: int) -> None:
+        raise ValueError("file descriptor cannot be a negative integer (-1)")
+
+    disk = RealDisk(str(tmp_path))
+    file, other = disk.open("a", create=True), disk.open("b", create=True)
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match=r"met ValueError: file descriptor cannot be") as caught:
+        await asyncio.wait_for(file.sync(), 5)
+    assert caught.value.errno == errno.EIO
+    monkeypatch.undo()
+    await asyncio.wait_for(other.sync(), 5)
+
+
+@in_loop
+async def test_a_system_without_a_thread_to_give_refuses_the_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    file = RealDisk(str(tmp_path)).open("a", create=True)
+    with monkeypatch.context() as scarce:
+        scarce.setattr(threading.Thread, "start", none_left)
+        with pytest.raises(OSError, match="no thread for syncs"):
+            await asyncio.wait_for(file.sync(), 5)
+    await asyncio.wait_for(file.sync(), 5)
+
+
+@in_loop
+async def test_a_closed_file_cannot_be_synced(tmp_path: Path) -> None:
+    file = RealDisk(str(tmp_path)).open("a", create=True)
+    file.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        await file.sync()
 
 
 @in_loop

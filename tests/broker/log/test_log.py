@@ -12,7 +12,7 @@ import pytest
 from broker.disk import RealDisk
 from broker.log.log import LogConfig, OffsetOutOfRangeError, OutOfOrderError, UnpreparedEpochError
 from broker.protocol.records import CorruptBatch, iter_batches, parse_header, validate_batches
-from tests.broker.log.making import DIRECTORY, SMALL, batch, in_loop, open_log, values, write
+from tests.broker.log.making import DIRECTORY, SMALL, HeldCommit, batch, in_loop, open_log, values, write
 
 LARGE = LogConfig()
 
@@ -222,6 +222,26 @@ async def test_a_truncation_during_a_flush_takes_durability_back(tmp_path: Path)
     assert log.durable_end_offset <= 2 or flush.done()
     assert await flush in (2, 3)
     assert await log.flush() == 3
+
+
+@pytest.mark.conforms("K101-7")
+@in_loop
+async def test_a_flush_whose_later_segments_a_truncation_removes_goes_on_without_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = await open_log(RealDisk(str(tmp_path)), LogConfig(segment_bytes=200))
+    await write(log, 0, *["x" * 100] * 6)
+    held = HeldCommit(monkeypatch)
+    flush = asyncio.create_task(log.flush())
+    await asyncio.to_thread(held.entered.wait, 5)
+    cut = asyncio.create_task(log.truncate_to(2))
+    await asyncio.sleep(0)
+    assert log.log_end_offset == 2, "later segments are removed, and their files closed"
+    held.go.set()
+    ends = await asyncio.wait_for(asyncio.gather(flush, cut), 5)
+    assert list(ends) == [2, 2]
+    log.append_as_leader(batch("y"), 0)
+    assert await asyncio.wait_for(log.flush(), 5) == 3
 
 
 @in_loop

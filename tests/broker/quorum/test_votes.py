@@ -233,15 +233,28 @@ def test_a_rejection_adopts_the_epoch_durably_too() -> None:
     assert story.disk.election == ElectionState(6, None, None, VOTERS)
 
 
-@pytest.mark.conforms("K595-17", "K595-42")
-def test_a_candidate_that_is_no_voter_is_refused_and_makes_us_stand_ourselves() -> None:
+@pytest.mark.conforms("K595-17", "K595-42", "H30")
+@pytest.mark.parametrize("pre_vote", [False, True])
+def test_a_candidate_that_is_no_voter_is_refused_and_its_epoch_is_not_adopted(pre_vote: bool) -> None:
     story = Story()
-    answer = story.vote_request(9, epoch=5)
-    assert (answer.error, answer.granted) == (ErrorCode.INCONSISTENT_VOTER_SET, False)
-    story.is_a(Unattached, 5)
-    assert story.disk.election.epoch == 5
-    story.wait(0.31)
-    story.is_a(Prospective, 5)
+    epoch = story.node.role.epoch
+    answer = story.vote_request(9, epoch=2**31 - 2, pre_vote=pre_vote)
+    assert (answer.error, answer.granted, answer.epoch) == (ErrorCode.INCONSISTENT_VOTER_SET, False, epoch)
+    assert story.node.role.epoch == epoch
+    assert story.vote_request(2, epoch=epoch + 1).granted, "elections go on"
+
+
+@pytest.mark.conforms("H30")
+def test_an_epoch_after_which_nobody_could_be_elected_is_taken_from_nobody() -> None:
+    story = Story()
+    epoch, last = story.node.role.epoch, 2**31 - 1
+    assert story.vote_request(2, epoch=last).error is ErrorCode.INVALID_REQUEST
+    assert story.begin(2, epoch=last).error is ErrorCode.INVALID_REQUEST
+    assert story.end(2, epoch=last).error is ErrorCode.INVALID_REQUEST
+    assert story.node.role.epoch == epoch
+    own = story.become_candidate()
+    story.vote(2, granted=False, leader=None, epoch=last)
+    story.is_a(Candidate, own)
 
 
 @pytest.mark.conforms("K595-20")
