@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.core.anomaly import Anomaly, AnomalyKind
+from analysis.plan import plan_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from analysis.plan import Plan
     from analysis.rundir import RunDescription
     from history import History
 
@@ -31,6 +33,10 @@ class Run:
     @property
     def tables(self) -> Path:
         return self.directory / "tables"
+
+    @property
+    def plan(self) -> Plan:
+        return plan_of(self.description, self.history)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from analysis.checking import Outcome, Run
 from analysis.core.anomalies import CHECKERS
 from analysis.core.anomaly import Anomaly
 from analysis.gallery import draw
-from analysis.judged_files import digest
 from analysis.revision import revision
 from analysis.rundir import RunDescription, describe
 from analysis.spark import SparkHandle
@@ -26,7 +25,7 @@ from analysis.tables import write_tables
 from analysis.unfinished import begin
 from analysis.verdict import PASS, UNKNOWN, VERDICT_FILE, Check, Verdict, decide
 from analysis.viewing import fault_rows, statistics, view_of
-from history import History, read_run
+from history import History, read_run, seal
 
 ENGINES: Final = ("spark", "in-process")
 
@@ -67,7 +66,7 @@ def analyze(
     if engine not in ENGINES:
         raise ValueError(f"unknown engine {engine!r}: one of {', '.join(ENGINES)}")
     begin(run_dir)
-    evidence = digest(run_dir)  # first: what changes while it is being judged makes the verdict stale
+    evidence = seal.digest(run_dir)  # first: what changes while it is being judged makes the verdict stale
     description = describe(run_dir)
     history = read_run(run_dir)
     if engine == "spark" and session is None:
@@ -93,7 +92,7 @@ def _judge(
     view = view_of(history, run_dir)
     faults = fault_rows(history)
     never_seen = _never_seen(description, faults)
-    findings = Findings(doubts=_doubts(history, faults, never_seen))
+    findings = Findings(doubts=_doubts(faults, never_seen))
     _check(run, findings)
     verdict, reasons = decide(findings.checks, findings.anomalies, findings.doubts)
     if verdict != PASS:
@@ -146,7 +145,7 @@ def _never_seen(description: RunDescription, faults: Sequence[dict[str, object]]
     return [f"fault {kind}" for kind in description.requirements.required_faults if kind not in confirmed]
 
 
-def _doubts(history: History, faults: Sequence[dict[str, object]], never_seen: Sequence[str]) -> list[str]:
+def _doubts(faults: Sequence[dict[str, object]], never_seen: Sequence[str]) -> list[str]:
     """What speaks against believing a pass, whatever the checkers say; each as a sentence."""
     doubts = [f"{item} was required and never confirmed" for item in never_seen]
     doubts += [
@@ -154,9 +153,4 @@ def _doubts(history: History, faults: Sequence[dict[str, object]], never_seen: S
         for fault in faults
         if fault["status"] != "confirmed"
     ]
-    doubts += [line["text"] for line in history.journal if line.get("unfinished")]
-    phase = history.phases["name"][-1].as_py() if history.phases.num_rows else None
-    if phase != "done":
-        doubts.append(f"the run ended in phase {phase}, not by its plan" if phase else "the run never began")
-    doubts += [f"{Path(name).name} was torn: its tail is lost" for name in history.torn if phase == "done"]
     return doubts

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from analysis.verdict import Expectation
+from analysis.described import Described
+from analysis.verdict import FAIL, PASS, UNKNOWN, Expectation
+
+UPPER_BOUNDS: Final = ("strict", "session", "lower-bound-only")
+"""How strictly queries bound a log's length from above, the strictest first."""
 
 
 class RunDirectoryError(Exception):
@@ -20,7 +24,7 @@ class RunDirectoryError(Exception):
 class Requirements:
     """What must have happened for a pass to mean something.
 
-    `upper_bound`: how strictly queries bound the log's length from above (`strict`, `session`, `lower-bound-only`).
+    `upper_bound`: how strictly queries bound the log's length from above, one of `UPPER_BOUNDS`.
     `min_ok`: acknowledged appends, or writes of registers. `required_faults`: kinds that must have been confirmed at
     least once.
     """
@@ -36,11 +40,17 @@ class Requirements:
 class RunDescription:
     """What `run.toml` says of one cell of the matrix.
 
+    `run`: the name of the run's directory; `id`: what it was when the run was made.
     `judge`: what the clients' operations are on, and so which checker judges them. `replica_format`: of the nodes'
-    files, a name in `replicafiles.formats` or `none`. Both have the values that runs had before they were written down.
+    files, a name in `replicafiles.formats` or `none`. `node_names`: in the order of their numbers, which count from 1;
+    `roles`: by node name. `topic`: empty where the data lies in none. `partitions`: how many it has. `assignment`: each
+    partition's replicas by node number, the preferred leader first; None when that was settled only when the topic was
+    created (the journal has it then), or when there are no partitions. `clients`: those that take part in every run of
+    the plan. `defects`: what run.toml lacks or contradicts, as sentences; a run with defects proves nothing.
     """
 
     run: str
+    id: str
     campaign: str
     cell: str
     seed: int
@@ -51,47 +61,91 @@ class RunDescription:
     requirements: Requirements
     limits: tuple[str, ...]
     replay: str
-    versions: dict[str, str]
-    judge: str = "log"
-    replica_format: str = "kafka"
+    versions: Mapping[str, str]
+    judge: str
+    replica_format: str
+    node_names: tuple[str, ...]
+    roles: Mapping[str, str]
+    topic: str
+    partitions: int
+    assignment: tuple[tuple[int, ...], ...] | None
+    clients: tuple[str, ...]
+    defects: tuple[str, ...]
 
 
 def describe(run_dir: Path) -> RunDescription:
-    """Read `run.toml`. Raises `RunDirectoryError` when there is none or it cannot be understood."""
+    """Read `run.toml`. Raises `RunDirectoryError` when there is none or it is no TOML; anything else that is wrong with
+    it is among the description's `defects`."""
     path = run_dir / "run.toml"
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        said = Described(tomllib.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise RunDirectoryError(
             f"{run_dir} is not a run: it has no run.toml; runs lie in store/<campaign>/<run>"
         ) from None
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise RunDirectoryError(f"{path}: {error}") from error
-    checks, expect = content.get("checks", {}), content.get("expect", {})
-    workload = content.get("workload", {})
-    judge = str(workload.get("judge", workload.get("kind", RunDescription.judge)))
-    return RunDescription(
+    roles = said.names("system", "roles")
+    partitioned = said.has("workload", "topic") or said.has("workload", "partitions")
+    settled_late = partitioned and said.text("workload", "placement") == "off-controller"
+    description = RunDescription(
         run=run_dir.name,
-        campaign=str(content.get("campaign", run_dir.parent.name)),
-        cell=str(content.get("cell", "")),
-        seed=int(content.get("seed", 0)),
-        world=str(content.get("world", "unknown")),
-        nodes=int(content.get("topology", {}).get("nodes", 0)),
-        mutants=tuple(content.get("mutants", ())),
-        expected=Expectation(verdict=expect.get("verdict", "pass"), anomaly=expect.get("anomaly") or None),
-        requirements=Requirements(
-            upper_bound=checks.get("upper_bound", "strict"),
-            min_ok=int(checks.get("min_ok", 1)),
-            required_faults=tuple(checks.get("required_faults", ())),
-            final_reads=bool(checks.get("final_reads", True)),
-            replicas=bool(checks.get("replicas", True)),
+        id=said.text("run"),
+        campaign=said.text("campaign", otherwise=run_dir.parent.name),
+        cell=said.text("cell"),
+        seed=said.number("seed"),
+        world=said.text("world", otherwise="unknown"),
+        nodes=said.number("topology", "nodes", minimum=1),
+        mutants=said.texts("mutants"),
+        expected=Expectation(
+            verdict=said.text("expect", "verdict", otherwise=PASS, choices=(PASS, FAIL, UNKNOWN)),
+            anomaly=said.text("expect", "anomaly") or None if said.has("expect", "anomaly") else None,
         ),
-        limits=tuple(content.get("limits", ())),
-        replay=str(content.get("replay", "")),
-        versions={str(key): str(value) for key, value in content.get("versions", {}).items()},
-        judge=judge,
-        replica_format=str(content.get("replicas", {}).get("format", "kafka" if judge == "log" else "none")),
+        requirements=_requirements(said),
+        limits=said.texts("limits"),
+        replay=said.text("replay"),
+        versions=said.names("versions"),
+        judge=said.text("workload", "judge"),
+        replica_format=said.text("replicas", "format", otherwise="none"),
+        node_names=tuple(roles),
+        roles=roles,
+        topic=said.text("workload", "topic") if partitioned else "",
+        partitions=said.number("workload", "partitions", minimum=1) if partitioned else 0,
+        assignment=said.rows("workload", "assignment") if partitioned and not settled_late else None,
+        clients=said.texts("plan", "clients"),
+        defects=(),
     )
+    return replace(description, defects=(*said.defects, *_contradictions(description)))
+
+
+def _requirements(said: Described) -> Requirements:
+    """Bounds that cannot be read are the weakest: what is found then is an anomaly whatever they were."""
+    return Requirements(
+        upper_bound=said.text("checks", "upper_bound", otherwise=UPPER_BOUNDS[-1], choices=UPPER_BOUNDS),
+        min_ok=said.number("checks", "min_ok", otherwise=Requirements.min_ok),
+        required_faults=said.texts("checks", "required_faults"),
+        final_reads=said.boolean("checks", "final_reads", otherwise=True),
+        replicas=said.boolean("checks", "replicas", otherwise=True),
+    )
+
+
+def _contradictions(description: RunDescription) -> Iterator[str]:
+    """What the description says that cannot all be so."""
+    known = description.node_names
+    if known and description.nodes != len(known):
+        yield f"run.toml: [topology] nodes is {description.nodes}, but [system.roles] has {len(known)}"
+    if description.judge == "log" and not description.partitions:
+        yield "run.toml: a log is to be judged, but [workload] names no partitions"
+    if len(set(description.clients)) != len(description.clients) or not description.clients:
+        yield "run.toml: [plan] clients needs at least one name, and each once"
+    assignment = description.assignment
+    if assignment is None:
+        return
+    if len(assignment) != description.partitions:
+        yield f"run.toml: [workload] partitions is {description.partitions}, but assignment has {len(assignment)}"
+    for partition, ids in enumerate(assignment):
+        if not ids or len(set(ids)) != len(ids) or not set(ids) <= set(range(1, len(known) + 1)):
+            yield f"run.toml: partition {partition} is assigned to {list(ids)}: nodes 1 .. {len(known)}, each once"
 
 
 def node_names(run_dir: Path) -> list[str]:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from analysis.judged_files import digest
 from analysis.revision import revision
 from analysis.rundir import RunDescription, RunDirectoryError, describe
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN, VERDICT_FILE, Verdict
+from history import seal
 from installation.commands import command
 
 _VERDICTS: Final = (PASS, FAIL, UNKNOWN)
@@ -75,19 +75,16 @@ def standing_of(run_dir: Path, *, any_analysis: bool = False) -> Standing:
     if not verdict.finished:
         doubts = verdict.reasons or (f"the verdict is of an analysis that has not finished; {again}",)
         return replace(known, verdict=verdict, doubts=doubts)
-    foreign = tuple(_about_another(run_dir, verdict, description, content))
+    foreign = tuple(_about_another(run_dir, verdict, description))
     doubts = (*foreign, *_contradictions(run_dir, verdict, description), *_stale(run_dir, verdict, any_analysis))
     told = (*doubts, again) if doubts else ()
     return replace(known, verdict=verdict, doubts=told, is_own=not foreign)
 
 
-def _about_another(
-    run_dir: Path, verdict: Verdict, description: RunDescription, content: dict[str, Any]
-) -> Iterator[str]:
+def _about_another(run_dir: Path, verdict: Verdict, description: RunDescription) -> Iterator[str]:
     """Where verdict, run.toml and the directory do not speak of the same run."""
-    named = content.get("run", run_dir.name)
-    if named != run_dir.name:
-        yield f"run.toml is that of another run, {named}"
+    if description.id != run_dir.name:
+        yield f"run.toml is that of another run, {description.id!r}"
     for what, said, true in (
         ("run", verdict.run, run_dir.name),
         ("campaign", verdict.campaign, description.campaign),
@@ -146,7 +143,7 @@ def _stale(run_dir: Path, verdict: Verdict, any_analysis: bool) -> Iterator[str]
     if verdict.analysis != revision() and not any_analysis:
         yield "the verdict was made by another version of the analysis"
     try:
-        there = digest(run_dir)
+        there = seal.digest(run_dir)
     except OSError as error:
         yield f"what the verdict was made of cannot be read: {error}"
         return

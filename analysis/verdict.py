@@ -77,7 +77,7 @@ class Verdict:
     limits: tuple[str, ...]
     replay: str
     mutants: tuple[str, ...] = ()
-    versions: dict[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
     finished: bool = False
     evidence: str = ""
     analysis: str = ""

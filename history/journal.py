@@ -1,15 +1,15 @@
 """The run loop's diary: `journal.jsonl`, one JSON object per line, each written whole before the loop goes on.
 
-Every line has `t` (CLOCK_MONOTONIC ns, the clock of the operations), `wall` (seconds since the epoch) and `event`:
-`run_started`, `phase` {name}, `fault_invoked` / `fault_injected` / `fault_healed` {id, ...},
-`node` {node, what}, `note` {text}, `service_exit` {node, exit_code, signal, last_words},
-`fatal_line` {node, pattern, line}.
+The lines are checked ones (`history.checked`): what is lost, changed or moved is seen by who reads them
+(`history.diary`). Every line has `t` (CLOCK_MONOTONIC ns, the clock of the operations), `wall` (seconds since the
+epoch) and `event`: `run_started`, `phase` {name}, `assignment` {replicas}, `client` {client, process, role, session,
+producers}, `client_ended` {client, exit_code, operations, files}, `fault_invoked` / `fault_injected` / `fault_healed`
+{id, ...}, `heal_all` {status, evidence}, `node` {node, what}, `note` {text}, `service_exit` {node, exit_code, signal,
+last_words}, `fatal_line` {node, pattern, line}.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,9 +17,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from history.checked import LineWriter
+from history.left import Left
 from history.services import FATAL_LINE, SERVICE_EXIT
 
 FILE_NAME: Final = "journal.jsonl"
+ASSIGNMENT: Final = "assignment"
+CLIENT: Final = "client"
+CLIENT_ENDED: Final = "client_ended"
 PHASES: Final = ("setup", "main", "heal", "quiesce", "final", "collect", "done")
 STATUSES: Final = ("confirmed", "mismatch", "inconclusive")
 
@@ -40,14 +45,13 @@ class Journal:
         self._lock = threading.Lock()
         path = Path(run) / "history" / FILE_NAME
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._lines = LineWriter(path, continues=True)
 
     def event(self, event: str, **fields: Any) -> int:
-        """Writes one line and returns its `t`."""
-        t = self._clock()
-        line = json.dumps({"t": t, "wall": self._wall(), "event": event, **fields}, default=str)
+        """Writes one line and returns its `t`; lines are in the order of their times."""
         with self._lock:
-            os.write(self._file, line.encode() + b"\n")
+            t = self._clock()
+            self._lines.write({"t": t, "wall": self._wall(), "event": event, **fields})
         return t
 
     def run_started(self, **fields: Any) -> int:
@@ -59,6 +63,22 @@ class Journal:
         if name not in PHASES:
             raise ValueError(f"unknown phase {name!r}: one of {', '.join(PHASES)}")
         return self.event("phase", name=name)
+
+    def assignment(self, replicas: Sequence[Sequence[int]]) -> int:
+        """Which nodes have each partition's replicas, by number, the preferred leader first; settled when the topic is
+        created."""
+        return self.event(ASSIGNMENT, replicas=[list(ids) for ids in replicas])
+
+    def client(self, client: str, *, process: int, role: str, session: int, producers: tuple[int, int]) -> int:
+        """A client process is started. `producers`: the first number of a producer that its values may have, and how
+        many such numbers there are; 0 when it never writes."""
+        return self.event(CLIENT, client=client, process=process, role=role, session=session, producers=list(producers))
+
+    def client_ended(self, client: str, *, exit_code: int | None, left: Left) -> int:
+        """A client process has ended, and left this."""
+        return self.event(
+            CLIENT_ENDED, client=client, exit_code=exit_code, operations=left.operations, files=left.files
+        )
 
     def fault_invoked(
         self,
@@ -124,9 +144,7 @@ class Journal:
     def close(self) -> None:
         """Closes the file; safe to call twice."""
         with self._lock:
-            if self._file >= 0:
-                os.close(self._file)
-                self._file = -1
+            self._lines.close()
 
     def __enter__(self) -> Self:
         return self

@@ -1,21 +1,22 @@
 """Histories that clients in any language write: `history/operations/<client>.jsonl`, one operation per line.
 
-docs/operations.md tells how such a file is written. It is read strictly: a line that is no operation is an error that
-names file and line, what is wrong and what is right, because a history that is believed though it is not understood
-proves nothing. Only a torn last line, which a killed client leaves, is no error: it is told and left out.
+docs/operations.md tells how such a file is written. It is read strictly: a line that is no operation is a defect of the
+record that names file and line, what is wrong and what is right, because a history that is believed though it is not
+understood proves nothing. So is a torn last line, which a killed client leaves. Such lines are left out.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from history.errors import UNFINISHED, HistoryError
+from history.errors import UNFINISHED
 from history.lines import REGISTER, BadLineError, Clock, clock_of, operation_of, require_invocation
 from history.registers import table_of
 from history.schemas import ACKS_ALL, APPEND, CAS, OPERATIONS, PHASE_MAIN, READ, WRITE
@@ -23,12 +24,17 @@ from history.schemas import ACKS_ALL, APPEND, CAS, OPERATIONS, PHASE_MAIN, READ,
 
 @dataclass
 class Recorded:
-    """What the files said: rows of both shapes, those of operations never completed apart."""
+    """What the files said: rows of both shapes, those of operations never completed apart. By file's name: its
+    `defects`, as sentences that name the line, and `counts`, how many operations it has. `torn`: the files whose tail
+    was lost."""
 
     operations: list[dict[str, Any]] = field(default_factory=list)
     registers: list[tuple[Any, ...]] = field(default_factory=list)
     unfinished_operations: list[dict[str, Any]] = field(default_factory=list)
     unfinished_registers: list[tuple[Any, ...]] = field(default_factory=list)
+    defects: dict[str, list[str]] = field(default_factory=dict)
+    torn: list[str] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
 
     def tables(self) -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
         """Log operations and register operations: completed, then the same two unfinished."""
@@ -49,14 +55,12 @@ class Known:
     process: int
 
 
-def read_lines(directory: Path, journal: list[dict[str, Any]], known: Known, torn: list[str]) -> Recorded:
-    """Everything in `directory`'s `.jsonl` files; each file is one client and gets the next process number.
-
-    Raises HistoryError for a line that is no operation, or that contradicts another one or what is `known`.
-    """
+def read_lines(paths: Sequence[Path], journal: Sequence[Mapping[str, Any]], known: Known) -> Recorded:
+    """Everything in these files; each file is one client and gets the next process number. A line that contradicts
+    another one, or what is `known`, is left out as one that is no operation is."""
     found = Recorded()
-    for path in sorted(directory.glob("*.jsonl")):
-        _File(path, journal, known, found).read(torn)
+    for path in paths:
+        _File(path, journal, known, found).read()
         known.process += 1
     return found
 
@@ -64,7 +68,7 @@ def read_lines(directory: Path, journal: list[dict[str, Any]], known: Known, tor
 class _File:
     """One client's file while it is read."""
 
-    def __init__(self, path: Path, journal: list[dict[str, Any]], known: Known, found: Recorded) -> None:
+    def __init__(self, path: Path, journal: Sequence[Mapping[str, Any]], known: Known, found: Recorded) -> None:
         self._path = path
         self._journal = journal
         self._known = known
@@ -74,18 +78,38 @@ class _File:
         self._open: dict[str, tuple[int, dict[str, Any]]] = {}
         self._used: set[str] = set()
         self._count = 0
+        self._defects = found.defects.setdefault(path.name, [])
 
-    def read(self, torn: list[str]) -> None:
-        for number, line in _lines(self._path, torn):
-            try:
-                self._take(number, _parsed(line))
-            except BadLineError as error:
-                raise HistoryError(f"{self._path}:{number}: {error}") from error
+    def read(self) -> None:
+        for number, line in self._lines():
+            is_understood = self._try(number, partial(self._read_line, number, line))
+            if number == 1 and not is_understood:  # it may have said what clock all the others are of
+                return
         for number, invocation in self._open.values():
-            try:
-                self._keep(number, {**invocation, "type": "info", "error": UNFINISHED}, unfinished=True)
-            except BadLineError as error:
-                raise HistoryError(f"{self._path}:{number}: {error}") from error
+            left = {**invocation, "type": "info", "error": UNFINISHED}
+            self._try(number, partial(self._keep, number, left, unfinished=True))
+
+    def _read_line(self, number: int, line: bytes) -> None:
+        self._take(number, _parsed(line))
+
+    def _lines(self) -> Iterator[tuple[int, bytes]]:
+        try:
+            *lines, tail = self._path.read_bytes().split(b"\n")
+        except OSError as error:
+            self._defects.append(f"{self._path.name} cannot be read: {error.strerror}")
+            return
+        if tail:
+            self._found.torn.append(str(self._path))
+            self._defects.append(f"{self._path.name} was torn: its tail is lost")
+        yield from enumerate(lines, 1)
+
+    def _try(self, number: int, take: Callable[[], None]) -> bool:
+        try:
+            take()
+        except BadLineError as error:
+            self._defects.append(f"{self._path.name}:{number}: {error}")
+            return False
+        return True
 
     def _take(self, number: int, line: dict[str, Any]) -> None:
         if "clock" in line:
@@ -128,6 +152,7 @@ class _File:
     def _keep(self, number: int, line: dict[str, Any], *, unfinished: bool = False) -> None:
         operation = operation_of(line)
         shape, f = operation["shape"], operation["f"]
+        self._found.counts[self._path.name] = self._found.counts.get(self._path.name, 0) + 1
         written = operation["new"] if f == CAS else operation["value"] if f in (APPEND, WRITE) else None
         if written is not None:
             self._claim(number, written)
@@ -189,13 +214,6 @@ class _File:
             "phase": operation.get("phase", PHASE_MAIN),
             "error": operation["error"],
         }
-
-
-def _lines(path: Path, torn: list[str]) -> Iterator[tuple[int, bytes]]:
-    lines = path.read_bytes().split(b"\n")
-    if lines.pop():
-        torn.append(str(path))
-    yield from enumerate(lines, 1)
 
 
 def _parsed(line: bytes) -> dict[str, Any]:

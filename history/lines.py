@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
@@ -197,7 +197,7 @@ class Clock:
         return max(start, 0), end
 
 
-def clock_of(line: Mapping[str, Any], journal: list[dict[str, Any]]) -> tuple[Clock, str]:
+def clock_of(line: Mapping[str, Any], journal: Sequence[Mapping[str, Any]]) -> tuple[Clock, str]:
     """The clock that a file's first line declares, and the client's name if it gives one.
 
     Wall-clock times are tied to the run's clock by the journal's `run_started` line. Raises BadLineError.

@@ -4,15 +4,15 @@ Two files per client and session. `<client>-<session>.registers` is an Arrow IPC
 operation. `<client>-<session>.invoked` holds one line per write and compare-and-set, written before the caller can send
 it: after a crash, one that has no completion is an operation that may have happened, or may yet. Invocations are
 announced one by one and not in blocks: the checker searches, and every operation that may have happened widens its
-search, so none may be invented. Reads are not announced, for a read without an answer proves nothing.
+search, so none may be invented. Reads are not announced, for a read without an answer proves nothing. A clean close
+ends it with the number of operations of each kind that were recorded.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -21,9 +21,9 @@ from typing import Any, Final, NamedTuple, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from history.batches import BatchWriter, read_batches
-from history.errors import UNFINISHED, HistoryError
-from history.schemas import CAS, FAIL, INF, INFO, MISMATCH, OK, PHASE_MAIN, READ, REGISTERS, WRITE
+from history.batches import BatchWriter
+from history.checked import LineWriter
+from history.schemas import CAS, FAIL, INF, INFO, MISMATCH, NAMES, OK, PHASE_MAIN, READ, REGISTERS, WRITE
 from history.values import encode_value
 
 STREAM_SUFFIX: Final = ".registers"
@@ -78,9 +78,9 @@ class RegisterWriter:
         Path(directory).mkdir(parents=True, exist_ok=True)
         stem = f"{client}-{session}"
         self._rows = BatchWriter(Path(directory) / (stem + STREAM_SUFFIX), REGISTERS, clock=clock)
-        announced = Path(directory) / (stem + ANNOUNCED_SUFFIX)
-        self._announced = os.open(announced, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-        self._announce({"client": client, "process": process, "session": session, "producer": producer})
+        self._counts: Counter[str] = Counter()
+        self._announced = LineWriter(Path(directory) / (stem + ANNOUNCED_SUFFIX))
+        self._announced.write({"client": client, "process": process, "session": session, "producer": producer})
 
     def read(self, key: str) -> Invocation:
         """A read is about to be sent."""
@@ -130,7 +130,8 @@ class RegisterWriter:
         with self._lock:
             if not self._rows.closed:
                 self._rows.close()
-                os.close(self._announced)
+                self._announced.write({"closed": dict(self._counts)})
+                self._announced.close()
 
     def __enter__(self) -> Self:
         return self
@@ -148,7 +149,7 @@ class RegisterWriter:
             self._invoked += 1
             invocation = Invocation(number, f, key, value, expected, self._clock(), self.phase)
             if f != READ:
-                self._announce(invocation._asdict())
+                self._announced.write(invocation._asdict())
             self._open.add(number)
             return invocation
 
@@ -167,45 +168,23 @@ class RegisterWriter:
                     f"operation {invocation.id} of {self.client} is not under way: it was completed before"
                 )
             self._open.remove(invocation.id)
-            self._rows.add(_row(self.process, self.client, invocation, outcome, ret, value, error))
+            self._rows.add(row_of(self.process, self.client, invocation, outcome, ret, value, error))
+            self._counts[NAMES[invocation.f]] += 1
 
     def _require_open(self) -> None:
         if self._rows.closed:
             raise ValueError(f"the history of {self.client} is closed")
 
-    def _announce(self, line: dict[str, Any]) -> None:
-        # One write per line: a crash can tear only the last line, and a torn announcement was never used.
-        os.write(self._announced, json.dumps(line).encode() + b"\n")
 
-
-def _row(
+def row_of(
     process: int, client: str, invocation: Invocation, outcome: int, ret: int, value: int | None, error: str
 ) -> tuple[Any, ...]:
+    """An operation in the order of `REGISTERS`."""
     is_cas = invocation.f == CAS
     return (
         *(invocation.id, process, client, invocation.f, invocation.key, outcome, invocation.inv, ret),
         *(None if is_cas else value, invocation.expected, value if is_cas else None, invocation.phase, error),
     )
-
-
-def read_registers(path: Path, torn: list[str]) -> tuple[pa.Table, pa.Table]:
-    """What a client completed, and what it announced and never completed, as operations that may have happened.
-
-    Raises HistoryError when a file is not what a RegisterWriter wrote, but for its tail, which is added to `torn`.
-    """
-    completed = read_batches(path, REGISTERS, torn)
-    announced = path.with_suffix(ANNOUNCED_SUFFIX)
-    lines = announced.read_bytes().split(b"\n") if announced.exists() else [b""]
-    if lines.pop():
-        torn.append(str(announced))
-    try:
-        who, *rest = [json.loads(line) for line in lines] or [{}]
-        done = set(completed["id"].to_pylist())
-        left = [Invocation(**line) for line in rest if line["id"] not in done]
-        rows = [_row(who["process"], who["client"], each, INFO, INF, each.value, UNFINISHED) for each in left]
-    except (ValueError, KeyError, TypeError) as error:
-        raise HistoryError(f"{announced}: a line is no invocation ({error}); the file is damaged") from error
-    return completed, table_of(rows)
 
 
 def table_of(rows: list[tuple[Any, ...]]) -> pa.Table:

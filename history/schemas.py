@@ -18,6 +18,8 @@ END: Final = 2
 WRITE: Final = 3
 CAS: Final = 4
 
+NAMES: Final = {APPEND: "append", READ: "read", END: "end", WRITE: "write", CAS: "cas"}
+
 # How it ended (`type`): it happened; it certainly did not; it may have, now or at any later time.
 OK: Final = 0
 FAIL: Final = 1

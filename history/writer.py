@@ -5,22 +5,23 @@ operation; a stream cut anywhere gives back every batch that was whole. `<client
 its first use, each block of values together with the one partition it is for. So after a crash nothing a producer may
 have sent is forgotten: a value that was announced and never completed is an append that may have happened, invoked no
 earlier than its block was announced, *in a known partition* - which is what lets the log checker's theorem apply to it.
-A clean close gives the unused rest of every block back, so a run that ends normally leaves no such appends.
+A clean close gives the unused rest of every block back, so a run that ends normally leaves no such appends, and says
+how many operations of each kind were recorded.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from history.batches import BatchWriter
-from history.schemas import ACKS_ALL, APPEND, END, FAIL, INF, INFO, OK, OPERATIONS, PHASE_MAIN, READ
+from history.checked import LineWriter
+from history.schemas import ACKS_ALL, APPEND, END, FAIL, INF, INFO, NAMES, OK, OPERATIONS, PHASE_MAIN, READ
 from history.values import encode_value
 
 RESERVATION_BLOCK: Final = 1024
@@ -63,8 +64,9 @@ class OperationWriter:
         Path(directory).mkdir(parents=True, exist_ok=True)
         stem = f"{client}-{session}"
         self._rows = BatchWriter(Path(directory) / f"{stem}.arrows", OPERATIONS, clock=clock)
-        self._reserved = os.open(Path(directory) / f"{stem}.reserved", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-        self._announce({"client": client, "process": process, "session": session, "producer": producer})
+        self._counts: Counter[str] = Counter()
+        self._reserved = LineWriter(Path(directory) / f"{stem}.reserved")
+        self._reserved.write({"client": client, "process": process, "session": session, "producer": producer})
 
     def reserve(self, topic: str, partition: int) -> int:
         """The value of the next append to this partition; it is on record before the caller can send it."""
@@ -78,7 +80,7 @@ class OperationWriter:
                 self._sequence += self._block
                 encode_value(self.session, self.producer, self._sequence - 1)
                 block = {"topic": topic, "partition": partition, "first": value, "count": self._block}
-                self._announce({**block, "t": self._clock()})
+                self._reserved.write({**block, "t": self._clock()})
             self._free[topic, partition] = (value + 1, end)
             return value
 
@@ -150,8 +152,9 @@ class OperationWriter:
             self._rows.close()
             for value, end in self._free.values():
                 if value < end:
-                    self._announce({"unused": value, "count": end - value})
-            os.close(self._reserved)
+                    self._reserved.write({"unused": value, "count": end - value})
+            self._reserved.write({"closed": dict(self._counts)})
+            self._reserved.close()
 
     def __enter__(self) -> Self:
         return self
@@ -189,7 +192,4 @@ class OperationWriter:
             if self._rows.closed:
                 raise ValueError(f"the history of {self.client} is closed")
             self._rows.add(row)
-
-    def _announce(self, line: dict[str, Any]) -> None:
-        # One write per line: a crash can tear only the last line, and a torn announcement was never used.
-        os.write(self._reserved, json.dumps(line).encode() + b"\n")
+            self._counts[NAMES[f]] += 1

@@ -46,6 +46,12 @@ CHANGES: Final = frozenset({"append", "write", "cas"})
 _ROOT: Final = Path(__file__).resolve().parents[1]
 
 
+def producers_of(settings: ClientSettings) -> tuple[int, int]:
+    """The numbers of producers that a client has for its values, whether it is a program or not: the first, and how
+    many."""
+    return (settings.process * STARTS, STARTS) if settings.own.client_command else (settings.producer, 1)
+
+
 class CommandError(Exception):
     """The program ended when it should not have; the message has its exit code and where its last words are."""
 

@@ -86,6 +86,11 @@ class ClientProcess:
     def alive(self) -> bool:
         return self._process.poll() is None
 
+    @property
+    def exit_code(self) -> int | None:
+        """How the process ended, a signal as its negative number; None while it lives."""
+        return self._process.poll()
+
     def wait_ready(self, timeout_s: float) -> None:
         """Raises `ClientError` when the client is not ready within the time."""
         self._wait(self._ready, "ready", timeout_s)

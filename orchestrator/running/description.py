@@ -7,6 +7,7 @@ from typing import Any
 
 from orchestrator.campaign.plan import PlannedRun, invocation_of
 from orchestrator.campaign.systems import client_nodes
+from orchestrator.running.fleet import expected_clients
 from orchestrator.running.versions import versions
 from orchestrator.worlds.base import World
 from systems import Deployed
@@ -49,6 +50,7 @@ def describe(planned: PlannedRun, world: World, deployed: Deployed, reason: str)
         },
         "system": _system(deployed, world),
         "replicas": {"format": deployed.system.description.promises.replicas},
+        "plan": {"clients": list(expected_clients(campaign.workload))},
         "workload": _workload(planned, deployed),
         "nemesis": _nemesis(planned, impossible),
         "settings": {role: {**settings.common, **settings.per_node} for role, settings in deployed.settings.items()},

@@ -6,9 +6,12 @@ import time
 from pathlib import Path
 
 from history.journal import Journal
+from history.left import left_by
+from orchestrator.campaign.model import Workload
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.errors import RunError
 from orchestrator.worlds.services import in_parallel
+from workloads.command_client import producers_of
 from workloads.control import AppendResult, ReadDone
 from workloads.kinds import KINDS
 from workloads.process import ClientError, ClientProcess
@@ -18,6 +21,18 @@ READY_S = 30.0
 STOP_S = 8.0  # beyond the time in which an operation gets its outcome
 PROBE_ATTEMPT_S = 3.0
 SESSION = 1
+PROBE = "probe"
+
+
+def expected_clients(workload: Workload) -> tuple[str, ...]:
+    """The clients of every run of this workload that comes to its end: those under load, the probe, and who reads all
+    that there is. The steps of a script start more readers."""
+    load = [planned.name for planned in KINDS[workload.kind].clients(workload.load)]
+    return (*load, PROBE, _reader_name(1))
+
+
+def _reader_name(number: int) -> str:
+    return f"reader-{number}"
 
 
 class Fleet:
@@ -32,6 +47,7 @@ class Fleet:
         self._planned_clients = self._kind.clients(workload.load)
         self._places = self._kind.places(workload.load)
         self._run_dir = run_dir
+        self._records = run_dir / "history" / "operations"
         self._bootstrap = bootstrap
         self._journal = journal
         self._time_scale = time_scale
@@ -78,7 +94,7 @@ class Fleet:
     def start_reader(self) -> ClientProcess:
         """A fresh client for complete reads."""
         self._readers += 1
-        return self._start(self._kind.reader, f"reader-{self._readers}", 1.0)
+        return self._start(self._kind.reader, _reader_name(self._readers), 1.0)
 
     def wait_ready(self) -> None:
         for client in self._clients:
@@ -150,11 +166,13 @@ class Fleet:
         return answers
 
     def close(self) -> None:
-        """End every client; their records are whole afterwards."""
+        """End every client; their records are whole afterwards, and the journal says what each left."""
         in_parallel(self._clients, ClientProcess.close)
         for client in self._clients:
             for text in client.trouble:
                 self._journal.note(f"client {client.name}: {text}")
+            left = left_by(self._records, client.name)
+            self._journal.client_ended(client.name, exit_code=client.exit_code, left=left)
 
     def kill(self) -> None:
         """End every client at once."""
@@ -167,27 +185,35 @@ class Fleet:
         return self._probe
 
     def _start_probe(self) -> ClientProcess:
-        return self._start(self._kind.probe, "probe", 1.0)
+        return self._start(self._kind.probe, PROBE, 1.0)
 
     def _start(self, role: str, name: str, rate: float) -> ClientProcess:
         self._number += 1
         campaign = self._planned.campaign
         workload = campaign.workload
+        changes = self._kind.roles[role].changes
         settings = ClientSettings(
             client=name,
             process=self._number,
-            producer=self._number if self._kind.roles[role].changes else -1,
+            producer=self._number if changes else -1,
             session=SESSION,
             seed=self._planned.derived_seed(f"client/{name}"),
             bootstrap=self._bootstrap,
             topic=workload.topic,
             partitions=workload.partitions,
-            directory=str(self._run_dir / "history" / "operations"),
+            directory=str(self._records),
             rate=rate,
             duration_s=workload.duration_s,
             time_scale=self._time_scale,
             parameters=dict(workload.parameters),
             own=self._planned.client,
+        )
+        self._journal.client(
+            name,
+            process=settings.process,
+            role=role,
+            session=settings.session,
+            producers=producers_of(settings) if changes or settings.own.client_command else (0, 0),
         )
         client = ClientProcess(self._kind.name, role, settings, self._run_dir / "clients" / f"{name}.log")
         self._clients.append(client)

@@ -11,8 +11,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from history import seal
 from history.journal import Journal
 from nemeses import HostError, Nemesis, plan_schedule
 from orchestrator.campaign.plan import PlannedRun
@@ -148,7 +150,7 @@ class Run:
         self._journal.note("registered", seconds=self._since_start(), controller=view.controller)
         controller = next((node.id for node in self._world.nodes if node.name == view.controller), None)
         self._assignment = self._campaign.workload.assign([member.id for member in self._serving], controller)
-        self._journal.note("assignment", replicas=self._assignment)
+        self._journal.assignment(self._assignment)
         if self._assignment:
             self._cluster.create_topic(self._assignment, self._scaled(TOPIC_S))
         self._cluster.await_view(
@@ -356,11 +358,29 @@ class Run:
                     self._journal.note(f"{name}: {error}", unfinished=of_record)
         if self._finished:  # a run whose last phase is another one is not believed
             self._journal.phase("done")
+            self._seal()
+
+    def _seal(self) -> None:
+        """From here on nothing may change of what the run left; a run without a seal is not believed."""
+        try:
+            seal.seal(self._dependencies.directory.path)
+        except OSError as error:
+            self._progress.say(f"the run cannot be sealed: {error}")
 
     def _collect(self) -> None:
         self._world.collect_all()
+        if self._finished:
+            self._require_data()
         logs = {node.name: node.record_dir / "service.log" for node in self._world.nodes}
         record_fatal_lines(logs, self._deployed.system.description.fatal, self._journal)
+
+    def _require_data(self) -> None:
+        """Every service that was started and keeps data has left some. Raises `RunError`."""
+        _, patterns = self._deployed.collected
+        serving = {member.id for member in self._serving}
+        bare = [node.name for node in self._world.nodes if node.id in serving and not _holds(node.record_dir / "data")]
+        if patterns and bare:
+            raise RunError(f"{', '.join(bare)}: the service was started, and left no log directory")
 
     def _stop_services(self) -> None:
         self._watch.look()
@@ -392,6 +412,10 @@ class Run:
 
     def _since_start(self) -> float:
         return round((time.monotonic_ns() - self._dependencies.started_ns) / 1e9, 3)
+
+
+def _holds(directory: Path) -> bool:
+    return directory.is_dir() and any(directory.iterdir())
 
 
 def _arm(nemesis: Nemesis) -> None:

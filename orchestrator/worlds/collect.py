@@ -1,6 +1,7 @@
 """Collecting a node: what the analysis needs, under the run's directory.
 
-<destination>/data/...: the files that the system's description names, as they lie below its data's directory
+<destination>/data/...: the files that the system's description names, as they lie below its data's directory, and the
+    directories that they would lie in, also those that have none: that a partition is empty is told by that
 <destination>/events.jsonl, service.log, and the service's configuration files
 """
 
@@ -16,13 +17,18 @@ _RECORDS = ("events.jsonl", "service.log")
 def copy_data(source: Path, patterns: Sequence[str], destination: Path) -> None:
     """Copy a service's files as they are now; what an earlier collection left at the destination is replaced.
 
-    A service that never started has no directory: then nothing is copied. Raises `OSError`.
+    A service that never started has no directory: then nothing is copied, and who knows that it did has to object.
+    Raises `OSError`.
 
     The copy gets its name once it is whole: half a replica would be judged as one that lost the other half."""
     target, draft = destination / "data", destination / "data.partial"
     for old in (target, draft):
         shutil.rmtree(old, ignore_errors=True)
     draft.mkdir(parents=True)
+    for parent in {str(Path(pattern).parent) for pattern in patterns} - {"."}:
+        for directory in source.glob(parent):
+            if directory.is_dir() and not directory.is_symlink():
+                (draft / directory.relative_to(source)).mkdir(parents=True, exist_ok=True)
     for path in sorted({path for pattern in patterns for path in source.glob(pattern)}):
         if path.is_file() and not path.is_symlink():
             copy = draft / path.relative_to(source)

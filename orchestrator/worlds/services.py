@@ -165,9 +165,14 @@ class ServicesOnHosts(ABC):
         return end_of_log(node.record_dir / "service.log")
 
     def collect_all(self) -> None:
+        complaints = []
         for node in self.nodes:
-            with contextlib.suppress(FileNotFoundError):
+            try:
                 self.collect(node, node.record_dir)
+            except WorldError as error:  # what the others have is worth the more
+                complaints.append(str(error))
+        if complaints:
+            raise WorldError("; ".join(complaints))
 
 
 def accepts(address: str, port: int) -> bool:

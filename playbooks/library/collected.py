@@ -1,7 +1,8 @@
 """Packs what is to be collected of a node into one archive: the part that runs on the node.
 
 `trees`: a list of `source` (a directory), `name` (what it is called in the archive) and `patterns` (which files below
-it, as globs); `outputs`: what commands print, by the name of the file that it becomes.
+it, as globs); the directories that such files would lie in come too, with files or without. `outputs`: what commands
+print, by the name of the file that it becomes.
 """
 
 from __future__ import annotations
@@ -42,13 +43,21 @@ def main() -> None:
 
 
 def add_tree(archive: tarfile.TarFile, source: str, name: str, patterns: list[str]) -> None:
-    directory = tarfile.TarInfo(name)
-    directory.type, directory.mode = tarfile.DIRTYPE, 0o755
-    archive.addfile(directory)
+    add_directory(archive, name)
+    for parent in sorted({os.path.dirname(pattern) for pattern in patterns} - {""}):
+        for path in sorted(glob.glob(f"{glob.escape(source)}/{parent}")):
+            if os.path.isdir(path) and not os.path.islink(path):
+                add_directory(archive, f"{name}/{os.path.relpath(path, source)}")
     found = {path for pattern in patterns for path in glob.glob(f"{glob.escape(source)}/{pattern}")}
     for path in sorted(found):
         if os.path.isfile(path) and not os.path.islink(path):
             add(archive, f"{name}/{os.path.relpath(path, source)}", read(path))
+
+
+def add_directory(archive: tarfile.TarFile, name: str) -> None:
+    directory = tarfile.TarInfo(name)
+    directory.type, directory.mode = tarfile.DIRTYPE, 0o755
+    archive.addfile(directory)
 
 
 def add_output(archive: tarfile.TarFile, name: str, command: list[str]) -> None:

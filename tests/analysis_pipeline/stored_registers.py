@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from history import Journal, RegisterWriter
-from tests.analysis_pipeline.stored_run import MS, Clock
+from history.left import left_by
+from history.seal import seal
+from orchestrator.campaign import toml_text
+from tests.analysis_pipeline.stored_run import MS, NODES, Clock
 
 KEYS = ("k0", "k1", "k2")
 ROUNDS = 12
@@ -24,23 +27,49 @@ class StoredRegisters:
     min_ok: int = 10
     stale: bool = False  # the last read of the last key shows what its first write wrote
     final_reads: bool = True
+    elsewhere: tuple[Mapping[str, object], ...] = ()  # what a client in another language did, who took part too
     phases: tuple[str, ...] = ("setup", "main", "heal", "quiesce", "final", "collect", "done")
 
     def write(self) -> Path:
         self.path.mkdir(parents=True)
-        lines = ['campaign = "story"', "seed = 3", '[expect]\nverdict = "pass"', f"[checks]\nmin_ok = {self.min_ok}"]
-        lines += ["[topology]\nnodes = 3", '[workload]\nkind = "register"']
-        (self.path / "run.toml").write_text("\n".join(lines) + "\n")
+        content = {
+            "run": self.path.name,
+            "campaign": "story",
+            "cell": "main",
+            "world": "paper",
+            "seed": 3,
+            "replay": "./brownout run story.toml --seed 3",
+            "mutants": [],
+            "limits": ["nothing here is real"],
+            "expect": {"verdict": "pass"},
+            "checks": {"upper_bound": "strict", "min_ok": self.min_ok, "required_faults": []},
+            "topology": {"nodes": 3},
+            "system": {"roles": dict.fromkeys(NODES, "member")},
+            "replicas": {"format": "none"},
+            "workload": {"kind": "register", "judge": "register"},
+            "plan": {"clients": ["c0", "c1"]},
+            "versions": {"python": "3"},
+        }
+        (self.path / "run.toml").write_text(toml_text.dump(content))
+        for node in NODES:
+            (self.path / "nodes" / node / "data").mkdir(parents=True)
+            (self.path / "nodes" / node / "service.log").write_text("nothing to report\n")
         with Journal(self.path, clock=self.clock, wall=self.clock.wall) as journal:
-            journal.run_started()
+            journal.run_started(run=self.path.name, cell="main", seed=3, world="paper")
             for phase in self.phases:
                 self.clock.now += 10 * MS
                 journal.phase(phase)
+                for node in NODES if phase in ("setup", "collect") else ():
+                    journal.node(node, "started" if phase == "setup" else "stopped")
                 if phase == "main":
-                    self._work()
+                    self._work(journal)
+        if "done" in self.phases:
+            seal(self.path)
         return self.path
 
-    def _work(self) -> None:
+    def _work(self, journal: Journal) -> None:
+        for n in (0, 1):
+            journal.client(f"c{n}", process=n, role="client", session=1, producers=(n, 1))
         directory = self.path / "history" / "operations"
         clients = [
             RegisterWriter(directory, client=f"c{n}", session=1, process=n, producer=n, clock=self._tick)
@@ -61,6 +90,11 @@ class StoredRegisters:
         self._final(clients[0], first, held)
         for client in clients:
             client.close()
+            journal.client_ended(client.client, exit_code=0, left=left_by(directory, client.client))
+        if self.elsewhere:
+            journal.client("elsewhere", process=2, role="client", session=1, producers=(1000, 500))
+            (directory / "elsewhere.jsonl").write_text("".join(json.dumps(line) + "\n" for line in self.elsewhere))
+            journal.client_ended("elsewhere", exit_code=0, left=left_by(directory, "elsewhere"))
 
     def _final(self, client: RegisterWriter, first: dict[str, int | None], held: dict[str, int | None]) -> None:
         client.phase = "final"
@@ -70,9 +104,3 @@ class StoredRegisters:
     def _tick(self) -> int:
         self.clock.now += MS
         return self.clock.now
-
-
-def elsewhere(run: Path, *lines: Mapping[str, object]) -> None:
-    """A client in another language took part too."""
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    (run / "history" / "operations" / "elsewhere.jsonl").write_text(text)

@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from history import Journal, OperationWriter, encode_value
+from history.left import left_by
 from history.schemas import PHASE_FINAL
+from history.seal import seal
+from orchestrator.campaign import toml_text
 from tests.analysis.message_files import message, messages
 from tests.analysis.segment_files import log_bytes, write_high_watermarks, write_replica
 
@@ -47,8 +50,8 @@ class StoredRun:
     final_read: bool = True
     magic: int = 2  # message format of the replicas' files
     unknown_format_on: str | None = None  # the last record of this node is in a message format that nobody knows
-    replica_format: str | None = None  # what run.toml says of them
-    judge: str | None = None
+    replica_format: str = "kafka"  # what run.toml says of them
+    judge: str = "log"
     exits: tuple[tuple[str, int | None, int | None, str], ...] = ()  # node, exit code, signal, last words
     fatal_lines: tuple[tuple[str, str, str], ...] = ()  # node, pattern, line
     phases: tuple[str, ...] = ("setup", "main", "heal", "quiesce", "final", "collect", "done")
@@ -60,14 +63,17 @@ class StoredRun:
     def write(self) -> Path:
         self.path.mkdir(parents=True)
         self._describe()
-        self._record()
         self._replicas()
+        self._record()
+        if "done" in self.phases:
+            seal(self.path)
         return self.path
 
     def _describe(self) -> None:
         if self.campaign is not None:
             (self.path / "campaign.toml").write_text(self.campaign)
         content = {
+            "run": self.path.name,
             "campaign": "story",
             "cell": self.cell,
             "world": "paper",
@@ -75,34 +81,50 @@ class StoredRun:
             "replay": "./brownout run story.toml --seed 1",
             "mutants": [],
             "limits": ["nothing here is real"],
+            "expect": self.expect,
+            "checks": {
+                "upper_bound": "strict",
+                "min_ok": self.min_ok,
+                "required_faults": list(self.required),
+            },
+            "topology": {"nodes": len(NODES)},
+            "system": {"roles": dict.fromkeys(NODES, "broker")},
+            "replicas": {"format": self.replica_format},
+            "workload": {
+                "kind": "log",
+                "judge": self.judge,
+                "topic": "log",
+                "partitions": 1,
+                "placement": "spread",
+                "assignment": [[1, 2, 3]],
+            },
+            "plan": {"clients": ["producer-0", "reader-0"]},
+            "versions": {"python": "3"},
         }
-        lines = [f"{key} = {json.dumps(value)}" for key, value in content.items()]
-        lines += ["[expect]", *(f"{key} = {json.dumps(value)}" for key, value in self.expect.items())]
-        lines += ["[checks]", f"min_ok = {self.min_ok}", f"required_faults = {json.dumps(list(self.required))}"]
-        if self.replica_format is not None:
-            lines += ["[replicas]", f"format = {json.dumps(self.replica_format)}"]
-        if self.judge is not None:
-            lines += ["[workload]", f"judge = {json.dumps(self.judge)}"]
-        lines += ["[topology]", f"nodes = {len(NODES)}", "[versions]", 'python = "3"']
-        (self.path / "run.toml").write_text("\n".join(lines) + "\n")
+        (self.path / "run.toml").write_text(toml_text.dump(content))
 
     def _record(self) -> None:
         journal = Journal(self.path, clock=self.clock, wall=self.clock.wall)
-        journal.run_started()
+        journal.run_started(run=self.path.name, cell=self.cell, seed=self.seed, world="paper")
         for phase in self.phases:
             self.clock.now += 100 * MS
             journal.phase(phase)
+            if phase == "setup":
+                journal.assignment([[1, 2, 3]])
+                for node in NODES:
+                    journal.node(node, "started")
             if phase == "main":
                 self._appends(journal)
                 self._processes(journal)
             if phase == "final" and self.final_read:
-                self._final_read()
+                self._final_read(journal)
             if phase == "collect":
                 for node in NODES:
                     journal.node(node, "stopped")
         journal.close()
 
     def _appends(self, journal: Journal) -> None:
+        journal.client("producer-0", process=0, role="producer", session=1, producers=(0, 1))
         writer = OperationWriter(
             self.path / "history" / "operations",
             client="producer-0",
@@ -119,6 +141,11 @@ class StoredRun:
             if offset == RECORDS // 2:
                 self._fault(journal)
         writer.close()
+        self._left(journal, "producer-0")
+
+    def _left(self, journal: Journal, client: str) -> None:
+        left = left_by(self.path / "history" / "operations", client)
+        journal.client_ended(client, exit_code=0, left=left)
 
     def _processes(self, journal: Journal) -> None:
         for node, code, signal, words in self.exits:
@@ -132,7 +159,8 @@ class StoredRun:
         self.clock.now += 50 * MS
         journal.fault_healed("f1")
 
-    def _final_read(self) -> None:
+    def _final_read(self, journal: Journal) -> None:
+        journal.client("reader-0", process=1, role="reader", session=1, producers=(0, 0))
         writer = OperationWriter(
             self.path / "history" / "operations", client="reader-0", session=1, process=1, clock=self.clock
         )
@@ -146,6 +174,7 @@ class StoredRun:
         offsets = list(range(len(values)))
         writer.read("log", 0, inv=invoked, ret=self.clock.now, start=0, offsets=offsets, values=values)
         writer.close()
+        self._left(journal, "reader-0")
 
     def _replicas(self) -> None:
         for node in NODES:
@@ -169,4 +198,5 @@ class StoredRun:
         event = {"event": "replica_progress", "node": 1, "wall": wall, "topic": "log", "partition": 0}
         event |= {"log_end_offset": end, "high_watermark": end, "leader_epoch": 1}
         torn = '{"event": "replica_prog'  # the node was killed while it wrote
+        (self.path / "nodes" / node / "service.log").write_text("nothing to report\n")
         (self.path / "nodes" / node / "events.jsonl").write_text(json.dumps(event) + "\n" + torn)

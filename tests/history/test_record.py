@@ -170,8 +170,7 @@ def test_a_torn_announcement_was_never_used(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-3])
     assert read_run(tmp_path).unfinished == 0
     path.write_bytes(b'{"client": "x"}\n{{\n')
-    with pytest.raises(HistoryError, match=r"producer-0-1\.reserved.*damaged before its tail"):
-        read_run(tmp_path)
+    assert "producer-0-1.reserved: line 1 is damaged" in list(read_run(tmp_path).defects)
 
 
 def test_the_journal_tells_phases_and_faults(tmp_path: Path) -> None:

@@ -42,6 +42,17 @@ def test_half_a_copy_does_not_count_as_a_replica(tmp_path: Path, monkeypatch: py
     assert copied == {"data/log-0/0.log", "data/log-1/0.log", "data/meta.properties"}
 
 
+def test_a_partition_without_files_is_kept_as_what_it_is(tmp_path: Path) -> None:
+    log = broker_directory(tmp_path)
+    (log / "log-2").mkdir()
+    copy_data(log, COLLECTED, tmp_path / "n1")
+    assert sorted(path.name for path in (tmp_path / "n1" / "data").iterdir() if path.is_dir()) == [
+        "log-0",
+        "log-1",
+        "log-2",
+    ]
+
+
 def test_a_broker_that_never_started_has_no_logs(tmp_path: Path) -> None:
     copy_data(tmp_path / "nowhere", COLLECTED, tmp_path / "n1")
     assert list((tmp_path / "n1" / "data").iterdir()) == []

@@ -1,0 +1,146 @@
+"""The run's record, held against its plan: whatever is named there, and not evidenced here, makes the run unknown."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from analysis.checking import Checker, Outcome, Run
+from analysis.verdict import PASS, UNKNOWN
+from history import INF, seal
+
+DONE: Final = "done"
+SLACK_NS: Final = 60_000_000_000
+"""How far outside of the run an operation may seem to be, by a clock that is only nearly the run's own."""
+DATA: Final = "data"
+SERVICE_LOG: Final = "service.log"
+
+
+def check(run: Run) -> Outcome:
+    """Look for everything that the plan names."""
+    doubts = [
+        *run.plan.doubts,
+        *_phases(run),
+        *run.history.journal_defects,
+        *_unfinished(run),
+        *_identity(run),
+        *_nodes(run),
+        *_clients(run),
+        *_operations(run),
+        *_seal(run),
+    ]
+    if doubts:
+        return Outcome(UNKNOWN, f"not whole in {len(doubts)} respects", doubts=tuple(dict.fromkeys(doubts)))
+    records, nodes = run.history.records, run.plan.nodes
+    operations = sum(record.operations for record in records)
+    what = f"{operations:,} operations of {len(records)} clients, {len(nodes)} nodes, all phases"
+    return Outcome(PASS, f"whole and sealed: {what}")
+
+
+def _phases(run: Run) -> Iterator[str]:
+    """Each phase of the plan began, in order, and the last one was the last."""
+    names = run.history.phases["name"].to_pylist()
+    if not names:
+        yield "the run never began"
+        return
+    if names[-1] != DONE:
+        yield f"the run ended in phase {names[-1]}, not by its plan"
+        return
+    missing = [name for name in run.plan.phases if name not in names]
+    for name in missing:
+        yield f"the journal has no phase {name}"
+    for name, times in Counter(names).items():
+        if times > 1:
+            yield f"the journal has the phase {name} {times} times"
+    if not missing and len(names) == len(run.plan.phases) and tuple(names) != run.plan.phases:
+        yield f"the phases are not in their order: {', '.join(names)}"
+    last = run.history.journal[-1]
+    if (last["event"], last.get("name")) != ("phase", DONE):
+        yield f"the journal goes on behind the end of the run, with {last['event']}"
+
+
+def _unfinished(run: Run) -> Iterator[str]:
+    """What went wrong by the run's own words."""
+    yield from (str(line.get("text", line["event"])) for line in run.history.journal if line.get("unfinished"))
+
+
+def _identity(run: Run) -> Iterator[str]:
+    """The journal is of the run that run.toml describes."""
+    journal, description = run.history.journal, run.description
+    started = [line for line in journal if line["event"] == "run_started"]
+    if len(started) != 1 or journal[0]["event"] != "run_started":
+        yield f"the journal does not begin with one start of a run, it has {len(started)}"
+    ours = {"run": description.id, "cell": description.cell, "seed": description.seed, "world": description.world}
+    for name, value in ours.items():
+        if started and started[0].get(name) != value:
+            yield f"the journal is of {name} {started[0].get(name)!r}, run.toml of {value!r}"
+
+
+def _nodes(run: Run) -> Iterator[str]:
+    """Each node was started and stopped, and its files are there."""
+    journal, nodes = run.history.journal, run.plan.nodes
+    for what in ("started", "stopped"):
+        told = [line["node"] for line in journal if line["event"] == "node" and line["what"] == what]
+        yield from (f"the journal does not say that {node} was {what}" for node in nodes if node not in told)
+        yield from (
+            f"the journal says that {node} was {what}, which is no node of the plan"
+            for node in sorted(set(told) - set(nodes))
+        )
+    root = run.directory / "nodes"
+    for node in nodes:
+        if not (root / node / DATA).is_dir():
+            yield f"the files of {node} are missing: there is no nodes/{node}/{DATA}"
+        if not (root / node / SERVICE_LOG).is_file():
+            yield f"nodes/{node}/{SERVICE_LOG} is missing"
+    if root.is_dir():
+        strange = sorted({path.name for path in root.iterdir()} - set(nodes))
+        yield from (f"nodes/{name} is of no node of the plan" for name in strange)
+
+
+def _clients(run: Run) -> Iterator[str]:
+    """Each client of the plan took part, and each that did left a whole record."""
+    known = {record.client for record in run.history.records}
+    yield from (f"client {name} of the plan is not in the journal" for name in run.plan.clients if name not in known)
+    for record in run.history.records:
+        yield from record.defects
+
+
+def _operations(run: Run) -> Iterator[str]:
+    """Operations were on what the plan names, while the run lasted."""
+    operations, registers = run.history.operations, run.history.registers
+    places = operations.group_by(["topic", "partition"], use_threads=False).aggregate([]).to_pylist()
+    found, planned = {(each["topic"], each["partition"]) for each in places}, set(run.plan.replicas)
+    if planned:
+        for topic, partition in sorted(found - planned):
+            yield f"there are operations on {topic}-{partition}, which the plan does not name"
+        for topic, partition in sorted(planned - found):
+            yield f"there is no operation on {topic}-{partition}, which the plan names"
+    journal = run.history.journal
+    if not journal:
+        return
+    first, last = journal[0]["t"] - SLACK_NS, journal[-1]["t"] + SLACK_NS
+    outside = sum(_outside(table, first, last) for table in (operations, registers))
+    if outside:
+        yield f"{outside} operations were before the run's beginning or after its end, by their times"
+
+
+def _outside(table: pa.Table, first: int, last: int) -> int:
+    inv, ret = table["inv"], table["ret"]
+    late = pc.and_(pc.greater(ret, last), pc.less(ret, INF))
+    return int(pc.sum(pc.or_(pc.or_(pc.less(inv, first), pc.greater(inv, last)), late)).as_py() or 0)
+
+
+def _seal(run: Run) -> Iterator[str]:
+    """Nothing of the evidence has changed since the run ended. A run that did not end has no seal."""
+    names: Sequence[Any] = run.history.phases["name"].to_pylist()
+    if DONE in names or (run.directory / "history" / seal.FILE_NAME).exists():
+        yield from seal.complaints(run.directory)
+
+
+CHECKER: Final = Checker(
+    "record", "Is the record of the run whole, by its plan, and as it was when the run ended?", 5, (), check
+)

@@ -1,0 +1,90 @@
+"""Reading a run's description key by key: what is missing or of another type is told, and something harmless used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+
+_NOTHING: Final = object()
+
+
+class Described:
+    """The keys of `run.toml`. `defects` collects, as sentences, what is not there or cannot be understood.
+
+    A key is given by its path, such as `("checks", "min_ok")`. Every method returns `otherwise` for a defect.
+    """
+
+    def __init__(self, content: Mapping[str, Any]) -> None:
+        self._content = content
+        self.defects: list[str] = []
+
+    def has(self, *path: str) -> bool:
+        return self._find(path) is not _NOTHING
+
+    def text(self, *path: str, otherwise: str = "", choices: Sequence[str] = ()) -> str:
+        """A text; with `choices` one of these."""
+        value = self._typed(path, str, otherwise, "a text")
+        if choices and value not in choices and value != otherwise:
+            return self._refuse(path, value, f"one of {', '.join(choices)}", otherwise)
+        return value
+
+    def number(self, *path: str, otherwise: int = 0, minimum: int = 0) -> int:
+        """A whole number, at least `minimum`."""
+        value = self._typed(path, int, otherwise, "a whole number")
+        return value if value >= minimum else self._refuse(path, value, f"at least {minimum}", otherwise)
+
+    def boolean(self, *path: str, otherwise: bool) -> bool:
+        """A boolean; not to be there is no defect."""
+        return self._typed(path, bool, otherwise, "true or false") if self.has(*path) else otherwise
+
+    def texts(self, *path: str) -> tuple[str, ...]:
+        """A list of texts."""
+        value = self._typed(path, list, [], "a list of texts")
+        if not all(isinstance(each, str) for each in value):
+            return self._refuse(path, value, "a list of texts", ())
+        return tuple(value)
+
+    def names(self, *path: str) -> Mapping[str, str]:
+        """A table of texts."""
+        value = self._typed(path, dict, {}, "a table of texts")
+        if not all(isinstance(each, str) for each in value.values()):
+            return self._refuse(path, value, "a table of texts", {})
+        return dict(value)
+
+    def rows(self, *path: str) -> tuple[tuple[int, ...], ...]:
+        """A list of lists of whole numbers."""
+        value = self._typed(path, list, [], "a list of lists of numbers")
+        if not all(isinstance(row, list) and all(type(each) is int for each in row) for row in value):
+            return self._refuse(path, value, "a list of lists of numbers", ())
+        return tuple(tuple(row) for row in value)
+
+    def _find(self, path: Sequence[str]) -> Any:
+        value: Any = self._content
+        for key in path:
+            if not isinstance(value, dict) or key not in value:
+                return _NOTHING
+            value = value[key]
+        return value
+
+    def _typed(self, path: Sequence[str], kind: type[T], otherwise: T, needed: str) -> T:
+        value = self._find(path)
+        if value is _NOTHING:
+            self.defects.append(f"run.toml: {_name(path)} is missing")
+            return otherwise
+        # A boolean is an int in Python, not in TOML.
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            return self._refuse(path, value, needed, otherwise)
+        return value
+
+    def _refuse(self, path: Sequence[str], value: Any, needed: str, otherwise: T) -> T:
+        shown = repr(value)
+        shown = shown if len(shown) <= 60 else shown[:59] + "…"
+        self.defects.append(f"run.toml: {_name(path)} is {shown}: {needed} is needed")
+        return otherwise
+
+
+def _name(path: Sequence[str]) -> str:
+    *tables, key = path
+    return f"[{'.'.join(tables)}] {key}" if tables else key

@@ -1,0 +1,65 @@
+"""What a run was to be: the parts of its plan for each of which its record must hold evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from analysis.rundir import RunDescription
+from history import History
+from history.journal import PHASES
+
+Replicas = Mapping[tuple[str, int], tuple[str, ...]]
+
+_UNSETTLED: Final = "the journal does not say where the partitions' replicas were put"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`nodes`: by name, in the order of their numbers. `replicas`: of each (topic, partition) the nodes that have one,
+    the preferred leader first. `clients`: those of every run of this plan; scripts start more. `phases`: in order.
+
+    `doubts`: why the plan is not known in full, as sentences; a run whose plan is not known proves nothing.
+    """
+
+    nodes: tuple[str, ...]
+    replicas: Replicas
+    clients: tuple[str, ...]
+    phases: tuple[str, ...]
+    doubts: tuple[str, ...] = ()
+
+
+def plan_of(description: RunDescription, history: History) -> Plan:
+    """The plan of a run: run.toml's, with the replicas' places from the journal where only the run settled them."""
+    replicas, doubts = _replicas(description, history)
+    return Plan(
+        nodes=description.node_names,
+        replicas=replicas,
+        clients=description.clients,
+        phases=PHASES,
+        doubts=(*description.defects, *doubts),
+    )
+
+
+def _replicas(description: RunDescription, history: History) -> tuple[Replicas, list[str]]:
+    planned, settled = description.assignment, history.assignment
+    if not description.partitions:
+        return {}, []
+    doubts = [_UNSETTLED] if settled is None else []
+    if planned is not None and settled is not None and planned != settled:
+        doubts.append("the journal says that the partitions' replicas were put elsewhere than run.toml names")
+    rows = settled if planned is None else planned
+    if rows is None:
+        return {}, doubts
+    if planned is None and len(rows) != description.partitions:
+        doubts.append(f"{description.partitions} partitions were planned, and {len(rows)} are in the journal")
+    names = dict(enumerate(description.node_names, 1))
+    unknown = sorted({str(number) for ids in rows for number in ids if number not in names})
+    if unknown:
+        doubts.append(f"replicas are on nodes that the plan does not know: {', '.join(unknown)}")
+    placed = {
+        (description.topic, partition): tuple(names[number] for number in ids if number in names)
+        for partition, ids in enumerate(rows)
+    }
+    return placed, doubts

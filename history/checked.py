@@ -1,0 +1,111 @@
+"""Lines that cannot be lost, moved or changed unseen: JSON objects, each with its number and a checksum.
+
+`{..., "n": 7, "crc": 123}`: `n` counts the file's lines from 1, `crc` is the CRC-32 of the line's text before it. A
+writer that is killed tears at most the last line, for each is one write.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+NUMBER: Final = "n"
+CHECKSUM: Final = "crc"
+
+_CHECKED: Final = re.compile(rb'(?P<text>\{.*), "crc": (?P<crc>[0-9]{1,10})\}')
+
+
+def line_of(content: Mapping[str, Any], number: int) -> bytes:
+    """A line, with the newline that ends it. What JSON cannot say is written as text."""
+    text = json.dumps({**content, NUMBER: number}, default=str)[:-1].encode()
+    return text + f', "{CHECKSUM}": {zlib.crc32(text)}}}\n'.encode()
+
+
+def text_of(contents: Iterable[Mapping[str, Any]]) -> bytes:
+    """A whole file of these lines."""
+    return b"".join(line_of(content, number) for number, content in enumerate(contents, 1))
+
+
+class LineWriter:
+    """Appends lines to a file. Not safe to use from several threads: its owner locks."""
+
+    def __init__(self, path: Path, *, continues: bool = False) -> None:
+        """Creates the file; with `continues`, goes on where an existing one ends. Raises FileExistsError."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (0 if continues else os.O_EXCL)
+        self._file = os.open(path, flags, 0o644)
+        before = path.read_bytes()
+        self.lines = before.count(b"\n")
+        if before and not before.endswith(b"\n"):  # the next line is none of the torn one's
+            os.write(self._file, b"\n")
+            self.lines += 1
+
+    @property
+    def closed(self) -> bool:
+        return self._file < 0
+
+    def write(self, content: Mapping[str, Any]) -> None:
+        self.lines += 1
+        os.write(self._file, line_of(content, self.lines))
+
+    def close(self) -> None:
+        """Safe to call twice."""
+        if not self.closed:
+            os.close(self._file)
+            self._file = -1
+
+
+@dataclass(frozen=True)
+class Lines:
+    """What was read: each content, without number and checksum, with the line of the file that it was on.
+
+    `torn`: the last line was not ended. `defects`: what was lost, changed or moved, as sentences without the file.
+    """
+
+    contents: tuple[tuple[int, dict[str, Any]], ...] = ()
+    torn: bool = False
+    defects: tuple[str, ...] = ()
+
+
+def read_lines(path: Path) -> Lines:
+    """Every line that is what was written, in the file's order, a repeated one once. Raises OSError."""
+    *lines, tail = path.read_bytes().split(b"\n")
+    contents: list[tuple[int, dict[str, Any]]] = []
+    defects: list[str] = []
+    seen: set[int] = set()
+    due = 1
+    for at, line in enumerate(lines, 1):
+        content = _content(line)
+        if content is None:
+            defects.append(f"line {at} is damaged")
+            due += 1
+            continue
+        number = content.pop(NUMBER)
+        if number in seen:
+            defects.append(f"line {at} is there twice")
+            continue
+        if number > due:
+            defects.append(f"before line {at}, {number - due} lines are missing")
+        elif number < due:
+            defects.append(f"line {at} is out of order")
+        seen.add(number)
+        due = max(due, number + 1)
+        contents.append((at, content))
+    return Lines(tuple(contents), bool(tail), tuple(defects))
+
+
+def _content(line: bytes) -> dict[str, Any] | None:
+    found = _CHECKED.fullmatch(line)
+    if found is None or zlib.crc32(found["text"]) != int(found["crc"]):
+        return None
+    try:
+        content = json.loads(found["text"] + b"}")
+    except (ValueError, RecursionError):
+        return None
+    is_numbered = isinstance(content, dict) and type(content.get(NUMBER)) is int
+    return content if is_numbered else None

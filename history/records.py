@@ -1,0 +1,246 @@
+"""The records of all clients of a run: what each left, and whether it is what the journal says that it left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from history.clients import Part, read_log_client, read_register_client
+from history.journal import CLIENT, CLIENT_ENDED
+from history.jsonlines import Known, Recorded, read_lines
+from history.left import INVOKED, LINES, REGISTER_STREAM, RESERVED, STREAM, owner, sha256_of
+from history.schemas import APPEND, CAS, NAMES, WRITE
+from history.values import PRODUCERS
+
+Line = Mapping[str, Any]
+
+_STREAMS: Final = {STREAM: RESERVED, REGISTER_STREAM: INVOKED}
+
+
+@dataclass(frozen=True)
+class ClientRecord:
+    """What is known of one client's record. `files`: by name, those that were found. `operations`: how many of its
+    operations were read. `defects`: why the record is not whole, as sentences that name the file or the client.
+
+    `producers`: the numbers of producers that its values may have; None: not known. `announced`: all that it may have
+    written is known, completed or not; so is it of a client that was killed, as long as its announcements are there.
+    """
+
+    client: str
+    files: tuple[str, ...]
+    operations: int
+    defects: tuple[str, ...]
+    announced: bool
+    producers: range | None
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.defects
+
+    def may_have_written(self, value: int) -> bool:
+        """Whether a value may be one of the client's that is not on record."""
+        return not self.announced and (self.producers is None or (value >> 32 & (PRODUCERS - 1)) in self.producers)
+
+
+@dataclass
+class Clients:
+    """All that clients recorded, read: the rows by shape, completed and left open, and what is to be said of it."""
+
+    operations: list[pa.Table] = field(default_factory=list)
+    left_operations: list[pa.Table] = field(default_factory=list)
+    registers: list[pa.Table] = field(default_factory=list)
+    left_registers: list[pa.Table] = field(default_factory=list)
+    reservations: list[pa.Table] = field(default_factory=list)
+    records: list[ClientRecord] = field(default_factory=list)
+    torn: list[str] = field(default_factory=list)
+
+
+def read_clients(directory: Path, journal: Sequence[Line]) -> Clients:
+    """Everything in `history/operations`, and what is missing there by the journal. Damage is told, never raised."""
+    found = Clients()
+    names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
+    parts = dict(_parts(directory, names))
+    for part in parts.values():
+        of_log = "topic" in part.completed.column_names
+        (found.operations if of_log else found.registers).append(part.completed)
+        (found.left_operations if of_log else found.left_registers).append(part.left)
+        found.reservations.append(part.reservations)
+        found.torn += part.torn
+    lines = _read_elsewhere(directory, names, journal, found)
+    found.records = list(_Books(directory, names, journal, parts, lines).records())
+    return found
+
+
+def _parts(directory: Path, names: Sequence[str]) -> Iterator[tuple[str, Part]]:
+    """Each stream by name, also one of which only the announcements are there."""
+    for stream, announced in _STREAMS.items():
+        read = read_log_client if stream == STREAM else read_register_client
+        stems = {Path(name).stem for name in names if Path(name).suffix in (stream, announced)}
+        for stem in sorted(stems):
+            yield stem + stream, read(directory / (stem + stream))
+
+
+def _read_elsewhere(directory: Path, names: Sequence[str], journal: Sequence[Line], found: Clients) -> Recorded:
+    paths = [directory / name for name in names if name.endswith(LINES)]
+    if not paths:
+        return Recorded()
+    tables = [*found.operations, *found.left_operations, *found.registers, *found.left_registers]
+    lines = read_lines(paths, journal, _known(tables))
+    operations, registers, left_operations, left_registers = lines.tables()
+    found.operations.append(operations)
+    found.registers.append(registers)
+    found.left_operations.append(left_operations)
+    found.left_registers.append(left_registers)
+    found.torn += lines.torn
+    return lines
+
+
+def _known(tables: list[pa.Table]) -> Known:
+    """What Arrow files have taken already, that no JSON lines may take again."""
+    known = Known(values={}, producers={}, process=0)
+    for table in tables:
+        f = table["f"]
+        for code, column in ((APPEND, "value"), (WRITE, "value"), (CAS, "new")):
+            rows = table.filter(pc.equal(f, code))
+            if not rows.num_rows:
+                continue
+            client = rows["client"][0].as_py()
+            written = rows[column].to_numpy()
+            known.values |= dict.fromkeys(written.tolist(), client)
+            if code == APPEND:
+                known.producers |= dict.fromkeys(np.unique(written >> 32).tolist(), client)
+        if table.num_rows:
+            known.process = max(known.process, pc.max(table["process"]).as_py() + 1)
+    return known
+
+
+class _Books:
+    """What was read, held against what the journal says of the clients."""
+
+    def __init__(
+        self,
+        directory: Path,
+        names: Sequence[str],
+        journal: Sequence[Line],
+        parts: Mapping[str, Part],
+        lines: Recorded,
+    ) -> None:
+        self._directory = directory
+        self._names = names
+        self._parts = parts
+        self._lines = lines
+        self._started = [line for line in journal if line["event"] == CLIENT]
+        self._ended = [line for line in journal if line["event"] == CLIENT_ENDED]
+
+    def records(self) -> Iterator[ClientRecord]:
+        """One for each client of the journal, and one for each file that is none's."""
+        clients = sorted({line["client"] for line in self._started})
+        of = {name: owner(name, clients) for name in self._names}
+        for client in clients:
+            yield self._record(client, [name for name in self._names if of[name] == client])
+        for name in self._names:
+            if of[name] is None:
+                yield self._strange(name)
+
+    def _record(self, client: str, files: list[str]) -> ClientRecord:
+        started = [line for line in self._started if line["client"] == client]
+        ended = [line for line in self._ended if line["client"] == client]
+        parts = [part for name, part in self._parts.items() if owner(name, [client])]
+        defects = [defect for part in parts for defect in part.defects]
+        defects += [defect for name in files for defect in self._lines.defects.get(name, [])]
+        as_left = False
+        if len(started) > 1 or len(ended) > 1:
+            defects.append(f"client {client} is in the journal more than once")
+        elif not ended:
+            defects.append(f"the journal does not say that client {client} has ended")
+        else:
+            changed = list(self._changed(ended[0], files))
+            as_left = not changed
+            defects += changed
+            defects += self._miscounted(ended[0], parts)
+            is_closed = bool(parts) and all(part.closed for part in parts)
+            if ended[0]["exit_code"] != 0 and not is_closed:
+                defects.append(f"client {client} ended with {ended[0]['exit_code']}, not in order")
+        if not files:
+            defects.append(f"client {client} is in the journal, but left no record")
+        defects += self._shared(client, parts)
+        first, count = started[0]["producers"]
+        announced = bool(files) and all(part.closed for part in parts) and not defects
+        return ClientRecord(
+            client=client,
+            files=tuple(files),
+            operations=sum(part.completed.num_rows for part in parts)
+            + sum(self._lines.counts.get(name, 0) for name in files),
+            defects=tuple(dict.fromkeys(defects)),
+            announced=announced or as_left,
+            producers=range(first, first + count),
+        )
+
+    def _strange(self, name: str) -> ClientRecord:
+        suffix = Path(name).suffix
+        part = self._parts.get(name)
+        defects = [f"{name} is in history/operations, but the journal names no client of it"]
+        defects += [] if part is None else part.defects
+        defects += self._lines.defects.get(name, [])
+        return ClientRecord(
+            client=Path(name).stem,
+            files=(name,),
+            operations=(0 if part is None else part.completed.num_rows) + self._lines.counts.get(name, 0),
+            defects=tuple(defects),
+            announced=suffix in _STREAMS.values(),  # it is with its stream
+            producers=None,
+        )
+
+    def _changed(self, ended: Line, files: Sequence[str]) -> Iterator[str]:
+        """The files that are not what the client left."""
+        for name, left in ended["files"].items():
+            if name not in files:
+                yield f"{name} is missing: client {ended['client']} left it"
+                continue
+            path = self._directory / name
+            try:
+                is_same = path.stat().st_size == left["bytes"] and sha256_of(path) == left["sha256"]
+            except OSError as error:
+                yield f"{name} cannot be read: {error.strerror}"
+                continue
+            if not is_same:
+                yield f"{name} is not what client {ended['client']} left"
+        for name in files:
+            if name not in ended["files"]:
+                yield f"{name} was not there when client {ended['client']} had ended"
+
+    def _miscounted(self, ended: Line, parts: Sequence[Part]) -> Iterator[str]:
+        if ended["operations"] is None or not parts:
+            return
+        counts = dict.fromkeys(NAMES.values(), 0)
+        for part in parts:
+            for each in pc.value_counts(part.completed["f"]).to_pylist():
+                counts[NAMES[each["values"]]] += each["counts"]
+        for name in sorted({*counts, *ended["operations"]}):
+            had, has = ended["operations"].get(name, 0), counts.get(name, 0)
+            if had != has:
+                yield f"client {ended['client']}: {had} operations of kind {name} were recorded, {has} are there"
+
+    def _shared(self, client: str, parts: Sequence[Part]) -> Iterator[str]:
+        """What only one client can have: its number, and the numbers of its producers."""
+        mine = next(line for line in self._started if line["client"] == client)
+        for part in parts:
+            if part.process is not None and part.process != mine["process"]:
+                yield f"client {client} is number {mine['process']} in the journal, but {part.process} in its record"
+            first, count = mine["producers"]
+            if part.producer is not None and part.producer not in range(first, first + count):
+                yield f"client {client} has values of producer {part.producer}, which the journal does not give it"
+        for other in self._started:
+            if other is mine:
+                continue
+            if other["process"] == mine["process"]:
+                yield f"client {client} has the number of client {other['client']}"
+            (first, count), (others, many) = mine["producers"], other["producers"]
+            if count and many and first < others + many and others < first + count:
+                yield f"client {client} has the producer of client {other['client']}"

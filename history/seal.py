@@ -1,0 +1,117 @@
+"""The seal of a finished run: what each file of its evidence was when the run ended, so that no change goes unseen.
+
+`history/seal.json` has of each file its size and SHA-256, and the names of the directories, for an empty one is
+evidence too. Evidence is what the run left: its plan, its history, what its nodes and clients wrote. What is made from
+that - tables, verdict, report - is none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from history.left import sha256_of
+
+FILE_NAME: Final = "seal.json"
+EVIDENCE: Final = ("run.toml", "campaign.toml", "history", "nodes", "clients")
+
+_DRAFT: Final = "seal.json.tmp"
+_DIRECTORY: Final = "directory"
+_STRANGE: Final = "neither a file nor a directory"
+
+Content = dict[str, dict[str, Any]]
+
+
+def seal(run_dir: Path) -> str:
+    """Seal a run as it is now, atomically; its digest. Raises OSError."""
+    content = content_of(run_dir)
+    draft = run_dir / "history" / _DRAFT
+    draft.write_text(json.dumps({"evidence": content}, indent=1) + "\n", encoding="utf-8")
+    os.replace(draft, run_dir / "history" / FILE_NAME)
+    return _digest(content)
+
+
+def digest(run_dir: Path) -> str:
+    """The digest of a run's evidence as it lies there now, sealed or not; equal for equal evidence. Raises OSError."""
+    return _digest(content_of(run_dir))
+
+
+def complaints(run_dir: Path) -> Iterator[str]:
+    """How the evidence differs from what was sealed, each a sentence that names the file; none when it does not."""
+    path = run_dir / "history" / FILE_NAME
+    try:
+        sealed = _evidence_of(path)
+    except FileNotFoundError:
+        yield "the run is not sealed: nothing says what its evidence was when it ended"
+        return
+    except (OSError, ValueError) as error:
+        yield f"history/{FILE_NAME} cannot be read: {error}"
+        return
+    found = content_of(run_dir)
+    for name in sorted(sealed.keys() | found.keys()):
+        if name not in found:
+            yield f"{name} is missing: it was there when the run ended"
+        elif name not in sealed:
+            yield f"{name} was added after the run had ended"
+        elif sealed[name] != found[name]:
+            yield f"{name} was {_how(sealed[name], found[name])} after the run had ended"
+
+
+def content_of(run_dir: Path) -> Content:
+    """Each file and directory of the evidence, by its path below the run's directory, with what it is now. A file that
+    cannot be read is as one of another content."""
+    content: Content = {}
+    for name in EVIDENCE:
+        path = run_dir / name
+        if path.is_symlink() or path.exists():
+            _add(path, run_dir, content)
+    for own in (FILE_NAME, _DRAFT):
+        content.pop(f"history/{own}", None)
+    return dict(sorted(content.items()))
+
+
+def _add(path: Path, run_dir: Path, content: Content) -> None:
+    name = path.relative_to(run_dir).as_posix()
+    if path.is_symlink() or not (path.is_dir() or path.is_file()):
+        content[name] = {"is": _STRANGE}
+    elif path.is_dir():
+        content[name] = {"is": _DIRECTORY}
+        try:
+            inside = sorted(path.iterdir())
+        except OSError as error:
+            content[name] = {"is": f"{_DIRECTORY} that cannot be read: {error.strerror}"}
+            return
+        for each in inside:
+            _add(each, run_dir, content)
+    else:
+        try:
+            content[name] = {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+        except OSError as error:
+            content[name] = {"is": f"file that cannot be read: {error.strerror}"}
+
+
+def _evidence_of(path: Path) -> Content:
+    """Raises OSError, and ValueError for a file that is no seal."""
+    try:
+        content = json.loads(path.read_bytes())
+    except RecursionError as error:
+        raise ValueError("it is no seal") from error
+    evidence = content.get("evidence") if isinstance(content, dict) else None
+    if not isinstance(evidence, dict):
+        raise ValueError("it is no seal")
+    return evidence
+
+
+def _how(sealed: Any, found: dict[str, Any]) -> str:
+    before, now = sealed.get("bytes") if isinstance(sealed, dict) else None, found.get("bytes")
+    if not isinstance(before, int) or not isinstance(now, int) or before == now:
+        return "changed"
+    return f"{'shortened' if now < before else 'lengthened'} from {before} to {now} bytes"
+
+
+def _digest(content: Content) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,103 @@
+"""Whether rows can be what a client recorded: every code and number within its bounds. Others are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from history.schemas import APPEND, CAS, END, FAIL, INF, INFO, MISMATCH, OK, READ, WRITE
+
+Mask = npt.NDArray[np.bool_]
+
+
+def valid_operations(table: pa.Table) -> tuple[pa.Table, list[str]]:
+    """The rows of the schema `OPERATIONS` that can be, and what is wrong with the others, one sentence a kind."""
+    return _kept(table, _wrong_operations)
+
+
+def valid_registers(table: pa.Table) -> tuple[pa.Table, list[str]]:
+    """The same for the schema `REGISTERS`."""
+    return _kept(table, _wrong_registers)
+
+
+def _kept(table: pa.Table, wrong: Any) -> tuple[pa.Table, list[str]]:
+    if not table.num_rows:
+        return table, []
+    missing = [field.name for field in table.schema if not field.nullable and table[field.name].null_count]
+    if missing:
+        return table.slice(0, 0), [f"its rows lack {', '.join(missing)}"]
+    bad = np.zeros(table.num_rows, np.bool_)
+    defects = []
+    for mask, what in wrong(table):
+        if mask.any():
+            first, count = int(np.argmax(mask)), int(mask.sum())
+            more = f" and {count - 1} more" if count > 1 else ""
+            defects.append(f"row {first}{more}: {what}")
+            bad |= mask
+    return (table.filter(pa.array(~bad)) if bad.any() else table), defects
+
+
+def _wrong_times(columns: dict[str, npt.NDArray[Any]]) -> Iterator[tuple[Mask, str]]:
+    inv, ret, open_ = columns["inv"], columns["ret"], columns["type"] == INFO
+    yield ~np.isin(columns["type"], (OK, FAIL, INFO)), "its type is none of ok, fail and info"
+    yield (inv < 0) | (inv >= INF), "its invocation is no time of a run"
+    yield ~open_ & (ret < inv), "it returned before its invocation"
+    yield ~open_ & (ret >= INF), "it returned at no time of a run"
+    yield open_ & (ret != INF), "nobody knows how it ended, but it has a return"
+
+
+def _wrong_operations(table: pa.Table) -> Iterator[tuple[Mask, str]]:
+    names = ("f", "type", "inv", "ret", "partition", "offset", "hi", "lo", "value", "acks")
+    columns = {name: table[name].to_numpy() for name in names}
+    f, lo, hi, offset = columns["f"], columns["lo"], columns["hi"], columns["offset"]
+    yield ~np.isin(f, (APPEND, READ, END)), "it is none of append, read and end"
+    yield from _wrong_times(columns)
+    yield (f != APPEND) & (columns["type"] == INFO), "a query has an answer or none, and is never open"
+    yield columns["partition"] < 0, "its partition is negative"
+    for name, column in (("offset", offset), ("lower bound", lo), ("upper bound", hi)):
+        yield (column < -1) | (column >= INF), f"its {name} is no offset"
+    yield (hi >= 0) & (lo > hi), "its lower bound is above its upper bound"
+    yield (f == APPEND) & (columns["value"] < 0), "its value is not the value of an append"
+    yield columns["acks"] < -1, "its acks is less than -1"
+    yield from _wrong_records(table)
+
+
+def _wrong_records(table: pa.Table) -> Iterator[tuple[Mask, str]]:
+    sizes = [pc.list_value_length(table[name]).to_numpy() for name in ("offsets", "values")]
+    yield sizes[0] != sizes[1], "it shows not as many offsets as values"
+    shown = pc.list_flatten(table["offsets"]).to_numpy()
+    outside = (shown < 0) | (shown >= INF)
+    mask = np.zeros(table.num_rows, np.bool_)
+    mask[pc.list_parent_indices(table["offsets"]).to_numpy()[outside]] = True
+    yield mask, "it shows a record at what is no offset"
+
+
+def _wrong_registers(table: pa.Table) -> Iterator[tuple[Mask, str]]:
+    columns = {name: table[name].to_numpy() for name in ("id", "f", "type", "inv", "ret")}
+    f, kind = columns["f"], columns["type"]
+    yield ~np.isin(f, (READ, WRITE, CAS)), "it is none of read, write and cas"
+    yield from _wrong_times(columns)
+    mismatched = _holds(pc.equal(table["error"].cast(pa.string()), MISMATCH))
+    yield mismatched & ((f != CAS) | (kind != FAIL)), "only a failed cas can mismatch"
+    yield (f == WRITE) & _holds(pc.is_null(table["value"])), "a write without a value"
+    yield (f == CAS) & _holds(pc.is_null(table["new"])), "a cas without a new value"
+    _, first = np.unique(columns["id"], return_index=True)
+    again = np.ones(len(f), np.bool_)
+    again[first] = False
+    yield again, "its id is another row's"
+
+
+def _holds(condition: Any) -> Mask:
+    mask: Mask = condition.to_numpy(zero_copy_only=False).astype(np.bool_)
+    return mask
+
+
+def written_values(table: pa.Table, columns: Sequence[tuple[int, str]]) -> npt.NDArray[np.int64]:
+    """What the rows write. `columns`: for each kind of operation that writes, the column that has what."""
+    parts = [table.filter(pc.equal(table["f"], f))[name].drop_null().to_numpy() for f, name in columns]
+    return np.concatenate([np.empty(0, np.int64), *parts]).astype(np.int64)

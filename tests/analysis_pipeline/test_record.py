@@ -1,0 +1,342 @@
+"""Whatever a run's plan names and its record does not show makes it unknown, with a reason that names it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.checkers import record
+from analysis.checking import Outcome, Run
+from analysis.pipeline import analyze
+from analysis.plan import plan_of
+from analysis.rundir import describe
+from analysis.verdict import PASS, UNKNOWN
+from history import read_run, seal
+from history.checked import read_lines, text_of
+from tests.analysis_pipeline.stored_run import StoredRun
+
+OPERATIONS = "history/operations"
+JOURNAL = "history/journal.jsonl"
+Change = Callable[[Path], object]
+
+
+def looked_at(run: Path) -> Outcome:
+    return record.check(Run(run, describe(run), read_run(run)))
+
+
+def remove(name: str) -> Change:
+    def change(run: Path) -> None:
+        path = run / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    return change
+
+
+def cut(name: str, size: int) -> Change:
+    """The last bytes are gone."""
+    return lambda run: (run / name).write_bytes((run / name).read_bytes()[:-size])
+
+
+def flip(name: str, at: float) -> Change:
+    """One bit is another, this far into the file."""
+
+    def change(run: Path) -> None:
+        data = bytearray((run / name).read_bytes())
+        data[int(at * len(data))] ^= 4
+        (run / name).write_bytes(data)
+
+    return change
+
+
+def add(name: str, text: str = "") -> Change:
+    def change(run: Path) -> None:
+        (run / name).parent.mkdir(parents=True, exist_ok=True)
+        (run / name).write_text(text)
+
+    return change
+
+
+def replace(name: str, pattern: str, by: str) -> Change:
+    def change(run: Path) -> None:
+        text, found = re.subn(pattern, by, (run / name).read_text(), count=1, flags=re.MULTILINE)
+        assert found
+        (run / name).write_text(text)
+
+    return change
+
+
+def rewrite(name: str, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> Change:
+    """Other lines were written, each as it should be."""
+
+    def changed(run: Path) -> None:
+        (run / name).write_bytes(text_of(change([line for _, line in read_lines(run / name).contents])))
+
+    return changed
+
+
+def without(**fields: object) -> Callable[[list[dict[str, Any]]], list[dict[str, Any]]]:
+    return lambda lines: [line for line in lines if not fields.items() <= line.items()]
+
+
+def with_(fields: dict[str, object], **changes: object) -> Callable[[list[dict[str, Any]]], list[dict[str, Any]]]:
+    return lambda lines: [{**line, **changes} if fields.items() <= line.items() else line for line in lines]
+
+
+def added(**line: object) -> Callable[[list[dict[str, Any]]], list[dict[str, Any]]]:
+    """Before the last line."""
+    return lambda lines: [*lines[:-1], {"t": lines[-2]["t"], "wall": 1.0, **line}, lines[-1]]
+
+
+def swapped(first: str, second: str) -> Callable[[list[dict[str, Any]]], list[dict[str, Any]]]:
+    names = {first: second, second: first}
+    return lambda lines: [{**line, "name": names.get(line.get("name", ""), line.get("name"))} for line in lines]
+
+
+RESEALED: dict[str, tuple[Change, str]] = {
+    "a client's stream is gone": (remove(f"{OPERATIONS}/producer-0-1.arrows"), r"producer-0-1\.arrows"),
+    "a client's announcements are gone": (remove(f"{OPERATIONS}/producer-0-1.reserved"), r"producer-0-1\.reserved"),
+    "a client's files are all gone": (
+        lambda run: [path.rename(run / path.name) for path in (run / OPERATIONS).glob("reader-0*")],
+        "client reader-0 is in the journal, but left no record",
+    ),
+    "a stream is torn": (cut(f"{OPERATIONS}/producer-0-1.arrows", 40), r"producer-0-1\.arrows: what follows its first"),
+    "a stream is empty": (lambda run: (run / OPERATIONS / "reader-0-1.arrows").write_bytes(b""), "reader-0-1"),
+    "a bit of a stream": (flip(f"{OPERATIONS}/producer-0-1.arrows", 0.5), r"producer-0-1\.arrows"),
+    "a bit of the announcements": (flip(f"{OPERATIONS}/producer-0-1.reserved", 0.5), r"reserved: line \d is damaged"),
+    "announcements are torn": (cut(f"{OPERATIONS}/producer-0-1.reserved", 4), r"producer-0-1\.reserved was torn"),
+    "a client did not close its record": (
+        lambda run: rewrite(f"{OPERATIONS}/producer-0-1.reserved", lambda lines: lines[:-1])(run),
+        "it has no end mark, its client did not close it",
+    ),
+    "a client recorded more": (
+        rewrite(f"{OPERATIONS}/reader-0-1.reserved", with_({"closed": {"end": 1, "read": 1}}, closed={"end": 2})),
+        r"reader-0-1\.arrows: it has end 1, read 1, but its client recorded end 2",
+    ),
+    "a value nobody announced": (
+        rewrite(f"{OPERATIONS}/producer-0-1.reserved", lambda lines: [lines[0], lines[-1]]),
+        "40 of its appends carry a value that was never announced",
+    ),
+    "an announcement for another partition": (
+        rewrite(f"{OPERATIONS}/producer-0-1.reserved", with_({"topic": "log"}, partition=1)),
+        "40 of its appends went elsewhere than was announced",
+    ),
+    "two clients change places": (
+        lambda run: (
+            [
+                (run / OPERATIONS / "reader-0-1.arrows").rename(run / "aside"),
+                (run / OPERATIONS / "producer-0-1.arrows").rename(run / OPERATIONS / "reader-0-1.arrows"),
+                (run / "aside").rename(run / OPERATIONS / "producer-0-1.arrows"),
+            ]
+        ),
+        r"producer-0-1\.arrows is not what client producer-0 left",
+    ),
+    "a file of nobody": (add(f"{OPERATIONS}/other-1.jsonl"), "the journal names no client of it"),
+    "the journal forgot a client": (
+        rewrite(JOURNAL, without(event="client", client="reader-0")),
+        "reader-0 of the plan is not in the journal|names no client of it",
+    ),
+    "the journal forgot a client's end": (
+        rewrite(JOURNAL, without(event="client_ended", client="reader-0")),
+        "the journal does not say that client reader-0 has ended",
+    ),
+    "the journal is gone": (remove(JOURNAL), r"journal\.jsonl cannot be read: No such file"),
+    "the journal is empty": (lambda run: (run / JOURNAL).write_bytes(b""), r"journal\.jsonl is empty"),
+    "the journal is torn": (cut(JOURNAL, 4), r"journal\.jsonl was torn"),
+    "a bit of the journal": (flip(JOURNAL, 0.5), r"journal\.jsonl: line \d+ is damaged"),
+    "a line of the journal is gone": (
+        lambda run: (run / JOURNAL).write_bytes(b"".join((run / JOURNAL).read_bytes().splitlines(True)[:3])),
+        "the run ended in phase setup",
+    ),
+    "a line in the middle is gone": (
+        replace(JOURNAL, r'^.*"event": "fault_healed".*\n', ""),
+        r"journal\.jsonl: before line \d+, 1 lines are missing",
+    ),
+    "a line is there twice": (replace(JOURNAL, r'^(.*"name": "heal".*\n)', r"\1\1"), r"line \d+ is there twice"),
+    "lines change places": (
+        replace(JOURNAL, r'^(.*"name": "heal".*\n)(.*\n)', r"\2\1"),
+        r"journal\.jsonl: line \d+ is out of order",
+    ),
+    "an event nobody knows": (rewrite(JOURNAL, added(event="lunch")), "has the event 'lunch', which no journal has"),
+    "an event that lacks a field": (rewrite(JOURNAL, added(event="node", what="started")), "is a node without node"),
+    "a field of another kind": (rewrite(JOURNAL, with_({"name": "heal"}, t="noon")), "is a phase with t 'noon'"),
+    "a line from before": (rewrite(JOURNAL, with_({"name": "final"}, t=5)), "is of an earlier time"),
+    "a fault out of nothing": (
+        rewrite(JOURNAL, without(event="fault_invoked")),
+        "is a fault_injected of f1, which was never invoked",
+    ),
+    "a phase is missing": (rewrite(JOURNAL, without(name="quiesce")), "the journal has no phase quiesce"),
+    "phases change places": (rewrite(JOURNAL, swapped("heal", "quiesce")), "the phases are not in their order"),
+    "a phase comes twice": (rewrite(JOURNAL, added(event="phase", name="main")), "has the phase main 2 times"),
+    "it goes on behind its end": (
+        rewrite(JOURNAL, lambda lines: [*lines, {**lines[-1], "event": "note", "text": "still here"}]),
+        "the journal goes on behind the end of the run, with note",
+    ),
+    "the end is missing": (rewrite(JOURNAL, without(name="done")), "the run ended in phase collect, not by its plan"),
+    "the journal is another run's": (
+        rewrite(JOURNAL, with_({"event": "run_started"}, seed=9)),
+        "is of seed 9, run.toml",
+    ),
+    "a node was not started": (
+        rewrite(JOURNAL, without(event="node", node="n2", what="started")),
+        "the journal does not say that n2 was started",
+    ),
+    "a node was not stopped": (
+        rewrite(JOURNAL, without(event="node", node="n3", what="stopped")),
+        "the journal does not say that n3 was stopped",
+    ),
+    "a node of no plan": (
+        rewrite(JOURNAL, added(event="node", node="n9", what="stopped")),
+        "n9 was stopped, which is no node of the plan",
+    ),
+    "a node's files are gone": (remove("nodes/n2"), "the files of n2 are missing"),
+    "a node's log is gone": (remove("nodes/n2/service.log"), r"nodes/n2/service\.log is missing"),
+    "files of no node": (add("nodes/n7/data/x"), "nodes/n7 is of no node of the plan"),
+    "replicas went where nobody knows": (
+        rewrite(JOURNAL, without(event="assignment")),
+        "the journal does not say where the partitions' replicas were put",
+    ),
+    "replicas went elsewhere": (
+        rewrite(JOURNAL, with_({"event": "assignment"}, replicas=[[1, 2]])),
+        "were put elsewhere than run.toml names",
+    ),
+    "a partition more in the plan": (
+        replace(
+            "run.toml",
+            r"partitions = 1\n(.*\n)assignment = .*",
+            r"partitions = 2\n\1assignment = [[1, 2, 3], [1, 2, 3]]",
+        ),
+        "there is no operation on log-1, which the plan names",
+    ),
+    "another topic in the plan": (
+        replace("run.toml", 'topic = "log"', 'topic = "other"'),
+        "operations on log-0, which the plan does not name",
+    ),
+    "a client more in the plan": (
+        replace("run.toml", '"reader-0"', '"reader-0", "probe"'),
+        "client probe of the plan is not in the journal",
+    ),
+    "the plan names no minimum": (replace("run.toml", "min_ok = .*\n", ""), r"\[checks\] min_ok is missing"),
+    "the plan requires what is no list": (
+        replace("run.toml", "required_faults = .*", "required_faults = 3"),
+        r"\[checks\] required_faults is 3: a list of texts is needed",
+    ),
+    "the plan has fewer nodes than roles": (replace("run.toml", "nodes = 3", "nodes = 2"), "nodes is 2, but"),
+    "the plan has a bound nobody knows": (
+        replace("run.toml", 'upper_bound = ".*"', 'upper_bound = "loose"'),
+        "upper_bound is 'loose': one of strict, session, lower-bound-only",
+    ),
+    "a partition on a node that is none": (
+        replace("run.toml", r"assignment = .*", "assignment = [[1, 2, 4]]"),
+        r"partition 0 is assigned to \[1, 2, 4\]",
+    ),
+}
+
+
+def test_a_whole_run_is_whole(tmp_path: Path) -> None:
+    outcome = looked_at(StoredRun(tmp_path / "run").write())
+    assert (outcome.verdict, outcome.doubts) == (PASS, ())
+
+
+@pytest.mark.parametrize(("change", "reason"), RESEALED.values(), ids=RESEALED)
+def test_what_is_missing_or_damaged_is_told_also_of_a_run_that_ended_so(
+    tmp_path: Path, change: Change, reason: str
+) -> None:
+    run = StoredRun(tmp_path / "run").write()
+    change(run)
+    seal.seal(run)
+    outcome = looked_at(run)
+    assert outcome.verdict == UNKNOWN
+    assert any(re.search(reason, doubt) for doubt in outcome.doubts), outcome.doubts
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (remove("history/seal.json"), "the run is not sealed"),
+        (add("history/seal.json", "{"), r"history/seal\.json cannot be read"),
+        (add("history/seal.json", '{"evidence": 3}'), r"history/seal\.json cannot be read: it is no seal"),
+        (add("nodes/n1/data/more"), "nodes/n1/data/more was added after the run had ended"),
+        (remove("nodes/n1/events.jsonl"), r"nodes/n1/events\.jsonl is missing"),
+        (cut("nodes/n1/events.jsonl", 3), r"nodes/n1/events\.jsonl was shortened from \d+ to \d+ bytes"),
+        (flip("nodes/n1/service.log", 0.5), r"nodes/n1/service\.log was changed"),
+        (replace("run.toml", "min_ok = .*", "min_ok = 1"), r"run\.toml was (changed|shortened)"),
+        (lambda run: (run / "nodes" / "n1" / "data" / "empty").mkdir(), "nodes/n1/data/empty was added"),
+    ],
+)
+def test_a_change_after_the_end_is_seen(tmp_path: Path, change: Change, reason: str) -> None:
+    run = StoredRun(tmp_path / "run").write()
+    change(run)
+    outcome = looked_at(run)
+    assert outcome.verdict == UNKNOWN
+    assert any(re.search(reason, doubt) for doubt in outcome.doubts), outcome.doubts
+
+
+def test_what_is_made_of_the_evidence_does_not_break_the_seal(tmp_path: Path) -> None:
+    run = StoredRun(tmp_path / "run").write()
+    before = seal.digest(run)
+    assert analyze(run, engine="in-process", pictures=True).verdict == PASS
+    assert list(seal.complaints(run)) == []
+    assert seal.digest(run) == before
+    (run / "nodes" / "n1" / "service.log").write_text("another word\n")
+    assert seal.digest(run) != before
+
+
+def test_a_proven_anomaly_stays_one_in_a_run_that_is_not_whole(tmp_path: Path) -> None:
+    run = StoredRun(tmp_path / "run", lost=7).write()
+    remove("nodes/n2/service.log")(run)
+    assert analyze(run, engine="in-process", pictures=False).verdict == "fail"
+
+
+def test_replicas_whose_places_only_the_run_settled_are_the_journals(tmp_path: Path) -> None:
+    run = StoredRun(tmp_path / "run").write()
+    replace("run.toml", r'placement = "spread"\nassignment = .*', 'placement = "off-controller"')(run)
+    plan = plan_of(describe(run), read_run(run))
+    assert (plan.replicas, plan.doubts) == ({("log", 0): ("n1", "n2", "n3")}, ())
+    rewrite(JOURNAL, with_({"event": "assignment"}, replicas=[[1, 7]]))(run)
+    assert plan_of(describe(run), read_run(run)).doubts == ("replicas are on nodes that the plan does not know: 7",)
+
+
+def test_a_value_may_be_that_of_a_client_whose_announcements_are_lost(tmp_path: Path) -> None:
+    run = StoredRun(tmp_path / "run").write()
+    assert not read_run(run).may_have_written(99)
+    remove(f"{OPERATIONS}/producer-0-1.reserved")(run)
+    assert read_run(run).may_have_written(99)
+    assert not read_run(run).may_have_written(7 << 32)
+
+
+def test_a_client_that_was_killed_is_read_and_all_that_it_may_have_sent_is_known(tmp_path: Path) -> None:
+    run = StoredRun(tmp_path / "run").write()
+    name = f"{OPERATIONS}/producer-0-1.reserved"
+    (run / name).write_bytes(b"".join((run / name).read_bytes().splitlines(True)[:-2]))
+    digest = seal.content_of(run)[name]
+    left = {"producer-0-1.reserved": digest, "producer-0-1.arrows": seal.content_of(run)[name[:-8] + "arrows"]}
+    ended = with_({"event": "client_ended", "client": "producer-0"}, exit_code=-9, operations=None, files=left)
+    rewrite(JOURNAL, ended)(run)
+    history = read_run(run)
+    (producer,) = [each for each in history.records if each.client == "producer-0"]
+    assert (producer.operations, history.unfinished, producer.announced) == (40, 1024 - 40, True)
+    assert producer.defects == (
+        "producer-0-1.reserved: it has no end mark, its client did not close it",
+        "client producer-0 ended with -9, not in order",
+    )
+
+
+def test_operations_far_from_the_runs_time_are_told(tmp_path: Path) -> None:
+    run = StoredRun(tmp_path / "run").write()
+    rewrite(JOURNAL, lambda lines: [{**line, "t": line["t"] + 10**15} for line in lines])(run)
+    doubts = looked_at(run).doubts
+    assert "42 operations were before the run's beginning or after its end, by their times" in doubts
+
+
+def test_the_seal_is_one_document(tmp_path: Path) -> None:
+    run = StoredRun(tmp_path / "run").write()
+    evidence = json.loads((run / "history" / "seal.json").read_text())["evidence"]
+    assert evidence["nodes/n1/data"] == {"is": "directory"}
+    assert evidence["run.toml"]["bytes"] == (run / "run.toml").stat().st_size
+    assert not any(name.endswith("seal.json") or name.startswith("tables") for name in evidence)

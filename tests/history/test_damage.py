@@ -1,0 +1,196 @@
+"""Whatever happens to a record's bytes, no row is believed that was not written, and what is lost is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from history import END, INF, OPERATIONS, REGISTERS, Journal
+from history.batches import BatchWriter, read_batches
+from history.checked import LineWriter, read_lines, text_of
+from history.diary import read_diary
+from history.validation import valid_operations, valid_registers
+
+ROWS = 30
+STEP = 17  # of the bits that are tried
+
+
+def stream(path: Path) -> list[tuple[Any, ...]]:
+    rows: list[tuple[Any, ...]] = [
+        (n, 1, "c", 0, f"k{n % 3}", 0, n, n + 1, n, None, None, "main", "") for n in range(ROWS)
+    ]
+    writer = BatchWriter(path, REGISTERS, clock=lambda: 0)
+    for row in rows:
+        writer.add(row)
+        if row[0] % 10 == 9:
+            writer.flush()
+    writer.close()
+    return rows
+
+
+def read(path: Path) -> tuple[list[tuple[Any, ...]], tuple[str, ...]]:
+    found = read_batches(path, REGISTERS)
+    return [tuple(row.values()) for row in found.rows.to_pylist()], found.defects
+
+
+def test_no_bit_of_a_stream_changes_a_row_unseen(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    rows = stream(path)
+    assert read(path) == (rows, ())
+    data = path.read_bytes()
+    for bit in range(0, len(data) * 8, STEP):
+        changed = bytearray(data)
+        changed[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(changed)
+        found, defects = read(path)
+        assert found == rows[: len(found)]
+        assert defects or found == rows
+
+
+def test_a_stream_that_is_cut_anywhere_is_not_whole(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    rows = stream(path)
+    data = path.read_bytes()
+    for size in range(0, len(data) - 8, STEP):  # the last 8 bytes are Arrow's own end, and say no more than ours
+        path.write_bytes(data[:size])
+        found, defects = read(path)
+        assert found == rows[: len(found)]
+        assert defects
+
+
+def test_what_follows_an_end_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    stream(path)
+    path.write_bytes(path.read_bytes() + b"more")
+    assert read(path)[1] == ("it goes on behind its end mark",)
+
+
+def test_no_bit_of_a_line_changes_it_unseen(tmp_path: Path) -> None:
+    path = tmp_path / "l"
+    contents = [{"event": "note", "t": n} for n in range(4)]
+    path.write_bytes(data := text_of(contents))
+    assert [line for _, line in read_lines(path).contents] == contents
+    for bit in range(len(data) * 8):
+        changed = bytearray(data)
+        changed[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(changed)
+        found = read_lines(path)
+        assert all(line in contents for _, line in found.contents)
+        assert found.defects or found.torn
+
+
+def test_a_file_that_goes_on_after_a_torn_line_keeps_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "l"
+    path.write_bytes(text_of([{"a": 1}, {"a": 2}])[:-5])
+    writer = LineWriter(path, continues=True)
+    writer.write({"a": 3})
+    writer.close()
+    found = read_lines(path)
+    assert [line for _, line in found.contents] == [{"a": 1}, {"a": 3}]
+    assert found.defects == ("line 2 is damaged",)
+
+
+def test_a_journal_that_is_continued_is_one_journal(tmp_path: Path) -> None:
+    for text in ("one", "two"):
+        with Journal(tmp_path) as journal:
+            journal.note(text)
+    diary = read_diary(tmp_path / "history" / "journal.jsonl")
+    assert ([line["text"] for line in diary.lines], diary.defects) == (["one", "two"], ())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {},
+        {"event": 3},
+        {"event": "note"},
+        {"event": "note", "text": 5},
+        {"event": "phase", "name": "lunch"},
+        {"event": "assignment", "replicas": [1]},
+        {"event": "client_ended", "client": "c", "exit_code": 0, "operations": {"read": -1}, "files": {}},
+        {"event": "fault_invoked", "id": "f", "kind": "kill", "targets": "n1", "parameters": {}},
+        {"event": "service_exit", "node": "n1", "exit_code": "1", "signal": None, "last_words": ""},
+        {"event": "note", "text": "late", "t": INF},
+        {"event": "note", "text": "never", "wall": float("nan")},
+    ],
+    ids=json.dumps,
+)
+def test_a_line_that_says_nothing_that_can_be_is_left_out_and_told(tmp_path: Path, line: dict[str, object]) -> None:
+    good = {"t": 1, "wall": 1.0, "event": "note", "text": "good"}
+    (tmp_path / "journal.jsonl").write_bytes(text_of([good, {"t": 2, "wall": 2.0, **line}, good]))
+    diary = read_diary(tmp_path / "journal.jsonl")
+    assert diary.lines == (good, good)
+    (defect,) = diary.defects
+    assert defect.startswith("journal.jsonl: line 2 ")
+
+
+GOOD: dict[str, Any] = dict.fromkeys(OPERATIONS.names, 1) | {
+    "f": 0,
+    "type": 0,
+    "inv": 0,
+    "ret": 5,
+    "hi": -1,
+    "lo": -1,
+    "offsets": [],
+    "values": [],
+    "client": "c",
+    "topic": "log",
+    "phase": "main",
+    "error": "",
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"f": 9}, "none of append, read and end"),
+        ({"f": 3}, "none of append, read and end"),
+        ({"type": 7}, "its type is none"),
+        ({"inv": -1}, "its invocation is no time"),
+        ({"inv": INF, "ret": INF + 1}, "its invocation is no time"),
+        ({"inv": 6}, "it returned before its invocation"),
+        ({"ret": INF}, "it returned at no time"),
+        ({"type": 2}, "nobody knows how it ended, but it has a return"),
+        ({"f": END, "type": 2, "ret": INF}, "a query has an answer or none"),
+        ({"partition": -1}, "its partition is negative"),
+        ({"offset": -2}, "its offset is no offset"),
+        ({"hi": INF}, "its upper bound is no offset"),
+        ({"lo": 4, "hi": 3}, "its lower bound is above"),
+        ({"value": -1}, "is not the value of an append"),
+        ({"f": 1, "offsets": [1], "values": []}, "not as many offsets as values"),
+        ({"f": 1, "offsets": [-1], "values": [3]}, "a record at what is no offset"),
+    ],
+)
+def test_a_row_that_cannot_be_is_left_out_and_told(change: dict[str, Any], why: str) -> None:
+    table = pa.Table.from_pylist([GOOD, GOOD | change, GOOD], OPERATIONS)
+    kept, defects = valid_operations(table)
+    assert kept.num_rows == 2
+    assert any(defect.startswith("row 1: ") and why in defect for defect in defects)
+    assert valid_operations(kept)[1] == []
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"f": 0}, "none of read, write and cas"),
+        ({"ret": 0}, "it returned before its invocation"),
+        ({"value": None}, "a write without a value"),
+        ({"f": 4}, "a cas without a new value"),
+        ({"error": "mismatch", "type": 1}, "only a failed cas can mismatch"),
+        ({"id": 0}, "its id is another row's"),
+    ],
+)
+def test_a_register_row_that_cannot_be_is_left_out_and_told(change: dict[str, Any], why: str) -> None:
+    rows = [
+        {"id": n, "process": 1, "client": "c", "f": 3, "key": "k", "type": 0, "inv": 1, "ret": 2, "value": n}
+        | {"expected": None, "new": None, "phase": "main", "error": ""}
+        for n in range(3)
+    ]
+    rows[1] |= change
+    kept, defects = valid_registers(pa.Table.from_pylist(rows, REGISTERS))
+    assert kept.num_rows == 2
+    assert any(defect.startswith("row 1: ") and why in defect for defect in defects)
