@@ -103,22 +103,19 @@ def gate(
     """Decide over a campaign's directory: over the invocations that count, or those given by their stamps; or over one
     run, to which no policy applies. Writes nothing. Raises `UsageError` for a directory that cannot be read."""
     if run is not None:
-        matrix = read_matrix(campaign_dir, [invocation_of(run)])
-        ours = tuple(entry for entry in matrix.entries if entry.run == run)
-        return _result(campaign_dir, matrix, ours, run=run)
+        return _result(campaign_dir, read_matrix(campaign_dir, [invocation_of(run)], only=run), run=run)
     matrix = read_matrix(campaign_dir, invocations)
     report = (
         None
         if policy is None or not policy.speaks_of(campaign_dir.name)
         else check_policy(policy, campaign_dir.name, matrix)
     )
-    return _result(campaign_dir, matrix, matrix.entries, policy=policy, report=report)
+    return _result(campaign_dir, matrix, policy=policy, report=report)
 
 
 def _result(
     campaign_dir: Path,
     matrix: Matrix,
-    entries: tuple[Entry, ...],
     *,
     run: str | None = None,
     policy: Policy | None = None,
@@ -127,8 +124,8 @@ def _result(
     findings, excused = ((), {}) if report is None else (report.findings, report.excused)
     return GateResult(
         directory=campaign_dir,
-        decision=decide(entries, matrix.doubts, findings, excused),
-        entries=entries,
+        decision=decide(matrix.entries, matrix.doubts, findings, excused),
+        entries=matrix.entries,
         doubts=matrix.doubts,
         invocations=tuple(plan.stamp for plan in matrix.plans),
         superseded=matrix.superseded,

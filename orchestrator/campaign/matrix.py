@@ -29,8 +29,11 @@ class Matrix:
     doubts: tuple[str, ...]
 
 
-def read_matrix(campaign_dir: Path, named: Sequence[str] = (), *, any_analysis: bool = False) -> Matrix:
-    """All invocations of a campaign that count, or those `named` by their stamps. `any_analysis`: as `standing_of`.
+def read_matrix(
+    campaign_dir: Path, named: Sequence[str] = (), *, only: str | None = None, any_analysis: bool = False
+) -> Matrix:
+    """All invocations of a campaign that count, or those `named` by their stamps; with `only` no entry but that run's.
+    `any_analysis`: as `standing_of`.
 
     An invocation is superseded by a later one that asked for the whole campaign in the same world; what came after that
     one counts too. Raises `UsageError` for a directory that cannot be read.
@@ -42,12 +45,17 @@ def read_matrix(campaign_dir: Path, named: Sequence[str] = (), *, any_analysis: 
         raise UsageError(f"{campaign_dir}: cannot be read: {error.strerror}") from error
     plans, doubts = _read_plans(campaign_dir, known)
     counted = [plan for plan in plans if plan.stamp in named or (not named and not _superseded(plan, plans))]
-    entries = [_entry(campaign_dir / run.id, plan, run, any_analysis) for plan in counted for run in plan.runs]
+    entries = [
+        _entry(campaign_dir / run.id, plan, run, any_analysis)
+        for plan in counted
+        for run in plan.runs
+        if only in (None, run.id)
+    ]
     of_plans = {run.id for plan in plans for run in plan.runs}
     strays = [
         path for path in directories if path.name not in of_plans and (not named or invocation_of(path.name) in named)
     ]
-    entries += [_stray(path, any_analysis) for path in strays]
+    entries += [_stray(path, any_analysis) for path in strays if only in (None, path.name)]
     relevant = [text for stamp, text in doubts.items() if not named or stamp in named]
     if not known:
         relevant.append(_no_plan(campaign_dir))

@@ -12,7 +12,7 @@ from installation.commands import command
 from installation.files import default_store
 from orchestrator.campaign.documents import write_documents
 from orchestrator.campaign.gate import GateResult, gate
-from orchestrator.campaign.invocations import chosen_stamps, plans_dir
+from orchestrator.campaign.invocations import chosen_stamps, stamps
 from orchestrator.campaign.policy_file import Policy, find_policy
 from orchestrator.campaign.store import LATEST, Store
 from orchestrator.command.markdown import in_markdown
@@ -51,7 +51,7 @@ def main(options: argparse.Namespace) -> int:
 
 def is_campaign(path: Path) -> bool:
     """Whether plans or runs lie in this directory; `latest` in a store that was copied is a run, and is none of it."""
-    return plans_dir(path).is_dir() or any(run.parent.name != LATEST for run in path.glob("*/run.toml"))
+    return bool(stamps(path)) or any(run.parent.name != LATEST for run in path.glob("*/run.toml"))
 
 
 def _has_documents(path: Path) -> bool:

@@ -23,6 +23,7 @@ from orchestrator.campaign.store import Store
 from orchestrator.campaign.systems import prepare_systems, programs_of
 from orchestrator.command.dry_run import dry_run
 from orchestrator.command.gate import print_result, renew_documents
+from orchestrator.command.printing import say
 from orchestrator.errors import EXIT_INTERRUPTED, Interrupted, UsageError
 from orchestrator.machine import packages as system_packages
 from orchestrator.running.interrupts import Interrupts
@@ -194,7 +195,7 @@ def _say_how_to_go_on(invocation: Invocation, store: Store, where: list[str]) ->
     campaign = invocation.campaign
     elsewhere = [] if store.root == default_store().resolve() else ["--store", str(store.root)]
     go_on = command("run", shown(campaign.path), "--resume", *elsewhere, *where)
-    print(
+    say(
         f"brownout: stopped; nothing is left running, and what was recorded is in {store.campaign_dir(campaign.name)}\n"
         f"  judge what there is:  {command('analyze', str(shortest(store.root / 'latest')))}\n"
         f"  go on:                {go_on}",
