@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from analysis.standing import Standing
 from analysis.verdict import UNKNOWN, Expectation
+
+_MOST: Final = 1e300  # what is larger is no measurement, and would not be a number where it is written
 
 
 @dataclass(frozen=True)
@@ -18,8 +19,8 @@ class Entry:
 
     `verdict`: unknown unless the one that is stored can be believed; a proven failure that was not expected stays one.
     `met`: it is what was `expected`. `doubts`: what speaks against believing what is stored; they are among the
-    `reasons` too. `confirmed`: how many faults of each kind.
-    `stats`: those of the verdict's figures that are finite numbers, under its names.
+    `reasons` too. `confirmed`: how many faults of each kind. `stats`: those of the verdict's figures that are numbers,
+    under its names.
     """
 
     run: str
@@ -82,7 +83,7 @@ def entry(planned: Planned, standing: Standing, doubts: Sequence[str] = ()) -> E
     stats = {
         name: value
         for name, value in verdict.stats.items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        if isinstance(value, int | float) and not isinstance(value, bool) and -_MOST < value < _MOST
     }
     reasons = (*verdict.reasons, *all_doubts) if is_failure else (*all_doubts, *verdict.reasons)
     return replace(
