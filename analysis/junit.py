@@ -1,31 +1,62 @@
-"""A campaign as `junit.xml`, for the build servers that gate a release on it."""
+"""A campaign as `junit.xml`, for the build servers that gate a release on it.
+
+In the form that the common schemas of JUnit share: all attributes that one of them needs, children in their order.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from xml.etree import ElementTree
 
-from analysis.verdict import UNKNOWN
+from analysis.verdict import PASS, UNKNOWN
+from installation.visible import shortened, visible, visible_line
+
+_MOST_TEXT: Final = 20_000
+_MOST_LINE: Final = 500
+_NO_TIME: Final = "1970-01-01T00:00:00"
+_TAGS: Final = {PASS: "", UNKNOWN: "error"}  # anything else is a failure
+
+
+@dataclass(frozen=True)
+class _Case:
+    """`tag`: failure, error, or empty for what is as it should be. `text`: in full, for people."""
+
+    classname: str
+    name: str
+    time_s: float
+    tag: str
+    message: str
+    text: str
 
 
 def write(campaign_dir: Path, summary: Mapping[str, Any]) -> Path:
-    """One test case per run: an expectation that was not met is a failure, a run that could not be judged an error."""
-    runs = summary["runs"]
-    unmet = [run for run in runs if not run["met"]]
-    errors = [run for run in unmet if run["verdict"] == UNKNOWN]
+    """One test case for each planned run, whether it was made or not, each demand of the policy, and each thing that is
+    not known of the plan: what was not met is a failure, what could not be judged an error. So the suite is without
+    either when the gate lets the change through. `summary` is what summary.json holds."""
+    cases = list(_cases(summary))
+    tags = [case.tag for case in cases]
     suite = ElementTree.Element(
         "testsuite",
-        name=str(summary["campaign"]),
-        tests=str(len(runs)),
-        failures=str(len(unmet) - len(errors)),
-        errors=str(len(errors)),
-        time=f"{sum(run['duration_s'] for run in runs):.3f}",
+        name=visible_line(str(summary["campaign"])),
+        timestamp=_began(summary),
+        hostname="localhost",
+        tests=str(len(cases)),
+        failures=str(tags.count("failure")),
+        errors=str(tags.count("error")),
+        skipped="0",
+        time=f"{sum(case.time_s for case in cases):.3f}",
     )
-    for run in runs:
-        _add_case(suite, str(summary["campaign"]), run)
+    ElementTree.SubElement(suite, "properties")
+    for case in cases:
+        _add(suite, case)
+    told = "\n".join(f"{case.name}: {case.text}" for case in cases if case.text and not case.tag)
+    ElementTree.SubElement(suite, "system-out").text = _text(told)
+    ElementTree.SubElement(suite, "system-err").text = ""
     draft = campaign_dir / "junit.xml.tmp"
     ElementTree.ElementTree(suite).write(draft, encoding="utf-8", xml_declaration=True)
     target = campaign_dir / "junit.xml"
@@ -33,13 +64,50 @@ def write(campaign_dir: Path, summary: Mapping[str, Any]) -> Path:
     return target
 
 
-def _add_case(suite: ElementTree.Element, campaign: str, run: Mapping[str, Any]) -> None:
-    name = f"{run['cell'] or 'default'} seed {run['seed']} expects {run['expected']}"
-    case = ElementTree.SubElement(suite, "testcase", classname=campaign, name=name, time=f"{run['duration_s']:.3f}")
-    text = "\n".join(run["reasons"])
-    if not run["met"]:
-        tag = "error" if run["verdict"] == UNKNOWN else "failure"
-        message = f"{run['verdict']}, expected {run['expected']}"
-        ElementTree.SubElement(case, tag, message=message).text = text
-    elif text:
-        ElementTree.SubElement(case, "system-out").text = text
+def _cases(summary: Mapping[str, Any]) -> Iterator[_Case]:
+    campaign, excused = str(summary["campaign"]), summary.get("signatures", {}).get("excused", {})
+    for run in summary["runs"]:
+        text = "\n".join(run["reasons"])
+        is_fine = run["met"] or run["run"] in excused
+        yield _Case(
+            classname=f"{campaign}.{run['cell'] or 'run'}",
+            name=f"{run['cell'] or '?'} seed {run['seed']} expects {run['expected']} ({run['run']})",
+            time_s=run["duration_s"],
+            tag="" if is_fine else _TAGS.get(run["verdict"], "failure") or "failure",
+            message=f"{run['verdict']}, expected {run['expected']}: {(run['reasons'] or [''])[0]}",
+            text=f"{text}\nreplay: {run['replay']}" if run.get("replay") and text else text,
+        )
+    for doubt in summary.get("doubts", ()):
+        yield _Case(f"{campaign}.gate", f"the plan: {doubt}", 0.0, "error", doubt, doubt)
+    for finding in summary.get("findings", ()):
+        tag, sentence = _TAGS.get(finding["verdict"], "failure"), finding["sentence"]
+        yield _Case(f"{campaign}.gate", f"{finding['demand']}: {sentence}", 0.0, tag, sentence, sentence)
+    if not summary["runs"]:
+        yield _Case(f"{campaign}.gate", "the runs", 0.0, "error", "there are no runs", "there are no runs")
+
+
+def _add(suite: ElementTree.Element, case: _Case) -> None:
+    element = ElementTree.SubElement(
+        suite, "testcase", classname=_line(case.classname), name=_line(case.name), time=f"{case.time_s:.3f}"
+    )
+    if case.tag:
+        wrong = ElementTree.SubElement(element, case.tag, type="brownout", message=_line(case.message))
+        wrong.text = _text(case.text)
+
+
+def _began(summary: Mapping[str, Any]) -> str:
+    """When the first run did, in UTC and without its zone, as the schema wants it."""
+    for started in sorted(run.get("started", "") for run in summary["runs"]):
+        try:
+            return datetime.fromisoformat(started).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        except ValueError:
+            continue
+    return _NO_TIME
+
+
+def _line(text: str) -> str:
+    return visible_line(shortened(text, _MOST_LINE))
+
+
+def _text(text: str) -> str:
+    return visible(shortened(text, _MOST_TEXT))

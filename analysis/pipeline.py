@@ -20,12 +20,14 @@ from analysis.core.anomalies import CHECKERS
 from analysis.core.anomaly import Anomaly
 from analysis.gallery import draw
 from analysis.load import load_of, load_statistics
+from analysis.revision import revision
 from analysis.rundir import RunDescription, describe
 from analysis.spark import SparkHandle
 from analysis.tables import write_tables
-from analysis.verdict import PASS, UNKNOWN, Check, Verdict, decide
+from analysis.unfinished import begin
+from analysis.verdict import PASS, UNKNOWN, VERDICT_FILE, Check, Verdict, decide
 from analysis.viewing import fault_rows, statistics, view_of
-from history import History, read_run
+from history import History, read_run, seal
 
 ENGINES: Final = ("spark", "in-process")
 
@@ -59,25 +61,33 @@ def analyze(
     """Judge a run and write `tables/`, `certificate/`, `plots/` and `verdict.json` into its directory.
 
     `engine="in-process"` needs no session and gives the identical verdict; without `pictures` nothing is drawn.
-    Raises `RunDirectoryError` when `run_dir` is no run, `HistoryError` when its record is damaged, `ValueError` for an
-    unknown engine.
+    From the first moment on the verdict is unknown, and stays so should the analysis be killed: an older one is never
+    left. Raises `RunDirectoryError` when `run_dir` is no run or its description is damaged, `HistoryError` when its
+    record is, `ValueError` for an unknown engine.
     """
     if engine not in ENGINES:
         raise ValueError(f"unknown engine {engine!r}: one of {', '.join(ENGINES)}")
+    begin(run_dir)
+    evidence = seal.digest(run_dir)  # first: what changes while it is being judged makes the verdict stale
     description = describe(run_dir)
     history = read_run(run_dir)
     if engine == "spark" and session is None:
         session = SparkHandle.start_in_background(run_dir / "spark")
         try:
-            return _judge(run_dir, description, history, session, pictures)
+            return _judge(run_dir, description, history, evidence, session, pictures)
         finally:
             session.stop()
             shutil.rmtree(run_dir / "spark", ignore_errors=True)
-    return _judge(run_dir, description, history, session if engine == "spark" else None, pictures)
+    return _judge(run_dir, description, history, evidence, session if engine == "spark" else None, pictures)
 
 
 def _judge(
-    run_dir: Path, description: RunDescription, history: History, handle: SparkHandle | None, pictures: bool
+    run_dir: Path,
+    description: RunDescription,
+    history: History,
+    evidence: str,
+    handle: SparkHandle | None,
+    pictures: bool,
 ) -> Verdict:
     write_tables(history, run_dir)
     run = Run(run_dir, description, history, None if handle is None else handle.session())
@@ -107,10 +117,13 @@ def _judge(
         replay=description.replay,
         mutants=description.mutants,
         versions=description.versions,
+        finished=True,
+        evidence=evidence,
+        analysis=revision(),
     )
-    if pictures:
+    judged.write(run_dir / VERDICT_FILE)
+    if pictures:  # last: one that cannot be drawn takes nothing back of what was proven
         draw(run_dir, view, judged)
-    judged.write(run_dir / "verdict.json")
     return judged
 
 

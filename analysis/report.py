@@ -69,7 +69,7 @@ def render_run(run_dir: Path) -> Path:
 
 
 def render_campaign(campaign_dir: Path, summary: Mapping[str, Any]) -> Path:
-    """Write `report.html` of a campaign from its summary (as `analysis.summary.summarize` makes it); its path."""
+    """Write `report.html` of a campaign from its summary (as summary.json has it); its path."""
     page = (
         _environment()
         .get_template("campaign.html")

@@ -1,52 +1,110 @@
-"""A campaign as one document: what each of its runs came to, and whether that is what was expected."""
+"""A run as one line of its campaign's documents."""
 
 from __future__ import annotations
 
-import json
-import os
-from pathlib import Path
-from typing import Any
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final
 
-from analysis.verdict import FAIL, PASS, UNKNOWN, Verdict
-from installation.commands import command
+from analysis.standing import Standing
+from analysis.verdict import UNKNOWN, Expectation
+
+_MOST: Final = 1e300  # what is larger is no measurement, and would not be a number where it is written
 
 
-def summarize(campaign_dir: Path) -> dict[str, Any]:
-    """Read every run's verdict below a campaign's directory, write `summary.json`, and return it.
+@dataclass(frozen=True)
+class Entry:
+    """What is believed of one planned run; summary.json has the fields' names as keys.
 
-    `verdict` is `pass` when every run met its expectation, `unknown` when all that did not are unknown or
-    have no verdict, else `fail`; a campaign without runs is unknown.
+    `verdict`: unknown unless the one that is stored can be believed; a proven failure that was not expected stays one.
+    `met`: it is what was `expected`. `doubts`: what speaks against believing what is stored; they are among the
+    `reasons` too. `confirmed`: how many faults of each kind. `stats`: those of the verdict's figures that are numbers,
+    under its names.
     """
-    runs = [_entry(path) for path in sorted(campaign_dir.iterdir()) if (path / "run.toml").exists()]
-    unmet = [run for run in runs if not run["met"]]
-    wrong = any(run["verdict"] != UNKNOWN for run in unmet)
-    verdict = FAIL if wrong else UNKNOWN if unmet or not runs else PASS
-    summary = {"campaign": campaign_dir.name, "verdict": verdict, "met": len(runs) - len(unmet), "runs": runs}
-    draft = campaign_dir / "summary.json.tmp"
-    draft.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-    os.replace(draft, campaign_dir / "summary.json")
-    return summary
+
+    run: str
+    cell: str
+    seed: int
+    verdict: str
+    expected: str
+    met: bool
+    reasons: tuple[str, ...]
+    doubts: tuple[str, ...] = ()
+    anomalies: tuple[str, ...] = ()
+    faults: int = 0
+    faults_confirmed: int = 0
+    confirmed: Mapping[str, int] = field(default_factory=dict)
+    acknowledged: int = 0
+    duration_s: float = 0.0
+    world: str = ""
+    limits: tuple[str, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    system: str = ""
+    mutants: tuple[str, ...] = ()
+    started: str = ""
+    stats: Mapping[str, float] = field(default_factory=dict)
+    replay: str = ""
 
 
-def _entry(run_dir: Path) -> dict[str, Any]:
-    path = run_dir / "verdict.json"
-    if not path.exists():
-        reason = f"no verdict yet; make it with: {command('analyze', str(run_dir))}"
-        blank = {"cell": "", "seed": -1, "verdict": UNKNOWN, "expected": PASS, "met": False, "anomalies": []}
-        nothing = {"faults": 0, "faults_confirmed": 0, "acknowledged": 0, "duration_s": 0.0}
-        return {"run": run_dir.name, "reasons": [reason], **blank, **nothing}
-    verdict = Verdict.read(path)
-    return {
-        "run": run_dir.name,
-        "cell": verdict.cell,
-        "seed": verdict.seed,
-        "verdict": verdict.verdict,
-        "expected": str(verdict.expected),
-        "met": verdict.met,
-        "anomalies": sorted({anomaly.name for anomaly in verdict.anomalies}),
-        "reasons": list(verdict.reasons),
-        "faults": len(verdict.faults),
-        "faults_confirmed": sum(fault.get("status") == "confirmed" for fault in verdict.faults),
-        "acknowledged": verdict.stats.get("acknowledged", 0),
-        "duration_s": verdict.stats.get("duration_s", 0.0),
+@dataclass(frozen=True)
+class Planned:
+    """What was to be: the run's name, its cell and seed, what was expected, and the mutants of the cell."""
+
+    run: str
+    cell: str
+    seed: int
+    expected: Expectation
+    mutants: tuple[str, ...] = ()
+
+
+def entry(planned: Planned, standing: Standing, doubts: Sequence[str] = ()) -> Entry:
+    """What is to be believed of a run; `doubts`: what else than its directory speaks against its verdict."""
+    verdict, expected, all_doubts = standing.verdict, planned.expected, (*doubts, *standing.doubts)
+    blank = Entry(
+        planned.run,
+        planned.cell,
+        planned.seed,
+        UNKNOWN,
+        str(expected),
+        met=False,
+        reasons=all_doubts,
+        doubts=all_doubts,
+        system=standing.system,
+        mutants=planned.mutants,
+        started=standing.started,
+    )
+    if verdict is None:
+        return blank
+    met = expected.met_by(verdict.verdict, verdict.anomalies)
+    is_failure = standing.proves_failure and not met
+    believed = verdict.verdict if is_failure or not all_doubts else UNKNOWN
+    confirmed = Counter(str(fault.get("kind")) for fault in verdict.faults if fault.get("status") == "confirmed")
+    stats = {
+        name: value
+        for name, value in verdict.stats.items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and -_MOST < value < _MOST
     }
+    reasons = (*verdict.reasons, *all_doubts) if is_failure else (*all_doubts, *verdict.reasons)
+    return replace(
+        blank,
+        verdict=believed,
+        met=met and not all_doubts,
+        reasons=tuple(dict.fromkeys(reasons)),
+        anomalies=tuple(sorted({anomaly.name for anomaly in verdict.anomalies})),
+        faults=len(verdict.faults),
+        faults_confirmed=confirmed.total(),
+        confirmed=dict(sorted(confirmed.items())),
+        acknowledged=int(stats.get("acknowledged", 0)),
+        duration_s=float(stats.get("duration_s", 0.0)),
+        world=verdict.world,
+        limits=verdict.limits,
+        versions=dict(verdict.versions),
+        stats=stats,
+        replay=verdict.replay,
+    )
+
+
+def to_json(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """As summary.json lists them."""
+    return [asdict(each) for each in entries]

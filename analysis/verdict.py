@@ -6,6 +6,7 @@ operations, an unconfirmed fault, an unfinished final read, a checker that crash
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ from analysis.core.anomaly import Anomaly
 from installation.commands import command
 
 PASS, FAIL, UNKNOWN = "pass", "fail", "unknown"
+VERDICT_FILE = "verdict.json"
 NOT_APPLICABLE = "n/a"
 """The verdict of a checker that has nothing to look at: it speaks neither for nor against a run."""
 
@@ -51,7 +53,11 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Verdict:
-    """All that is said of one run; `verdict.json` is this, with the names of the fields as keys."""
+    """All that is said of one run; `verdict.json` is this, with the names of the fields as keys, and a checksum.
+
+    `finished`: the analysis came to its end; until then `verdict` is unknown, and after a crash it stays so.
+    `evidence`: the digest of the files that were judged, `analysis`: of the code that judged them.
+    """
 
     run: str
     campaign: str
@@ -72,22 +78,44 @@ class Verdict:
     replay: str
     mutants: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
+    finished: bool = False
+    evidence: str = ""
+    analysis: str = ""
 
     def write(self, path: Path) -> None:
         """Write as JSON, atomically: a reader sees the old verdict or the new one."""
         content = asdict(self) | {"anomalies": [asdict(a) | {"class": a.klass} for a in self.anomalies]}
+        text = json.dumps(content, indent=1, default=str, ensure_ascii=False)
+        # What nodes printed may hold bytes that are no UTF-8; as halves of surrogate pairs they could not be read back.
+        content = json.loads(text.encode("utf-8", errors="replace"))
         draft = path.with_suffix(".tmp")
-        draft.write_text(json.dumps(content, indent=1, default=str) + "\n", encoding="utf-8")
+        draft.write_text(json.dumps(content | {"checksum": _checksum(content)}, indent=1) + "\n", encoding="utf-8")
         os.replace(draft, path)
 
     @classmethod
     def read(cls, path: Path) -> Verdict:
-        """Read what `write` wrote. Raises `ValueError` naming the file when it is something else."""
+        """Read what `write` wrote. Raises `ValueError` naming the file when it is something else, or was changed since,
+        and `OSError` when it cannot be read."""
         try:
-            return msgspec.json.decode(path.read_bytes(), type=cls)
-        except msgspec.MsgspecError as error:
-            remedy = f"make it anew with: {command('analyze', str(path.parent))}"
-            raise ValueError(f"{path}: is not a verdict ({error}); {remedy}") from error
+            raw = path.read_bytes()
+            verdict = msgspec.json.decode(raw, type=cls)
+            content = json.loads(raw)
+            said = content.pop("checksum", "")
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise ValueError(f"{path}: is not a verdict ({error}); {_again(path)}") from error
+        if said != _checksum(content):
+            raise ValueError(f"{path}: was changed after it was written; {_again(path)}")
+        return verdict
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    """Of all but the time that checks took: the same findings have the same checksum."""
+    checks = [{**check, "seconds": 0} for check in content["checks"]]
+    return hashlib.sha256(json.dumps({**content, "checks": checks}, sort_keys=True).encode()).hexdigest()
+
+
+def _again(path: Path) -> str:
+    return f"make it anew with: {command('analyze', str(path.parent))}"
 
 
 def decide(checks: Sequence[Check], anomalies: Sequence[Anomaly], doubts: Sequence[str]) -> tuple[str, tuple[str, ...]]:

@@ -2,24 +2,45 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
 import shutil
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from installation.files import PROJECT_ROOT, is_installed
 
 _NAME = "brownout"
+_UNSAFE = re.compile(r"[^A-Za-z0-9 _@%+=:,./-]")
 
 
 def command(*arguments: str) -> str:
-    """A command that works when it is pasted into a shell in the current directory; arguments are quoted as needed."""
-    return shlex.join([*_shortest_start(), *arguments])
+    """A command that works when it is pasted into a shell in the current directory: on one line, arguments quoted."""
+    return joined([*_shortest_start(), *arguments])
 
 
 def command_anywhere(*arguments: str) -> str:
     """The same by absolute path: works from any directory and whatever PATH is, such as behind `sudo`."""
-    return shlex.join([*_absolute_start(), *arguments])
+    return joined([*_absolute_start(), *arguments])
+
+
+def joined(arguments: Iterable[str]) -> str:
+    """Arguments as a shell takes them, on one line whatever is in them."""
+    return " ".join(map(_quoted, arguments))
+
+
+def _quoted(argument: str) -> str:
+    if argument.isprintable():
+        return shlex.quote(argument)
+    # As bytes in the form that bash, zsh and POSIX shells of today know: what cannot be shown can be typed that way.
+    text = "".join(_UNSAFE.sub(_octal, chr(byte)) for byte in os.fsencode(argument))
+    return f"$'{text}'"
+
+
+def _octal(match: re.Match[str]) -> str:
+    return f"\\{ord(match[0]):03o}"
 
 
 def _shortest_start() -> list[str]:

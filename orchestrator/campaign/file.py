@@ -57,7 +57,7 @@ def _parse(source: Source, path: Path) -> Campaign | None:
     root, attempt = source.root(), source.attempt
     name = attempt(lambda: _campaign_name(root), "")
     description = root.text("description", "")
-    seeds = attempt(lambda: _seeds(root.table("seeds")), Seeds())
+    seeds = attempt(lambda: read_seeds(root.table("seeds")), Seeds())
     tables = {key: root.table(key) for key in ("topology", "system", "workload", "nemesis", "checks", "client")}
     topology = attempt(lambda: _topology(tables["topology"]), None)
     if topology is None:
@@ -327,7 +327,7 @@ def _checks(table: Table, nemesis: Nemesis, system: System) -> Checks:
     return checks
 
 
-def _seeds(table: Table) -> Seeds:
+def read_seeds(table: Table) -> Seeds:
     seeds = Seeds(table.integer("first", 1, minimum=0), table.integer("count", 1, minimum=1))
     table.done()
     return seeds
@@ -359,12 +359,12 @@ def _cell(table: Table, under_test: SystemUnderTest, topology: Topology, workloa
     mutants = table.texts("mutants", (), choices=system.mutants.keys())
     settings = _role_settings(table, system, topology)
     options = read_cell_options(table.table("client"), workload.kind)
-    cell = Cell(name, mutants, settings, version, _expect(table.table("expect")), options)
+    cell = Cell(name, mutants, settings, version, read_expect(table.table("expect")), options)
     table.done()
     return cell
 
 
-def _expect(table: Table) -> Expect:
+def read_expect(table: Table) -> Expect:
     verdict = table.text("verdict", "pass", choices=VERDICTS)
     anomaly = table.text("anomaly", "") or None
     if anomaly is not None and anomaly not in ANOMALIES:

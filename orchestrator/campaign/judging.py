@@ -1,16 +1,14 @@
-"""From a run's record to its verdict, and from verdicts to the campaign's documents: what is asked of the analysis."""
+"""From a run's record to its verdict: what is asked of the analysis."""
 
 from __future__ import annotations
 
 import contextlib
 import shutil
 import traceback
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from installation.commands import command
-from orchestrator.campaign.gate import Decision, decide
 
 if TYPE_CHECKING:
     from analysis.spark import SparkHandle
@@ -51,41 +49,50 @@ class Engine:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
 
-class JudgingError(Exception):
-    """The analysis itself broke; the run's record is as it was, and can be judged again."""
+BROKEN = "analysis-error.txt"
 
 
 def judge(run_dir: Path, engine: Engine) -> Verdict:
-    """Analyze a run and render its report. Raises `JudgingError` when the analysis breaks."""
-    try:
-        from analysis.pipeline import analyze
-        from analysis.report import render_run
+    """Analyze a run and render its report. Whatever is wrong with its record, and an analysis that breaks, make the
+    verdict unknown with the reason; the whole text of the latter is in `BROKEN`. Raises `OSError` when not even that
+    can be written."""
+    from analysis.pipeline import analyze
+    from analysis.report import render_run
+    from analysis.rundir import RunDirectoryError
+    from analysis.unfinished import undecided
+    from history import HistoryError
 
+    (run_dir / BROKEN).unlink(missing_ok=True)  # an earlier attempt's
+    try:
         verdict = analyze(run_dir, session=engine.handle, engine=engine.kind)
-        render_run(run_dir)
-        (run_dir / "analysis-error.txt").unlink(missing_ok=True)  # an earlier attempt's
+    except (HistoryError, RunDirectoryError) as error:
+        verdict = undecided(run_dir, f"the run's record is damaged: {error}")
     except Exception as error:
-        with contextlib.suppress(OSError):  # a full disk may be what broke it
-            (run_dir / "analysis-error.txt").write_text(traceback.format_exc(), encoding="utf-8")
-        raise JudgingError(
-            f"the analysis of {run_dir} broke: {type(error).__name__}: {error} (whole text: analysis-error.txt there); "
-            f"once that is repaired: {command('analyze', str(run_dir))}"
-        ) from error
+        verdict = _broken(run_dir, error)
+    try:
+        render_run(run_dir)
+    except Exception:  # the verdict stands; who asks for the report is told
+        _note(run_dir)
     return verdict
 
 
-def conclude(campaign_dir: Path) -> Mapping[str, Any]:
-    """Write the campaign's summary, report and junit.xml; the summary."""
-    from analysis import junit
-    from analysis.report import render_campaign
-    from analysis.summary import summarize
+def _broken(run_dir: Path, error: Exception) -> Verdict:
+    """What remains to be said when the analysis broke: what it had concluded by then, or unknown."""
+    from analysis.unfinished import undecided
+    from analysis.verdict import VERDICT_FILE, Verdict
 
-    summary = summarize(campaign_dir)
-    render_campaign(campaign_dir, summary)
-    junit.write(campaign_dir, summary)
-    return summary
+    _note(run_dir)
+    with contextlib.suppress(OSError, ValueError):
+        stored = Verdict.read(run_dir / VERDICT_FILE)
+        if stored.finished:
+            return stored
+    again = command("analyze", str(run_dir))
+    what = f"{type(error).__name__}: {error}"
+    return undecided(
+        run_dir, f"the analysis broke: {what} (whole text: {run_dir / BROKEN}); once that is repaired: {again}"
+    )
 
 
-def decide_over(summary: Mapping[str, Any], runs: set[str] | None = None) -> Decision:
-    """The gate's decision over a campaign's runs, or over some of them."""
-    return decide([run for run in summary["runs"] if runs is None or run["run"] in runs])
+def _note(run_dir: Path) -> None:
+    with contextlib.suppress(OSError):  # a full disk may be what broke it
+        (run_dir / BROKEN).write_text(traceback.format_exc(), encoding="utf-8", errors="backslashreplace")

@@ -83,7 +83,7 @@ def expansion(
     """As `expand`, one run after the other. Raises `UsageError` before the first."""
     chosen = _chosen(campaign, cells)
     return (
-        PlannedRun(f"{stamp}-{cell.name}-{seed}", campaign, cell, seed, tuple(where))
+        PlannedRun(run_id(stamp, cell.name, seed), campaign, cell, seed, tuple(where))
         for seed in _seeds(campaign, seeds)
         for cell in chosen
     )
@@ -105,3 +105,13 @@ def _chosen(campaign: Campaign, asked: Sequence[str]) -> list[Cell]:
         if name not in names:
             raise UsageError(f"{campaign.path}: there is no cell {name!r}; {suggestion(name, names)}")
     return [cell for cell in campaign.cells if not asked or cell.name in asked]
+
+
+def run_id(stamp: str, cell: str, seed: int) -> str:
+    """The name of a run's directory. `invocation_of` gives the stamp back."""
+    return f"{stamp}-{cell}-{seed}"
+
+
+def invocation_of(run_id: str) -> str:
+    """The stamp in a run's id."""
+    return run_id.split("-", 1)[0]

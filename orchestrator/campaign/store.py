@@ -22,6 +22,9 @@ from orchestrator.errors import UsageError
 LABS = ".labs"
 """The directory of those labs, in a store, that need a place on disk."""
 
+LATEST = "latest"
+"""The link to the newest run, in a store."""
+
 _LOCK_NAME = ".lock"
 
 
@@ -41,7 +44,13 @@ class RunDirectory:
 
     @property
     def judged(self) -> bool:
-        return (self.path / "verdict.json").exists()
+        """Whether it has a verdict: whole, and of an analysis that came to its end."""
+        from analysis.verdict import VERDICT_FILE, Verdict  # most commands have no use for the analysis
+
+        try:
+            return Verdict.read(self.path / VERDICT_FILE).finished
+        except (OSError, ValueError):
+            return False
 
     def write_description(self, content: Mapping[str, Any]) -> None:
         """Write `run.toml`, atomically."""
@@ -51,8 +60,14 @@ class RunDirectory:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the run's lock. Raises `UsageError` when another process holds it."""
-        descriptor = os.open(self.path / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        """Hold the run's lock. Raises `UsageError` when another process holds it, or nothing can be written there."""
+        try:
+            descriptor = os.open(self.path / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise UsageError(
+                f"{self.path}: cannot be written: {error.strerror}; a verdict is kept beside what it judges: copy the "
+                "run to where you may write"
+            ) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -95,7 +110,7 @@ class Store:
         with contextlib.suppress(FileNotFoundError):
             draft.unlink()
         draft.symlink_to(path.relative_to(self.root))
-        os.replace(draft, self.root / "latest")
+        os.replace(draft, self.root / LATEST)
 
     def find(self, name: str) -> Path:
         """A run's or campaign's directory, given as a path, as `campaign/run`, as `latest`, or by its unique name.
@@ -121,8 +136,3 @@ class Store:
     def runs(self, campaign_dir: Path) -> list[RunDirectory]:
         """The runs of a campaign, oldest first."""
         return [RunDirectory(path.parent) for path in sorted(campaign_dir.glob("*/run.toml"))]
-
-
-def invocation_of(run_id: str) -> str:
-    """The stamp in a run's id."""
-    return run_id.split("-", 1)[0]

@@ -9,6 +9,7 @@ from typing import Any
 
 from orchestrator.campaign.model import Campaign
 from orchestrator.campaign.plan import PlannedRun, count_of, expansion
+from orchestrator.command.printing import say
 from orchestrator.running.runner import require_faults
 from orchestrator.worlds.lab import LabSpec
 from orchestrator.worlds.selection import Selection, select_lab
@@ -45,7 +46,7 @@ def dry_run(
     if count > MOST_SHOWN:
         print(f"and {count - MOST_SHOWN:,} more; --json prints all of them")
     for step in campaign.nemesis.steps:
-        print(f"  {step.title}{' - ' + step.why if step.why else ''}")
+        say(f"  {step.title}{' - ' + step.why if step.why else ''}")
 
 
 def _world(campaign: Campaign, world: str, spec: LabSpec) -> Selection:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from installation.commands import command
 from orchestrator.campaign.finding import shortest
+from orchestrator.command.printing import say
 from orchestrator.errors import EXIT_PASS, UsageError
 
 SKELETON = Path(__file__).resolve().parent / "skeleton"
@@ -19,8 +20,8 @@ def main(directory: Path, workload: str) -> int:
     texts = files(directory, workload)
     write(directory, texts)
     campaign = shortest(directory.resolve() / "chaos.toml")
-    print(f"written to {directory}: {', '.join(texts)}")
-    print(f"next: {directory / 'README.md'} says what to change; then")
+    say(f"written to {directory}: {', '.join(texts)}")
+    say(f"next: {directory / 'README.md'} says what to change; then")
     print(f"  {command('run', str(campaign), '--dry-run')}")
     print(f"  {command('run', str(campaign))}")
     return EXIT_PASS

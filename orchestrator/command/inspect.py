@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
+from orchestrator.command.printing import say
 from orchestrator.errors import UsageError
 
 
@@ -23,7 +24,7 @@ def _quorum(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(state.to_json(), indent=1))
     else:
-        print("\n".join(state.replication_lines() if options.replication else state.status_lines()))
+        say("\n".join(state.replication_lines() if options.replication else state.status_lines()))
     return 0
 
 
@@ -50,5 +51,5 @@ def _log(options: argparse.Namespace) -> int:
         return 0
     for segment in log_dump.segments(options.directory):
         for line in log_dump.lines(segment, records=options.records):
-            print(line)
+            say(line)
     return 0

@@ -1,4 +1,4 @@
-"""`brownout analyze`, `report` and `gate`: everything that is said of runs that are in the store."""
+"""`brownout analyze` and `report`: runs that are in the store, judged and shown again."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from pathlib import Path
 
 from installation.commands import command
 from installation.files import default_store
-from orchestrator.campaign.gate import Decision
-from orchestrator.campaign.judging import Engine, JudgingError, conclude, decide_over, judge
+from orchestrator.campaign.documents import write_documents
+from orchestrator.campaign.gate import gate
+from orchestrator.campaign.judging import BROKEN, Engine, judge
+from orchestrator.campaign.policy_file import find_policy
 from orchestrator.campaign.store import RunDirectory, Store
-from orchestrator.errors import EXIT_INTERNAL, EXIT_OF_VERDICT, UsageError
+from orchestrator.command.gate import is_campaign, renew_documents
+from orchestrator.command.printing import say, verdict_line
+from orchestrator.errors import EXIT_OF_VERDICT, UsageError
 
 
 def main(options: argparse.Namespace) -> int:
@@ -20,9 +24,7 @@ def main(options: argparse.Namespace) -> int:
     store = Store((options.store or default_store()).resolve())
     if options.command == "analyze":
         return _analyze(store, options)
-    if options.command == "report":
-        return _report(store.find(options.path))
-    return _gate(store.find(options.path), as_json=options.json)
+    return _report(store.find(options.path))
 
 
 def _analyze(store: Store, options: argparse.Namespace) -> int:
@@ -30,39 +32,41 @@ def _analyze(store: Store, options: argparse.Namespace) -> int:
     runs = [store.find_run(name) for name in options.run]
     # The scratch is beside the verdict: that place can be written.
     engine = Engine(options.engine, runs[0].path / ".spark", options.master)
-    verdicts = []
+    verdicts, refused = [], []
     try:
         for run in runs:
-            with run.held():
-                verdicts.append(judge(run.path, engine))
-    except JudgingError as error:
-        print(f"brownout: {error}", file=sys.stderr)
-        return EXIT_INTERNAL
+            try:
+                with run.held():
+                    verdicts.append((run, judge(run.path, engine)))
+            except UsageError as error:
+                refused.append(error)
     finally:
         engine.stop()
-    for campaign_dir in sorted({run.path.parent for run in runs}):
-        conclude(campaign_dir)
+    for campaign_dir in sorted({run.path.parent for run, _ in verdicts}):
+        renew_documents(campaign_dir)
     if options.json:
-        print(
-            json.dumps([json.loads((run.path / "verdict.json").read_text(encoding="utf-8")) for run in runs], indent=1)
-        )
+        said = [(run.path / "verdict.json").read_text(encoding="utf-8") for run, _ in verdicts]
+        print(json.dumps([json.loads(text) for text in said], indent=1))
     else:
-        _print_verdicts(runs)
-    codes = [EXIT_OF_VERDICT[verdict.verdict] for verdict in verdicts]
+        for run, _ in verdicts:
+            _print_verdict(run)
+    for problem in refused:
+        say(f"brownout: {problem}", file=sys.stderr)
+    if refused and not verdicts:
+        raise refused[0]
+    codes = [*(EXIT_OF_VERDICT[verdict.verdict] for _, verdict in verdicts), *(2 for _ in refused)]
     return next((code for code in (1, 2) if code in codes), 0)
 
 
-def _print_verdicts(runs: list[RunDirectory]) -> None:
+def _print_verdict(run: RunDirectory) -> None:
     from analysis.verdict import Verdict
-    from orchestrator.command.printing import verdict_line
 
-    for run in runs:
-        verdict = Verdict.read(run.path / "verdict.json")
-        what = f"{run.id}, expected {verdict.expected}{'' if verdict.met else ': NOT met'}"
-        verdict_line(verdict.verdict, what)
-        for reason in verdict.reasons:
-            print(f"  {reason}")
-        print(f"  report: {run.path / 'report.html'}")
+    verdict = Verdict.read(run.path / "verdict.json")
+    verdict_line(verdict.verdict, f"{run.id}, expected {verdict.expected}{'' if verdict.met else ': NOT met'}")
+    for reason in verdict.reasons:
+        say(f"  {reason}")
+    page = run.path / "report.html"
+    say(f"  report: {page}" if page.exists() else f"  the report could not be made: {run.path / BROKEN}")
 
 
 def _report(path: Path) -> int:
@@ -71,32 +75,12 @@ def _report(path: Path) -> int:
     if (path / "run.toml").exists():
         if not (path / "verdict.json").exists():
             raise UsageError(f"{path} has no verdict yet; make it with: {command('analyze', str(path))}")
-        print(render_run(path))
+        try:
+            print(render_run(path))
+        except ValueError as error:
+            raise UsageError(str(error)) from error
         return 0
-    _require_campaign(path)
-    conclude(path)
-    print(path / "report.html")
+    if not is_campaign(path):
+        raise UsageError(f"{path} is not a campaign in the store: no run and no plan lies in it; see store/<campaign>")
+    print(write_documents(gate(path, policy=find_policy(path.parent, None))))
     return 0
-
-
-def _gate(path: Path, *, as_json: bool) -> int:
-    is_run = (path / "run.toml").exists()
-    campaign_dir = path.parent if is_run else path
-    _require_campaign(campaign_dir)
-    summary = conclude(campaign_dir)
-    decision: Decision = decide_over(summary, {path.name} if is_run else None)
-    runs = [run for run in summary["runs"] if not is_run or run["run"] == path.name]
-    if as_json:
-        result = {"campaign": campaign_dir.name, "verdict": decision.verdict, "reason": decision.reason, "runs": runs}
-        print(json.dumps(result, indent=1))
-    else:
-        from orchestrator.command.printing import show_runs, verdict_line
-
-        show_runs(campaign_dir.name, runs)
-        verdict_line(decision.verdict, decision.reason)
-    return decision.exit_code
-
-
-def _require_campaign(path: Path) -> None:
-    if not any(path.glob("*/run.toml")):
-        raise UsageError(f"{path} is not a campaign in the store: no run lies in it; see store/<campaign>")

@@ -11,6 +11,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from installation.visible import visible, visible_line
 from orchestrator.campaign.model import FILESYSTEMS, WORLDS
 from orchestrator.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_USAGE, UsageError
 from systems.errors import ClusterError, InputError
@@ -90,7 +91,7 @@ def main(argv: list[str]) -> int:
         sys.stdout.flush()  # a reader that has gone is met here, not when Python ends
         return code
     except InputError as error:
-        print(f"brownout: {error}", file=sys.stderr)
+        print(visible(f"brownout: {error}"), file=sys.stderr)
         return EXIT_USAGE
     except KeyboardInterrupt:
         print("brownout: interrupted", file=sys.stderr)
@@ -99,7 +100,7 @@ def main(argv: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_INTERNAL
     except ClusterError as error:
-        print(f"brownout: {error}", file=sys.stderr)
+        print(visible(f"brownout: {error}"), file=sys.stderr)
         return EXIT_INTERNAL
     except Exception as error:
         _tell_of(error)
@@ -109,12 +110,12 @@ def main(argv: list[str]) -> int:
 def _tell_of(error: Exception) -> None:
     """What nobody foresaw, with where it happened; a full disk is told in a sentence."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        where = f" ({error.filename})" if error.filename else ""
+        where = visible_line(f" ({error.filename})") if error.filename else ""
         print(
             f"brownout: the disk is full{where}; what was recorded stays: free some space, then go on", file=sys.stderr
         )
         return
-    traceback.print_exception(error)
+    print(visible("".join(traceback.format_exception(error))), file=sys.stderr, end="")
     print("brownout: this is a bug of Brownout itself; the text above says where", file=sys.stderr)
 
 
@@ -129,7 +130,11 @@ def _dispatch(options: argparse.Namespace, argv: list[str]) -> int:
         from orchestrator.command import init
 
         return init.main(options.directory, options.workload)
-    if command in ("analyze", "report", "gate"):
+    if command == "gate":
+        from orchestrator.command import gate
+
+        return gate.main(options)
+    if command in ("analyze", "report"):
         from orchestrator.command import judge
 
         return judge.main(options)
@@ -192,7 +197,7 @@ def _engine_option(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _json_option(command: argparse.ArgumentParser) -> None:
+def _json_option(command: argparse.ArgumentParser | argparse._MutuallyExclusiveGroup) -> None:
     command.add_argument("--json", action="store_true", help="print JSON on standard output instead of a table")
 
 
@@ -298,13 +303,29 @@ def _gate(commands: _Commands) -> None:
     command = _add(
         commands,
         "gate",
-        "decide over all runs of a campaign: exit 0, 1 or 2",
-        "Exit 0 when every run came to what was expected of it, 1 when one came to something else, 2 when one could\n"
-        "not be judged. All runs in the directory count: a failure is not undone by a later success.",
+        "decide over all that was planned: exit 0, 1 or 2",
+        "Exit 0 when every planned run came to what was expected of it, 1 when one came to something else, 2 when\n"
+        "one is missing, could not be judged, or has a verdict that cannot be believed: only half of one, or made of\n"
+        "other files than are there now. Of a store every campaign is decided over, and the gravest counts.\n\n"
+        "  brownout gate store/demo                     a campaign\n"
+        "  brownout gate store                          all campaigns\n"
+        '  brownout gate store --markdown >> "$GITHUB_STEP_SUMMARY"\n\n'
+        "An invocation of the whole campaign takes the place of those before it in the same world; what came later\n"
+        "counts too. gate.toml beside the store may ask for more: docs/gate.md.",
     )
-    command.add_argument("path", metavar="CAMPAIGN_DIR|RUN", help="for example store/demo")
+    command.add_argument("path", metavar="STORE|CAMPAIGN|RUN", help="for example store/demo, or `latest`")
+    command.add_argument(
+        "--invocation",
+        action="append",
+        default=[],
+        metavar="STAMP",
+        help="decide over this invocation instead of those that count, by its stamp or the begin of it (repeatable)",
+    )
+    command.add_argument("--policy", type=Path, metavar="FILE", help="instead of gate.toml beside the store")
     _store_option(command)
-    _json_option(command)
+    form = command.add_mutually_exclusive_group()
+    _json_option(form)
+    form.add_argument("--markdown", action="store_true", help="print Markdown on standard output, for a job's page")
 
 
 def _world_option(command: argparse.ArgumentParser) -> None:

@@ -12,6 +12,7 @@ import msgspec
 
 from installation.commands import command
 from orchestrator.campaign.model import MAX_NODES
+from orchestrator.command.printing import say
 from orchestrator.errors import UsageError
 from orchestrator.nodes import client
 from orchestrator.nodes.messages import NodesStatus, NodesUp, Start, Stop
@@ -82,7 +83,7 @@ def _plan(registry: Registry, options: argparse.Namespace) -> NodesPlan:
         sandboxed=selection.lab.needs_sandbox,
         since=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
     )
-    load_system().prepare(lambda text: print(text, file=sys.stderr))
+    load_system().prepare(lambda text: say(text, file=sys.stderr))
     selection.lab.prepare(lab_spec(plan, registry.root))
     return plan
 
@@ -122,7 +123,7 @@ def _print_nodes(plan: NodesPlan, status: NodesStatus) -> None:
     show(f"{plan.world} world, since {plan.since}", rows, ("node", "address", "state", "boot id", "broker"))
     for node in status.nodes:
         if node.reason:
-            print(node.reason)
+            say(node.reason)
 
 
 def _ssh(kept: Kept, node: str, argv: list[str]) -> int:

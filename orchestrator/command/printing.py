@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TextIO
+
+from installation.visible import visible
 
 _MARKS = {"pass": ("✔", "bold green"), "fail": ("✘", "bold red"), "unknown": ("?", "bold yellow")}
+
+
+def say(text: str, file: TextIO | None = None) -> None:
+    """Print a line that may hold what others wrote."""
+    print(visible(text), file=sys.stdout if file is None else file)
 
 
 def show(title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
     """Print rows as a table; lists are joined, other values shown as they are."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    table = Table(title=Text(visible(title)), title_justify="left", box=None, pad_edge=False)
     for column in columns:
         table.add_column(column.replace("_", " "), overflow="fold")
     for row in rows:
-        table.add_row(*(_cell(row.get(column, "")) for column in columns))
+        table.add_row(*(Text(visible(_cell(row.get(column, "")))) for column in columns))
     console = Console()
     # Piped into a file or another program a table must not be folded to some terminal's width.
     console = console if console.is_terminal else Console(width=200)
@@ -44,7 +53,7 @@ def verdict_line(verdict: str, reason: str) -> None:
     from rich.text import Text
 
     mark, style = _MARKS[verdict]
-    Console(soft_wrap=True).print(Text(f"{mark} {verdict}", style=style) + Text(f": {reason}"))
+    Console(soft_wrap=True).print(Text(f"{mark} {verdict}", style=style) + Text(f": {visible(reason)}"))
 
 
 def _cell(value: Any) -> str:

@@ -8,22 +8,23 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from installation.commands import command
 from installation.files import default_store
 from orchestrator.campaign.file import load
 from orchestrator.campaign.finding import DEMO, find, shortest, shown
-from orchestrator.campaign.gate import Decision
-from orchestrator.campaign.judging import Engine, conclude, decide_over
+from orchestrator.campaign.gate import GateResult, gate
+from orchestrator.campaign.judging import Engine
 from orchestrator.campaign.model import Campaign
 from orchestrator.campaign.plan import check_size
+from orchestrator.campaign.policy_file import find_policy
 from orchestrator.campaign.store import Store
 from orchestrator.campaign.systems import prepare_systems, programs_of
 from orchestrator.command.dry_run import dry_run
-from orchestrator.errors import EXIT_INTERRUPTED, EXIT_UNKNOWN, Interrupted, UsageError
+from orchestrator.command.gate import print_result, renew_documents
+from orchestrator.command.printing import say
+from orchestrator.errors import EXIT_INTERRUPTED, Interrupted, UsageError
 from orchestrator.machine import packages as system_packages
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
@@ -62,6 +63,7 @@ def main(options: argparse.Namespace, argv: list[str]) -> int:
         return 0
     check_size(campaign, cells=options.cell, seeds=seeds)
     _require_engine(options.engine)
+    find_policy(store.root, None)  # read at the end; what is wrong with it is told now
     selection = _choose_lab(_wanted_world(options, campaign), campaign, spec, argv, options)
     if options.resume:
         if options.cell or seeds:
@@ -97,12 +99,10 @@ def _make_runs(invocation: Invocation, store: Store, run_options: RunOptions, op
                 sys.stderr.flush()
             os._exit(EXIT_INTERRUPTED)  # at once: a session that is still starting is not waited for
     campaign_dir = store.campaign_dir(invocation.campaign.name)
-    summary = conclude(campaign_dir)
-    decision = decide_over(summary, set(invocation.all_ids))
-    _print_result(decision, summary, invocation, campaign_dir, as_json=options.json)
-    return (
-        max(decision.exit_code, EXIT_UNKNOWN) if invocation.broken and decision.exit_code == 0 else decision.exit_code
-    )
+    renew_documents(campaign_dir)
+    result = gate(campaign_dir, invocations=[invocation.stamp])
+    _print(result, as_json=options.json)
+    return result.decision.exit_code
 
 
 def _seed_range(text: str | None) -> range:
@@ -195,7 +195,7 @@ def _say_how_to_go_on(invocation: Invocation, store: Store, where: list[str]) ->
     campaign = invocation.campaign
     elsewhere = [] if store.root == default_store().resolve() else ["--store", str(store.root)]
     go_on = command("run", shown(campaign.path), "--resume", *elsewhere, *where)
-    print(
+    say(
         f"brownout: stopped; nothing is left running, and what was recorded is in {store.campaign_dir(campaign.name)}\n"
         f"  judge what there is:  {command('analyze', str(shortest(store.root / 'latest')))}\n"
         f"  go on:                {go_on}",
@@ -203,22 +203,10 @@ def _say_how_to_go_on(invocation: Invocation, store: Store, where: list[str]) ->
     )
 
 
-def _print_result(
-    decision: Decision, summary: Mapping[str, Any], invocation: Invocation, campaign_dir: Path, *, as_json: bool
-) -> None:
-    ours = [run for run in summary["runs"] if run["run"] in invocation.all_ids]
+def _print(result: GateResult, *, as_json: bool) -> None:
     if as_json:
-        result = {"campaign": invocation.campaign.name, "verdict": decision.verdict, "reason": decision.reason}
-        print(json.dumps({**result, "runs": ours, "errors": invocation.broken}, indent=1))
+        print(json.dumps(result.to_json(), indent=1))
         return
-    from orchestrator.command.printing import show_runs, verdict_line
-
-    show_runs(invocation.campaign.name, ours)
-    for run in ours:
-        if run["verdict"] != "pass":
-            print(f"{run['run']}: {run['verdict']}")
-            for reason in run["reasons"][:5]:
-                print(f"  {reason}")
-    verdict_line(decision.verdict, decision.reason)
-    where = campaign_dir / ours[0]["run"] if len(ours) == 1 else campaign_dir
-    print(f"report: {shortest(where / 'report.html')}")
+    print_result(result)
+    only = result.directory / result.entries[0].run / "report.html" if len(result.entries) == 1 else None
+    print(f"report: {shortest(only if only is not None and only.exists() else result.directory / 'report.html')}")

@@ -6,9 +6,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from history import DERIVED, VALUE_FIRST
-from orchestrator.campaign.plan import PlannedRun
+from orchestrator.campaign.plan import PlannedRun, invocation_of
 from orchestrator.campaign.stake import stake_of
-from orchestrator.campaign.store import invocation_of
 from orchestrator.campaign.systems import client_nodes
 from orchestrator.running.fleet import expected_clients
 from orchestrator.running.versions import versions

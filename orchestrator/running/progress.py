@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
+from installation.visible import visible, visible_line
+
 if TYPE_CHECKING:
     from rich.live import Live
 
@@ -113,7 +115,7 @@ class Progress:
         """A line that stays, and that is shown also where nothing else is: the user has to act on it."""
         if self._quiet:
             with self._while_heard():
-                print(text, file=self._stream, flush=True)
+                print(visible(text), file=self._stream, flush=True)
         else:
             self.say(text)
 
@@ -122,7 +124,7 @@ class Progress:
         if self._quiet:
             return
         self._said_s = time.monotonic()
-        stamp = f"[{self._said_s - self._began_s:6.1f} s] "
+        stamp, text = f"[{self._said_s - self._began_s:6.1f} s] ", visible(text)
         with self._while_heard():
             if self._live is not None:
                 from rich.text import Text
@@ -138,4 +140,4 @@ class Progress:
         with self._while_heard():
             from rich.text import Text
 
-            self._live.update(Text(self._state.line(), style="bold", no_wrap=True, overflow="ellipsis"))
+            self._live.update(Text(visible_line(self._state.line()), style="bold", no_wrap=True, overflow="ellipsis"))

@@ -6,16 +6,15 @@ import contextlib
 import os
 import shlex
 import time
-import tomllib
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from history.journal import Journal
 from installation.files import PROJECT_ROOT
 from nemeses.ports import HostError
-from orchestrator.campaign import toml_text
-from orchestrator.campaign.judging import Engine, JudgingError, judge
+from orchestrator.campaign.invocations import PlanError, keep_plan, read_plan, stamps
+from orchestrator.campaign.judging import Engine, judge
 from orchestrator.campaign.model import Campaign
 from orchestrator.campaign.plan import PlannedRun, expand
 from orchestrator.campaign.store import LABS, RunDirectory, Store
@@ -36,13 +35,12 @@ _HOLD_S = 1.0
 
 @dataclass
 class Invocation:
-    """One `brownout run`: what it is to do, and what it has come to."""
+    """One `brownout run`: what it is to do."""
 
     campaign: Campaign
     stamp: str
     todo: tuple[PlannedRun, ...]
     all_ids: tuple[str, ...]
-    broken: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -115,12 +113,7 @@ class Runner:
         for number, planned in enumerate(invocation.todo, 1):
             self._progress.run(f"{planned.cell.name} seed {planned.seed} ({number}/{len(invocation.todo)})")
             self._progress.say(f"run {planned.id}")
-            as_expected = False
-            try:
-                as_expected = self._one(planned, lab)
-            except JudgingError as error:
-                invocation.broken.append(str(error))
-                self._progress.say(str(error))
+            as_expected = self._one(planned, lab)
             is_last = number == len(invocation.todo)
             if self._options.keep and (is_last or not as_expected):
                 self._hold(lab)
@@ -266,13 +259,8 @@ def plan_invocation(
     stamp = store.new_stamp()
     planned = expand(campaign, stamp, cells=cells, seeds=seeds, where=where)
     invocation = Invocation(campaign, stamp, planned, tuple(run.id for run in planned))
-    path = _plan_path(store, campaign, stamp)
-    asked = {"cells": list(cells), "seeds": list(seeds), "where": list(where)}
-    content = {"campaign": str(campaign.path), **asked, "runs": invocation.all_ids}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.with_suffix(".campaign").write_text(campaign.text, encoding="utf-8")
-        path.write_text(toml_text.dump(content), encoding="utf-8")
+        keep_plan(store.campaign_dir(campaign.name), campaign, stamp, planned, cells=cells, seeds=seeds, where=where)
     except OSError as error:
         raise UsageError(f"{store.root} cannot be written: {error.strerror}; give another --store") from error
     return invocation
@@ -283,21 +271,24 @@ def resume_invocation(store: Store, campaign: Campaign, *, where: Sequence[str] 
 
     What an interrupted run recorded is kept under `interrupted/`. Raises `UsageError` when there is nothing to resume.
     """
-    plans = sorted(_plan_path(store, campaign, "x").parent.glob("*.toml"))
-    if not plans:
-        raise UsageError(f"{campaign.name} was never run in {store.root}; leave out --resume")
-    plan = tomllib.loads(plans[-1].read_text(encoding="utf-8"))
-    if plans[-1].with_suffix(".campaign").read_text(encoding="utf-8") != campaign.text:
-        raise UsageError(f"{campaign.path} has changed since it was interrupted; run it anew, without --resume")
-    if plan.get("where", []) != list(where):
-        then = " ".join(plan.get("where", [])) or "neither --world nor --inventory"
-        raise UsageError(f"{campaign.name} was last run with {then}; resume it in the same world")
-    planned = expand(campaign, plans[-1].stem, cells=plan["cells"], seeds=plan["seeds"], where=where)
     campaign_dir = store.campaign_dir(campaign.name)
+    known = stamps(campaign_dir)
+    if not known:
+        raise UsageError(f"{campaign.name} was never run in {store.root}; leave out --resume")
+    try:
+        plan = read_plan(campaign_dir, known[-1])
+    except PlanError as error:
+        raise UsageError(str(error)) from error
+    if plan.text != campaign.text:
+        raise UsageError(f"{campaign.path} has changed since it was interrupted; run it anew, without --resume")
+    if plan.where != tuple(where):
+        then = " ".join(plan.where) or "neither --world nor --inventory"
+        raise UsageError(f"{campaign.name} was last run with {then}; resume it in the same world")
+    planned = expand(campaign, plan.stamp, cells=plan.cells, seeds=plan.seeds, where=where)
     todo = tuple(run for run in planned if not RunDirectory(campaign_dir / run.id).judged)
     for run in todo:
         _set_aside(campaign_dir, run.id)
-    return Invocation(campaign, plans[-1].stem, todo, tuple(run.id for run in planned))
+    return Invocation(campaign, plan.stamp, todo, tuple(run.id for run in planned))
 
 
 def _set_aside(campaign_dir: Path, run_id: str) -> None:
@@ -312,7 +303,3 @@ def _set_aside(campaign_dir: Path, run_id: str) -> None:
         while (aside / f"{run_id}.{number}").exists():
             number += 1
         path.rename(aside / f"{run_id}.{number}")
-
-
-def _plan_path(store: Store, campaign: Campaign, stamp: str) -> Path:
-    return store.campaign_dir(campaign.name) / "plans" / f"{stamp}.toml"

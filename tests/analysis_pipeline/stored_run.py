@@ -40,6 +40,8 @@ class StoredRun:
     clock: Clock = field(default_factory=Clock)
     expect: dict[str, str] = field(default_factory=lambda: {"verdict": "pass"})
     seed: int = 1
+    cell: str = "main"
+    campaign: str | None = None  # the text of campaign.toml
     min_ok: int = RECORDS
     required: tuple[str, ...] = ("kill",)
     fault_status: str = "confirmed"
@@ -70,10 +72,12 @@ class StoredRun:
         return self.path
 
     def _describe(self) -> None:
+        if self.campaign is not None:
+            (self.path / "campaign.toml").write_text(self.campaign)
         content = {
             "run": self.path.name,
             "campaign": "story",
-            "cell": "main",
+            "cell": self.cell,
             "world": "paper",
             "seed": self.seed,
             "replay": "./brownout run story.toml --seed 1",
@@ -108,7 +112,7 @@ class StoredRun:
 
     def _record(self) -> None:
         journal = Journal(self.path, clock=self.clock, wall=self.clock.wall)
-        journal.run_started(run=self.path.name, cell="main", seed=self.seed, world="paper")
+        journal.run_started(run=self.path.name, cell=self.cell, seed=self.seed, world="paper")
         for phase in self.phases:
             self.clock.now += 100 * MS
             journal.phase(phase)

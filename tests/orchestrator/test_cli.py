@@ -148,58 +148,6 @@ def test_the_mutants_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "truncate_to_hw" in [mutant["name"] for mutant in json.loads(capsys.readouterr().out)]
 
 
-def stored_run(campaign_dir: Path, run: str, verdict: str | None) -> Path:
-    path = campaign_dir / run
-    path.mkdir(parents=True)
-    (path / "run.toml").write_text(dump({"run": run, "campaign": campaign_dir.name}))
-    if verdict is not None:
-        from analysis.verdict import Expectation, Verdict
-
-        Verdict(
-            run=run,
-            campaign=campaign_dir.name,
-            cell="main",
-            seed=1,
-            verdict=verdict,
-            expected=Expectation("pass"),
-            met=verdict == "pass",
-            reasons=(),
-            anomalies=(),
-            checks=(),
-            faults=(),
-            never_seen=(),
-            stats={},
-            upper_bound="strict",
-            world="process",
-            limits=(),
-            replay="",
-        ).write(path / "verdict.json")
-    return path
-
-
-@pytest.mark.parametrize(
-    ("verdicts", "code"), [(["pass", "pass"], 0), (["pass", "fail"], 1), (["pass", "unknown"], 2), (["pass", None], 2)]
-)
-def test_the_gate_decides_over_stored_runs(
-    verdicts: list[str | None], code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    campaign_dir = tmp_path / "demo"
-    for number, verdict in enumerate(verdicts):
-        stored_run(campaign_dir, f"r{number}", verdict)
-    assert main(["gate", str(campaign_dir), "--json"]) == code
-    decided = json.loads(capsys.readouterr().out)
-    assert [run["run"] for run in decided["runs"]] == ["r0", "r1"]
-    assert (campaign_dir / "junit.xml").exists()
-    assert (campaign_dir / "report.html").exists()
-
-
-def test_the_gate_can_look_at_one_run(tmp_path: Path) -> None:
-    run = stored_run(tmp_path / "demo", "r0", "pass")
-    stored_run(tmp_path / "demo", "r1", "fail")
-    assert main(["gate", str(run)]) == 0
-    assert main(["gate", "r1", "--store", str(tmp_path)]) == 1
-
-
 def test_a_log_is_dumped_as_kafkas_tool_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = build_batch([Record(0, 1000, b"k", b"value"), Record(1, 1000, None, b"v2")], 0, 3)
     second = bytearray(build_batch([Record(2, 1000, None, b"v3")], 2, 4))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from installation.files import PROJECT_ROOT
 from orchestrator.command import init
 from orchestrator.command.line import main
 from orchestrator.errors import UsageError
@@ -25,6 +26,9 @@ def test_what_it_writes_is_a_campaign(tmp_path: Path, workload: str, capsys: pyt
     recipe = yaml.safe_load((there / "ci.yml").read_text())
     steps = [step.get("run", "") for step in recipe["jobs"]["chaos"]["steps"]]
     assert any("brownout run tests/chaos.toml" in step for step in steps)
+    assert any("brownout gate store --markdown" in step for step in steps)
+    documented = (PROJECT_ROOT / "docs" / "gate.md").read_text().split("```yaml\n")[1].split("```")[0]
+    assert yaml.safe_load(documented.replace("brownout-tests/", "tests/")) == recipe
     assert "@" not in (there / "system.toml").read_text()
 
 

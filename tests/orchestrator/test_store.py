@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from analysis.unfinished import begin, undecided
 from orchestrator.campaign.plan import expand
 from orchestrator.campaign.store import Store
 from orchestrator.errors import UsageError
@@ -56,7 +58,11 @@ def test_an_interrupted_invocation_goes_on_where_it_stopped(tmp_path: Path) -> N
     store, plan = Store(tmp_path), campaign(TWO_SEEDS)
     begun = plan_invocation(store, plan)
     done, interrupted = (store.create(planned) for planned in begun.todo)
-    (done.path / "verdict.json").write_text("{}")
+    done.write_description({"run": done.id})
+    verdict = undecided(done.path, "it was judged, and nothing can be said")
+    replace(verdict, finished=True).write(done.path / "verdict.json")
+    interrupted.write_description({"run": interrupted.id})
+    begin(interrupted.path)
     (interrupted.path / "history").mkdir()
 
     resumed = resume_invocation(store, plan)

@@ -1,0 +1,156 @@
+"""Whether the verdict that lies in a run's directory may be believed: it must be whole, of an analysis that came to its
+end, consistent with itself, about this run, and about the files that are there now."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from analysis.revision import revision
+from analysis.rundir import RunDescription, RunDirectoryError, describe
+from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN, VERDICT_FILE, Verdict
+from history import seal
+from installation.commands import command
+
+_VERDICTS: Final = (PASS, FAIL, UNKNOWN)
+_CERTIFICATE: Final = "certificate"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What a run's directory says of it.
+
+    `verdict`, `description`: None when there is none that can be read. `doubts`: why the verdict cannot be believed, as
+    sentences. `is_own`: it is a finished verdict about this very run. `system`: the name of what was tested, `started`:
+    when, in ISO 8601; both empty where run.toml does not say.
+    """
+
+    verdict: Verdict | None
+    description: RunDescription | None
+    doubts: tuple[str, ...]
+    is_own: bool = False
+    system: str = ""
+    started: str = ""
+
+    @property
+    def proves_failure(self) -> bool:
+        """A proven anomaly stays one, also when the files have changed since or another analysis would judge now."""
+        verdict = self.verdict
+        return (
+            verdict is not None
+            and self.is_own
+            and verdict.verdict == FAIL
+            and (bool(verdict.anomalies) or any(check.verdict == FAIL for check in verdict.checks))
+        )
+
+
+def standing_of(run_dir: Path, *, any_analysis: bool = False) -> Standing:
+    """Read and examine; never raises for what is in the directory. `any_analysis`: a verdict that another version of
+    the analysis made is as good."""
+    try:
+        content = tomllib.loads((run_dir / "run.toml").read_text(encoding="utf-8"))
+        description = describe(run_dir)
+    except FileNotFoundError:
+        return Standing(None, None, ("there is no run.toml: the run was begun and never described",))
+    except (RunDirectoryError, OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        return Standing(None, None, (f"run.toml cannot be understood: {error}",))
+    tested = content.get("system")
+    known = Standing(
+        None,
+        description,
+        (),
+        system=_text(tested, "name") if isinstance(tested, dict) else "",
+        started=_text(content, "started"),
+    )
+    again = f"judge it with: {command('analyze', str(run_dir))}"
+    try:
+        verdict = Verdict.read(run_dir / VERDICT_FILE)
+    except FileNotFoundError:
+        return replace(known, doubts=(f"no verdict yet; {again}",))
+    except (OSError, ValueError) as error:
+        return replace(known, doubts=(f"the verdict cannot be read: {error}",))
+    if not verdict.finished:
+        doubts = verdict.reasons or (f"the verdict is of an analysis that has not finished; {again}",)
+        return replace(known, verdict=verdict, doubts=doubts)
+    foreign = tuple(_about_another(run_dir, verdict, description))
+    doubts = (*foreign, *_contradictions(run_dir, verdict, description), *_stale(run_dir, verdict, any_analysis))
+    told = (*doubts, again) if doubts else ()
+    return replace(known, verdict=verdict, doubts=told, is_own=not foreign)
+
+
+def _about_another(run_dir: Path, verdict: Verdict, description: RunDescription) -> Iterator[str]:
+    """Where verdict, run.toml and the directory do not speak of the same run."""
+    if description.id != run_dir.name:
+        yield f"run.toml is that of another run, {description.id!r}"
+    for what, said, true in (
+        ("run", verdict.run, run_dir.name),
+        ("campaign", verdict.campaign, description.campaign),
+        ("cell", verdict.cell, description.cell),
+        ("seed", verdict.seed, description.seed),
+    ):
+        if said != true:
+            yield f"the verdict is that of another run: its {what} is {said!r}, not {true!r}"
+
+
+def _contradictions(run_dir: Path, verdict: Verdict, description: RunDescription) -> Iterator[str]:
+    """Where the verdict does not follow from what it says itself, or from what run.toml asks for."""
+    said = verdict.verdict
+    failed = [check.name for check in verdict.checks if check.verdict == FAIL]
+    if said not in _VERDICTS:
+        yield f"the verdict says {said!r}, which is none of {', '.join(_VERDICTS)}"
+    if said == FAIL and not verdict.anomalies and not failed:
+        yield "the verdict says fail and names nothing that failed"
+    if said == UNKNOWN and not verdict.reasons:
+        yield "the verdict says unknown and gives no reason"
+    if said != FAIL and (verdict.anomalies or failed):
+        named = [*(anomaly.name for anomaly in verdict.anomalies), *failed]
+        yield f"the verdict says {said} and has {', '.join(named)}"
+    if said == PASS:
+        yield from _unearned(run_dir, verdict, description)
+    if verdict.expected != description.expected:
+        yield f"the verdict was held to {verdict.expected}, run.toml expects {description.expected}"
+    if verdict.met != verdict.expected.met_by(said, verdict.anomalies):
+        yield f"the verdict says that {verdict.expected} was {'' if verdict.met else 'not '}met, and that is not so"
+
+
+def _unearned(run_dir: Path, verdict: Verdict, description: RunDescription) -> Iterator[str]:
+    """What a pass lacks."""
+    if verdict.reasons or verdict.never_seen:
+        yield f"the verdict says pass in spite of: {'; '.join((*verdict.never_seen, *verdict.reasons))}"
+    open_checks = [check.name for check in verdict.checks if check.verdict not in (PASS, FAIL, NOT_APPLICABLE)]
+    if open_checks:
+        yield f"the verdict says pass, and not so its checks {', '.join(open_checks)}"
+    if not any(check.verdict == PASS for check in verdict.checks):
+        yield "the verdict says pass, and no check passed"
+    unproven = [str(fault.get("id")) for fault in verdict.faults if fault.get("status") != "confirmed"]
+    if unproven:
+        yield f"the verdict says pass, and these faults are not confirmed: {', '.join(unproven)}"
+    confirmed = {fault.get("kind") for fault in verdict.faults if fault.get("status") == "confirmed"}
+    absent = [kind for kind in description.requirements.required_faults if kind not in confirmed]
+    if absent:
+        yield f"the verdict says pass without the required faults {', '.join(absent)}"
+    folder = run_dir / _CERTIFICATE
+    certified = any(check.name == _CERTIFICATE and check.verdict == PASS for check in verdict.checks)
+    if certified and not (folder.is_dir() and any(folder.iterdir())):
+        yield "the certificate of its pass is missing"
+
+
+def _stale(run_dir: Path, verdict: Verdict, any_analysis: bool) -> Iterator[str]:
+    """What has changed since the verdict was made."""
+    if verdict.analysis != revision() and not any_analysis:
+        yield "the verdict was made by another version of the analysis"
+    try:
+        there = seal.digest(run_dir)
+    except OSError as error:
+        yield f"what the verdict was made of cannot be read: {error}"
+        return
+    if verdict.evidence != there:
+        yield "the verdict is stale: the run's files have changed since it was made"
+
+
+def _text(table: dict[str, Any], key: str) -> str:
+    value = table.get(key)
+    return value if isinstance(value, str) else str(value or "")

@@ -1,0 +1,73 @@
+"""Is what is measured now worse than in a baseline, by more than chance and by more than is allowed?
+
+A permutation test: were there no difference, the runs of a cell could have been made by either side just as well. So
+the sides are dealt out anew, within each cell, and it is counted how often the difference comes out as large as it did.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
+
+import numpy as np
+import numpy.typing as npt
+
+_MOST_EXACT = 20_000
+_DEALS = 10_000
+_SEED = 20_240_229
+_CLOSE = 1e-12  # sums of the same numbers in another order
+
+Sides = Mapping[str, tuple[Sequence[float], Sequence[float]]]
+"""By cell: what the runs of the baseline measured, and those of now; all positive."""
+
+_Logs = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`worse`: by which share the geometric mean over the runs is worse than the baseline's (0.1: a tenth; negative:
+    better), averaged over the cells. `p`: how probable so large a difference is by chance. `least_p`: the smallest that
+    so many runs can show at all."""
+
+    worse: float
+    p: float
+    least_p: float
+
+
+def compare(sides: Sides, *, larger_is_worse: bool) -> Comparison:
+    """Every cell needs at least one run on each side. The same sides give the same answer."""
+    sign = 1.0 if larger_is_worse else -1.0
+    cells = [(sign * np.log(np.array([*base, *now], np.float64)), len(base)) for base, now in sides.values()]
+    seen = _difference([(values[:count], values[count:]) for values, count in cells])
+    ways = math.prod(math.comb(len(values), count) for values, count in cells)
+    if ways <= _MOST_EXACT:
+        every = _every_deal(cells)
+        p = sum(value >= seen - _CLOSE for value in every) / ways
+    else:
+        rng = np.random.default_rng(_SEED)
+        dealt = [_difference([_deal(rng, *cell) for cell in cells]) for _ in range(_DEALS)]
+        p = (1 + sum(value >= seen - _CLOSE for value in dealt)) / (1 + _DEALS)
+    return Comparison(math.expm1(seen), p, 1 / ways)
+
+
+def _difference(cells: Sequence[tuple[_Logs, _Logs]]) -> float:
+    return float(np.mean([now.mean() - base.mean() for base, now in cells]))
+
+
+def _deal(rng: np.random.Generator, values: _Logs, count: int) -> tuple[_Logs, _Logs]:
+    dealt = rng.permutation(values)
+    return dealt[:count], dealt[count:]
+
+
+def _every_deal(cells: Sequence[tuple[_Logs, int]]) -> list[float]:
+    by_cell = [
+        [_split(values, set(chosen)) for chosen in combinations(range(len(values)), count)] for values, count in cells
+    ]
+    return [_difference(deal) for deal in product(*by_cell)]
+
+
+def _split(values: _Logs, chosen: set[int]) -> tuple[_Logs, _Logs]:
+    is_chosen = np.array([index in chosen for index in range(len(values))])
+    return values[is_chosen], values[~is_chosen]

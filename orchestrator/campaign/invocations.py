@@ -1,0 +1,172 @@
+"""What each `brownout run` of a campaign set out to do, as it is kept in the store: by this it is seen what is missing.
+
+`<campaign>/plans/<stamp>.campaign` is the campaign's text as it was then, `<stamp>.toml` which of its cells and seeds
+were asked for, in which world, and the names of the runs that follow.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.campaign import toml_text
+from orchestrator.campaign.file import read_expect, read_seeds
+from orchestrator.campaign.model import Campaign, Expect
+from orchestrator.campaign.plan import PlannedRun, run_id
+from orchestrator.errors import UsageError
+from systems.errors import InputError
+from systems.toml_tables import Source, Table
+
+_PLANS = "plans"
+
+
+@dataclass(frozen=True)
+class PlannedCell:
+    """A cell as far as a stored verdict is held to it."""
+
+    name: str
+    mutants: tuple[str, ...]
+    expect: Expect
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """One run that was planned: the name of its directory, its cell and its seed."""
+
+    id: str
+    cell: PlannedCell
+    seed: int
+
+
+@dataclass(frozen=True)
+class StoredPlan:
+    """One invocation. `whole`: it asks for every cell with every seed of the campaign. `where`: the options by which
+    another world than the campaign's was asked for. `min_ok`, `required_faults`, `upper_bound`: what its runs must
+    demand at least, as far as the campaign says so. `text`: the campaign's."""
+
+    stamp: str
+    campaign: str
+    path: str
+    cells: tuple[str, ...]
+    seeds: tuple[int, ...]
+    where: tuple[str, ...]
+    runs: tuple[StoredRun, ...]
+    whole: bool
+    min_ok: int
+    required_faults: tuple[str, ...]
+    upper_bound: str | None
+    text: str
+
+
+class PlanError(Exception):
+    """A stored plan that is damaged; the message names the file and the remedy."""
+
+
+def plans_dir(campaign_dir: Path) -> Path:
+    return campaign_dir / _PLANS
+
+
+def keep_plan(
+    campaign_dir: Path,
+    campaign: Campaign,
+    stamp: str,
+    planned: Sequence[PlannedRun],
+    *,
+    cells: Sequence[str],
+    seeds: Sequence[int],
+    where: Sequence[str],
+) -> None:
+    """Write the plan of a new invocation. Raises `OSError`."""
+    content = {
+        "campaign": str(campaign.path),
+        "cells": list(cells),
+        "seeds": list(seeds),
+        "where": list(where),
+        "runs": [run.id for run in planned],
+    }
+    path = plans_dir(campaign_dir) / f"{stamp}.toml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for target, text in ((path.with_suffix(".campaign"), campaign.text), (path, toml_text.dump(content))):
+        draft = target.with_name(f".{target.name}.tmp")
+        draft.write_text(text, encoding="utf-8")
+        os.replace(draft, target)
+
+
+def stamps(campaign_dir: Path) -> tuple[str, ...]:
+    """Of all invocations of which anything is kept, oldest first."""
+    found = plans_dir(campaign_dir).glob("*")
+    return tuple(sorted({path.stem for path in found if path.suffix in (".toml", ".campaign")}))
+
+
+def read_plan(campaign_dir: Path, stamp: str) -> StoredPlan:
+    """Raises `PlanError` for one that cannot be read, or that does not follow from its campaign."""
+    path = plans_dir(campaign_dir) / f"{stamp}.toml"
+    try:
+        return _read(Source.read(path).root(), Source.read(path.with_suffix(".campaign")).root(), stamp)
+    except (InputError, RecursionError) as error:
+        raise PlanError(
+            f"the plan of {stamp} is damaged, so nobody knows which runs belong to it: {error}; restore it, or "
+            "make the runs anew"
+        ) from error
+
+
+def _read(plan: Table, campaign: Table, stamp: str) -> StoredPlan:
+    all_cells = _cells(campaign)
+    given_seeds = read_seeds(campaign.table("seeds"))
+    all_seeds = tuple(range(given_seeds.first, given_seeds.first + given_seeds.count))
+    names, seeds = plan.texts("cells"), _seeds(plan)
+    unknown = [name for name in names if name not in {cell.name for cell in all_cells}]
+    if unknown:
+        plan.refuse(f"cells: the campaign has no cell {unknown[0]!r}", "cells")
+    chosen = [cell for cell in all_cells if not names or cell.name in names]
+    runs = tuple(
+        StoredRun(run_id(stamp, cell.name, seed), cell, seed) for seed in (seeds or all_seeds) for cell in chosen
+    )
+    if plan.texts("runs") != tuple(run.id for run in runs):
+        plan.refuse("runs: are not those that follow from the campaign, its cells and seeds", "runs")
+    checks = campaign.table("checks")
+    return StoredPlan(
+        stamp=stamp,
+        campaign=campaign.text("name"),
+        path=plan.text("campaign"),
+        cells=names,
+        seeds=seeds,
+        where=plan.texts("where", ()),
+        runs=runs,
+        whole=len(chosen) == len(all_cells) and set(all_seeds) <= set(seeds or all_seeds),
+        min_ok=checks.integer("min_ok", 0),
+        required_faults=checks.texts("required_faults", ()),
+        upper_bound=checks.text("upper_bound", "") or None,
+        text=campaign.source.text,
+    )
+
+
+def _cells(campaign: Table) -> tuple[PlannedCell, ...]:
+    found = tuple(
+        PlannedCell(table.text("name"), table.texts("mutants", ()), read_expect(table.table("expect")))
+        for table in campaign.tables("cell")
+    )
+    return found or (PlannedCell("main", (), Expect()),)
+
+
+def _seeds(plan: Table) -> tuple[int, ...]:
+    seeds = plan.raw("seeds", None)
+    if not isinstance(seeds, list) or not all(type(seed) is int for seed in seeds):
+        plan.refuse("seeds: is not a list of whole numbers", "seeds")
+    return tuple(seeds)
+
+
+def chosen_stamps(campaign_dir: Path, named: Sequence[str]) -> tuple[str, ...]:
+    """Those of the invocations named, each by its stamp or the begin of it. Raises `UsageError` for what is none."""
+    known = stamps(campaign_dir)
+    found = []
+    for name in named:
+        fitting = [stamp for stamp in known if stamp.startswith(name)] if name else []
+        if len(fitting) != 1 and name not in fitting:
+            problem = "is ambiguous" if fitting else "is no invocation"
+            listed = ", ".join(known) or "there are none"
+            raise UsageError(f"--invocation {name}: {problem} of {campaign_dir}; invocations are: {listed}")
+        found.append(name if name in fitting else fitting[0])
+    return tuple(sorted(set(found)))

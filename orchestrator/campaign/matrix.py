@@ -1,0 +1,152 @@
+"""What a campaign's directory has of what was planned: each run that an invocation set out to make, and what may be
+believed of it. What is missing, damaged or named by no plan is there too, as unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.rundir import RunDescription
+from analysis.standing import Standing, standing_of
+from analysis.summary import Entry, Planned, entry
+from analysis.verdict import Expectation
+from installation.commands import command
+from installation.files import default_store
+from orchestrator.campaign.invocations import PlanError, StoredPlan, StoredRun, plans_dir, read_plan, stamps
+from orchestrator.campaign.plan import invocation_of
+from orchestrator.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """`plans`: those that count. `superseded`: stamps of the invocations that a later one has taken the place of.
+    `doubts`: why nobody can say whether these are all runs."""
+
+    plans: tuple[StoredPlan, ...]
+    superseded: tuple[str, ...]
+    entries: tuple[Entry, ...]
+    doubts: tuple[str, ...]
+
+
+def read_matrix(
+    campaign_dir: Path, named: Sequence[str] = (), *, only: str | None = None, any_analysis: bool = False
+) -> Matrix:
+    """All invocations of a campaign that count, or those `named` by their stamps; with `only` no entry but that run's.
+    `any_analysis`: as `standing_of`.
+
+    An invocation is superseded by a later one that asked for the whole campaign in the same world; what came after that
+    one counts too. Raises `UsageError` for a directory that cannot be read.
+    """
+    try:
+        known = stamps(campaign_dir)
+        directories = _runs_in(campaign_dir)
+    except OSError as error:
+        raise UsageError(f"{campaign_dir}: cannot be read: {error.strerror}") from error
+    plans, doubts = _read_plans(campaign_dir, known)
+    counted = [plan for plan in plans if plan.stamp in named or (not named and not _superseded(plan, plans))]
+    entries = [
+        _entry(campaign_dir / run.id, plan, run, any_analysis)
+        for plan in counted
+        for run in plan.runs
+        if only in (None, run.id)
+    ]
+    of_plans = {run.id for plan in plans for run in plan.runs}
+    strays = [
+        path for path in directories if path.name not in of_plans and (not named or invocation_of(path.name) in named)
+    ]
+    entries += [_stray(path, any_analysis) for path in strays if only in (None, path.name)]
+    relevant = [text for stamp, text in doubts.items() if not named or stamp in named]
+    if not known:
+        relevant.append(_no_plan(campaign_dir))
+    superseded = () if named else tuple(plan.stamp for plan in plans if plan not in counted)
+    return Matrix(tuple(counted), superseded, tuple(entries), tuple(relevant))
+
+
+def _runs_in(campaign_dir: Path) -> list[Path]:
+    return [path.parent for path in sorted(campaign_dir.glob("*/run.toml"))]
+
+
+def _read_plans(campaign_dir: Path, known: Sequence[str]) -> tuple[list[StoredPlan], dict[str, str]]:
+    """The plans that can be read, and by stamp what is wrong with the others."""
+    plans, doubts = [], {}
+    for stamp in known:
+        try:
+            plan = read_plan(campaign_dir, stamp)
+        except PlanError as error:
+            doubts[stamp] = str(error)
+            continue
+        if plan.campaign != campaign_dir.name:
+            doubts[stamp] = f"the plan of {stamp} is one of the campaign {plan.campaign}, not of {campaign_dir.name}"
+        plans.append(plan)
+    return plans, doubts
+
+
+def _superseded(plan: StoredPlan, plans: Sequence[StoredPlan]) -> bool:
+    return any(later.stamp > plan.stamp and later.whole and later.where == plan.where for later in plans)
+
+
+def _no_plan(campaign_dir: Path) -> str:
+    return (
+        f"{plans_dir(campaign_dir)} has no plan, so nobody knows which runs are missing; restore it from where the "
+        f"campaign was run, or make the runs anew with: {command('run', campaign_dir.name)}"
+    )
+
+
+def _entry(run_dir: Path, plan: StoredPlan, run: StoredRun, any_analysis: bool) -> Entry:
+    expected = Expectation(run.cell.expect.verdict, run.cell.expect.anomaly)
+    planned = Planned(run.id, run.cell.name, run.seed, expected, run.cell.mutants)
+    if not run_dir.is_dir():
+        return entry(planned, Standing(None, None, (_never_made(run_dir.parent, plan),)))
+    standing = standing_of(run_dir, any_analysis=any_analysis)
+    described = standing.description
+    return entry(planned, standing, () if described is None else tuple(_against(plan, planned, described, run_dir)))
+
+
+def _never_made(campaign_dir: Path, plan: StoredPlan) -> str:
+    store = [] if campaign_dir.parent == default_store().resolve() else ["--store", str(campaign_dir.parent)]
+    is_last = plan.stamp == stamps(campaign_dir)[-1]  # the only one that can be resumed
+    remedy = command("run", plan.path, *(["--resume"] if is_last else []), *store, *plan.where)
+    return f"the run was planned and never made; {'go on' if is_last else 'make all anew'} with: {remedy}"
+
+
+def _against(plan: StoredPlan, planned: Planned, described: RunDescription, run_dir: Path) -> Iterator[str]:
+    """Where the run is another one than was planned, or asked for less."""
+    for what, said, true in (
+        ("campaign", described.campaign, plan.campaign),
+        ("cell", described.cell, planned.cell),
+        ("seed", described.seed, planned.seed),
+        ("expectation", str(described.expected), str(planned.expected)),
+        ("mutants", list(described.mutants), list(planned.mutants)),
+    ):
+        if said != true:
+            yield f"run.toml is not what was planned: its {what} is {said!r}, not {true!r}"
+    needs = described.requirements
+    if needs.min_ok < plan.min_ok:
+        yield f"run.toml asks for {needs.min_ok} acknowledged writes, the campaign for {plan.min_ok}"
+    if plan.upper_bound is not None and needs.upper_bound != plan.upper_bound:
+        yield f"run.toml has the upper bound {needs.upper_bound!r}, the campaign {plan.upper_bound!r}"
+    absent = [kind for kind in plan.required_faults if kind not in needs.required_faults]
+    if absent:
+        yield f"the campaign requires faults that run.toml leaves out: {', '.join(absent)}"
+    world = dict(zip(plan.where, plan.where[1:], strict=False)).get("--world", "auto")
+    if world not in ("auto", described.world):
+        yield f"the run was made in the {described.world} world, and planned for the {world} world"
+    try:
+        if (run_dir / "campaign.toml").read_text(encoding="utf-8") != plan.text:
+            yield "the run's campaign.toml is not the campaign that was planned"
+    except FileNotFoundError:
+        pass  # a copy for the reader, of what the plan has too
+    except (OSError, UnicodeDecodeError) as error:
+        yield f"campaign.toml cannot be read: {error}"
+
+
+def _stray(run_dir: Path, any_analysis: bool) -> Entry:
+    standing = standing_of(run_dir, any_analysis=any_analysis)
+    described = standing.description
+    planned = (
+        Planned(run_dir.name, "", -1, Expectation())
+        if described is None
+        else Planned(run_dir.name, described.cell, described.seed, described.expected, described.mutants)
+    )
+    return entry(planned, standing, ("the run is named by no plan of the campaign",))

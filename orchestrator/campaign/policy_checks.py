@@ -1,0 +1,213 @@
+"""What a policy comes to over a campaign's runs. What it asks for and nobody can say is unknown, never granted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+from analysis.summary import Entry
+from analysis.verdict import FAIL, PASS, UNKNOWN
+from orchestrator.campaign.matrix import Matrix, read_matrix
+from orchestrator.campaign.policy_file import Baseline, Policy
+from orchestrator.campaign.signatures import Signatures, signatures_of
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one demand of the policy came to: pass, fail or unknown, in a sentence."""
+
+    demand: str
+    verdict: str
+    sentence: str
+
+
+@dataclass(frozen=True)
+class PolicyReport:
+    """`excused`: by run, why its failure is let through."""
+
+    findings: tuple[Finding, ...]
+    signatures: Signatures
+    excused: Mapping[str, str]
+
+
+def check_policy(policy: Policy, campaign: str, matrix: Matrix, today: date | None = None) -> PolicyReport:
+    """Raises `UsageError` for a baseline that cannot be read. `today`: for what expires; now, in UTC."""
+    entries = matrix.entries
+    baseline = None if policy.baseline is None else _baseline_entries(policy.baseline, campaign)
+    signatures = signatures_of(entries, baseline, policy.known, today or datetime.now(UTC).date())
+    findings = [
+        *_worlds(policy, entries),
+        *_faults(policy, entries),
+        *_seeds(policy, entries),
+        *_clean_build(policy, entries),
+        *_mutation_score(policy, entries),
+        *_budgets(policy, entries),
+        *(_comparisons(policy.baseline, baseline, entries) if policy.baseline and baseline is not None else ()),
+        *_signatures(signatures),
+    ]
+    return PolicyReport(tuple(findings), signatures, signatures.excused)
+
+
+def mutation_score(entries: Sequence[Entry]) -> tuple[int, int]:
+    """How many cells with mutants were caught as expected in each of their runs, and how many cells with mutants
+    there are."""
+    cells = {entry.cell for entry in entries if entry.mutants}
+    return len([cell for cell in cells if all(entry.met for entry in entries if entry.cell == cell)]), len(cells)
+
+
+def _worlds(policy: Policy, entries: Sequence[Entry]) -> Iterator[Finding]:
+    for world in policy.worlds:
+        absent = sorted(
+            {entry.cell for entry in entries} - {entry.cell for entry in entries if entry.world == world and entry.met}
+        )
+        said = f"cells without a good run there: {', '.join(absent)}" if absent else "every cell was run there"
+        yield Finding("world", UNKNOWN if absent or not entries else PASS, f"required world {world}: {said}")
+
+
+def _faults(policy: Policy, entries: Sequence[Entry]) -> Iterator[Finding]:
+    confirmed: Counter[str] = Counter()
+    for entry in entries:
+        confirmed.update(entry.confirmed if entry.verdict != UNKNOWN else {})
+    for kind, least in policy.faults.items():
+        verdict = PASS if confirmed[kind] >= least else UNKNOWN
+        yield Finding(
+            "fault", verdict, f"required fault {kind}: confirmed {confirmed[kind]} times, {least} are asked for"
+        )
+
+
+def _seeds(policy: Policy, entries: Sequence[Entry]) -> Iterator[Finding]:
+    if policy.seeds is None:
+        return
+    judged = {
+        cell: len({entry.seed for entry in entries if entry.cell == cell and entry.verdict != UNKNOWN})
+        for cell in sorted({entry.cell for entry in entries})
+    }
+    few = [f"{cell} {count}" for cell, count in judged.items() if count < policy.seeds]
+    said = f"too few were judged: {', '.join(few)}" if few else f"{min(judged.values(), default=0)} at least"
+    yield Finding(
+        "seeds", UNKNOWN if few or not judged else PASS, f"required seeds of each cell {policy.seeds}: {said}"
+    )
+
+
+def _clean_build(policy: Policy, entries: Sequence[Entry]) -> Iterator[Finding]:
+    if not policy.clean_build:
+        return
+    builds = sorted({entry.versions.get("brownout", "unknown") for entry in entries})
+    unclean = [build for build in builds if not build or build == "unknown" or build.endswith("+changes")]
+    said = f"runs were made with {', '.join(unclean)}" if unclean else f"all runs were made with {', '.join(builds)}"
+    if len(builds) > 1 and not unclean:
+        said = f"runs were made with different builds: {', '.join(builds)}"
+    yield Finding("clean build", PASS if len(builds) == 1 and not unclean else UNKNOWN, f"clean build: {said}")
+
+
+def _mutation_score(policy: Policy, entries: Sequence[Entry]) -> Iterator[Finding]:
+    if policy.mutation_score is None:
+        return
+    killed, cells = mutation_score(entries)
+    if not cells:
+        yield Finding(
+            "mutation score", UNKNOWN, "mutation score: no cell has mutants, so nothing shows that bugs are caught"
+        )
+        return
+    verdict = PASS if killed / cells >= policy.mutation_score else FAIL
+    said = f"mutation score: {killed} of {cells} cells with mutants were caught as expected"
+    yield Finding("mutation score", verdict, f"{said}, {policy.mutation_score:.0%} are asked for")
+
+
+def _budgets(policy: Policy, entries: Sequence[Entry]) -> Iterator[Finding]:
+    for figure, limit, unit, what in (
+        ("latency_p50_ms", policy.latency_p50_ms, "ms", "median latency"),
+        ("latency_p99_ms", policy.latency_p99_ms, "ms", "latency p99"),
+        ("longest_outage_s", policy.outage_s, "s", "longest outage"),
+    ):
+        if limit is not None:
+            yield _budget(figure, limit, unit, what, _passes(entries))
+
+
+def _budget(figure: str, limit: float, unit: str, what: str, entries: Sequence[Entry]) -> Finding:
+    """Of one figure. Runs that failed, or were to fail, are judged by other things."""
+    over = [entry for entry in entries if entry.stats.get(figure, 0.0) > limit]
+    unmeasured = [entry.run for entry in entries if figure not in entry.stats]
+    if over:
+        told = ", ".join(f"{entry.run} {entry.stats[figure]:g} {unit}" for entry in over)
+        return Finding("budget", FAIL, f"{what}: over {limit:g} {unit} in {told}")
+    if unmeasured or not entries:
+        told = f"in {', '.join(unmeasured)}" if unmeasured else "in no run that passed"
+        return Finding("budget", UNKNOWN, f"{what}: not measured {told}" if unmeasured else f"{what}: measured {told}")
+    worst = max(entry.stats[figure] for entry in entries)
+    return Finding("budget", PASS, f"{what}: {worst:g} {unit} at most, {limit:g} {unit} are allowed")
+
+
+def _passes(entries: Sequence[Entry]) -> list[Entry]:
+    return [entry for entry in entries if entry.verdict == PASS and entry.met]
+
+
+def _baseline_entries(baseline: Baseline, campaign: str) -> tuple[Entry, ...]:
+    below = baseline.path / campaign
+    return read_matrix(Path(below if below.is_dir() else baseline.path).resolve(), any_analysis=True).entries
+
+
+def _throughput(entry: Entry) -> float | None:
+    return entry.acknowledged / entry.duration_s if entry.acknowledged > 0 and entry.duration_s > 0 else None
+
+
+def _latency(entry: Entry) -> float | None:
+    value = entry.stats.get("latency_p50_ms")
+    return value if value is not None and value > 0 else None
+
+
+_MEASURES: Mapping[str, tuple[str, bool, Callable[[Entry], float | None]]] = {
+    "latency": ("median latency", True, _latency),
+    "throughput": ("acknowledged writes a second", False, _throughput),
+}
+"""By name: what it is, whether more of it is worse, and how a run has it."""
+
+
+def _comparisons(baseline: Baseline, then: Sequence[Entry], now: Sequence[Entry]) -> Iterator[Finding]:
+    from orchestrator.campaign.comparison import compare  # with numpy, which nothing else here needs
+
+    for measure in baseline.measures:
+        what, larger_is_worse, value_of = _MEASURES[measure]
+        before, after = _by_cell(_passes(then), value_of), _by_cell(_passes(now), value_of)
+        uncompared = sorted(after.keys() - before.keys())
+        sides = {cell: (before[cell], after[cell]) for cell in sorted(before.keys() & after.keys())}
+        if uncompared or not sides:
+            told = (
+                f"the baseline has no runs of {', '.join(uncompared)}" if uncompared else "there are no runs to compare"
+            )
+            yield Finding("baseline", UNKNOWN, f"{what} against {baseline.path}: {told}")
+            continue
+        seen = compare(sides, larger_is_worse=larger_is_worse)
+        said = (
+            f"{what} against {baseline.path}: {abs(seen.worse):.1%} {'worse' if seen.worse > 0 else 'better'}, "
+            f"p = {seen.p:.3g} (alpha {baseline.alpha:g}, {baseline.effect:.0%} worse is allowed)"
+        )
+        if seen.least_p > baseline.alpha:
+            few = f"so few runs show nothing at that alpha, their smallest p is {seen.least_p:.3g}: run more seeds"
+            yield Finding("baseline", UNKNOWN, f"{said}; {few}")
+        else:
+            is_worse = seen.p <= baseline.alpha and seen.worse > baseline.effect
+            yield Finding("baseline", FAIL if is_worse else PASS, said)
+
+
+def _by_cell(entries: Sequence[Entry], value_of: Callable[[Entry], float | None]) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for entry in entries:
+        value = value_of(entry)
+        if value is not None:
+            found.setdefault(entry.cell, []).append(value)
+    return found
+
+
+def _signatures(signatures: Signatures) -> Iterator[Finding]:
+    for signature in signatures.new:
+        yield Finding("signature", FAIL, f"new: {signature}")
+    for signature, known in signatures.expired.items():
+        yield Finding(
+            "signature", FAIL, f"{signature} was known until {known.expires}, which has passed: {known.reason}"
+        )
+    for signature, known in signatures.known.items():
+        yield Finding("signature", PASS, f"known until {known.expires}: {signature}: {known.reason}")

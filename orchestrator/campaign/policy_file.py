@@ -1,0 +1,150 @@
+"""`gate.toml`: what a project asks of its campaigns before it lets a change through, beyond each run's expectation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from pathlib import Path
+
+from analysis.core.anomalies import CLASSES as ANOMALIES
+from nemeses import KINDS
+from orchestrator.campaign.model import WORLDS
+from systems.toml_tables import Source, Table
+
+FILE_NAME = "gate.toml"
+MEASURES = ("latency", "throughput")
+
+
+@dataclass(frozen=True)
+class Known:
+    """A failure that is let through until `expires`; `cell` and `system` are empty where any is meant."""
+
+    anomaly: str
+    reason: str
+    expires: date
+    cell: str = ""
+    system: str = ""
+
+    def fits(self, anomaly: str, system: str, cell: str) -> bool:
+        return self.anomaly == anomaly and self.cell in ("", cell) and self.system in ("", system)
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """Runs to compare with: those of the campaign's directory at `path`, or below it. `alpha`: how probable a
+    difference by chance may be. `effect`: how much worse is still allowed, as a share (0.1: a tenth)."""
+
+    path: Path
+    alpha: float = 0.05
+    effect: float = 0.1
+    measures: tuple[str, ...] = MEASURES
+
+
+@dataclass(frozen=True)
+class Policy:
+    """None and empty: not asked for. `campaigns`: those that the policy speaks of, empty for all. `faults`: how often
+    each kind must have been confirmed over all runs. `seeds`: of each cell. `mutation_score`: a share."""
+
+    path: Path
+    campaigns: tuple[str, ...] = ()
+    worlds: tuple[str, ...] = ()
+    faults: Mapping[str, int] = field(default_factory=dict)
+    seeds: int | None = None
+    clean_build: bool = False
+    mutation_score: float | None = None
+    latency_p50_ms: float | None = None
+    latency_p99_ms: float | None = None
+    outage_s: float | None = None
+    baseline: Baseline | None = None
+    known: tuple[Known, ...] = ()
+
+    def speaks_of(self, campaign: str) -> bool:
+        return not self.campaigns or campaign in self.campaigns
+
+
+def find_policy(store: Path, given: Path | None) -> Policy | None:
+    """The policy that was given, or else that beside the store, if there is one. Raises `InputError`."""
+    if given is not None:
+        return read_policy(given)
+    beside = store.with_name(FILE_NAME)
+    return read_policy(beside) if beside.exists() else None
+
+
+def read_policy(path: Path) -> Policy:
+    """Raises `InputError`, which names file, line and key."""
+    root = Source.read(path).root()
+    required, budget = root.table("require"), root.table("budget")
+    policy = Policy(
+        path=path,
+        campaigns=root.texts("campaigns", ()),
+        worlds=required.texts("worlds", (), choices=[world for world in WORLDS if world != "auto"]),
+        faults=_faults(required.table("faults")),
+        seeds=required.integer("seeds", minimum=1) if _given(required, "seeds") else None,
+        clean_build=required.boolean("clean_build", False),
+        mutation_score=_share(required, "mutation_score") if _given(required, "mutation_score") else None,
+        latency_p50_ms=_limit(budget, "latency_p50_ms"),
+        latency_p99_ms=_limit(budget, "latency_p99_ms"),
+        outage_s=_limit(budget, "outage_s"),
+        baseline=_baseline(root.table("baseline"), path) if _given(root, "baseline") else None,
+        known=tuple(_known(table) for table in root.tables("known")),
+    )
+    for table in (required, budget, root):
+        table.done()
+    return policy
+
+
+def _given(table: Table, key: str) -> bool:
+    """Whether a key that has no default is there."""
+    return table.raw(key, None) is not None
+
+
+def _faults(table: Table) -> dict[str, int]:
+    for kind in table.data:
+        if kind not in KINDS:
+            table.refuse(f"{kind!r} is no kind of fault; known: {', '.join(sorted(KINDS))}", kind)
+    return {kind: table.integer(kind, minimum=1) for kind in table.data}
+
+
+def _limit(table: Table, key: str) -> float | None:
+    return table.number(key, minimum=0) if _given(table, key) else None
+
+
+def _share(table: Table, key: str, default: float = 1.0) -> float:
+    value = table.number(key, default, minimum=0)
+    if value > 1:
+        table.refuse(f"{key}: {value:g} is not a share; write a number from 0 to 1", key)
+    return value
+
+
+def _baseline(table: Table, policy: Path) -> Baseline:
+    baseline = Baseline(
+        path=policy.parent / table.text("path"),
+        alpha=_share(table, "alpha", Baseline.alpha),
+        effect=table.number("effect", Baseline.effect, minimum=0),
+        measures=table.texts("measures", MEASURES, choices=MEASURES),
+    )
+    table.done()
+    if not baseline.path.is_dir():
+        table.refuse(f"path: {baseline.path} is no directory; name a campaign's directory, or a store", "path")
+    return baseline
+
+
+def _known(table: Table) -> Known:
+    expires = table.raw("expires", None)
+    if not isinstance(expires, date) or isinstance(expires, datetime):
+        table.refuse(
+            "expires is a date without quotes, such as expires = 2030-01-31",
+            "expires" if "expires" in table else None,
+        )
+    known = Known(
+        anomaly=table.text("anomaly", choices=ANOMALIES),
+        reason=table.text("reason"),
+        expires=expires,
+        cell=table.text("cell", ""),
+        system=table.text("system", ""),
+    )
+    table.done()
+    if not known.reason.strip():
+        table.refuse("reason is empty; say why this failure may be let through", "reason")
+    return known

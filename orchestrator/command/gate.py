@@ -1,0 +1,175 @@
+"""`brownout gate`: the decision over a run, a campaign or a whole store."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from installation.commands import command
+from installation.files import default_store
+from orchestrator.campaign.documents import write_documents
+from orchestrator.campaign.gate import GateResult, gate
+from orchestrator.campaign.invocations import chosen_stamps, stamps
+from orchestrator.campaign.policy_file import Policy, find_policy
+from orchestrator.campaign.store import LATEST, Store
+from orchestrator.command.markdown import in_markdown
+from orchestrator.command.printing import say, show, show_runs, verdict_line
+from orchestrator.errors import EXIT_FAIL, EXIT_PASS, EXIT_UNKNOWN, UsageError
+from systems.errors import InputError
+
+_DOCUMENTS = ("summary.json", "report.html", "junit.xml")
+_MOST_LIMITS = 20
+_GRAVEST_FIRST = ((EXIT_FAIL, "fail"), (EXIT_UNKNOWN, "unknown"), (EXIT_PASS, "pass"))
+
+
+def main(options: argparse.Namespace) -> int:
+    """Raises `UsageError` for a path that is no run, campaign or store, and `InputError` for a policy that is wrong."""
+    store = Store((options.store or default_store()).resolve())
+    path = store.find(options.path)
+    absent: list[str] = []
+    if (path / "run.toml").exists():
+        if options.invocation or options.policy:
+            raise UsageError(f"{path} is one run; --invocation and --policy are for a campaign, or a store")
+        results = [gate(path.parent, run=path.name)]
+    elif is_campaign(path) or (_has_documents(path) and not _campaigns(path)):
+        results = [_decide(path, options, find_policy(path.parent, options.policy))]
+    else:
+        results, absent = _decide_over_store(path, options)
+    code, verdict = next(
+        (code, verdict)
+        for code, verdict in _GRAVEST_FIRST
+        if code == EXIT_PASS
+        or code in [result.decision.exit_code for result in results]
+        or (code == EXIT_UNKNOWN and absent)
+    )
+    _print(path, results, absent, verdict, options)
+    return code
+
+
+def is_campaign(path: Path) -> bool:
+    """Whether plans or runs lie in this directory; `latest` in a store that was copied is a run, and is none of it."""
+    return bool(stamps(path)) or any(run.parent.name != LATEST for run in path.glob("*/run.toml"))
+
+
+def _has_documents(path: Path) -> bool:
+    """Whether this was a campaign, all of whose runs and plans may be gone."""
+    return any((path / name).is_file() for name in _DOCUMENTS)
+
+
+def _decide(campaign_dir: Path, options: argparse.Namespace, policy: Policy | None) -> GateResult:
+    result = gate(campaign_dir, invocations=chosen_stamps(campaign_dir, options.invocation), policy=policy)
+    _write(result)
+    return result
+
+
+def renew_documents(campaign_dir: Path) -> None:
+    """After runs were made or judged: have the campaign's documents say what the gate would say now. What stands in the
+    way of that is told, and changes nothing about the runs."""
+    try:
+        _write(gate(campaign_dir, policy=find_policy(campaign_dir.parent, None)))
+    except InputError as error:
+        say(f"the documents of {campaign_dir} are as they were: {error}", file=sys.stderr)
+
+
+def _write(result: GateResult) -> None:
+    try:
+        write_documents(result)
+    except OSError as error:
+        say(f"the documents of {result.directory} are as they were: {error.strerror}", file=sys.stderr)
+
+
+def _decide_over_store(path: Path, options: argparse.Namespace) -> tuple[list[GateResult], list[str]]:
+    """Each campaign in turn, and the names of those that the policy speaks of and that are not there."""
+    campaigns = _campaigns(path)
+    if not campaigns:
+        raise UsageError(
+            f"{path} is neither a run nor a campaign nor a store: no run and no plan lies in it; see "
+            f"{command('gate', '--help')}"
+        )
+    if options.invocation:
+        raise UsageError(f"--invocation: {path} is a store; name one campaign of it")
+    policy = find_policy(path, options.policy)
+    names = {each.name for each in campaigns}
+    absent = [] if policy is None else [name for name in policy.campaigns if name not in names]
+    return [_decide(each, options, policy) for each in campaigns], absent
+
+
+def _campaigns(store: Path) -> list[Path]:
+    """The campaigns in a store, also those of which only the documents are left."""
+    return [
+        path
+        for path in sorted(store.iterdir())
+        if path.is_dir() and path.name != LATEST and not path.name.startswith(".")
+        if not (path / "run.toml").exists() and (is_campaign(path) or _has_documents(path))
+    ]
+
+
+def _print(
+    path: Path, results: Sequence[GateResult], absent: Sequence[str], verdict: str, options: argparse.Namespace
+) -> None:
+    is_store = bool(absent) or (results[0].directory != path and results[0].run is None)
+    reason = _reason(results, absent)
+    if options.json:
+        campaigns = [result.to_json() for result in results]
+        whole = {"store": str(path), "verdict": verdict, "reason": reason, "campaigns": campaigns}
+        print(json.dumps(whole if is_store else campaigns[0], indent=1))
+        return
+    if options.markdown:
+        print("\n".join(map(in_markdown, results)))
+        if is_store:
+            print(f"**The store: {verdict}**: {reason}")
+        return
+    for result in results:
+        print_result(result)
+    if is_store:
+        verdict_line(verdict, reason)
+
+
+def _reason(results: Sequence[GateResult], absent: Sequence[str]) -> str:
+    """Over a whole store."""
+    told = [f"{result.directory.name} {result.decision.verdict}" for result in results]
+    return ", ".join([*told, *(f"{name} is in the policy and not in the store" for name in absent)])
+
+
+def print_result(result: GateResult) -> None:
+    """All that the decision over a campaign rests on, the decision last."""
+    show_runs(result.directory.name, result.to_json()["runs"])
+    for entry in result.entries:
+        if entry.verdict != "pass" or not entry.met:
+            say(f"{entry.run}: {entry.verdict}")
+            for reason in entry.reasons[:5]:
+                say(f"  {reason}")
+    for doubt in result.doubts:
+        say(doubt)
+    if result.findings:
+        show(
+            f"policy {result.policy}",
+            [{"verdict": finding.verdict, "what": finding.sentence} for finding in result.findings],
+            ("verdict", "what"),
+        )
+    for line in told_of(result):
+        say(line)
+    verdict_line(result.decision.verdict, result.decision.reason)
+
+
+def told_of(result: GateResult) -> list[str]:
+    """What the decision was made over: invocations, worlds, limits, versions."""
+    lines = []
+    if result.run is None:
+        whole = ", none of them of the whole campaign" if result.partial and result.invocations else ""
+        lines.append(f"invocations: {', '.join(result.invocations) or 'none'}{whole}")
+    if result.superseded:
+        lines.append(f"superseded by a later one: {', '.join(result.superseded)}")
+    if result.report is not None and result.report.signatures.resolved:
+        lines.append(f"resolved: {'; '.join(result.report.signatures.resolved)}")
+    lines.append(f"world: {', '.join(result.worlds) or 'unknown'}")
+    lines += [f"limit: {limit}" for limit in result.limits[:_MOST_LIMITS]]
+    lines.append("versions: " + (_versions(result) or "unknown"))
+    return lines
+
+
+def _versions(result: GateResult) -> str:
+    return ", ".join(f"{name} {' and '.join(versions)}" for name, versions in result.versions.items())

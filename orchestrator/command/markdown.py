@@ -1,0 +1,95 @@
+"""The gate's answer in Markdown, for the page of a job."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from installation.visible import shortened, visible_line
+from orchestrator.campaign.gate import GateResult
+from orchestrator.campaign.policy_checks import mutation_score
+
+_MARKS = {"pass": "✅", "fail": "❌", "unknown": "❓"}
+_SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~<>&])")
+_MOST_ROWS = 200
+_MOST_TEXT = 600
+
+
+def in_markdown(result: GateResult) -> str:
+    """A heading, the decision, tables of the runs and of the policy, and what all that was made with."""
+    decision = result.decision
+    lines = [
+        f"## {_MARKS[decision.verdict]} {_text(result.directory.name)}: {decision.verdict}",
+        "",
+        _text(decision.reason, 4 * _MOST_TEXT),
+        "",
+        *_runs(result),
+        *_policy(result),
+        *_made_with(result),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _runs(result: GateResult) -> list[str]:
+    if not result.entries:
+        return []
+    rows = [
+        (
+            _MARKS[entry.verdict if entry.met or entry.verdict != "pass" else "fail"],
+            entry.cell,
+            str(entry.seed),
+            entry.verdict,
+            entry.expected + ("" if entry.met else " (not met)"),
+            ", ".join(entry.anomalies),
+            f"{entry.faults_confirmed}/{entry.faults}",
+            "" if entry.met else "; ".join(entry.reasons[:3]),
+            entry.run,
+        )
+        for entry in sorted(result.entries, key=lambda entry: entry.met)  # what was not met comes first
+    ]
+    heads = ("", "cell", "seed", "verdict", "expected", "anomalies", "faults confirmed", "why", "run")
+    left_out = [f"... and {len(rows) - _MOST_ROWS} more runs.", ""] if len(rows) > _MOST_ROWS else []
+    return [*_table(heads, rows[:_MOST_ROWS]), *left_out]
+
+
+def _policy(result: GateResult) -> list[str]:
+    report = result.report
+    if report is None:
+        return []
+    lines = ["### Policy", ""]
+    if report.findings:
+        rows = [(_MARKS[finding.verdict], finding.demand, finding.sentence) for finding in report.findings]
+        lines += _table(("", "demand", "what it came to"), rows)
+    signatures = report.signatures
+    for title, members in (
+        ("New", list(map(str, signatures.new))),
+        ("In the baseline too", list(map(str, signatures.unresolved))),
+        ("Known", [f"{each} until {known.expires}: {known.reason}" for each, known in signatures.known.items()]),
+        ("Resolved", list(signatures.resolved)),
+    ):
+        lines += [f"- {title}: {_text('; '.join(members))}"] if members else []
+    return [*lines, ""]
+
+
+def _made_with(result: GateResult) -> list[str]:
+    killed, mutated = mutation_score(result.entries)
+    versions = ", ".join(f"{name} {' and '.join(found)}" for name, found in result.versions.items())
+    lines = [
+        f"- Worlds: {_text(', '.join(result.worlds) or 'unknown')}",
+        f"- Invocations: {_text(', '.join(result.invocations) or 'none')}",
+        *([f"- Superseded: {_text(', '.join(result.superseded))}"] if result.superseded else []),
+        *([f"- Mutants: {killed} of {mutated} cells with mutants were caught as expected"] if mutated else []),
+        *(f"- Limit: {_text(limit)}" for limit in result.limits),
+        f"- Versions: {_text(versions or 'unknown')}",
+    ]
+    return [*lines, ""]
+
+
+def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
+    lines = [heads, ("---",) * len(heads), *(tuple(map(_text, row)) for row in rows)]
+    return [*(f"| {' | '.join(cells)} |" for cells in lines), ""]
+
+
+def _text(text: str, most: int = _MOST_TEXT) -> str:
+    """On one line, and shown as it is whatever it has in it."""
+    return _SPECIAL.sub(r"\\\1", visible_line(shortened(text, most)))

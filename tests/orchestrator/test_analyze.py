@@ -1,0 +1,125 @@
+"""`brownout analyze`: unknown first, then what is found; one damaged run does not stop the others."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.analysis_pipeline.stored_run import StoredRun
+from tests.orchestrator.stored_campaign import StoredCampaign, ask
+
+IN_PROCESS = ("--engine", "in-process")
+
+
+def verdict_of(run: Path) -> Any:
+    return json.loads((run / "verdict.json").read_text())
+
+
+def _killed_while_it_judges(run: Path) -> None:
+    from analysis import pipeline
+
+    setattr(pipeline, "write_tables", lambda *_: os.kill(os.getpid(), signal.SIGKILL))  # noqa: B010
+    pipeline.analyze(run, engine="in-process")
+
+
+def test_an_analysis_that_is_killed_leaves_unknown_and_never_the_older_pass(tmp_path: Path) -> None:
+    campaign = StoredCampaign(tmp_path / "store", "")
+    (run,) = campaign.made()
+    assert ask("report", run).code == 0
+    assert (verdict_of(run)["verdict"], ask("gate", campaign.path).code) == ("pass", 0)
+    killed = multiprocessing.get_context("spawn").Process(target=_killed_while_it_judges, args=(run,))
+    killed.start()
+    killed.join()
+    assert killed.exitcode == -signal.SIGKILL
+    assert verdict_of(run)["verdict"] == "unknown"
+    assert "the analysis has not finished" in verdict_of(run)["reasons"][0]
+    assert not (run / "report.html").exists(), "the older verdict's page"
+    assert ask("gate", campaign.path).code == 2
+
+
+def test_one_damaged_run_does_not_stop_the_others(tmp_path: Path) -> None:
+    campaign = StoredCampaign(tmp_path / "store", "[seeds]\ncount = 3\n")
+    broken, garbled, good = campaign.made()
+    journal = broken / "history" / "journal.jsonl"
+    journal.write_bytes(b"no journal\n" + journal.read_bytes())
+    (garbled / "run.toml").write_bytes(b"[[[")
+    answer = ask("analyze", *IN_PROCESS, "--json", broken, garbled, good)
+    assert answer.code == 2
+    assert [verdict["verdict"] for verdict in answer.json] == ["unknown", "unknown", "pass"]
+    for run, words in ((broken, "journal"), (garbled, "run.toml")):
+        assert words in " ".join(verdict_of(run)["reasons"])
+        assert (run / "report.html").exists()
+    told = ask("analyze", *IN_PROCESS, garbled, good)
+    assert told.code == 2
+    assert "the run's record is damaged" in told.out
+    assert "Traceback" not in told.out + told.err
+
+
+def test_the_gravest_verdict_counts(tmp_path: Path) -> None:
+    campaign = StoredCampaign(tmp_path / "store", "[seeds]\ncount = 2\n")
+    first, second = campaign.plan()
+    unproven, lossy = campaign.make(first, fault_status="inconclusive"), campaign.make(second, lost=7)
+    assert ask("analyze", *IN_PROCESS, unproven).code == 2
+    assert ask("analyze", *IN_PROCESS, unproven, lossy).code == 1
+
+
+def test_an_analysis_that_breaks_is_unknown_with_the_whole_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from analysis import pipeline
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("no such thing")
+
+    campaign = StoredCampaign(tmp_path / "store", "")
+    (run,) = campaign.made()
+    with monkeypatch.context() as patched:
+        patched.setattr(pipeline, "write_tables", broken)
+        answer = ask("analyze", *IN_PROCESS, run)
+    assert answer.code == 2
+    assert "the analysis broke: ZeroDivisionError: no such thing" in answer.out
+    assert "Traceback" in (run / "analysis-error.txt").read_text()
+    assert ask("gate", campaign.path).code == 2
+    assert ask("analyze", *IN_PROCESS, run).code == 0
+    assert not (run / "analysis-error.txt").exists()
+
+
+def test_a_picture_that_cannot_be_drawn_takes_nothing_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from analysis import pipeline
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("no such picture")
+
+    campaign = StoredCampaign(tmp_path / "store", "")
+    (planned,) = campaign.plan()
+    run = campaign.make(planned, lost=7)
+    monkeypatch.setattr(pipeline, "draw", broken)
+    assert ask("analyze", *IN_PROCESS, run).code == 1
+    assert "no such picture" in (run / "analysis-error.txt").read_text()
+
+
+def test_only_what_is_no_run_is_wrong_usage(tmp_path: Path) -> None:
+    (tmp_path / "nothing").mkdir()
+    run = StoredRun(tmp_path / "story" / "r").write()
+    assert ask("analyze", *IN_PROCESS, tmp_path / "nothing").code == 64
+    assert ask("analyze", *IN_PROCESS, run, tmp_path / "nothing").code == 64
+    assert not (tmp_path / "nothing" / "verdict.json").exists()
+
+
+def test_what_a_broker_prints_is_shown_and_not_obeyed(tmp_path: Path) -> None:
+    campaign = StoredCampaign(tmp_path / "store", "")
+    (planned,) = campaign.plan()
+    words = "\x1b[2J\x1b]0;title\x07 \udcff\udc80 \x00 \x9b31m \u202e ]]> <b> & done"
+    run = campaign.make(planned, exits=(("n1", 1, None, words),))
+    answers = [ask("analyze", *IN_PROCESS, run), ask("gate", campaign.path), ask("gate", campaign.path, "--markdown")]
+    for answer in answers:
+        assert answer.code == 1
+        assert not set(answer.out) & set("\x1b\x07\x00\x9b\u202e\udcff")
+        assert "done" in answer.out
+    assert r"\x1b[2J" in answers[0].out

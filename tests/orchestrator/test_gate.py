@@ -1,0 +1,430 @@
+"""`brownout gate`: over all that was planned, and only on verdicts that can be believed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.orchestrator.junit_schema import suite_of
+from tests.orchestrator.stored_campaign import NAME, Answer, StoredCampaign, ask
+
+LOST = """
+[[cell]]
+name = "main"
+[[cell]]
+name = "lossy"
+expect = { verdict = "fail", anomaly = "lost-acknowledged-write" }
+"""
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> StoredCampaign:
+    """Two seeds that pass. Not to be changed: tests take copies."""
+    campaign = StoredCampaign(tmp_path_factory.mktemp("gate") / "store")
+    campaign.made()
+    return campaign
+
+
+@pytest.fixture
+def campaign(judged: StoredCampaign, tmp_path: Path) -> StoredCampaign:
+    shutil.copytree(judged.store, tmp_path / "store", symlinks=True)
+    return StoredCampaign(tmp_path / "store", judged.text, list(judged.plans))
+
+
+def decided(path: Path) -> Answer:
+    """What the gate says of a campaign, whose documents say the same and are valid."""
+    answer = ask("gate", path, "--json")
+    assert "Traceback" not in answer.err
+    summary = json.loads((path / "summary.json").read_text())
+    assert (summary["verdict"], summary["reason"]) == (answer.json["verdict"], answer.json["reason"])
+    assert answer.json["verdict"] in (path / "report.html").read_text()
+    suite = suite_of(path / "junit.xml")
+    assert (answer.code == 0) == (suite.get("failures") == suite.get("errors") == "0")
+    assert (answer.code == 1) == (suite.get("failures") != "0")
+    assert ask("gate", path).code == ask("gate", path, "--markdown").code == answer.code
+    return answer
+
+
+def runs_of(campaign: StoredCampaign) -> list[Path]:
+    return sorted(path.parent for path in campaign.path.glob("*/run.toml"))
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def test_a_plan_whose_runs_all_passed_lets_the_change_through(campaign: StoredCampaign) -> None:
+    answer = decided(campaign.path)
+    assert (answer.code, answer.json["reason"]) == (0, "all 2 runs came to what was expected")
+    assert answer.json["worlds"] == ["paper"]
+    assert answer.json["limits"] == ["nothing here is real"]
+    assert answer.json["versions"] == {"python": ["3"]}
+    assert answer.json["invocations"] == campaign.plans
+    told = ask("gate", campaign.path).out
+    for words in ("world: paper", "limit: nothing here is real", "versions: python 3", campaign.plans[0]):
+        assert words in told
+
+
+def test_test_cases_carry_cell_seed_and_run(campaign: StoredCampaign) -> None:
+    decided(campaign.path)
+    names = [case.get("name") for case in suite_of(campaign.path / "junit.xml").iter("testcase")]
+    assert names == [f"main seed {n} expects pass ({campaign.plans[0]}-main-{n})" for n in (1, 2)]
+
+
+def test_a_planned_run_that_is_missing_is_unknown(campaign: StoredCampaign) -> None:
+    shutil.rmtree(runs_of(campaign)[1])
+    answer = decided(campaign.path)
+    assert answer.code == 2
+    assert "1 of 2 runs could not be judged" in answer.json["reason"]
+    assert "the run was planned and never made" in answer.json["reason"]
+    assert "--resume" in answer.json["reason"]
+    assert suite_of(campaign.path / "junit.xml").get("errors") == "1"
+
+
+def test_without_any_run_the_plan_alone_is_unknown(campaign: StoredCampaign) -> None:
+    for run in runs_of(campaign):
+        shutil.rmtree(run)
+    assert decided(campaign.path).code == 2
+
+
+def _no_verdict(run: Path) -> None:
+    (run / "verdict.json").unlink()
+
+
+def _truncated(run: Path) -> None:
+    path = run / "verdict.json"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def _empty(run: Path) -> None:
+    (run / "verdict.json").write_bytes(b"")
+
+
+def _no_utf8(run: Path) -> None:
+    (run / "verdict.json").write_bytes(b"\xff\xfe\x00" * 40)
+
+
+def _deep(run: Path) -> None:
+    (run / "verdict.json").write_text("[" * 100_000)
+
+
+def _directory(run: Path) -> None:
+    (run / "verdict.json").unlink()
+    (run / "verdict.json").mkdir()
+
+
+def _field_gone(run: Path) -> None:
+    content = json.loads((run / "verdict.json").read_text())
+    del content["checks"]
+    (run / "verdict.json").write_text(json.dumps(content))
+
+
+def _edited(run: Path) -> None:
+    edit(run / "verdict.json", '"seed": 1', '"seed": 2')
+
+
+def _old_form(run: Path) -> None:
+    content = json.loads((run / "verdict.json").read_text())
+    for name in ("finished", "evidence", "analysis", "checksum"):
+        del content[name]
+    (run / "verdict.json").write_text(json.dumps(content))
+
+
+def _of_another_run(run: Path) -> None:
+    other = next(path for path in sorted(run.parent.glob("*/verdict.json")) if path.parent != run)
+    shutil.copy(other, run / "verdict.json")
+
+
+def _half_judged(run: Path) -> None:
+    from analysis.unfinished import begin
+
+    begin(run)
+
+
+def _record_changed(run: Path) -> None:
+    path = next((run / "history" / "operations").iterdir())
+    path.write_bytes(path.read_bytes() + b"\0")
+
+
+def _replica_gone(run: Path) -> None:
+    shutil.rmtree(run / "nodes" / "n2")
+
+
+def _expects_something_else(run: Path) -> None:
+    edit(run / "run.toml", 'verdict = "pass"', 'verdict = "unknown"')
+
+
+def _asks_for_less(run: Path) -> None:
+    edit(run / "run.toml", "min_ok = 40", "min_ok = 0")
+
+
+def _run_toml_gone(run: Path) -> None:
+    (run / "run.toml").unlink()
+
+
+def _run_toml_damaged(run: Path) -> None:
+    (run / "run.toml").write_bytes(b"seed = \xff\xff")
+
+
+def _run_toml_of_other_types(run: Path) -> None:
+    (run / "run.toml").write_text('seed = "x"\nchecks = 3\nexpect = []\n')
+
+
+def _certificate_gone(run: Path) -> None:
+    shutil.rmtree(run / "certificate")
+
+
+def _other_campaign(run: Path) -> None:
+    (run / "campaign.toml").write_text('name = "other"\n')
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (_no_verdict, "no verdict yet"),
+        (_truncated, "is not a verdict"),
+        (_empty, "is not a verdict"),
+        (_no_utf8, "is not a verdict"),
+        (_deep, "is not a verdict"),
+        (_directory, "the verdict cannot be read"),
+        (_field_gone, "missing required field `checks`"),
+        (_edited, "was changed after it was written"),
+        (_old_form, "was changed after it was written"),
+        (_of_another_run, "the verdict is that of another run"),
+        (_half_judged, "the analysis has not finished"),
+        (_record_changed, "the run's files have changed since"),
+        (_replica_gone, "the run's files have changed since"),
+        (_expects_something_else, "its expectation is 'unknown', not 'pass'"),
+        (_asks_for_less, "the run's files have changed since"),
+        (_run_toml_gone, "there is no run.toml"),
+        (_run_toml_damaged, "run.toml cannot be understood"),
+        (_run_toml_of_other_types, "run.toml"),
+        (_certificate_gone, "the certificate of its pass is missing"),
+        (_other_campaign, "is not the campaign that was planned"),
+    ],
+)
+def test_a_verdict_that_cannot_be_believed_is_unknown(
+    campaign: StoredCampaign, damage: Callable[[Path], None], words: str
+) -> None:
+    run = runs_of(campaign)[0]
+    damage(run)
+    answer = decided(campaign.path)
+    assert answer.code == 2
+    told = next(entry for entry in answer.json["runs"] if entry["run"] == run.name)
+    assert (told["verdict"], told["met"]) == ("unknown", False)
+    assert words in " ".join(told["reasons"])
+    assert ask("gate", run).code == 2 or not (run / "run.toml").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"anomalies": "stolen"}, "the verdict says pass and has lost-acknowledged-write"),
+        ({"reasons": ["a doubt"]}, "the verdict says pass in spite of: a doubt"),
+        ({"checks": []}, "the verdict says pass, and no check passed"),
+        ({"faults": []}, "the verdict says pass without the required faults kill"),
+        ({"met": False}, "says that pass was not met, and that is not so"),
+        ({"verdict": "fail", "met": False}, "the verdict says fail and names nothing that failed"),
+        ({"verdict": "splendid", "met": False}, "the verdict says 'splendid'"),
+        ({"analysis": "another"}, "another version of the analysis"),
+    ],
+)
+def test_a_verdict_that_contradicts_itself_is_unknown(
+    campaign: StoredCampaign, change: dict[str, object], words: str
+) -> None:
+    from analysis.core.anomaly import Anomaly
+    from analysis.verdict import Verdict
+
+    run = runs_of(campaign)[0]
+    if change.get("anomalies") == "stolen":
+        change = {"anomalies": (Anomaly("lost-acknowledged-write", "log", 0, "gone", ()),)}
+    stored = Verdict.read(run / "verdict.json")
+    Verdict(**{**vars(stored), **change}).write(run / "verdict.json")
+    answer = decided(campaign.path)
+    assert answer.code == 2
+    assert words in answer.json["reason"] or words in " ".join(answer.json["runs"][0]["reasons"])
+
+
+def test_a_run_that_was_made_to_expect_its_failure_does_not_pass(tmp_path: Path) -> None:
+    campaign = StoredCampaign(tmp_path / "store", "")
+    (planned,) = campaign.plan()
+    campaign.make(planned, lost=7, expect={"verdict": "fail", "anomaly": "lost-acknowledged-write"})
+    answer = decided(campaign.path)
+    assert answer.code == 1, "that the anomaly is there is proven, and the campaign did not expect it"
+    assert "its expectation is 'fail (lost-acknowledged-write)', not 'pass'" in " ".join(
+        answer.json["runs"][0]["reasons"]
+    )
+
+
+def test_a_proven_failure_stays_one_when_its_files_change(tmp_path: Path) -> None:
+    campaign = StoredCampaign(tmp_path / "store", "")
+    (planned,) = campaign.plan()
+    run = campaign.make(planned, lost=7)
+    assert decided(campaign.path).code == 1
+    _replica_gone(run)
+    assert decided(campaign.path).code == 1
+
+
+def test_a_failure_that_was_expected_counts_and_one_that_did_not_come_fails(tmp_path: Path) -> None:
+    campaign = StoredCampaign(tmp_path / "store", LOST)
+    main, lossy = campaign.plan()
+    campaign.make(main)
+    caught = campaign.make(lossy, lost=7)
+    assert decided(campaign.path).code == 0
+    _replica_gone(caught)
+    assert decided(campaign.path).code == 2, "a stale failure is no proof that the mutant is caught"
+    shutil.rmtree(caught)
+    campaign.make(lossy)
+    answer = decided(campaign.path)
+    assert answer.code == 1
+    assert f"{lossy.id} (pass, expected fail (lost-acknowledged-write))" in answer.json["reason"]
+
+
+def test_a_later_invocation_of_the_whole_campaign_takes_the_place_of_an_earlier_one(campaign: StoredCampaign) -> None:
+    for run in runs_of(campaign):
+        _truncated(run)
+    campaign.made()
+    answer = decided(campaign.path)
+    assert answer.code == 0
+    assert (answer.json["invocations"], answer.json["superseded"]) == ([campaign.plans[1]], [campaign.plans[0]])
+    assert f"superseded by a later one: {campaign.plans[0]}" in ask("gate", campaign.path).out
+    assert ask("gate", campaign.path, "--invocation", campaign.plans[0]).code == 2
+    assert ask("gate", campaign.path, "--invocation", "2099").code == 64
+
+
+def test_what_came_after_the_whole_campaign_counts_too(campaign: StoredCampaign) -> None:
+    (again,) = campaign.plan(seeds=[2])
+    assert decided(campaign.path).code == 2, "it was begun and never made"
+    campaign.make(again, lost=7)
+    answer = decided(campaign.path)
+    assert answer.code == 1
+    assert answer.json["invocations"] == campaign.plans
+
+
+def test_a_part_of_the_campaign_is_said_to_be_one(tmp_path: Path) -> None:
+    campaign = StoredCampaign(tmp_path / "store")
+    campaign.made(seeds=[1])
+    assert decided(campaign.path).json["whole"] is False
+    assert "none of them of the whole campaign" in ask("gate", campaign.path).out
+
+
+def _plan_truncated(plan: Path) -> None:
+    plan.write_bytes(plan.read_bytes()[:-20])
+
+
+def _plan_thinned(plan: Path) -> None:
+    content = plan.read_text()
+    plan.write_text(content[: content.rindex(",")] + "]\n")
+
+
+def _plan_of_fewer_seeds(plan: Path) -> None:
+    edit(plan.with_suffix(".campaign"), "count = 2", "count = 1")
+
+
+def _plan_without_campaign(plan: Path) -> None:
+    plan.with_suffix(".campaign").unlink()
+
+
+def _campaign_without_plan(plan: Path) -> None:
+    plan.unlink()
+
+
+def _plan_of_another(plan: Path) -> None:
+    edit(plan.with_suffix(".campaign"), NAME, "other")
+
+
+def _plan_gone(plan: Path) -> None:
+    shutil.rmtree(plan.parent)
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (_plan_truncated, "is damaged"),
+        (_plan_thinned, "are not those that follow from the campaign"),
+        (_plan_of_fewer_seeds, "are not those that follow from the campaign"),
+        (_plan_without_campaign, "is damaged"),
+        (_campaign_without_plan, "is damaged"),
+        (_plan_of_another, "is one of the campaign other"),
+        (_plan_gone, "has no plan, so nobody knows which runs are missing"),
+    ],
+)
+def test_a_plan_that_is_damaged_or_gone_is_unknown(
+    campaign: StoredCampaign, damage: Callable[[Path], None], words: str
+) -> None:
+    damage(campaign.path / "plans" / f"{campaign.plans[0]}.toml")
+    answer = decided(campaign.path)
+    assert answer.code == 2
+    assert words in answer.json["reason"]
+
+
+def test_a_run_of_no_plan_is_not_overlooked(campaign: StoredCampaign) -> None:
+    shutil.copytree(runs_of(campaign)[0], campaign.path / "copy")
+    answer = decided(campaign.path)
+    assert answer.code == 2
+    assert "copy (unknown, expected pass: the run is named by no plan of the campaign)" in answer.json["reason"]
+
+
+def test_a_store_is_decided_campaign_by_campaign(campaign: StoredCampaign) -> None:
+    other = campaign.store / "other"
+    shutil.copytree(campaign.path, other)
+    (campaign.store / "latest").unlink(missing_ok=True)
+    shutil.copytree(runs_of(campaign)[0], campaign.store / "latest")  # what copying a store makes of the link
+    before = sorted(campaign.store.iterdir())
+    answer = ask("gate", campaign.store, "--json")
+    assert answer.code == 2
+    assert [(each["campaign"], each["verdict"]) for each in answer.json["campaigns"]] == [
+        ("other", "unknown"),
+        (NAME, "pass"),
+    ]
+    assert sorted(campaign.store.iterdir()) == before, "nothing is written into the store's root"
+    suite_of(other / "junit.xml")
+    told = ask("gate", campaign.store)
+    assert told.code == 2
+    assert "unknown: other unknown, story pass" in told.out
+    assert ask("gate", campaign.store, "--invocation", "x").code == 64
+
+
+def test_a_campaign_whose_runs_and_plans_are_gone_is_not_forgotten(campaign: StoredCampaign) -> None:
+    other = campaign.store / "other"
+    other.mkdir()
+    (other / "summary.json").write_text("{}")
+    assert ask("gate", campaign.store).code == 2
+    assert decided(other).code == 2
+
+
+def test_the_latest_is_one_run(campaign: StoredCampaign) -> None:
+    (campaign.store / "latest").symlink_to(runs_of(campaign)[0].relative_to(campaign.store))
+    answer = ask("gate", campaign.store / "latest", "--json")
+    assert answer.code == 0
+    assert [run["run"] for run in answer.json["runs"]] == [runs_of(campaign)[0].name]
+    assert ask("gate", "latest", "--store", campaign.store).code == 0
+
+
+def test_what_is_none_of_these_is_wrong_usage(tmp_path: Path) -> None:
+    answer = ask("gate", tmp_path)
+    assert answer.code == 64
+    assert "is neither a run nor a campaign nor a store" in answer.err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_store_that_cannot_be_written_is_decided_over(campaign: StoredCampaign) -> None:
+    os.chmod(campaign.path, 0o555)
+    answer = ask("gate", campaign.path)
+    os.chmod(campaign.path, 0o755)
+    assert answer.code == 0
+    assert "are as they were: Permission denied" in answer.err
+
+
+def test_documents_that_cannot_be_written_do_not_change_the_answer(campaign: StoredCampaign) -> None:
+    (campaign.path / "summary.json.tmp").mkdir()
+    answer = ask("gate", campaign.path)
+    assert answer.code == 0
+    assert "are as they were" in answer.err

@@ -1,0 +1,195 @@
+"""`gate.toml`: what more is asked for. What nobody can say is never granted."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.summary import Entry
+from orchestrator.campaign.comparison import compare
+from orchestrator.campaign.gate import decide
+from orchestrator.campaign.invocations import StoredPlan
+from orchestrator.campaign.matrix import Matrix
+from orchestrator.campaign.policy_checks import check_policy
+from orchestrator.campaign.policy_file import Policy, find_policy, read_policy
+from systems.errors import InputError
+from tests.orchestrator.stored_campaign import StoredCampaign, ask
+
+ROOT = Path(__file__).resolve().parents[2]
+TODAY = date(2030, 1, 1)
+
+
+def run(seed: int, verdict: str = "pass", cell: str = "main", **changes: Any) -> Entry:
+    fields = {
+        "expected": "pass",
+        "met": verdict == "pass",
+        "reasons": () if verdict == "pass" else ("why",),
+        "world": "namespaces",
+        "confirmed": {"kill": 2},
+        "versions": {"brownout": "0123456789ab"},
+        "stats": {"latency_p50_ms": 10.0, "latency_p99_ms": 100.0, "longest_outage_s": 3.0},
+        "acknowledged": 1000,
+        "duration_s": 10.0,
+        "system": "etcd",
+    }
+    return Entry(f"s-{cell}-{seed}", cell, seed, verdict, **{**fields, **changes})
+
+
+def policy(tmp_path: Path, text: str) -> Policy:
+    (tmp_path / "gate.toml").write_text(text)
+    return read_policy(tmp_path / "gate.toml")
+
+
+def verdicts(tmp_path: Path, text: str, *entries: Entry) -> tuple[str, list[str]]:
+    """The decision, and the sentences of what was not granted."""
+    plans: tuple[StoredPlan, ...] = ()
+    report = check_policy(policy(tmp_path, text), "c", Matrix(plans, (), entries, ()), TODAY)
+    open_findings = [finding.sentence for finding in report.findings if finding.verdict != "pass"]
+    return decide(entries, (), report.findings, report.excused).verdict, open_findings
+
+
+@pytest.mark.parametrize(
+    ("text", "changes", "verdict", "words"),
+    [
+        ('[require]\nworlds = ["namespaces"]', {}, "pass", ""),
+        ('[require]\nworlds = ["namespaces", "vagrant"]', {}, "unknown", "required world vagrant"),
+        ("[require]\nseeds = 2", {}, "pass", ""),
+        ("[require]\nseeds = 3", {}, "unknown", "required seeds of each cell 3: too few were judged: main 2"),
+        ("[require.faults]\nkill = 4", {}, "pass", ""),
+        ("[require.faults]\nkill = 5", {}, "unknown", "required fault kill: confirmed 4 times, 5 are asked for"),
+        ("[require.faults]\npause = 1", {}, "unknown", "confirmed 0 times"),
+        ("[require]\nclean_build = true", {}, "pass", ""),
+        ("[require]\nclean_build = true", {"versions": {"brownout": "ab+changes"}}, "unknown", "made with ab+changes"),
+        ("[require]\nclean_build = true", {"versions": {}}, "unknown", "made with unknown"),
+        ("[require]\nmutation_score = 1", {}, "unknown", "no cell has mutants"),
+        ("[budget]\nlatency_p50_ms = 10", {}, "pass", ""),
+        ("[budget]\nlatency_p99_ms = 99.9", {}, "fail", "latency p99: over 99.9 ms in s-main-1 100 ms"),
+        ("[budget]\noutage_s = 2.5", {}, "fail", "longest outage: over 2.5 s"),
+        ("[budget]\noutage_s = 2.5", {"stats": {}}, "unknown", "longest outage: not measured in s-main-1, s-main-2"),
+    ],
+)
+def test_each_demand(tmp_path: Path, text: str, changes: dict[str, Any], verdict: str, words: str) -> None:
+    decided, told = verdicts(tmp_path, text, run(1, **changes), run(2, **changes))
+    assert decided == verdict
+    assert words in " ".join(told)
+
+
+def test_the_mutation_score_counts_cells_that_were_caught_in_every_run(tmp_path: Path) -> None:
+    caught = {"expected": "fail (duplicate)", "met": True, "mutants": ("m",)}
+    survived = caught | {"met": False}
+    entries = [run(1, "fail", "a", **caught), run(2, "fail", "a", **caught), run(1, "fail", "b", **caught)]
+    assert verdicts(tmp_path, "[require]\nmutation_score = 1.0", *entries)[0] == "pass"
+    decided, told = verdicts(tmp_path, "[require]\nmutation_score = 0.9", *entries, run(2, "pass", "b", **survived))
+    assert decided == "fail"
+    assert told == ["mutation score: 1 of 2 cells with mutants were caught as expected, 90% are asked for"]
+
+
+KNOWN = '[[known]]\nanomaly = "stale-read"\nsystem = "etcd"\nreason = "ticket 7"\nexpires = '
+
+
+def test_known_failures_are_let_through_until_they_expire(tmp_path: Path) -> None:
+    entries = run(1), run(2, "fail", anomalies=("stale-read",))
+    assert verdicts(tmp_path, "", *entries)[0] == "fail"
+    assert verdicts(tmp_path, KNOWN + "2030-01-01", *entries)[0] == "pass"
+    decided, told = verdicts(tmp_path, KNOWN + "2029-12-31", *entries)
+    assert decided == "fail"
+    assert told == ["stale-read of etcd in cell main was known until 2029-12-31, which has passed: ticket 7"]
+    two = run(1), run(2, "fail", anomalies=("stale-read", "lost-acknowledged-write"))
+    decided, told = verdicts(tmp_path, KNOWN + "2030-01-01", *two)
+    assert (decided, told) == ("fail", ["new: lost-acknowledged-write of etcd in cell main"])
+    elsewhere = run(1, "fail", anomalies=("stale-read",), system="other")
+    assert verdicts(tmp_path, KNOWN + "2030-01-01", elsewhere)[0] == "fail"
+    stale = run(1, "fail", anomalies=("stale-read",), doubts=("the verdict is stale",))
+    assert verdicts(tmp_path, KNOWN + "2030-01-01", stale)[0] == "fail"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[require]\nseedz = 3", "gate.toml:2: [require] unknown key 'seedz'; did you mean 'seeds'?"),
+        ("[require]\nseeds = 0", "gate.toml:2: [require] seeds: 0 is smaller than 1"),
+        ('[require]\nworlds = ["moon"]', "gate.toml:2: [require] worlds: 'moon' is not known"),
+        ("[require.faults]\nkil = 1", "gate.toml:2: [require.faults] 'kil' is no kind of fault"),
+        ("[require]\nmutation_score = 90", "gate.toml:2: [require] mutation_score: 90 is not a share"),
+        ("[budget]\noutage_s = -1", "gate.toml:2: [budget] outage_s: -1 is smaller than 0"),
+        ('[baseline]\npath = "nowhere"', "gate.toml:2: [baseline] path: "),
+        ("[baseline]", "[baseline] path is missing"),
+        (KNOWN + '"2030-01-01"', "expires is a date without quotes"),
+        ('[[known]]\nanomaly = "stale-red"\nreason = "x"\nexpires = 2030-01-01', "'stale-red' is not known"),
+        ('[[known]]\nanomaly = "stale-read"\nreason = " "\nexpires = 2030-01-01', "reason is empty"),
+        ("[", "gate.toml:1: not valid TOML"),
+    ],
+)
+def test_what_is_wrong_is_told_with_file_line_and_key(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "gate.toml").write_text(text)
+    with pytest.raises(InputError) as caught:
+        find_policy(tmp_path / "store", None)
+    assert words in str(caught.value)
+
+
+def test_a_policy_lies_beside_the_store_or_is_given(tmp_path: Path) -> None:
+    campaign = StoredCampaign(tmp_path / "store", "")
+    campaign.made()
+    assert ask("gate", campaign.path).code == 0
+    (tmp_path / "gate.toml").write_text("[require]\nseeds = 2\n")
+    assert [ask("gate", path).code for path in (campaign.path, campaign.store)] == [2, 2]
+    assert ask("report", campaign.path).code == 0
+    assert "required seeds of each cell 2" in (campaign.path / "report.html").read_text()
+    assert "required seeds of each cell 2" in ask("gate", campaign.path, "--markdown").out
+    (tmp_path / "other.toml").write_text('campaigns = ["demo"]\n[require]\nseeds = 9\n')
+    assert ask("gate", campaign.path, "--policy", tmp_path / "other.toml").code == 0, "it speaks of another campaign"
+    missing = ask("gate", campaign.store, "--policy", tmp_path / "other.toml")
+    assert missing.code == 2
+    assert "demo is in the policy and not in the store" in missing.out
+    assert ask("gate", campaign.path, "--policy", tmp_path / "nowhere.toml").code == 64
+    (tmp_path / "gate.toml").write_text("seeds = 2\n")
+    assert ask("gate", campaign.path).code == 64
+    assert ask("run", "demo", "--engine", "in-process", "--store", campaign.store).code == 64, "told before, not after"
+
+
+def test_a_baseline_is_compared_with(tmp_path: Path) -> None:
+    now = StoredCampaign(tmp_path / "store", "[seeds]\ncount = 3\n")
+    now.made()
+    then = StoredCampaign(tmp_path / "baseline", "[seeds]\ncount = 3\n")
+    for planned, changes in zip(then.plan(), ({"lost": 7}, {}, {}), strict=True):
+        then.make(planned, **changes)
+    (tmp_path / "gate.toml").write_text('[baseline]\npath = "baseline"\nalpha = 0.2\n')
+    answer = ask("gate", now.path, "--json")
+    assert answer.code == 0
+    assert "lost-acknowledged-write of the system in cell main" in answer.json["signatures"]["resolved"]
+    assert len([finding for finding in answer.json["findings"] if finding["demand"] == "baseline"]) == 2
+    (tmp_path / "gate.toml").write_text('[baseline]\npath = "baseline"\nalpha = 0.001\n')
+    answer = ask("gate", now.path)
+    assert answer.code == 2
+    assert "their smallest p is 0.1: run more seeds" in answer.out
+
+
+def test_a_difference_must_be_more_than_chance() -> None:
+    same = compare({"main": ([10.0, 11, 12, 9], [10.5, 9.5, 11.5, 11])}, larger_is_worse=True)
+    assert same.p > 0.2
+    slower = compare({"main": ([10.0, 11, 12, 9], [14.0, 15, 13, 16])}, larger_is_worse=True)
+    assert (round(slower.p, 4), round(slower.least_p, 4)) == (0.0143, 0.0143)
+    assert 0.3 < slower.worse < 0.45
+    faster = compare({"main": ([10.0, 11, 12, 9], [14.0, 15, 13, 16])}, larger_is_worse=False)
+    assert faster.worse < 0
+    assert faster.p == 1
+
+
+def test_cells_are_compared_with_themselves() -> None:
+    """That one cell is slower than another says nothing, however unevenly they are mixed."""
+    sides = {"fast": ([1.0, 1.1, 0.9], [1.0, 1.1, 0.9]), "slow": ([100.0, 101, 99], [100.0, 101, 99])}
+    assert compare(sides, larger_is_worse=True).p > 0.4
+    many = {"a": ([1.0 + n / 100 for n in range(20)], [1.5 + n / 100 for n in range(20)])}
+    first, second = compare(many, larger_is_worse=True), compare(many, larger_is_worse=True)
+    assert first == second
+    assert first.p < 0.001
+
+
+def test_the_policy_in_the_documentation_is_one(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "gate.md").read_text().split("```toml\n")[1].split("```")[0]
+    (tmp_path / "baselines" / "demo").mkdir(parents=True)
+    shown = policy(tmp_path, text)
+    assert (shown.seeds, shown.outage_s, len(shown.known), shown.campaigns[0]) == (20, 15, 1, "demo")
