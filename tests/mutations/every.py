@@ -14,6 +14,7 @@ from tests.mutations import (
     journal_lines,
     metadata_quorum,
     plans,
+    registers,
     replica_batches,
     replica_directories,
 )
@@ -29,6 +30,7 @@ CATALOGS: Final = (
     journal_lines.mutation,
     fault_lines.mutation,
     plans.mutation,
+    registers.mutation,
     derived.mutation,
 )
 MUTATIONS: Final[tuple[Mutation, ...]] = tuple(chain(*CATALOGS))

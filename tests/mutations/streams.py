@@ -21,8 +21,8 @@ def rows_of(path: Path) -> list[Row]:
     return rows
 
 
-def rewrite(path: Path, change: Callable[[list[Row]], list[Row]]) -> None:
-    """The client recorded other rows than it did; there must be a difference."""
+def rewrite(path: Path, change: Callable[[list[Row]], list[Row]], *, recount: bool = True) -> None:
+    """The client recorded other rows than it did; there must be a difference. Its counts follow, if they are to."""
     with pa.ipc.open_stream(path) as stream:
         schema = stream.schema
     before = rows_of(path)
