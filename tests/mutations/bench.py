@@ -64,9 +64,20 @@ class Bench:
 
 def changed_files(base: Path, mutant: Path) -> list[str]:
     """The names of the evidence's files and directories that one of them lacks or in which they differ."""
-    found = [{path.relative_to(run): path for part in EVIDENCE for path in (run / part).rglob("*")} for run in (base, mutant)]
-    one, other = ({**each, **{Path(part): run / part for part in EVIDENCE if (run / part).exists()}} for each, run in zip(found, (base, mutant), strict=True))
-    differ = [name for name in one.keys() | other.keys() if name not in one or name not in other or (one[name].is_file() and one[name].read_bytes() != other[name].read_bytes())]
+    found = [
+        {path.relative_to(run): path for part in EVIDENCE for path in (run / part).rglob("*")} for run in (base, mutant)
+    ]
+    one, other = (
+        {**each, **{Path(part): run / part for part in EVIDENCE if (run / part).exists()}}
+        for each, run in zip(found, (base, mutant), strict=True)
+    )
+    differ = [
+        name
+        for name in one.keys() | other.keys()
+        if name not in one
+        or name not in other
+        or (one[name].is_file() and one[name].read_bytes() != other[name].read_bytes())
+    ]
     return sorted({str(name) for name in differ})
 
 

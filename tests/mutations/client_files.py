@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
-
-from tests.mutations.mutation import Catalog, unknown
-from tests.mutations.stored import Stored
-from tests.mutations.streams import borders
+from tests.mutations.mutation import PASSES, Catalog, Change, unknown
+from tests.mutations.stored import Line, Stored
+from tests.mutations.streams import OPERATIONS, as_left, borders, reannounce
 
 mutation = Catalog("client files")
 
-OPERATIONS = "history/operations"
 PRODUCER = f"{OPERATIONS}/producer-1-1"
 CONSUMER = f"{OPERATIONS}/consumer-1-1"
 PROBE = f"{OPERATIONS}/probe-1"
 READER = f"{OPERATIONS}/reader-1-1"
+RESERVED = "producer-1-1.reserved"
 TELLS = unknown("producer-1")
+HARMLESS = PASSES
+"""Undetectable but for the seal and the journal's digests: the client itself may have said so, and nothing follows."""
 
 
 @mutation(TELLS)
@@ -79,7 +79,8 @@ def a_record_lacks_its_last_byte(run: Stored) -> None:
 
 
 def cut_at_a_border(run: Stored, name: str, batches: int) -> None:
-    """Cut behind all but a few of the last batches: no byte shows that more was there."""
+    """Cut behind all but some of the last pieces - the end mark is one, and a batch with its sum two -, so that no byte
+    of another one shows that more was there."""
     path = run / name
     places = borders(path)
     assert len(places) > batches, f"{name} has only {len(places)} pieces"
@@ -88,23 +89,23 @@ def cut_at_a_border(run: Stored, name: str, batches: int) -> None:
 
 @mutation(TELLS)
 def a_record_cut_before_its_last_batch(run: Stored) -> None:
-    cut_at_a_border(run, f"{PRODUCER}.arrows", 1)
+    cut_at_a_border(run, f"{PRODUCER}.arrows", 3)
 
 
 @mutation(TELLS)
 def a_record_cut_behind_its_last_batch(run: Stored) -> None:
     """Its end mark alone is missing: nobody knows that this was all."""
-    cut_at_a_border(run, f"{PRODUCER}.arrows", 0)
+    cut_at_a_border(run, f"{PRODUCER}.arrows", 1)
 
 
 @mutation(unknown("consumer-1"))
 def a_consumers_record_cut_before_its_last_batches(run: Stored) -> None:
-    cut_at_a_border(run, f"{CONSUMER}.arrows", 2)
+    cut_at_a_border(run, f"{CONSUMER}.arrows", 5)
 
 
 @mutation(unknown("reader-1|read to its end"))
 def the_final_readers_record_cut_before_its_last_batch(run: Stored) -> None:
-    cut_at_a_border(run, f"{READER}.arrows", 1)
+    cut_at_a_border(run, f"{READER}.arrows", 3)
 
 
 @mutation(TELLS)
@@ -180,12 +181,57 @@ def a_records_announcements_torn(run: Stored) -> None:
 
 
 @mutation(TELLS)
-def a_records_announcements_lack_the_last_line(run: Stored) -> None:
-    run.edit(f"{PRODUCER}.reserved", lambda data: b"".join(data.splitlines(keepends=True)[:-1]))
+def a_records_announcements_were_never_closed(run: Stored) -> None:
+    reannounce(run, RESERVED, lambda lines: lines[:-1])
+
+
+@mutation(HARMLESS, TELLS)
+def a_records_announcements_give_back_nothing(run: Stored) -> None:
+    """As if values that were never sent might still come."""
+    reannounce(run, RESERVED, lambda lines: [line for line in lines if "unused" not in line])
+
+
+@mutation(HARMLESS, TELLS)
+def a_records_announcements_give_back_too_little(run: Stored) -> None:
+    reannounce(
+        run,
+        RESERVED,
+        lambda lines: [line | {"count": line["count"] - 5} if "unused" in line else line for line in lines],
+    )
+
+
+@mutation(HARMLESS, TELLS)
+def a_records_announcements_give_back_too_much(run: Stored) -> None:
+    """Values that were used."""
+
+    def more(line: Line) -> Line:
+        return line | {"unused": line["unused"] - 3, "count": line["count"] + 3} if "unused" in line else line
+
+    reannounce(run, RESERVED, lambda lines: [more(line) for line in lines])
 
 
 @mutation(TELLS)
 def a_records_announcements_lack_a_block(run: Stored) -> None:
+    """Values were sent that had not been announced."""
+    reannounce(run, RESERVED, lambda lines: [*lines[:1], *lines[2:]])
+
+
+@mutation(HARMLESS, TELLS)
+def a_records_announcements_have_a_block_twice(run: Stored) -> None:
+    reannounce(run, RESERVED, lambda lines: [*lines[:2], *lines[1:]])
+
+
+@mutation(TELLS)
+def a_records_announcements_are_for_another_partition(run: Stored) -> None:
+    reannounce(
+        run,
+        RESERVED,
+        lambda lines: [line | {"partition": 1 - line["partition"]} if "first" in line else line for line in lines],
+    )
+
+
+@mutation(TELLS)
+def a_records_announcements_lack_a_line(run: Stored) -> None:
     run.edit(
         f"{PRODUCER}.reserved",
         lambda data: b"".join(line for n, line in enumerate(data.splitlines(keepends=True)) if n != 1),
@@ -199,21 +245,12 @@ def a_records_announcements_have_a_garbled_line(run: Stored) -> None:
 
 @mutation(TELLS)
 def a_records_announcements_name_another_client(run: Stored) -> None:
-    run.edit(f"{PRODUCER}.reserved", lambda data: data.replace(b"producer-1", b"producer-7", 1))
+    reannounce(run, RESERVED, lambda lines: [lines[0] | {"client": "producer-7"}, *lines[1:]])
 
 
 @mutation(TELLS)
-def a_records_announcements_give_back_too_little(run: Stored) -> None:
-    """As if values that were never sent might still come."""
-
-    def fewer(data: bytes) -> bytes:
-        lines = [json.loads(line) for line in data.splitlines()]
-        for line in lines:
-            if "unused" in line:
-                line["count"] -= 5
-        return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
-
-    run.edit(f"{PRODUCER}.reserved", fewer)
+def a_records_announcements_are_of_another_producer(run: Stored) -> None:
+    reannounce(run, RESERVED, lambda lines: [lines[0] | {"producer": 2}, *lines[1:]])
 
 
 @mutation(unknown("consumer-1"))
@@ -264,3 +301,38 @@ def a_record_of_another_session(run: Stored) -> None:
 @mutation(unknown("elsewhere"))
 def a_client_elsewhere_wrote_garbage(run: Stored) -> None:
     (run / f"{OPERATIONS}/elsewhere.jsonl").write_text('{"f": "append", "type"\n{}\n')
+
+
+# ---- the same, had the client left it so
+
+
+def _as_left(change: Change, *names: str) -> None:
+    def left(run: Stored) -> None:
+        change(run)
+        for name in names:
+            as_left(run, run / name)
+
+    mutation.add(f"{change.__name__}, as the client left it", left, TELLS)
+
+
+for _change in (
+    a_record_cut_in_the_middle,
+    a_record_lacks_its_last_byte,
+    a_record_cut_before_its_last_batch,
+    a_record_cut_behind_its_last_batch,
+    a_record_has_its_schema_alone,
+    a_record_lost_a_batch_in_the_middle,
+    a_record_has_a_batch_twice,
+    a_record_emptied,
+    a_record_is_garbage,
+    bytes_flipped_in_a_batch,
+    one_bit_flipped_near_the_end_of_a_batch,
+    bytes_behind_a_record,
+    a_records_announcements_emptied,
+    a_records_announcements_torn,
+    a_records_announcements_have_a_garbled_line,
+    a_records_announcements_lack_a_line,
+):
+    _as_left(_change, f"{PRODUCER}.arrows")
+for _change in (two_clients_records_swapped, two_clients_files_swapped):
+    _as_left(_change, f"{PRODUCER}.arrows", f"{OPERATIONS}/producer-2-1.arrows")

@@ -59,7 +59,7 @@ def evidence_of_a_node_emptied(run: Stored) -> None:
 @mutation(F1)
 def evidence_is_of_another_node(run: Stored) -> None:
     def change(line: Line) -> None:
-        line["evidence"] = {"n9": each for each in line["evidence"].values()}
+        line["evidence"] = {"n9": next(iter(line["evidence"].values()))}
 
     run.change_lines(mine(INJECTED), change)
 
@@ -232,3 +232,14 @@ def a_fault_of_a_time_after_the_run(run: Stored) -> None:
         lines.remove(line)
         lines.append(line | {"t": end["t"] + n * 1_000, "wall": end["wall"] + n * 1e-6})
     run.write_lines(lines)
+
+
+@mutation(F1)
+def a_fault_that_need_not_show_anything(run: Stored) -> None:
+    run.change_lines(mine(INVOKED), lambda line: line.update(must_show={}))
+
+
+@mutation(F1)
+def a_fault_that_need_not_show_anything_and_does_not(run: Stored) -> None:
+    run.change_lines(mine(INVOKED), lambda line: line.update(must_show={"seen": [], "healed": []}))
+    run.change_lines(mine(INJECTED), lambda line: line.update(evidence={}))

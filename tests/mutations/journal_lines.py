@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from tests.mutations.mutation import PASSES, Catalog, fails, unknown
 from tests.mutations.stored import Line, Stored, event, phase
 
@@ -56,6 +54,29 @@ def bytes_that_are_no_text(run: Stored) -> None:
 @mutation(unknown("journal"))
 def a_line_that_is_a_number(run: Stored) -> None:
     run.edit(JOURNAL, lambda data: data.replace(b"\n", b"\n5\n", 1))
+
+
+@mutation(unknown("journal"))
+def a_line_changed(run: Stored) -> None:
+    run.edit(JOURNAL, lambda data: data.replace(b'"name": "quiesce"', b'"name": "quiescE"', 1))
+
+
+@mutation(unknown("journal"))
+def a_line_lost(run: Stored) -> None:
+    lines = run.journal.read_bytes().splitlines(keepends=True)
+    run.journal.write_bytes(b"".join([*lines[:9], *lines[10:]]))
+
+
+@mutation(unknown("journal"))
+def a_line_doubled(run: Stored) -> None:
+    lines = run.journal.read_bytes().splitlines(keepends=True)
+    run.journal.write_bytes(b"".join([*lines[:9], *lines[8:]]))
+
+
+@mutation(unknown("journal"))
+def a_line_moved(run: Stored) -> None:
+    lines = run.journal.read_bytes().splitlines(keepends=True)
+    run.journal.write_bytes(b"".join([*lines[:9], lines[10], lines[9], *lines[11:]]))
 
 
 @mutation(unknown("journal"))
@@ -168,6 +189,104 @@ def a_node_is_gone(run: Stored) -> None:
     run.insert_line(phase("heal"), event="node", node="n2", what="gone")
 
 
+@mutation(unknown("n2"), fails("unexpected-exit"))
+def a_node_was_not_seen_running_at_the_end(run: Stored) -> None:
+    run.drop_lines(event("node", node="n2", what="running"))
+
+
+@mutation(unknown("n2"), fails("unexpected-exit"))
+def another_process_ran_at_the_end_than_was_started(run: Stored) -> None:
+    run.change_lines(event("node", node="n2", what="running"), lambda line: line.update(pid=1, start="1"))
+
+
+@mutation(unknown("n2"), fails("unexpected-exit"))
+def a_node_did_not_run_when_it_was_to_be_stopped(run: Stored) -> None:
+    run.change_lines(event("node", node="n2", what="stopped"), lambda line: line.update(ran=False))
+
+
+@mutation(fails("unexpected-exit"), unknown("n2"))
+def a_node_did_not_stop_in_order(run: Stored) -> None:
+    run.change_lines(event("node", node="n2", what="stopped"), lambda line: line.update(status=134))
+
+
+@mutation(unknown("producer-1"))
+def a_client_never_ended(run: Stored) -> None:
+    run.drop_lines(event("client_ended", client="producer-1"))
+
+
+@mutation(unknown("producer-1"))
+def a_client_never_started(run: Stored) -> None:
+    run.drop_lines(event("client", client="producer-1"))
+
+
+@mutation(unknown("producer-1"))
+def a_client_neither_started_nor_ended(run: Stored) -> None:
+    run.drop_lines(lambda line: line.get("client") == "producer-1")
+
+
+@mutation(unknown("producer-1"))
+def a_client_that_left_nothing_never_was(run: Stored) -> None:
+    run.drop_lines(lambda line: line.get("client") == "producer-1")
+    run.remove("history/operations/producer-1-1.*")
+
+
+@mutation(unknown("consumer-1"))
+def a_consumer_that_left_nothing_never_was(run: Stored) -> None:
+    run.drop_lines(lambda line: line.get("client") == "consumer-1")
+    run.remove("history/operations/consumer-1-1.*")
+
+
+@mutation(unknown("producer-1|read|record"))
+def no_client_ever_was(run: Stored) -> None:
+    run.drop_lines(lambda line: "client" in line)
+    run.empty("history/operations")
+
+
+@mutation(unknown("producer-1"))
+def a_client_counted_more_than_it_recorded(run: Stored) -> None:
+    run.change_lines(event("client_ended", client="producer-1"), lambda line: line["operations"].update(append=9_999))
+
+
+@mutation(unknown("producer-1"))
+def a_client_counted_nothing(run: Stored) -> None:
+    run.change_lines(event("client_ended", client="producer-1"), lambda line: line.update(operations=None))
+
+
+@mutation(unknown("producer-1"))
+def a_client_left_no_files(run: Stored) -> None:
+    run.change_lines(event("client_ended", client="producer-1"), lambda line: line.update(files={}))
+
+
+@mutation(unknown("producer-1"))
+def a_client_left_other_files(run: Stored) -> None:
+    def change(line: Line) -> None:
+        line["files"]["producer-1-1.arrows"]["sha256"] = "0" * 64
+
+    run.change_lines(event("client_ended", client="producer-1"), change)
+
+
+@mutation(PASSES, unknown("producer-1"))
+def a_client_was_killed_with_its_record_closed(run: Stored) -> None:
+    run.change_lines(event("client_ended", client="producer-1"), lambda line: line.update(exit_code=-9))
+
+
+@mutation(unknown("producer-"))
+def two_clients_of_one_number(run: Stored) -> None:
+    run.change_lines(event("client", client="producer-1"), lambda line: line.update(process=2))
+
+
+@mutation(unknown("step"))
+def a_step_was_not_done(run: Stored) -> None:
+    run.drop_lines(event("step_done", step=3))
+
+
+@mutation(unknown("step"))
+def the_last_step_was_not_done(run: Stored) -> None:
+    lines = run.lines()
+    last = max(line["step"] for line in lines if line["event"] == "step_done")
+    run.drop_lines(event("step_done", step=last))
+
+
 @mutation(fails("unexpected-exit"))
 def a_process_ended_by_itself(run: Stored) -> None:
     exit_line = {"node": "n1", "exit_code": 1, "signal": None, "last_words": "assertion failed"}
@@ -198,12 +317,12 @@ def the_run_was_interrupted(run: Stored) -> None:
 
 @mutation(unknown("replica|assignment|partition"))
 def does_not_say_where_replicas_were_put(run: Stored) -> None:
-    run.drop_lines(event("note", text="assignment"))
+    run.drop_lines(event("assignment"))
 
 
 @mutation(unknown("replica|assignment|partition"))
 def says_that_replicas_were_put_elsewhere(run: Stored) -> None:
-    run.change_lines(event("note", text="assignment"), lambda line: line.update(replicas=[[1, 2], [2, 3]]))
+    run.change_lines(event("assignment"), lambda line: line.update(replicas=[[1, 2], [2, 3]]))
 
 
 @mutation(PASSES)
@@ -221,5 +340,4 @@ def a_remark_less(run: Stored) -> None:
 @mutation(PASSES)
 def its_keys_in_another_order(run: Stored) -> None:
     """Benign."""
-    lines = [dict(reversed(line.items())) for line in run.lines()]
-    (run / JOURNAL).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run.write_lines([dict(reversed(line.items())) for line in run.lines()])

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from tests.mutations.mutation import Catalog, Want, fails, unknown
+from tests.mutations.mutation import Catalog, fails, unknown
 from tests.mutations.segments import (
-    HEADER,
     Batches,
     epoch_of,
     flipped,
     of_batches,
     rebased,
-    split,
     summed,
     with_epoch,
 )
@@ -34,12 +31,16 @@ Event = dict[str, Any]
 
 
 def of_trace(run: Stored, change: Callable[[list[Event]], list[Event]], *, node: str = "n2") -> None:
-    """Another trace of a node, of whole lines."""
+    """Another trace of a node, of whole lines, each process's in a row."""
     path = f"nodes/{node}/events.jsonl"
 
     def changed(data: bytes) -> bytes:
-        events = [json.loads(line) for line in data.splitlines()]
-        return b"".join(json.dumps(each).encode() + b"\n" for each in change(events))
+        events = change([json.loads(line) for line in data.splitlines()])
+        starts = [n for n, each in enumerate(events) if each["event"] == "broker_started"]
+        numbers = [n - max((start for start in starts if start <= n), default=0) for n in range(len(events))]
+        return b"".join(
+            json.dumps(each | {"seq": number}).encode() + b"\n" for each, number in zip(events, numbers, strict=True)
+        )
 
     run.edit(path, changed)
 
@@ -272,6 +273,16 @@ def a_trace_has_a_garbled_line(run: Stored) -> None:
 
 
 @mutation(TELLS)
+def a_trace_lacks_a_line(run: Stored) -> None:
+    run.edit(TRACE, lambda data: b"".join([*data.splitlines(keepends=True)[:20], *data.splitlines(keepends=True)[21:]]))
+
+
+@mutation(TELLS)
+def a_trace_has_a_line_twice(run: Stored) -> None:
+    run.edit(TRACE, lambda data: b"".join([*data.splitlines(keepends=True)[:20], *data.splitlines(keepends=True)[19:]]))
+
+
+@mutation(*SOMEHOW)
 def a_trace_lacks_what_it_says_of_the_quorum(run: Stored) -> None:
     of_trace(run, lambda events: [each for each in events if not each["event"].startswith("quorum")])
 
@@ -347,5 +358,3 @@ def a_node_started_once_more_than_it_was_told(run: Stored) -> None:
         return [*events[: len(events) // 2], again, *events[len(events) // 2 :]]
 
     of_trace(run, change, node="n3")
-
-

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutations.mutation import PASSES, Catalog, unknown
+from tests.mutations.mutation import PASSES, Catalog, fails, unknown
 from tests.mutations.stored import Stored
 
 mutation = Catalog("plan")
@@ -66,22 +66,45 @@ stating(
     r"assignment = [[\1, \2, 7]",
     unknown("7|log-0|elsewhere"),
 )
-stating("another assignment", r"^assignment = .*$", "assignment = [[2, 1, 3], [3, 1, 2]]", unknown("elsewhere|assignment"))
+stating(
+    "another assignment", r"^assignment = .*$", "assignment = [[2, 1, 3], [3, 1, 2]]", unknown("elsewhere|assignment")
+)
 stating("assignment of texts", r"^assignment = .*$", 'assignment = "anywhere"', unknown("assignment"))
-stating("more clients", r"^producers = 2$", "producers = 5", unknown("producer-[345]|client"))
-stating("fewer clients", r"^producers = 2$", "producers = 1", unknown("producer-2|client"))
-stating("an upper bound that there is not", r'^upper_bound = "strict"$', 'upper_bound = "firm"', unknown("upper_bound|firm"))
+stating("more clients", r'^clients = \["producer-1"', 'clients = ["producer-9", "producer-1"', unknown("producer-9"))
+stating("fewer clients", r'^clients = \["producer-1", ', "clients = [", PASSES, unknown("producer-1"))
+stating("no clients", r"^clients = .*$", "clients = []", unknown("client"))
+stating("clients missing", r"^clients = .*$", "", unknown("client"))
+stating("more queries than there were", r"^min_queries = 0$", "min_queries = 9999", unknown("quer"))
+stating("more steps", r"^steps = \[", 'steps = ["step 99 (pray)", ', unknown("step"))
+stating("roles missing", r"^\[system.roles\]\n(n\d = .*\n)+", "", unknown("roles|node"))
+stating("a role fewer", r'^n3 = "broker"$', "", unknown("n3|node"))
+stating("metadata of a format that there is not", r'^format = "kraft"$', 'format = "runes"', unknown("runes|metadata"))
+stating(
+    "records of a form that there is not", r'^records = "derived"$', 'records = "riddles"', unknown("records|riddles")
+)
+stating("records of another form", r'^records = "derived"$', 'records = "value-first"', PASSES, unknown("record"))
+stating("records of another size", r"^record_bytes = 128$", "record_bytes = 200", fails(), unknown("bytes|record"))
+stating(
+    "an upper bound that there is not", r'^upper_bound = "strict"$', 'upper_bound = "firm"', unknown("upper_bound|firm")
+)
 stating("a judge that there is not", r'^judge = "log"$', 'judge = "oracle"', unknown("judge|oracle"))
 stating("another judge", r'^judge = "log"$', 'judge = "register"', unknown("register|judge|log"))
-stating("replicas of a format that there is not", r'^format = "kafka"$', 'format = "scrolls"', unknown("scrolls|format"))
+stating(
+    "replicas of a format that there is not", r'^format = "kafka"$', 'format = "scrolls"', unknown("scrolls|format")
+)
 stating("replicas of no format", r'^format = "kafka"$', 'format = "none"', PASSES, unknown("replica|format"))
 stating("more required faults", r"^required_faults = \[", 'required_faults = ["power-loss", ', unknown("power-loss"))
-stating("a required fault that there is not", r"^required_faults = \[", 'required_faults = ["x", ', unknown("fault x|\"x\"|'x'"))
-stating("required faults of another type", r"^required_faults = .*$", 'required_faults = 7', unknown("required_faults"))
+stating(
+    "a required fault that there is not",
+    r"^required_faults = \[",
+    'required_faults = ["x", ',
+    unknown("fault x|\"x\"|'x'"),
+)
+stating("required faults of another type", r"^required_faults = .*$", "required_faults = 7", unknown("required_faults"))
 stating("a minimum that was not reached", r"^min_ok = \d+$", "min_ok = 100000", unknown("100,?000"))
 stating("a minimum of another type", r"^min_ok = \d+$", 'min_ok = "some"', unknown("min_ok"))
 stating("a negative minimum", r"^min_ok = \d+$", "min_ok = -1", unknown("min_ok"))
-stating("a rate that was not reached", r"^rate = [\d.]+$", "rate = 4000.0", unknown("rate|load|planned"))
+stating("a load that was not reached", r"^changes = 0$", "changes = 4000", unknown("rate|load|planned|appends"))
 stating("an expectation that there is not", r'^verdict = "pass"$', 'verdict = "green"', unknown("expect|verdict|green"))
 stating("another run", r'^run = ".*"$', 'run = "20200101T000000ff-main-1"', unknown("run"))
 stating("a seed of another type", r"^seed = 1$", 'seed = "one"', unknown("seed"))

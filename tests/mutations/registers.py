@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from history import FAIL, INF, INFO, OK, READ, WRITE
 from tests.mutations.mutation import PASSES, Catalog, fails, unknown
 from tests.mutations.stored import Stored, event, phase
-from tests.mutations.streams import Row, borders, rewrite, rows_of
+from tests.mutations.streams import OPERATIONS, Row, borders, rewrite, rows_of
 
 mutation = Catalog("registers", base="register")
 
-OPERATIONS = "history/operations"
 CLIENT = f"{OPERATIONS}/client-1-1"
-READER = f"{OPERATIONS}/reader-1-1"
+PROBE, READER = "probe-1.registers", "reader-1-1.registers"
 TELLS = unknown("client-1")
 FINAL = unknown("reader-1|read after healing")
 WRONG = fails("stale-register-read", "non-linearizable-register", "register-phantom")
@@ -22,9 +20,9 @@ WRONG = fails("stale-register-read", "non-linearizable-register", "register-phan
 Rows = list[Row]
 
 
-def busiest(run: Stored) -> Path:
-    """The record of the client with the most operations."""
-    return max((run / OPERATIONS).glob("client-*.registers"), key=lambda path: len(rows_of(path)))
+def busiest(run: Stored) -> str:
+    """The stream of the client with the most operations."""
+    return max((run / OPERATIONS).glob("client-*.registers"), key=lambda path: len(rows_of(path))).name
 
 
 def last(f: int, change: Callable[[Row], None], *, type: int = OK) -> Callable[[Rows], Rows]:
@@ -59,7 +57,10 @@ def the_announcements_emptied(run: Stored) -> None:
 
 @mutation(TELLS)
 def the_announcements_lack_a_line(run: Stored) -> None:
-    run.edit(f"{CLIENT}.invoked", lambda data: b"".join([*data.splitlines(keepends=True)[:1], *data.splitlines(keepends=True)[2:]]))
+    run.edit(
+        f"{CLIENT}.invoked",
+        lambda data: b"".join([*data.splitlines(keepends=True)[:1], *data.splitlines(keepends=True)[2:]]),
+    )
 
 
 @mutation(unknown("probe"))
@@ -69,12 +70,12 @@ def the_probes_files_deleted(run: Stored) -> None:
 
 @mutation(FINAL)
 def the_final_readers_files_deleted(run: Stored) -> None:
-    run.remove(f"{READER}.*")
+    run.remove(f"{OPERATIONS}/reader-1-1.*")
 
 
 @mutation(FINAL)
 def the_final_readers_record_emptied(run: Stored) -> None:
-    run.empty(f"{READER}.registers")
+    run.empty(f"{OPERATIONS}/{READER}")
 
 
 @mutation(unknown("client|record|operation|register|read"))
@@ -112,43 +113,53 @@ def a_clients_files_doubled_under_another_name(run: Stored) -> None:
 
 @mutation(unknown("client-"))
 def an_acknowledged_write_removed(run: Stored) -> None:
-    rewrite(busiest(run), lambda rows: [row for row in rows if row is not next(r for r in rows if r["f"] == WRITE)], recount=False)
+    rewrite(
+        run,
+        busiest(run),
+        lambda rows: [row for row in rows if row is not next(r for r in rows if r["f"] == WRITE)],
+        recount=False,
+    )
 
 
 @mutation(unknown("client-"))
 def all_reads_removed(run: Stored) -> None:
-    rewrite(busiest(run), lambda rows: [row for row in rows if row["f"] != READ], recount=False)
+    rewrite(run, busiest(run), lambda rows: [row for row in rows if row["f"] != READ], recount=False)
 
 
 @mutation(FINAL)
 def the_final_read_of_a_key_removed(run: Stored) -> None:
-    rewrite(run / f"{READER}.registers", lambda rows: [row for row in rows if row["key"] != "k1"])
+    rewrite(run, READER, lambda rows: [row for row in rows if row["key"] != "k1"])
 
 
 @mutation(FINAL)
 def the_final_reads_were_of_the_main_phase(run: Stored) -> None:
-    rewrite(run / f"{READER}.registers", lambda rows: [row | {"phase": "main"} for row in rows])
+    rewrite(run, READER, lambda rows: [row | {"phase": "main"} for row in rows])
 
 
 @mutation(WRONG)
 def the_final_read_shows_a_value_that_nobody_wrote(run: Stored) -> None:
-    rewrite(run / f"{READER}.registers", last(READ, lambda row: row.update(value=9 << 48 | 9 << 32 | 9)))
+    rewrite(run, READER, last(READ, lambda row: row.update(value=9 << 48 | 9 << 32 | 9)))
 
 
 @mutation(WRONG)
 def the_final_read_shows_an_absent_key(run: Stored) -> None:
-    rewrite(run / f"{READER}.registers", last(READ, lambda row: row.update(value=None)))
+    rewrite(run, READER, last(READ, lambda row: row.update(value=None)))
 
 
 def _oldest(run: Stored, key: str) -> int:
     """What was written first to a key."""
     rows = [row for path in (run / OPERATIONS).glob("client-*.registers") for row in rows_of(path)]
-    return int(min((row for row in rows if row["key"] == key and row["f"] == WRITE and row["type"] == OK), key=lambda row: row["ret"])["value"])
+    return int(
+        min(
+            (row for row in rows if row["key"] == key and row["f"] == WRITE and row["type"] == OK),
+            key=lambda row: row["ret"],
+        )["value"]
+    )
 
 
 @mutation(WRONG)
 def the_final_read_shows_an_old_value(run: Stored) -> None:
-    rewrite(run / f"{READER}.registers", last(READ, lambda row: row.update(value=_oldest(run, row["key"]))))
+    rewrite(run, READER, last(READ, lambda row: row.update(value=_oldest(run, row["key"]))))
 
 
 @mutation(WRONG)
@@ -156,20 +167,18 @@ def a_key_was_read_that_had_another_ones_value(run: Stored) -> None:
     def change(row: Row) -> None:
         row["value"] = _oldest(run, "k1" if row["key"] == "k0" else "k0")
 
-    rewrite(run / f"{READER}.registers", last(READ, change))
+    rewrite(run, READER, last(READ, change))
 
 
 @mutation(WRONG, unknown("client-"))
 def a_write_that_was_read_had_failed(run: Stored) -> None:
-    path = run / f"{OPERATIONS}/probe-1.registers"
-    rewrite(path, last(WRITE, lambda row: row.update(type=FAIL, error="refused")))
+    rewrite(run, PROBE, last(WRITE, lambda row: row.update(type=FAIL, error="refused")))
 
 
 @mutation(PASSES, unknown("probe|client-"))
 def a_write_was_never_answered(run: Stored) -> None:
     """Undetectable but for the seal and counts: a client may have given up on it."""
-    path = run / f"{OPERATIONS}/probe-1.registers"
-    rewrite(path, last(WRITE, lambda row: row.update(type=INFO, ret=INF, error="timed out")))
+    rewrite(run, PROBE, last(WRITE, lambda row: row.update(type=INFO, ret=INF, error="timed out")))
 
 
 @mutation(unknown("client-"), WRONG)
@@ -179,38 +188,40 @@ def two_writes_of_one_value(run: Stored) -> None:
         writes[1]["value"] = writes[0]["value"]
         return rows
 
-    rewrite(busiest(run), change)
+    rewrite(run, busiest(run), change)
 
 
 @mutation(unknown("client-"))
 def an_operation_returned_before_it_was_invoked(run: Stored) -> None:
-    rewrite(busiest(run), last(WRITE, lambda row: row.update(inv=row["ret"], ret=row["inv"])))
+    rewrite(run, busiest(run), last(WRITE, lambda row: row.update(inv=row["ret"], ret=row["inv"])))
 
 
 @mutation(unknown("client-"))
 def an_operation_of_no_kind(run: Stored) -> None:
-    rewrite(busiest(run), last(WRITE, lambda row: row.update(f=9)))
+    rewrite(run, busiest(run), last(WRITE, lambda row: row.update(f=9)))
 
 
 @mutation(unknown("client-"))
 def an_operation_with_no_outcome(run: Stored) -> None:
-    rewrite(busiest(run), last(WRITE, lambda row: row.update(type=9)))
+    rewrite(run, busiest(run), last(WRITE, lambda row: row.update(type=9)))
 
 
 @mutation(unknown("client-"))
 def an_operation_of_another_client(run: Stored) -> None:
-    rewrite(busiest(run), last(WRITE, lambda row: row.update(client="reader-1")))
+    rewrite(run, busiest(run), last(WRITE, lambda row: row.update(client="reader-1")))
 
 
 @mutation(unknown("client-"))
 def an_operation_twice(run: Stored) -> None:
-    rewrite(busiest(run), lambda rows: [*rows, rows[-1]])
+    rewrite(run, busiest(run), lambda rows: [*rows, rows[-1]])
 
 
 @mutation(unknown("client-"), WRONG)
 def operations_an_hour_late(run: Stored) -> None:
     hour = 3_600 * 10**9
-    rewrite(busiest(run), lambda rows: [row | {"inv": row["inv"] + hour, "ret": row["ret"] + hour} for row in rows])
+    rewrite(
+        run, busiest(run), lambda rows: [row | {"inv": row["inv"] + hour, "ret": row["ret"] + hour} for row in rows]
+    )
 
 
 @mutation(unknown("client-[456]|client"))

@@ -18,8 +18,8 @@ from tests.mutations.segments import (
     epoch_of,
     flipped,
     made,
-    offset_delta_at,
     of_batches,
+    offset_delta_at,
     put,
     rebased,
     split,
@@ -35,6 +35,7 @@ mutation = Catalog("replica batches")
 
 DIFFERS = fails("replica-divergence", "replica-order-mismatch")
 ENDS_EARLY = fails("not-converged")
+MALFORMED = fails("malformed-batch")
 NOBODYS = encode_value(9, 9, 9)
 MIDDLE = 5
 """A batch with some before and some behind it."""
@@ -143,7 +144,7 @@ def a_batch_taken_out_on_all_and_the_rest_moved_up(run: Stored) -> None:
     mark_all(run)
 
 
-@mutation(unknown("log-0", "n2"), DIFFERS)
+@mutation(unknown("log-0", "n2"), DIFFERS, ENDS_EARLY)
 def a_batch_doubled_on_one(run: Stored) -> None:
     on_one(run, lambda batches: [*batches[:MIDDLE], batches[MIDDLE], *batches[MIDDLE:]])
 
@@ -159,7 +160,7 @@ def a_batch_doubled_on_all_and_the_rest_moved_down(run: Stored) -> None:
     mark_all(run)
 
 
-@mutation(fails("duplicate", "phantom", "replica-order-mismatch", "not-converged"))
+@mutation(fails("duplicate", "duplicate-on-replica", "replica-order-mismatch"))
 def the_last_record_appended_again_on_all(run: Stored) -> None:
     on_all(run, lambda batches: rebased([*batches, batches[-1]]))
     mark_all(run)
@@ -185,7 +186,7 @@ def one_batch_has_another_base_offset(run: Stored) -> None:
     on_one(run, at(MIDDLE, lambda batch: put(batch, 0, ">q", base_of(batch) + 1)))
 
 
-@mutation(unknown("log-0", "n2"), DIFFERS, ENDS_EARLY)
+@mutation(unknown("log-0", "n2"), DIFFERS, ENDS_EARLY, MALFORMED)
 def one_batch_has_a_negative_base_offset(run: Stored) -> None:
     on_one(run, at(MIDDLE, lambda batch: put(batch, 0, ">q", -4)))
 
@@ -280,39 +281,39 @@ def half_of_a_log_removed_on_all_with_the_high_watermark(run: Stored) -> None:
 # ---- what headers say
 
 
-@mutation(unknown("log-0", "n2"), DIFFERS, ENDS_EARLY)
+@mutation(unknown("log-0", "n2"), DIFFERS, ENDS_EARLY, MALFORMED)
 def a_batch_counts_one_record_too_many(run: Stored) -> None:
     on_one(run, at(MIDDLE, lambda batch: summed(put(batch, COUNT_AT, ">i", 9))))
 
 
-@mutation(unknown("log-0"))
+@mutation(unknown("log-0"), MALFORMED)
 def all_batches_count_one_record_too_many(run: Stored) -> None:
     on_all(run, at(MIDDLE, lambda batch: summed(put(batch, COUNT_AT, ">i", 9))))
 
 
-@mutation(unknown("log-0", "n2"), DIFFERS, ENDS_EARLY)
+@mutation(unknown("log-0", "n2"), DIFFERS, ENDS_EARLY, MALFORMED)
 def a_batch_counts_no_record(run: Stored) -> None:
     on_one(run, at(MIDDLE, lambda batch: summed(put(batch, COUNT_AT, ">i", 0))))
 
 
-@mutation(unknown("log-0", "n2"), DIFFERS, ENDS_EARLY)
+@mutation(unknown("log-0", "n2"), DIFFERS, ENDS_EARLY, MALFORMED)
 def a_batch_counts_minus_one_record(run: Stored) -> None:
     on_one(run, at(MIDDLE, lambda batch: summed(put(batch, COUNT_AT, ">i", -1))))
 
 
-@mutation(unknown("log-0", "n2"), DIFFERS, ENDS_EARLY)
+@mutation(unknown("log-0", "n2"), DIFFERS, ENDS_EARLY, MALFORMED)
 def a_batch_reaches_further_than_its_records(run: Stored) -> None:
     on_one(run, at(MIDDLE, lambda batch: summed(put(batch, DELTA_AT, ">i", 12))))
 
 
-@mutation(unknown("log-0"), fails("not-converged", "replica-order-mismatch"))
+@mutation(unknown("log-0"), fails("not-converged", "replica-order-mismatch"), MALFORMED)
 def the_last_batch_reaches_further_than_its_records_on_all(run: Stored) -> None:
     """A log that claims offsets which no record has."""
     on_all(run, at(-1, lambda batch: summed(put(batch, DELTA_AT, ">i", 12))))
     mark_all(run)
 
 
-@mutation(unknown("log-0", "n2"), DIFFERS, ENDS_EARLY)
+@mutation(unknown("log-0", "n2"), DIFFERS, ENDS_EARLY, MALFORMED)
 def a_record_has_another_offset_than_its_batch(run: Stored) -> None:
     on_one(run, at(MIDDLE, lambda batch: summed(put(batch, offset_delta_at(batch), ">B", 10))))
 
@@ -322,12 +323,12 @@ def a_record_has_another_offset_than_its_batch_on_all(run: Stored) -> None:
     on_all(run, at(MIDDLE, lambda batch: summed(put(batch, offset_delta_at(batch), ">B", 10))))
 
 
-@mutation(unknown("log-0", "n2"), DIFFERS, ENDS_EARLY)
+@mutation(unknown("log-0", "n2"), DIFFERS, ENDS_EARLY, MALFORMED)
 def a_batch_is_longer_than_it_says(run: Stored) -> None:
     on_one(run, at(MIDDLE, lambda batch: put(batch, LENGTH_AT, ">i", len(batch) - 20)))
 
 
-@mutation(unknown("log-0", "n2"), DIFFERS, ENDS_EARLY)
+@mutation(unknown("log-0", "n2"), DIFFERS, ENDS_EARLY, MALFORMED)
 def a_batch_has_bytes_behind_its_records(run: Stored) -> None:
     on_one(run, at(MIDDLE, lambda batch: summed(put(batch + bytes(8), LENGTH_AT, ">i", len(batch) - 4))))
 
@@ -357,7 +358,7 @@ def the_last_batch_is_of_an_earlier_epoch_on_all(run: Stored) -> None:
     on_all(run, at(-1, lambda batch: with_epoch(batch, epoch_of(batch) - 1)))
 
 
-@mutation(unknown("log-0", "n2"), fails("epoch-regression", "replica-divergence"))
+@mutation(unknown("log-0", "n2"), fails("epoch-regression", "replica-divergence"), MALFORMED)
 def a_batch_is_of_a_negative_epoch_on_one(run: Stored) -> None:
     on_one(run, at(MIDDLE, lambda batch: with_epoch(batch, -1)))
 
@@ -377,7 +378,7 @@ def the_first_batch_is_of_an_unknown_format_on_all(run: Stored) -> None:
     on_all(run, at(0, lambda batch: put(batch, MAGIC_AT, ">b", 3)))
 
 
-@mutation(unknown("log-0", "n2"), DIFFERS)
+@mutation(unknown("log-0", "n2"), DIFFERS, MALFORMED)
 def a_batch_says_that_it_is_compressed(run: Stored) -> None:
     on_one(run, at(MIDDLE, lambda batch: summed(put(batch, ATTRIBUTES_AT, ">h", 4))))
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from history.checked import read_lines, text_of
 
 Line = dict[str, Any]
 
@@ -86,10 +87,11 @@ class Stored:
         return self.path / "history" / "journal.jsonl"
 
     def lines(self) -> list[Line]:
-        return [json.loads(line) for line in self.journal.read_text().splitlines()]
+        return checked(self.journal)
 
     def write_lines(self, lines: list[Line]) -> None:
-        self.journal.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        """The run wrote these lines: their numbers and checksums are right."""
+        self.journal.write_bytes(text_of(lines))
 
     def drop_lines(self, which: Callable[[Line], bool]) -> None:
         """Take lines out of the journal; there must be some."""
@@ -128,6 +130,13 @@ class Stored:
     def logs(self, partition: int = 0) -> list[str]:
         """The segments of a partition on all nodes."""
         return [f"nodes/{node}/data/log-{partition}/{FIRST_SEGMENT}" for node in self.nodes()]
+
+
+def checked(path: Path) -> list[Line]:
+    """What the lines of a file say, without their numbers and checksums."""
+    found = read_lines(path)
+    assert not found.defects, found.defects
+    return [content for _, content in found.contents]
 
 
 FIRST_SEGMENT = f"{0:020d}.log"
