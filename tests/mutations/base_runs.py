@@ -1,0 +1,89 @@
+"""The runs that are mutated, made by the tool itself as a user would make them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from installation.files import PROJECT_ROOT
+from orchestrator.command.line import main
+from tests.systems.test_etcd_runs import FAKE
+
+LOG = """
+name = "log"
+[topology]
+world = "process"
+nodes = 3
+[broker]
+"min.insync.replicas" = 2
+"broker.session.timeout.ms" = 1500
+"broker.lease.ms" = 1000
+[workload]
+partitions = 2
+producers = 2
+consumers = 1
+rate = 20
+[nemesis]
+kind = "steps"
+step = [
+  { do = "name", node = "leader:0", as = "A" },
+  { do = "wait", log_end = 20, node = "A" },
+  { do = "wait", log_end = 20, node = "A", partition = 1 },
+  { do = "kill", node = "A" },
+  { do = "wait", fenced = "A" },
+  { do = "start", node = "A" },
+  { do = "wait", in_sync = 0 },
+  { do = "wait", log_end = 35, node = "A" },
+  { do = "name", node = "follower:1", as = "B" },
+  { do = "pause", node = "B" },
+  { do = "resume", node = "B" },
+  { do = "wait", in_sync = 1 },
+  { do = "wait", log_end = 35, node = "B", partition = 1 },
+]
+[checks]
+min_ok = 20
+required_faults = ["kill", "pause"]
+"""
+"""A leader is killed, so that partition 0 has two leader epochs, and a follower stands still for a moment."""
+
+REGISTER = f"""
+name = "register"
+[topology]
+world = "process"
+nodes = 1
+[system]
+path = "fake"
+[client]
+client_class = "{PROJECT_ROOT / "tests/systems/stale_etcd_client.py"}:FirstSeen"
+options = {{ stale = "no" }}
+[workload]
+kind = "register"
+clients = 3
+keys = 2
+rate = 12
+duration_s = 6
+operations = 60
+[nemesis]
+kind = "random"
+faults = ["pause"]
+interval_s = [2.0, 2.0]
+duration_s = [0.2, 0.2]
+[checks]
+min_ok = 8
+required_faults = ["pause"]
+"""
+"""A store of keys in one process, which stands still now and then."""
+
+BASES = {"log": LOG, "register": REGISTER}
+
+
+def make(name: str, directory: Path) -> Path:
+    """Runs a campaign of `BASES` below `directory` and returns its only run."""
+    fake = directory / "fake"
+    fake.mkdir(exist_ok=True)
+    (fake / "system.toml").write_text(FAKE)
+    (fake / "fake.py").write_text("from systems.etcd.etcd import Etcd\n\n__all__ = ['Etcd']\n")
+    file = directory / f"{name}.toml"
+    file.write_text(BASES[name])
+    main(["run", str(file), "--store", str(directory / "store"), "--engine", "in-process", "--quiet"])
+    (run,) = [path.parent for path in (directory / "store" / name).glob("*/run.toml")]
+    return run

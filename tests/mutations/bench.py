@@ -1,0 +1,102 @@
+"""Judges mutated runs: each copied from its base, changed, sealed anew or not, and judged by either engine."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from analysis.pipeline import analyze
+from analysis.rundir import RunDirectoryError
+from analysis.spark import SparkHandle
+from history import HistoryError
+from history.seal import EVIDENCE, seal
+from tests.mutations.mutation import Judgement, Mutation, Want, unknown
+from tests.mutations.stored import Stored
+
+DERIVED = ("plots", "report.html", "spark")
+"""What the mutants do without: nothing that judges a run reads it."""
+
+
+@dataclass
+class Bench:
+    """`bases`: the runs to mutate, by name; `directory`: where the mutants are made, one at a time for each engine."""
+
+    bases: Mapping[str, Path]
+    directory: Path
+    _resealed: dict[str, Judgement] = field(default_factory=dict)
+
+    def resealed(self, mutation: Mutation) -> Judgement:
+        """What is said of a run that ended with this change; judged in this process, once."""
+        if mutation.name not in self._resealed:
+            with self._mutant(mutation, "in-process") as mutant:
+                seal_again(mutant)
+                self._resealed[mutation.name] = judge(mutant)
+        return self._resealed[mutation.name]
+
+    def resealed_on_spark(self, mutation: Mutation, session: SparkHandle) -> Judgement:
+        with self._mutant(mutation, "spark") as mutant:
+            seal_again(mutant)
+            return judge(mutant, session)
+
+    def as_is(self, mutation: Mutation) -> tuple[Judgement, tuple[Want, ...]]:
+        """What is said of a run that was changed behind its back, and what is honest then."""
+        with self._mutant(mutation, "in-process") as mutant:
+            names = changed_files(self.bases[mutation.base], mutant)
+            told = unknown("|".join(re.escape(name) for name in names))
+            return judge(mutant), (*mutation.as_is, *([told] if names else []))
+
+    @contextmanager
+    def _mutant(self, mutation: Mutation, place: str) -> Iterator[Path]:
+        base = self.bases[mutation.base]
+        mutant = self.directory / place / base.name
+        shutil.copytree(base, mutant, ignore=shutil.ignore_patterns(*DERIVED))
+        try:
+            mutation.apply(Stored(mutant))
+            yield mutant
+        finally:
+            shutil.rmtree(mutant)
+
+
+def changed_files(base: Path, mutant: Path) -> list[str]:
+    """The names of the evidence's files and directories that one of them lacks or in which they differ."""
+    found = [
+        {path.relative_to(run): path for part in EVIDENCE for path in (run / part).rglob("*")} for run in (base, mutant)
+    ]
+    one, other = (
+        {**each, **{Path(part): run / part for part in EVIDENCE if (run / part).exists()}}
+        for each, run in zip(found, (base, mutant), strict=True)
+    )
+    differ = [
+        name
+        for name in one.keys() | other.keys()
+        if name not in one
+        or name not in other
+        or (one[name].is_file() and one[name].read_bytes() != other[name].read_bytes())
+    ]
+    return sorted({str(name) for name in differ})
+
+
+def seal_again(run: Path) -> None:
+    """The run had ended as it is now; one that has no history cannot be sealed."""
+    if (run / "history").is_dir():
+        seal(run)
+
+
+def judge(run: Path, session: SparkHandle | None = None) -> Judgement:
+    """What `analyze` says of a run; a run that it refuses to read is as good as unknown."""
+    try:
+        verdict = analyze(run, session=session, engine="spark" if session else "in-process", pictures=False)
+    except (RunDirectoryError, HistoryError) as error:
+        return Judgement("unknown", (str(error),), (), stored_verdict(run))
+    anomalies = tuple(sorted({anomaly.name for anomaly in verdict.anomalies}))
+    return Judgement(verdict.verdict, verdict.reasons, anomalies, stored_verdict(run))
+
+
+def stored_verdict(run: Path) -> str | None:
+    path = run / "verdict.json"
+    return str(json.loads(path.read_text())["verdict"]) if path.exists() else None

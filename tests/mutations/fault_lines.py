@@ -1,0 +1,245 @@
+"""What the journal may say of the faults instead: less, or something that does not hold together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.mutations.mutation import Catalog, fails, unknown
+from tests.mutations.stored import Line, Stored, event, phase
+
+mutation = Catalog("faults")
+
+F1 = unknown("f1|kill")
+F2 = unknown("f2|pause")
+INVOKED, INJECTED, HEALED = "fault_invoked", "fault_injected", "fault_healed"
+
+
+def mine(name: str, which: str = "f1") -> Callable[[Line], bool]:
+    return event(name, id=which)
+
+
+def _dropped(name: str, which: str) -> None:
+    wants = F1 if which == "f1" else F2
+    mutation.add(f"{name} of {which} missing", lambda run: run.drop_lines(mine(name, which)), wants)
+
+
+for _which in ("f1", "f2"):
+    for _name in (INVOKED, INJECTED, HEALED):
+        _dropped(_name, _which)
+
+
+@mutation(unknown("pause", "required"))
+def a_required_fault_missing(run: Stored) -> None:
+    run.drop_lines(lambda line: line.get("id") == "f2")
+
+
+@mutation(unknown("kill", "required"))
+def all_faults_missing(run: Stored) -> None:
+    run.drop_lines(lambda line: line["event"].startswith("fault_"))
+
+
+@mutation(F1)
+def evidence_emptied(run: Stored) -> None:
+    run.change_lines(mine(INJECTED), lambda line: line.update(evidence={}))
+
+
+@mutation(F1)
+def evidence_missing(run: Stored) -> None:
+    run.change_lines(mine(INJECTED), lambda line: line.pop("evidence"))
+
+
+@mutation(F1)
+def evidence_of_a_node_emptied(run: Stored) -> None:
+    def change(line: Line) -> None:
+        line["evidence"] = {node: {} for node in line["evidence"]}
+
+    run.change_lines(mine(INJECTED), change)
+
+
+@mutation(F1)
+def evidence_is_of_another_node(run: Stored) -> None:
+    def change(line: Line) -> None:
+        line["evidence"] = {"n9": next(iter(line["evidence"].values()))}
+
+    run.change_lines(mine(INJECTED), change)
+
+
+@mutation(F1)
+def evidence_is_a_text(run: Stored) -> None:
+    run.change_lines(mine(INJECTED), lambda line: line.update(evidence="it was killed, believe me"))
+
+
+@mutation(F1)
+def a_kill_after_which_the_process_ran_on(run: Stored) -> None:
+    def change(line: Line) -> None:
+        for each in line["evidence"].values():
+            each.update(state="S", port="open")
+
+    run.change_lines(mine(INJECTED), change)
+
+
+@mutation(F2)
+def a_pause_during_which_the_process_ran_on(run: Stored) -> None:
+    def change(line: Line) -> None:
+        for each in line["evidence"].values():
+            each.update(after="S")
+
+    run.change_lines(mine(INJECTED, "f2"), change)
+
+
+@mutation(F1)
+def a_fault_was_not_confirmed(run: Stored) -> None:
+    run.change_lines(mine(INJECTED), lambda line: line.update(status="inconclusive"))
+
+
+@mutation(F2)
+def a_fault_took_no_effect(run: Stored) -> None:
+    run.change_lines(mine(INJECTED, "f2"), lambda line: line.update(status="mismatch"))
+
+
+@mutation(F1)
+def a_fault_has_a_status_that_there_is_not(run: Stored) -> None:
+    run.change_lines(mine(INJECTED), lambda line: line.update(status="certain"))
+
+
+@mutation(F1)
+def a_fault_has_no_status(run: Stored) -> None:
+    run.change_lines(mine(INJECTED), lambda line: line.pop("status"))
+
+
+@mutation(F1)
+def a_heal_was_not_confirmed(run: Stored) -> None:
+    run.change_lines(mine(HEALED), lambda line: line["evidence"]["healed"].update(status="inconclusive"))
+
+
+@mutation(F2)
+def a_heal_took_no_effect(run: Stored) -> None:
+    run.change_lines(mine(HEALED, "f2"), lambda line: line["evidence"]["healed"].update(status="mismatch"))
+
+
+@mutation(F1)
+def a_heal_has_no_evidence(run: Stored) -> None:
+    run.change_lines(mine(HEALED), lambda line: line.update(evidence={}))
+
+
+@mutation(F1)
+def a_heal_has_no_detail(run: Stored) -> None:
+    run.change_lines(mine(HEALED), lambda line: line["evidence"]["healed"].update(detail={}))
+
+
+@mutation(F1)
+def a_heal_after_which_the_port_stayed_closed(run: Stored) -> None:
+    def change(line: Line) -> None:
+        for each in line["evidence"]["healed"]["detail"].values():
+            each.update(port="closed")
+
+    run.change_lines(mine(HEALED), change)
+
+
+@mutation(F2)
+def a_heal_before_the_fault(run: Stored) -> None:
+    lines = run.lines()
+    healed = next(line for line in lines if mine(HEALED, "f2")(line))
+    began = next(line for line in lines if mine(INVOKED, "f2")(line))
+    lines.remove(healed)
+    lines.insert(lines.index(began), healed | {"t": began["t"] - 1_000, "wall": began["wall"] - 1e-6})
+    run.write_lines(lines)
+
+
+@mutation(F1)
+def a_fault_injected_twice(run: Stored) -> None:
+    again = next(line for line in run.lines() if mine(INJECTED)(line))
+    run.insert_line(mine(HEALED), **{key: value for key, value in again.items() if key not in ("t", "wall")})
+
+
+@mutation(F2)
+def two_faults_with_one_id(run: Stored) -> None:
+    run.change_lines(lambda line: line.get("id") == "f2", lambda line: line.update(id="f1"))
+
+
+@mutation(unknown("f1|f7"))
+def an_injection_of_a_fault_that_nobody_invoked(run: Stored) -> None:
+    run.change_lines(mine(INJECTED), lambda line: line.update(id="f7"))
+
+
+@mutation(F1)
+def a_fault_of_another_kind(run: Stored) -> None:
+    run.change_lines(mine(INVOKED), lambda line: line.update(kind="stop"))
+
+
+@mutation(unknown("earthquake|kill"))
+def a_fault_of_a_kind_that_there_is_not(run: Stored) -> None:
+    run.change_lines(mine(INVOKED), lambda line: line.update(kind="earthquake"))
+
+
+@mutation(unknown("f1|n9"))
+def a_fault_of_a_node_that_nobody_planned(run: Stored) -> None:
+    run.change_lines(mine(INVOKED), lambda line: line.update(targets=["n9"]))
+
+
+@mutation(F1)
+def a_fault_of_no_node(run: Stored) -> None:
+    run.change_lines(mine(INVOKED), lambda line: line.update(targets=[]))
+
+
+@mutation(unknown("f1|kill|journal"))
+def a_fault_without_an_id(run: Stored) -> None:
+    run.change_lines(mine(INVOKED), lambda line: line.pop("id"))
+
+
+@mutation(unknown("heal"))
+def the_healing_of_all_missing(run: Stored) -> None:
+    run.drop_lines(event("heal_all"))
+
+
+@mutation(unknown("heal"))
+def the_healing_of_all_not_confirmed(run: Stored) -> None:
+    run.change_lines(event("heal_all"), lambda line: line.update(status="inconclusive"))
+
+
+@mutation(unknown("heal"))
+def the_healing_of_all_took_no_effect(run: Stored) -> None:
+    run.change_lines(event("heal_all"), lambda line: line.update(status="mismatch"))
+
+
+@mutation(unknown("heal"))
+def the_healing_of_all_has_no_evidence(run: Stored) -> None:
+    run.change_lines(event("heal_all"), lambda line: line.update(evidence={}))
+
+
+@mutation(unknown("heal"))
+def the_healing_of_all_left_a_service_down(run: Stored) -> None:
+    def change(line: Line) -> None:
+        line["evidence"]["services"]["n2"] = {"pid": None, "port": "closed"}
+
+    run.change_lines(event("heal_all"), change)
+
+
+@mutation(unknown("f9|partition"))
+def a_fault_that_was_never_healed(run: Stored) -> None:
+    fields = {"id": "f9", "kind": "partition-one", "targets": ["n1"], "parameters": {}, "sentence": "n1 is cut off"}
+    run.insert_line(mine(HEALED, "f2"), event=INVOKED, **fields)
+    injected = {"id": "f9", "status": "confirmed", "evidence": {"n1": {"dropped": 4}}, "proof": "n1: cut"}
+    run.insert_line(mine(INVOKED, "f9"), event=INJECTED, **injected)
+
+
+@mutation(unknown("f1"), fails())
+def a_fault_of_a_time_after_the_run(run: Stored) -> None:
+    lines = run.lines()
+    late = [line for line in lines if line.get("id") == "f1"]
+    end = next(line for line in lines if phase("done")(line))
+    for n, line in enumerate(late, 1):
+        lines.remove(line)
+        lines.append(line | {"t": end["t"] + n * 1_000, "wall": end["wall"] + n * 1e-6})
+    run.write_lines(lines)
+
+
+@mutation(F1)
+def a_fault_that_need_not_show_anything(run: Stored) -> None:
+    run.change_lines(mine(INVOKED), lambda line: line.update(must_show={}))
+
+
+@mutation(F1)
+def a_fault_that_need_not_show_anything_and_does_not(run: Stored) -> None:
+    run.change_lines(mine(INVOKED), lambda line: line.update(must_show={"seen": [], "healed": []}))
+    run.change_lines(mine(INJECTED), lambda line: line.update(evidence={}))

@@ -1,0 +1,113 @@
+"""What a mutation is: one change of a stored run, and the verdicts that are honest once it has been made.
+
+A module of mutations declares them in a `Catalog`. Whoever judges them needs no more than the catalogs' union.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from analysis.verdict import FAIL, PASS, UNKNOWN
+from tests.mutations.stored import Stored
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What was said of a run: the verdict, its reasons, and the names of its anomalies, sorted.
+
+    `stored`: the verdict that lies in the run's directory afterwards, None when there is none.
+    """
+
+    verdict: str
+    reasons: tuple[str, ...] = ()
+    anomalies: tuple[str, ...] = ()
+    stored: str | None = None
+
+    def __str__(self) -> str:
+        named = f" ({', '.join(self.anomalies)})" if self.anomalies else ""
+        return self.verdict + named + "".join(f"\n    {reason}" for reason in self.reasons[:8])
+
+
+@dataclass(frozen=True)
+class Want:
+    """An honest verdict. `words`: regular expressions that one reason of an unknown run must all hold, in any case;
+    `anomalies`: one of these names must be among those of a failed run."""
+
+    verdict: str
+    words: tuple[str, ...] = ()
+    anomalies: tuple[str, ...] = ()
+
+    def met_by(self, found: Judgement) -> bool:
+        if found.verdict != self.verdict:
+            return False
+        if self.anomalies and not set(self.anomalies) & set(found.anomalies):
+            return False
+        return not self.words or any(
+            all(re.search(word, reason, re.IGNORECASE) for word in self.words) for reason in found.reasons
+        )
+
+    def __str__(self) -> str:
+        more = " or ".join(self.anomalies) or " + ".join(self.words)
+        return self.verdict + (f" ({more})" if more else "")
+
+
+PASSES = Want(PASS)
+
+
+def unknown(*words: str) -> Want:
+    """Not judged, for a reason that holds all of these words."""
+    return Want(UNKNOWN, words=words)
+
+
+def fails(*anomalies: str) -> Want:
+    """A contradiction, by one of these names."""
+    return Want(FAIL, anomalies=anomalies)
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """One change of a stored run.
+
+    `resealed`: what is honest when the run had ended with this change; `as_is`: when the change was made behind the
+    run's back, besides *unknown* with the name of a file that was changed.
+    """
+
+    name: str
+    base: str
+    apply: Callable[[Stored], None]
+    resealed: tuple[Want, ...]
+    as_is: tuple[Want, ...]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+Change = Callable[[Stored], None]
+
+
+@dataclass
+class Catalog:
+    """The mutations of one subject, all of the base run called `base`."""
+
+    subject: str
+    base: str = "log"
+    mutations: list[Mutation] = field(default_factory=list)
+
+    def __call__(self, *resealed: Want, as_is: tuple[Want, ...] = ()) -> Callable[[Change], Change]:
+        """Declares a mutation that is called as its function; any of the wants is honest."""
+
+        def declare(change: Change) -> Change:
+            self.add(change.__name__, change, *resealed, as_is=as_is)
+            return change
+
+        return declare
+
+    def add(self, name: str, change: Change, *resealed: Want, as_is: tuple[Want, ...] = ()) -> None:
+        proven = tuple(want for want in resealed if want.verdict == FAIL)
+        name = f"{self.subject}: {name.replace('_', ' ')}"
+        self.mutations.append(Mutation(name, self.base, change, resealed, (*proven, *as_is)))
+
+    def __iter__(self) -> Iterator[Mutation]:
+        return iter(self.mutations)

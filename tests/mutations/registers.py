@@ -1,0 +1,264 @@
+"""What may happen to the record of a run that worked registers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from history import FAIL, INF, INFO, OK, READ, WRITE
+from tests.mutations.mutation import PASSES, Catalog, fails, unknown
+from tests.mutations.stored import Stored, event, phase
+from tests.mutations.streams import OPERATIONS, Row, borders, rewrite, rows_of
+
+mutation = Catalog("registers", base="register")
+
+CLIENT = f"{OPERATIONS}/client-1-1"
+PROBE, READER = "probe-1.registers", "reader-1-1.registers"
+TELLS = unknown("client-1")
+FINAL = unknown("reader-1|read after healing")
+WRONG = fails("stale-register-read", "non-linearizable-register", "register-phantom")
+
+Rows = list[Row]
+
+
+def busiest(run: Stored) -> str:
+    """The stream of the client with the most operations."""
+    return max((run / OPERATIONS).glob("client-*.registers"), key=lambda path: len(rows_of(path))).name
+
+
+def last(f: int, change: Callable[[Row], None], *, type: int = OK) -> Callable[[Rows], Rows]:
+    """A change of all rows from one of the last row of a kind."""
+
+    def changed(rows: Rows) -> Rows:
+        change([row for row in rows if row["f"] == f and row["type"] == type][-1])
+        return rows
+
+    return changed
+
+
+@mutation(TELLS)
+def a_clients_files_deleted(run: Stored) -> None:
+    run.remove(f"{CLIENT}.*")
+
+
+@mutation(TELLS)
+def a_record_deleted(run: Stored) -> None:
+    run.remove(f"{CLIENT}.registers")
+
+
+@mutation(TELLS)
+def the_announcements_deleted(run: Stored) -> None:
+    run.remove(f"{CLIENT}.invoked")
+
+
+@mutation(TELLS)
+def the_announcements_emptied(run: Stored) -> None:
+    run.empty(f"{CLIENT}.invoked")
+
+
+@mutation(TELLS)
+def the_announcements_lack_a_line(run: Stored) -> None:
+    run.edit(
+        f"{CLIENT}.invoked",
+        lambda data: b"".join([*data.splitlines(keepends=True)[:1], *data.splitlines(keepends=True)[2:]]),
+    )
+
+
+@mutation(unknown("probe"))
+def the_probes_files_deleted(run: Stored) -> None:
+    run.remove(f"{OPERATIONS}/probe-1.*")
+
+
+@mutation(FINAL)
+def the_final_readers_files_deleted(run: Stored) -> None:
+    run.remove(f"{OPERATIONS}/reader-1-1.*")
+
+
+@mutation(FINAL)
+def the_final_readers_record_emptied(run: Stored) -> None:
+    run.empty(f"{OPERATIONS}/{READER}")
+
+
+@mutation(unknown("client|record|operation|register|read"))
+def all_files_deleted(run: Stored) -> None:
+    run.empty(OPERATIONS)
+
+
+@mutation(TELLS)
+def a_record_cut_in_the_middle(run: Stored) -> None:
+    run.edit(f"{CLIENT}.registers", lambda data: data[: len(data) // 2])
+
+
+@mutation(TELLS)
+def a_record_cut_before_its_last_batch(run: Stored) -> None:
+    path = run / f"{CLIENT}.registers"
+    path.write_bytes(path.read_bytes()[: borders(path)[-2]])
+
+
+@mutation(TELLS)
+def a_record_cut_behind_its_last_batch(run: Stored) -> None:
+    path = run / f"{CLIENT}.registers"
+    path.write_bytes(path.read_bytes()[: borders(path)[-1]])
+
+
+@mutation(TELLS)
+def two_clients_records_swapped(run: Stored) -> None:
+    run.swap(f"{CLIENT}.registers", f"{OPERATIONS}/client-2-1.registers")
+
+
+@mutation(unknown("client-9|client-1"))
+def a_clients_files_doubled_under_another_name(run: Stored) -> None:
+    for kind in ("registers", "invoked"):
+        run.copy(f"{CLIENT}.{kind}", f"{OPERATIONS}/client-9-1.{kind}")
+
+
+@mutation(unknown("client-"))
+def an_acknowledged_write_removed(run: Stored) -> None:
+    rewrite(
+        run,
+        busiest(run),
+        lambda rows: [row for row in rows if row is not next(r for r in rows if r["f"] == WRITE)],
+        recount=False,
+    )
+
+
+@mutation(unknown("client-"))
+def all_reads_removed(run: Stored) -> None:
+    rewrite(run, busiest(run), lambda rows: [row for row in rows if row["f"] != READ], recount=False)
+
+
+@mutation(FINAL)
+def the_final_read_of_a_key_removed(run: Stored) -> None:
+    rewrite(run, READER, lambda rows: [row for row in rows if row["key"] != "k1"])
+
+
+@mutation(FINAL)
+def the_final_reads_were_of_the_main_phase(run: Stored) -> None:
+    rewrite(run, READER, lambda rows: [row | {"phase": "main"} for row in rows])
+
+
+@mutation(WRONG)
+def the_final_read_shows_a_value_that_nobody_wrote(run: Stored) -> None:
+    rewrite(run, READER, last(READ, lambda row: row.update(value=9 << 48 | 9 << 32 | 9)))
+
+
+@mutation(WRONG)
+def the_final_read_shows_an_absent_key(run: Stored) -> None:
+    rewrite(run, READER, last(READ, lambda row: row.update(value=None)))
+
+
+def _oldest(run: Stored, key: str) -> int:
+    """What was written first to a key."""
+    rows = [row for path in (run / OPERATIONS).glob("client-*.registers") for row in rows_of(path)]
+    return int(
+        min(
+            (row for row in rows if row["key"] == key and row["f"] == WRITE and row["type"] == OK),
+            key=lambda row: row["ret"],
+        )["value"]
+    )
+
+
+@mutation(WRONG)
+def the_final_read_shows_an_old_value(run: Stored) -> None:
+    rewrite(run, READER, last(READ, lambda row: row.update(value=_oldest(run, row["key"]))))
+
+
+@mutation(WRONG)
+def a_key_was_read_that_had_another_ones_value(run: Stored) -> None:
+    def change(row: Row) -> None:
+        row["value"] = _oldest(run, "k1" if row["key"] == "k0" else "k0")
+
+    rewrite(run, READER, last(READ, change))
+
+
+@mutation(WRONG, unknown("client-"))
+def a_write_that_was_read_had_failed(run: Stored) -> None:
+    rewrite(run, PROBE, last(WRITE, lambda row: row.update(type=FAIL, error="refused")))
+
+
+@mutation(PASSES, unknown("probe|client-"))
+def a_write_was_never_answered(run: Stored) -> None:
+    """Undetectable but for the seal and counts: a client may have given up on it."""
+    rewrite(run, PROBE, last(WRITE, lambda row: row.update(type=INFO, ret=INF, error="timed out")))
+
+
+@mutation(unknown("client-"), WRONG)
+def two_writes_of_one_value(run: Stored) -> None:
+    def change(rows: Rows) -> Rows:
+        writes = [row for row in rows if row["f"] == WRITE]
+        writes[1]["value"] = writes[0]["value"]
+        return rows
+
+    rewrite(run, busiest(run), change)
+
+
+@mutation(unknown("client-"))
+def an_operation_returned_before_it_was_invoked(run: Stored) -> None:
+    rewrite(run, busiest(run), last(WRITE, lambda row: row.update(inv=row["ret"], ret=row["inv"])))
+
+
+@mutation(unknown("client-"))
+def an_operation_of_no_kind(run: Stored) -> None:
+    rewrite(run, busiest(run), last(WRITE, lambda row: row.update(f=9)))
+
+
+@mutation(unknown("client-"))
+def an_operation_with_no_outcome(run: Stored) -> None:
+    rewrite(run, busiest(run), last(WRITE, lambda row: row.update(type=9)))
+
+
+@mutation(unknown("client-"))
+def an_operation_of_another_client(run: Stored) -> None:
+    rewrite(run, busiest(run), last(WRITE, lambda row: row.update(client="reader-1")))
+
+
+@mutation(unknown("client-"))
+def an_operation_twice(run: Stored) -> None:
+    rewrite(run, busiest(run), lambda rows: [*rows, rows[-1]])
+
+
+@mutation(unknown("client-"), WRONG)
+def operations_an_hour_late(run: Stored) -> None:
+    hour = 3_600 * 10**9
+    rewrite(
+        run, busiest(run), lambda rows: [row | {"inv": row["inv"] + hour, "ret": row["ret"] + hour} for row in rows]
+    )
+
+
+@mutation(unknown("client-[456]|client"))
+def more_clients_were_planned(run: Stored) -> None:
+    run.plan(r"^clients = 3$", "clients = 6")
+
+
+@mutation(unknown("k2|keys|register"))
+def more_keys_were_planned(run: Stored) -> None:
+    run.plan(r"^keys = 2$", "keys = 3")
+
+
+@mutation(unknown("log|judge|register"))
+def judged_as_a_log(run: Stored) -> None:
+    run.plan(r'^judge = "register"$', 'judge = "log"')
+
+
+@mutation(unknown("replica|partition|kafka|n1"))
+def replicas_were_to_be_compared(run: Stored) -> None:
+    run.plan(r'^format = "none"$', 'format = "kafka"')
+
+
+@mutation(unknown("n1"))
+def the_node_deleted(run: Stored) -> None:
+    run.remove("nodes/n1")
+
+
+@mutation(unknown("done|phase"))
+def the_run_never_ended(run: Stored) -> None:
+    run.drop_lines(phase("done"))
+
+
+@mutation(unknown("n1", "stopped"))
+def the_node_never_stopped(run: Stored) -> None:
+    run.drop_lines(event("node", what="stopped"))
+
+
+@mutation(unknown("pause|f1"))
+def a_pause_has_no_evidence(run: Stored) -> None:
+    run.change_lines(event("fault_injected", id="f1"), lambda line: line.update(evidence={}))

@@ -1,0 +1,130 @@
+"""A certificate of a real run that says anything else than it did proves nothing any more."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from analysis.verifier import CertificateError, verify
+from history import INF, History, read_run
+from tests.mutations.bench import Bench
+
+Change = Callable[[pa.Table], pa.Table]
+MIDDLE = 7
+
+
+def setting(name: str, value: Callable[[int], int], index: int = MIDDLE) -> Change:
+    """A change of one number of the linearization."""
+
+    def change(table: pa.Table) -> pa.Table:
+        column = table[name].to_numpy().copy()
+        column[index] = value(int(column[index]))
+        field = table.schema.field(name)
+        return table.set_column(table.schema.get_field_index(name), field, pa.array(column, field.type))
+
+    return change
+
+
+def taken(order: Callable[[int], list[int]]) -> Change:
+    return lambda table: table.take(order(table.num_rows))
+
+
+def exchanged(rows: int) -> list[int]:
+    return [0, 2, 1, *range(3, rows)]
+
+
+ENTRIES: dict[str, Change] = {
+    "another value": setting("value", lambda value: value + 1),
+    "a value that nobody sent": setting("value", lambda _: 9 << 48),
+    "another offset": setting("offset", lambda offset: offset + 1),
+    "a negative offset": setting("offset", lambda _: -1, 0),
+    "a moment long before": setting("at", lambda at: at - 10**12, 0),
+    "a moment long after": setting("at", lambda at: at + 10**12, -1),
+    "a moment at no time": setting("at", lambda _: INF, -1),
+    "another partition": setting("partition", lambda partition: 1 - partition),
+    "a partition that there is not": setting("partition", lambda _: 9, -1),
+    "the first entry missing": taken(lambda rows: list(range(1, rows))),
+    "an entry missing": taken(lambda rows: [row for row in range(rows) if row != MIDDLE]),
+    "the last entry missing": taken(lambda rows: list(range(rows - 1))),
+    "no entry": lambda table: table.slice(0, 0),
+    "an entry twice": taken(lambda rows: [*range(MIDDLE), MIDDLE, *range(MIDDLE, rows)]),
+    "two entries exchanged": taken(exchanged),
+    "a column missing": lambda table: table.drop_columns(["at"]),
+}
+
+CLAIMS: dict[str, dict[str, Any]] = {
+    "another format": {"format": 99},
+    "weaker bounds": {"upper_bound": "lower-bound-only"},
+    "bounds without a meaning": {"upper_bound": "firm"},
+    "another number of operations": {"operations": 7},
+    "another history": {"history": "0" * 64},
+    "other lengths": {"lengths": {"log-0": 7, "log-1": 7}},
+    "a partition fewer": {"lengths": {"log-0": 7}},
+    "another digest": {"sha256": "0" * 64},
+    "more than is verified": {"confirmed_by": "everybody"},
+}
+
+
+@pytest.fixture(scope="module")
+def history(bench: Bench) -> History:
+    return read_run(bench.bases["log"])
+
+
+@pytest.fixture
+def certificate(bench: Bench, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(bench.bases["log"] / "certificate", tmp_path / "certificate"))
+
+
+def claim(certificate: Path, **fields: Any) -> None:
+    path = certificate / "certificate.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+def test_the_real_one_is_confirmed(certificate: Path, history: History) -> None:
+    assert "are linearizable (strict)" in verify(certificate, history.operations)
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_other_entries_are_refused(certificate: Path, history: History, name: str) -> None:
+    """Though the digest is that of the changed file."""
+    path = certificate / "linearization.parquet"
+    pq.write_table(ENTRIES[name](pq.read_table(path)), path)
+    claim(certificate, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+    with pytest.raises(CertificateError):
+        verify(certificate, history.operations)
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_another_claim_is_refused(certificate: Path, history: History, name: str) -> None:
+    claim(certificate, **CLAIMS[name])
+    with pytest.raises(CertificateError):
+        verify(certificate, history.operations)
+
+
+@pytest.mark.parametrize("name", ["format", "upper_bound", "operations", "history", "lengths", "sha256"])
+def test_a_claim_that_lacks_something_is_refused(certificate: Path, history: History, name: str) -> None:
+    path = certificate / "certificate.json"
+    content = json.loads(path.read_text())
+    del content[name]
+    path.write_text(json.dumps(content))
+    with pytest.raises(CertificateError):
+        verify(certificate, history.operations)
+
+
+def test_it_proves_nothing_of_a_history_with_one_operation_changed(certificate: Path, history: History) -> None:
+    operations = history.operations
+    for name in ("inv", "ret", "value", "process", "acks"):
+        column = operations[name].to_numpy().copy()
+        column[3] += 1
+        field = operations.schema.field(name)
+        other = operations.set_column(operations.schema.get_field_index(name), field, pa.array(column, field.type))
+        with pytest.raises(CertificateError):
+            verify(certificate, other)

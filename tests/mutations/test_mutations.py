@@ -1,0 +1,52 @@
+"""Whatever is done to a stored run, its verdict stays honest: nothing that is missing, damaged or forged is green."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from analysis.spark import SparkHandle
+from tests.mutations.bench import Bench, judge
+from tests.mutations.every import MUTATIONS
+from tests.mutations.mutation import Judgement, Mutation, Want
+
+
+def require(mutation: Mutation, found: Judgement, wants: tuple[Want, ...]) -> None:
+    told = f"{mutation}\n  wanted {' / '.join(map(str, wants))}\n  got {found}"
+    assert any(want.met_by(found) for want in wants), told
+    assert found.stored in (None, found.verdict), f"{told}\n  but verdict.json says {found.stored}"
+
+
+def test_the_bases_pass(bench: Bench) -> None:
+    for run in bench.bases.values():
+        found = judge(run)
+        assert found.verdict == "pass", found
+
+
+def test_every_mutation_has_a_name_of_its_own() -> None:
+    (name, count), *_ = Counter(mutation.name for mutation in MUTATIONS).most_common()
+    assert count == 1, name
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
+def test_of_a_run_that_ended_so(bench: Bench, mutation: Mutation) -> None:
+    """Sealed with the change in it: its own evidence must tell."""
+    require(mutation, bench.resealed(mutation), mutation.resealed)
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
+def test_of_a_run_that_was_changed_afterwards(bench: Bench, mutation: Mutation) -> None:
+    """The seal tells which file is not what it was."""
+    found, wants = bench.as_is(mutation)
+    require(mutation, found, wants)
+
+
+@pytest.mark.spark
+def test_spark_says_the_same(bench: Bench, spark: SparkHandle) -> None:
+    different = []
+    for mutation in MUTATIONS:
+        here, there = bench.resealed(mutation), bench.resealed_on_spark(mutation, spark)
+        if here != there:
+            different.append(f"{mutation}\n  in process {here}\n  on Spark {there}")
+    assert not different, "\n".join(different)
