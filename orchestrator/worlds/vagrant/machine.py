@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import shutil
@@ -29,7 +30,17 @@ _CONNECT_S = 0.5
 # Who asks again too soon has an emulated machine start one SSH server more, and all of them slower.
 _GREETING_S = 10.0
 _DEATH_DEADLINE_S = 10.0
+_LAST_LINES = 8
+# A kernel names itself before it does anything else.
+_SILENCE = (
+    "its console says nothing at all, so its processor did not come as far as the kernel's first line: the hypervisor "
+    "does not run it, or this machine is far too busy (BROWNOUT_DRIVER=qemu does without KVM)"
+)
 _PID_FILES = Path("/run/libvirt/qemu")
+
+
+class BootError(WorldError):
+    """Machines do not come up; the message names one, and has the last words of its console."""
 
 
 class VirtualMachine:
@@ -86,7 +97,7 @@ class VirtualMachine:
         self._hypervisor.virsh("start", self.domain)
 
     def wait_until_reachable(self, deadline_s: float) -> None:
-        """Wait for its SSH server and connect. Raises `WorldError` with the last lines of its console."""
+        """Wait for its SSH server and connect. Raises `BootError`."""
         give_up = time.monotonic() + deadline_s
         while True:
             if self._greets():
@@ -98,9 +109,9 @@ class VirtualMachine:
             else:
                 reason = "its SSH server does not answer"
             if self.pid() is None:
-                raise WorldError(f"{self.name}: the virtual machine ended while it booted; {self.last_words()}")
+                raise BootError(f"{self.name}: the virtual machine ended while it booted; {self.last_words()}")
             if time.monotonic() > give_up:
-                raise WorldError(
+                raise BootError(
                     f"{self.name}: not reachable {deadline_s:g} s after its start: {reason}; {self.last_words()}"
                 )
             time.sleep(_LOOK_S)
@@ -123,7 +134,10 @@ class VirtualMachine:
 
     def last_words(self) -> str:
         """The end of what its console said, for people."""
-        words = " | ".join(end_of_log(self.console).splitlines()[-8:])
+        with contextlib.suppress(OSError):
+            if self.console.stat().st_size == 0:
+                return _SILENCE
+        words = " | ".join(end_of_log(self.console).splitlines()[-_LAST_LINES:])
         return f"the end of its console: {words}"
 
     def write_console(self, destination: Path) -> None:

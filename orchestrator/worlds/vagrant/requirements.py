@@ -6,10 +6,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from orchestrator.machine.programs import find_program
 from orchestrator.machine.requirement import Requirement
-from orchestrator.worlds.vagrant import kvm
+from orchestrator.worlds.vagrant import driver, kvm
 
 PACKAGES: Mapping[str, str] = {
     "vagrant": "vagrant",
@@ -47,10 +48,12 @@ def missing() -> list[Requirement]:
     return [requirement for requirement in check() if not requirement.met]
 
 
-def acceleration() -> Requirement:
-    """Whether virtual machines run on the processor itself. Never a need: `met` says which it is."""
-    met, detail = kvm.works()
-    return Requirement("KVM", met, detail if met else f"{detail}: machines are emulated", "nothing to do: only slower")
+def acceleration(image: Path | None) -> Requirement:
+    """Whether machines that boot the image in this directory run on the processor itself, found out anew. Never a need:
+    `met` says which it is. Raises `UsageError`."""
+    chosen = driver.choose(image, anew=True)
+    detail = f"{chosen.reason}: machines are emulated" if chosen.emulates else chosen.reason
+    return Requirement("KVM", not chosen.emulates, detail.removeprefix("KVM: "), "nothing to do: only slower")
 
 
 def plugin() -> Requirement:
