@@ -31,9 +31,12 @@ class Driver:
 
 def asked() -> Name | None:
     """What the environment asks for. Raises `UsageError` when that is nothing known."""
-    given = os.environ.get(VARIABLE) or None
-    if given is None or given == "kvm" or given == "qemu":
-        return given
+    given = os.environ.get(VARIABLE)
+    match given:
+        case "kvm" | "qemu":
+            return given
+        case None | "":
+            return None
     raise UsageError(f"{VARIABLE}={given} is not known: use kvm or qemu, or leave it out")
 
 

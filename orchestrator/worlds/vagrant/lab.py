@@ -204,8 +204,7 @@ class VagrantLab:
         return VirtualMachine(host, address, hypervisor, PLACE / name)
 
     def _greet(self, machine: VirtualMachine) -> None:
-        machine.wait_until_reachable(BOOT_DEADLINE_S * self.time_scale)
-        machine.set_clock()
+        machine.wait_until_ready(BOOT_DEADLINE_S * self.time_scale)
 
     def _environment(self, image: Image) -> dict[str, str]:
         """What Vagrant and our Vagrantfile are told. Vagrant looks at nothing of the user's, and asks nobody."""

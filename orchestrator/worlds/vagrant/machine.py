@@ -11,7 +11,7 @@ import socket
 import time
 from pathlib import Path
 
-from nemeses.ports import HostError
+from nemeses.ports import HostError, HostUnreachableError
 from orchestrator.errors import WorldError
 from orchestrator.machine.ssh import SshHost
 from orchestrator.worlds.services import end_of_log
@@ -29,6 +29,7 @@ _LOOK_S = 0.1
 _CONNECT_S = 0.5
 # Who asks again too soon has an emulated machine start one SSH server more, and all of them slower.
 _GREETING_S = 10.0
+_SECOND_CONNECTION_S = 5.0
 _DEATH_DEADLINE_S = 10.0
 _LAST_LINES = 8
 # A kernel names itself before it does anything else.
@@ -96,16 +97,23 @@ class VirtualMachine:
         self._keep_console()
         self._hypervisor.virsh("start", self.domain)
 
-    def wait_until_reachable(self, deadline_s: float) -> None:
-        """Wait for its SSH server and connect. Raises `BootError`."""
+    def wait_until_ready(self, deadline_s: float, *, was_up: bool = False) -> float:
+        """Wait for its SSH server, connect, and set its clock by ours; how many seconds that was ahead. Raises
+        `BootError`, and `WorldError` for a clock that cannot be set.
+
+        With `was_up` its SSH server is there already: being greeted first would cost half a second. A machine that has
+        much to do gives connections up, the first ones above all: they are tried again."""
         give_up = time.monotonic() + deadline_s
+        greeted = was_up
         while True:
-            if self._greets():
+            if greeted or self._greets():
                 try:
                     self.host.connect()
-                    return
+                    return self._set_clock()
+                except WorldError:
+                    raise
                 except HostError as error:
-                    reason = str(error)
+                    reason, greeted = str(error), False
             else:
                 reason = "its SSH server does not answer"
             if self.pid() is None:
@@ -116,8 +124,8 @@ class VirtualMachine:
                 )
             time.sleep(_LOOK_S)
 
-    def set_clock(self) -> float:
-        """Set its clock by ours, unless it is right; how many seconds it was ahead of ours. Raises `WorldError`.
+    def _set_clock(self) -> float:
+        """How many seconds its clock was ahead of ours, unless it is right. Raises `WorldError`, `HostError`.
 
         A booted machine is about a second behind, a restored one as far as its saving lies back."""
         first = ahead = self._clock_ahead()
@@ -180,13 +188,14 @@ class VirtualMachine:
             if len(looks) == _LOOKS:
                 following.close()
 
-        following = self.host.follow(f"for i in {'. ' * _LOOKS}; do bash -c 'echo $EPOCHREALTIME'; done", heard)
+        looking = f"for i in {'. ' * _LOOKS}; do bash -c 'echo $EPOCHREALTIME'; done"
+        following = self.host.follow(looking, heard, connect_timeout_s=_SECOND_CONNECTION_S)
         try:
             following.wait()
         finally:
             following.close()
         if not looks:
-            raise WorldError(f"{self.name}: its clock cannot be read: the connection was lost")
+            raise HostUnreachableError(f"{self.name}: its clock cannot be read: the connection was lost")
         return max(looks)
 
 
