@@ -45,7 +45,7 @@ _COMMAND_LINE = (
     'sh -c "echo brownout-$((6 * 7)); exec /bin/busybox poweroff -f"'
 )
 _KEPT = "kvm.json"
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def executes(accelerator: str = "kvm") -> Answer:
     return Answer(True, "works") if done.returncode == _EXIT_CODE else _complaint(done)
 
 
-def boots(image: Path, accelerator: str = "kvm", patience_s: float = BOOT_S) -> Answer:
+def boots(image: Path, accelerator: str = "kvm") -> Answer:
     """Whether the kernel of the image starts a program with this accelerator of QEMU's, on the processor that nodes
     are given."""
     first = executes(accelerator)
@@ -105,13 +105,13 @@ def boots(image: Path, accelerator: str = "kvm", patience_s: float = BOOT_S) -> 
     console = ("-serial", "stdio", "-no-reboot")
     began = time.monotonic()
     try:
-        done = _emulate(accelerator, processor, patience_s, "-m", "512", *console, *files, "-append", _COMMAND_LINE)
+        done = _emulate(accelerator, processor, BOOT_S, "-m", "512", *console, *files, "-append", _COMMAND_LINE)
     except FileNotFoundError:
         return Answer(False, f"{EMULATOR} is not installed")
     except subprocess.TimeoutExpired as error:
         said = (error.output or b"").decode(errors="replace")
         if _WORD not in said:
-            return Answer(False, f"the nodes' kernel does not boot within {patience_s:g} s; {_last_line(said)}")
+            return Answer(False, f"the nodes' kernel does not boot within {BOOT_S:g} s; {_last_line(said)}")
     else:
         if _WORD not in done.stdout:
             return _complaint(done, _last_line(done.stdout))
@@ -150,7 +150,7 @@ def _key(image: Path) -> dict[str, str]:
     program = shutil.which(EMULATOR)
     with contextlib.suppress(OSError):
         return {
-            "boot": _BOOT_ID.read_text(encoding="ascii").strip(),
+            "boot": BOOT_ID.read_text(encoding="ascii").strip(),
             "kernel": hashlib.sha256((image / "vmlinuz").read_bytes()).hexdigest(),
             "emulator": f"{program} {os.stat(program).st_mtime_ns if program else ''}",
         }

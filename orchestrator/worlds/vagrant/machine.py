@@ -32,6 +32,8 @@ _GREETING_S = 10.0
 _SECOND_CONNECTION_S = 5.0
 _DEATH_DEADLINE_S = 10.0
 _LAST_LINES = 8
+# QEMU stops a machine when there is no room for what it writes, rather than have its disk fail.
+_IO_ERROR = "paused (I/O error)"
 # A kernel names itself before it does anything else.
 _SILENCE = (
     "its console says nothing at all, so its processor did not come as far as the kernel's first line: the hypervisor "
@@ -56,6 +58,7 @@ class VirtualMachine:
         self._all_consoles = directory / "consoles.log"
         self._control_address = control_address
         self._hypervisor = hypervisor
+        host.condition = self.condition
 
     def pid(self) -> int | None:
         """Its QEMU process; None while the machine is off."""
@@ -148,6 +151,23 @@ class VirtualMachine:
         words = " | ".join(end_of_log(self.console).splitlines()[-_LAST_LINES:])
         return f"the end of its console: {words}"
 
+    def condition(self) -> str:
+        """What keeps it from being reached, as far as that is seen from outside, for people; empty: nothing is seen."""
+        pid = self.pid()
+        if pid is None:
+            return f"its virtual machine is off; the last line of QEMU's log: {self._hypervisor.said_of(self.domain)}"
+        if process_state(pid) in "Tt":
+            return "its virtual machine is stalled"
+        try:
+            state = self._hypervisor.virsh("domstate", "--reason", self.domain).strip()
+        except WorldError as error:
+            return str(error)
+        if state == _IO_ERROR:
+            free = shutil.disk_usage(self.disks.directory).free
+            full = f"{self.disks.directory.resolve()} has {free >> 20} MB left"
+            return f"its virtual machine is stopped, for its disk cannot be written ({full})"
+        return "" if state.startswith("running") else f"its virtual machine is {state}"
+
     def write_console(self, destination: Path) -> None:
         """What its console said since the lab was opened, all boots. Raises `OSError`."""
         with destination.open("wb") as target:
@@ -197,6 +217,14 @@ class VirtualMachine:
         if not looks:
             raise HostUnreachableError(f"{self.name}: its clock cannot be read: the connection was lost")
         return max(looks)
+
+
+def process_state(pid: int) -> str:
+    """The kernel's letter for what a process does: T when it is stopped; X when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
+    except OSError:
+        return "X"
 
 
 def kill_all(machines: list[VirtualMachine]) -> None:

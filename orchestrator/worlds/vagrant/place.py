@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import tarfile
 from collections.abc import Iterable
@@ -11,12 +10,13 @@ from pathlib import Path
 
 from installation.files import cache_directory
 from nodeimage import Image
+from orchestrator.errors import WorldError
 from orchestrator.machine.sandbox import PRIVATE_ROOT
 
 PLACE = PRIVATE_ROOT / "lab"
 """For all that runs in the sandbox: sockets must have short paths, and QEMU's options plain ones."""
 
-# What a node takes when its disks and its saved state are kept in memory, besides what it runs in.
+# What a node's disks and its saved state take at first; as much again is for what its runs write.
 _SAVED_BYTES = 512 << 20
 _FAILED = cache_directory() / "vagrant-failed"
 _LOGS = ("vagrant.log", "libvirtd.log", "log", "ansible")
@@ -24,12 +24,19 @@ _LOGS = ("vagrant.log", "libvirtd.log", "log", "ansible")
 
 def make(directory: Path, nodes: int, memory_mb: int) -> None:
     """In memory if there is enough, where it goes with the sandbox and is fastest; else in `directory`. Raises
-    `OSError`."""
-    if _memory_suffices(nodes, memory_mb):
+    `WorldError` where there is no room either, `OSError`."""
+    needed = 2 * nodes * max(_SAVED_BYTES, memory_mb << 20)
+    if _memory_suffices(needed + nodes * (memory_mb << 20), needed):
         PLACE.mkdir()
-    else:
-        directory.mkdir(parents=True, exist_ok=True)
-        PLACE.symlink_to(directory)
+        return
+    directory.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(directory).free
+    if free < needed:
+        raise WorldError(
+            f"{directory} has {free >> 20} MB free, and {nodes} virtual machines need {needed >> 20} MB; free some, or "
+            "have runs kept elsewhere: --store DIR"
+        )
+    PLACE.symlink_to(directory)
 
 
 def remove() -> None:
@@ -78,10 +85,8 @@ def keep_logs(machines: Iterable[str], words: str) -> str:
     return words.replace(str(PLACE), str(_FAILED))
 
 
-def _memory_suffices(nodes: int, memory_mb: int) -> bool:
-    """Whether the machines, their disks and their saved state find room in memory, with as much left for others."""
+def _memory_suffices(wanted: int, kept: int) -> bool:
+    """Whether so many bytes are free, and as many as are kept in files find room in the sandbox's own memory."""
     with open("/proc/meminfo", encoding="ascii") as lines:
         available = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
-    kept = nodes * max(_SAVED_BYTES, memory_mb << 20)
-    room = os.statvfs(PRIVATE_ROOT)
-    return available > 2 * kept + nodes * (memory_mb << 20) and room.f_bavail * room.f_frsize > 2 * kept
+    return available > wanted and shutil.disk_usage(PRIVATE_ROOT).free > kept
