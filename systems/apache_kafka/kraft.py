@@ -15,8 +15,8 @@ from systems.view import Member
 
 _BROKER = "broker"
 
-# The times that decide who is taken for gone, and how often that is asked, with Kafka's own values for them. A node that
-# is twelve times slower would lose each election that has one second, and end itself after a minute without a quorum.
+# The times that decide who is taken for gone, and how often that is asked, with Kafka's own values for them. A node
+# that is twelve times slower would lose each election of a second, and end itself after a minute without a quorum.
 _TIMES = {
     "controller.quorum.election.timeout.ms": "1000",
     "controller.quorum.election.backoff.max.ms": "1000",

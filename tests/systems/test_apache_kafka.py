@@ -106,7 +106,11 @@ def test_a_node_runs_the_versions_jars_with_a_java_that_it_sees(tmp_path: Path) 
     jars = str(tmp_path / "cache" / NAME / VERSION)
     assert service.command[0] == str(tmp_path / "jdk" / "bin" / "java")
     assert service.command[-3:] == ("@/etc/b/java.options", "kafka.Kafka", "/etc/b/server.properties")
-    assert service.files["/etc/b/java.options"].endswith(f'-cp "{jars}/*"\n')
+    class_path = (
+        service.files["/etc/b/java.options"].splitlines()[-1].removeprefix('-cp "').removesuffix('"').split(":")
+    )
+    assert class_path == sorted(class_path), "class archives are of one class path"
+    assert {str(Path(jar).parent) for jar in class_path} == {jars}
     assert {jars, str(tmp_path / "jdk")} <= set(service.shows)
     (formatting,) = service.prepare
     assert formatting[formatting.index("-t") + 1] == kraft_cluster_id("brownout-a run")

@@ -23,6 +23,7 @@ from orchestrator.worlds.services import in_parallel
 from orchestrator.worlds.vagrant import driver, kvm, network, place, requirements
 from orchestrator.worlds.vagrant.driver import Driver
 from orchestrator.worlds.vagrant.hypervisor import POOL, Hypervisor
+from orchestrator.worlds.vagrant.image_root import with_made_files
 from orchestrator.worlds.vagrant.machine import BOOT_DEADLINE_S, BootError, VirtualMachine
 from orchestrator.worlds.vagrant.machines import VirtualMachines
 from orchestrator.worlds.vagrant.place import PLACE
@@ -79,7 +80,8 @@ class VagrantLab:
         if sandbox is None:
             raise WorldError("virtual machines live in a sandbox; start the command through `enter_sandbox`")
         try:
-            image, given = _image_for(self._spec), provisions.provisions(self._spec.software)
+            image = _image_for(self._spec)
+            given = provisions.provisions(with_made_files(image, self._spec.software, on_progress))
         except ImageError as error:
             raise WorldError(str(error)) from error
         self._settle(driver.choose(image.directory))
