@@ -41,9 +41,9 @@ _VIRSH = """case "$*" in
 esac"""
 
 
-def libvirt(directory: Path, vagrant: str) -> None:
+def libvirt(directory: Path, vagrant: str, *, libvirtd: str = _LIBVIRTD, virsh: str = _VIRSH) -> None:
     """libvirt's programs and Vagrant, for a PATH that begins with the directory."""
-    for name, script in {"libvirtd": _LIBVIRTD, "virsh": _VIRSH, "vagrant": vagrant}.items():
+    for name, script in {"libvirtd": libvirtd, "virsh": virsh, "vagrant": vagrant}.items():
         program = directory / name
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)

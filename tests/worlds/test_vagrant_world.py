@@ -127,6 +127,23 @@ def test_who_says_how_machines_are_run_is_not_contradicted(
     assert f"no luck with {given}" in seen["error"]
 
 
+@pytest.mark.root
+def test_a_libvirt_that_ends_is_told_with_its_last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(driver.VARIABLE, "qemu")
+    hypervisors.libvirt(
+        tmp_path / "bin",
+        "exit 1",
+        libvirtd=f"touch {tmp_path}/runs; sleep 0.5; echo 'cannot allocate memory' >&2; exit 1",
+        virsh=f"""case "$*" in
+  *uri) [ -e {tmp_path}/runs ] ;;
+  *) sleep 2; echo "error: failed to connect" >&2; exit 1 ;;
+esac""",
+    )
+    seen = play("not_even_emulated", str(tmp_path), module=MODULE)
+    assert seen["error"].startswith("libvirt has ended by itself: cannot allocate memory; see ")
+    assert seen["left"] == ["sandbox"]
+
+
 @pytest.mark.vm
 @pytest.mark.usefixtures("machines")
 def test_a_machine_comes_up_where_kvm_lies(tmp_path: Path) -> None:
@@ -226,6 +243,22 @@ def test_every_need_that_is_not_met_has_its_remedy(monkeypatch: pytest.MonkeyPat
     assert lacks["vagrant"] == "apt-get install vagrant"
     assert lacks["virsh"] == "apt-get install libvirt-clients"
     assert all(lacks.values())
+
+
+def test_a_machine_with_another_processor_is_told_what_it_can_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    (lack,) = [each for each in requirements.missing() if each.name == "x86_64"]
+    assert lack.detail == "this machine is aarch64"
+    assert "use the namespace world, or hosts of an inventory" in lack.remedy
+
+
+def test_an_unknown_driver_is_told_before_anything_is_installed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(driver.VARIABLE, "xen")
+    monkeypatch.setattr(system_packages, "ensure", lambda *_: pytest.fail("packages were asked for"))
+    with pytest.raises(UsageError, match="BROWNOUT_DRIVER=xen is not known: use kvm or qemu"):
+        lab.VagrantLab.prepare(LabSpec(1, "ext4", tmp_path))
 
 
 def test_a_missing_image_is_told_before_anything_is_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
