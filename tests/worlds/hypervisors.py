@@ -43,6 +43,7 @@ esac"""
 
 def libvirt(directory: Path, vagrant: str, *, libvirtd: str = _LIBVIRTD, virsh: str = _VIRSH) -> None:
     """libvirt's programs and Vagrant, for a PATH that begins with the directory."""
+    directory.mkdir(parents=True, exist_ok=True)
     for name, script in {"libvirtd": libvirtd, "virsh": virsh, "vagrant": vagrant}.items():
         program = directory / name
         program.write_text(f"#!/bin/sh\n{script}\n")
