@@ -128,6 +128,15 @@ def test_who_says_how_machines_are_run_is_not_contradicted(
 
 
 @pytest.mark.root
+def test_programs_of_the_machines_run_among_their_files_and_change_nothing_of_the_image(tmp_path: Path) -> None:
+    seen = play("image_root", str(tmp_path), module=MODULE)
+    assert (seen["text"], seen["devices"], seen["key"]) == ("classes", True, True)
+    assert seen["changed"] < time.time() - 86400, "as the playbooks unpack it: archives of classes go by the jars' time"
+    assert seen["files"] == ["made", "one.jar"]
+    assert (seen["rootfs"], seen["left"], seen["mounted"]) == ([], ["sandbox"], False)
+
+
+@pytest.mark.root
 def test_a_libvirt_that_ends_is_told_with_its_last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(driver.VARIABLE, "qemu")
     hypervisors.libvirt(

@@ -20,7 +20,9 @@ from orchestrator.worlds.base import WorldSpec
 from orchestrator.worlds.lab import LabSpec
 from orchestrator.worlds.remote.world import RemoteWorld
 from orchestrator.worlds.vagrant import kvm
+from orchestrator.worlds.vagrant.image_root import with_made_files
 from orchestrator.worlds.vagrant.lab import VagrantLab
+from systems import MachineRoot, Software
 from tests.nodeimage.support import pretend_built, small_project
 from tests.worlds.support import StandIns
 
@@ -95,6 +97,33 @@ def not_even_emulated(directory: str) -> dict[str, Any]:
 
 def _runs(program: str) -> bool:
     return subprocess.run(["pgrep", "-f", program], capture_output=True, check=False).returncode == 0
+
+
+def image_root(directory: str) -> dict[str, Any]:
+    """What a system finds that makes a file among the machines' own, and what is left of it."""
+    image = pretend_built(small_project(Path(directory)))
+    for name in ("dev", "proc"):
+        (image.rootfs / name).mkdir()
+    jar = Path(directory, "one.jar")
+    jar.write_text("classes")
+    seen: dict[str, Any] = {}
+
+    def make(root: MachineRoot, _: object) -> dict[str, Path]:
+        with root.open() as path:
+            unpacked = path / root.files_dir.lstrip("/") / jar.name
+            seen.update(text=unpacked.read_text(), changed=unpacked.stat().st_mtime, key=root.key == image.key)
+            seen["devices"] = (path / "dev" / "null").is_char_device()
+            (path / "usr" / "written").touch()
+        return {"made": jar}
+
+    (software,) = with_made_files(image, (Software("S 1", "s/1", {jar.name: jar}, make=make),), str)
+    mounts = Path("/proc/self/mounts").read_text()
+    return seen | {
+        "files": sorted(software.files),
+        "rootfs": sorted(os.listdir(image.rootfs / "usr")),
+        "left": sorted(os.listdir(PRIVATE_ROOT)),
+        "mounted": "image-root" in mounts,
+    }
 
 
 def emulated(directory: str) -> dict[str, Any]:
