@@ -2,7 +2,7 @@
 packages in it, so that no node needs a network. Built from Debian's packages, kept by content."""
 
 from nodeimage.app import App, app_archive
-from nodeimage.build import build, check_machine, remove_all
+from nodeimage.build import MACHINES, build, check_machine, remove_all
 from nodeimage.errors import ImageError, ImageMissingError, ImageStaleError
 from nodeimage.files import FilesArchive, files_archive
 from nodeimage.image import Image, built, current, find, wanted_key
@@ -11,6 +11,7 @@ from nodeimage.recipe import JAVA, OPTIONS
 
 __all__ = [
     "JAVA",
+    "MACHINES",
     "OPTIONS",
     "App",
     "FilesArchive",

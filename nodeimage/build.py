@@ -38,7 +38,8 @@ from nodeimage.python_packages import site_archive, site_key
 
 Progress = Callable[[str], None]
 
-_MACHINES = ("x86_64", "AMD64")
+MACHINES = ("x86_64", "AMD64")
+"""What a machine that images can be built and booted on calls itself."""
 _LOCK = "lock"
 _ARCHIVES = ("sites", "apps", "files")
 _NEEDED_BYTES = 2 << 30
@@ -101,7 +102,7 @@ def _found(project: Path, options: Collection[str]) -> Image | None:
 
 def check_machine() -> None:
     """Whether images can be built here at all. Raises `ImageError` when not."""
-    if platform.machine() not in _MACHINES:
+    if platform.machine() not in MACHINES:
         raise ImageError(
             f"images are built for x86_64 only so far, and this machine is {platform.machine()}; "
             "the namespace and inventory worlds need no image"

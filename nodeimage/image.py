@@ -105,6 +105,13 @@ def find(project: Path, needs: Collection[str] = ()) -> Image:
                 raise ImageMissingError(
                     f"the nodes' image in {image.directory} is not whole ({', '.join(missing)} missing)", options
                 )
+            built_for = image.record.get("architecture", recipe.DEBIAN_ARCHITECTURE)
+            if built_for != recipe.DEBIAN_ARCHITECTURE:
+                raise ImageStaleError(
+                    f"the nodes' image in {image.directory} is for {built_for}, not {recipe.DEBIAN_ARCHITECTURE}; "
+                    "remove that directory",
+                    options,
+                )
             return image
     what = f"the nodes' image with {', '.join(sorted(needs))}" if needs else "the nodes' image"
     present = built(project)

@@ -7,7 +7,7 @@ from systems.errors import ClusterError, InputError
 from systems.registry import known, load_system
 from systems.service import Deployment, Place, Service
 from systems.settings import RoleSettings, Settings, merge
-from systems.software import Software
+from systems.software import MachineRoot, Software
 from systems.system import Deployed, System
 from systems.view import Elector, Member, Observer, PartitionState, View
 
@@ -17,6 +17,7 @@ __all__ = [
     "Deployment",
     "Elector",
     "InputError",
+    "MachineRoot",
     "Member",
     "Observer",
     "PartitionState",

@@ -1,10 +1,15 @@
-"""Archives of the classes that a Java program loads (`-XX:ArchiveClassesAtExit`), made by running it once."""
+"""Archives of the classes that a Java program loads (`-XX:ArchiveClassesAtExit`), made by running it once.
+
+An archive is of one Java and of the jars at one place: for other machines it is made by their own Java, among their own
+files, in a directory that has all of these (`root`).
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -30,6 +35,28 @@ class ArchiveError(Exception):
 
 
 @dataclass(frozen=True)
+class Root:
+    """Where programs run: among this machine's files, or among those of a directory, which takes root."""
+
+    path: Path = Path("/")
+
+    @property
+    def is_own(self) -> bool:
+        return self.path == Path("/")
+
+    def seen(self, path: str) -> str:
+        """What programs call a file of this machine that lies in the root."""
+        return path if self.is_own else f"/{Path(path).relative_to(self.path)}"
+
+    def own(self, path: str) -> Path:
+        """Where a file that programs call so lies on this machine."""
+        return Path(path) if self.is_own else self.path / path.lstrip("/")
+
+    def command(self, words: Sequence[str]) -> list[str]:
+        return list(words) if self.is_own else ["chroot", str(self.path), *words]
+
+
+@dataclass(frozen=True)
 class Alone:
     """A node of one's own on this machine's loopback, a `systems.Place`."""
 
@@ -46,43 +73,52 @@ class Alone:
     is_local: bool = True
 
 
-def make(deployment: Deployment, archive: Path) -> None:
+def make(deployment: Deployment, archive: Path, *, root: Root = Root(), files_dir: str = "") -> None:
     """Start a deployment of one node until its port is open, end it, and have its classes in the file `archive`, whole
-    or not at all. Raises `ArchiveError`, and `OSError` where nothing can be written."""
+    or not at all; `files_dir`: where the version's files lie in a `root` that is not this machine's own.
+
+    Raises `ArchiveError`, and `OSError` where nothing can be written."""
     draft = archive.with_name(f".draft-{os.getpid()}-{archive.name}")
-    with tempfile.TemporaryDirectory(prefix="brownout-classes-") as scratch:
+    with tempfile.TemporaryDirectory(
+        prefix="brownout-classes-", dir=None if root.is_own else root.own("/tmp")
+    ) as scratch:
+        inside = root.seen(scratch)
         node = Alone(
             ports=_free_ports(deployment.ports(1)),
-            data_dir=f"{scratch}/data",
-            etc_dir=f"{scratch}/etc",
-            var_dir=f"{scratch}/var",
-            files_dir=deployment.files_dir,
+            data_dir=f"{inside}/data",
+            etc_dir=f"{inside}/etc",
+            var_dir=f"{inside}/var",
+            files_dir=files_dir or deployment.files_dir,
+            is_local=root.is_own,
         )
         for directory in (node.data_dir, node.etc_dir, node.var_dir):
-            Path(directory).mkdir()
+            root.own(directory).mkdir()
         service = deployment.service(node, [node])
         try:
-            _write(service)
-            _prepare(service)
-            _run(service, draft, (node.address, next(iter(node.ports.values()))), Path(scratch) / "log")
-            for earlier in archive.parent.glob("classes-*.jsa"):
+            _write(service, root)
+            _prepare(service, root)
+            written = f"{inside}/classes"
+            _run(service, root, written, (node.address, next(iter(node.ports.values()))), Path(scratch) / "log")
+            shutil.copyfile(root.own(written), draft)
+            kind = archive.name.partition("classes-")[0]
+            for earlier in archive.parent.glob(f"{kind}classes-*.jsa"):
                 earlier.unlink()  # of another Java, or of other options
             draft.rename(archive)
         finally:
             draft.unlink(missing_ok=True)
 
 
-def _write(service: Service) -> None:
+def _write(service: Service, root: Root) -> None:
     for path, text in service.files.items():
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        Path(path).write_text(text, encoding="utf-8")
+        root.own(path).parent.mkdir(parents=True, exist_ok=True)
+        root.own(path).write_text(text, encoding="utf-8")
 
 
-def _prepare(service: Service) -> None:
+def _prepare(service: Service, root: Root) -> None:
     for words in service.prepare:
         try:
             done = subprocess.run(
-                words,
+                root.command(words),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
@@ -97,10 +133,10 @@ def _prepare(service: Service) -> None:
             raise ArchiveError(f"{shlex.join(words)} failed: {(done.stderr or done.stdout).strip()[-_LAST_WORDS:]}")
 
 
-def _run(service: Service, draft: Path, address: tuple[str, int], log: Path) -> None:
-    command = [_MADE + str(draft) if word.startswith(USED) else word for word in service.command]
+def _run(service: Service, root: Root, archive: str, address: tuple[str, int], log: Path) -> None:
+    command = [_MADE + archive if word.startswith(USED) else word for word in service.command]
     # In a process group of its own: on Ctrl-C it is we who end it, and should we be killed, time does.
-    command = ["timeout", f"--kill-after={_LONGEST_S}", str(_LONGEST_S), *command]
+    command = ["timeout", f"--kill-after={_LONGEST_S}", str(_LONGEST_S), *root.command(command)]
     with (
         log.open("wb") as output,
         subprocess.Popen(
@@ -121,7 +157,7 @@ def _run(service: Service, draft: Path, address: tuple[str, int], log: Path) -> 
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-    if not draft.is_file():
+    if not root.own(archive).is_file():
         raise ArchiveError(f"it ended without one; {_last_words(log)}")
 
 

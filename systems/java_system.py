@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,17 @@ from systems.files import CACHE, FileCache
 from systems.java import Java, find_java
 from systems.lock_file import Lock
 from systems.service import Place
+from systems.software import MachineRoot
 from systems.system import Deployed, System
+
+ARCHIVE = "classes.jsa"
+"""The class archive's name among the files of machines that have nothing else of ours."""
 
 
 class JavaSystem(System):
-    """Templates can use `java`, the program, and `class_archive`, the file of the classes that the version loads at its
-    start: one who gives it to Java (`-XX:SharedArchiveFile`) starts in half the time. It may be missing, which Java
-    does not mind.
+    """Templates can use `java`, the program, `class_path`, its jars, and `class_archive`, the file of the classes that
+    the version loads at its start: one who gives it to Java (`-XX:SharedArchiveFile`) with that class path starts in
+    half the time. It may be missing, which Java does not mind.
 
     `least_java`: the oldest feature release that runs it; `archived_role`: the role whose start is archived, if any.
     """
@@ -61,10 +65,34 @@ class JavaSystem(System):
         return {each.name: Path(self.files_dir) / each.name for each in self.lock.files}
 
     @property
+    def class_path(self) -> tuple[str, ...]:
+        """The names of the jars, always in the same order: class archives are of one class path."""
+        return tuple(sorted(each.name for each in self.lock.files))
+
+    @property
     def class_archive(self) -> Path:
         """Valid for these jars with this Java and these options only, so its name is made of them. It lies with the
         jars, and goes when they are fetched anew."""
         program = self.java.program.resolve()
+        return self._archive("classes", str(program), str(program.stat().st_mtime_ns))
+
+    def make_files(self, root: MachineRoot, on_progress: Callable[[str], None]) -> Mapping[str, Path]:
+        """The class archive of the machines' own Java, kept like ours."""
+        archive = self._archive("image-classes", root.key)
+        if self.archived_role is None:
+            return {}
+        if not archive.exists():
+            on_progress(f"archiving the classes of {self.name} {self.version} for the machines' Java, once")
+            deployed = Deployed(self, (self.archived_role,), cluster_id="class-archive")
+            try:
+                with root.open() as path:
+                    class_archive.make(deployed, archive, root=class_archive.Root(path), files_dir=root.files_dir)
+            except (class_archive.ArchiveError, OSError) as error:
+                on_progress(f"without a class archive, nodes start slower: {error}")
+                return {}
+        return {ARCHIVE: archive}
+
+    def _archive(self, kind: str, *java: str) -> Path:
         roles = self.description.roles.values()
         options = [word for role in roles for word in role.command]
         templates = [
@@ -72,9 +100,8 @@ class JavaSystem(System):
             for role in roles
             for name in role.files.values()
         ]
-        key = [str(program), str(program.stat().st_mtime_ns), *options, *templates]
-        digest = hashlib.sha256("\0".join(key).encode()).hexdigest()
-        return Path(self.files_dir) / f"classes-{digest[:16]}.jsa"
+        digest = hashlib.sha256("\0".join([*java, *options, *templates]).encode()).hexdigest()
+        return Path(self.files_dir) / f"{kind}-{digest[:16]}.jsa"
 
     def prepare(self, on_progress: Callable[[str], None]) -> None:
         """Jars and Java must be there. The class archive is made if it can be: without it nodes only start slower."""
@@ -97,6 +124,8 @@ class JavaSystem(System):
 
     def variables(self, node: Place, cluster_id: str) -> dict[str, Any]:
         del cluster_id
+        class_path = ":".join(f"{node.files_dir}/{name}" for name in self.class_path)
         if not node.is_local:
-            return {"java": "java", "class_archive": f"{node.files_dir}/classes.jsa"}
-        return {"java": str(self.java.program.resolve()), "class_archive": str(self.class_archive)}
+            return {"java": "java", "class_path": class_path, "class_archive": f"{node.files_dir}/{ARCHIVE}"}
+        program = str(self.java.program.resolve())
+        return {"java": program, "class_path": class_path, "class_archive": str(self.class_archive)}

@@ -27,7 +27,7 @@ from systems.description import FILE_NAME, Description, RoleDescription
 from systems.errors import InputError
 from systems.service import REMOTE_SYSTEM_DIR, Place, Service
 from systems.settings import RoleSettings, Settings
-from systems.software import Software
+from systems.software import MachineRoot, Software
 from systems.toml_tables import Source, suggestion
 from systems.view import Member, Observer, View
 
@@ -120,6 +120,11 @@ class System:
             raise InputError(f"roles: {needed[0]} is played by nobody; {self.name} needs more than {count} nodes")
         return tuple(given[name] for name in names)
 
+    def make_files(self, root: MachineRoot, on_progress: Callable[[str], None]) -> Mapping[str, Path]:
+        """What machines have besides the files, made by their own programs: see `Software`. Here: nothing."""
+        del root, on_progress
+        return {}
+
     # ---- what nodes run
 
     def effective(self, role: str, given: Mapping[str, str], time_scale: float) -> dict[str, str]:
@@ -197,6 +202,7 @@ class Deployed:
             ports=tuple(tuple(self.ports(number).values()) for number in range(1, len(self.roles) + 1)),
             playbook_role=description.playbook_role,
             own_directory=description.directory if description.own_directory else None,
+            make=self.system.make_files,
         )
 
     def members(self, nodes: Sequence[Place]) -> list[Member]:

@@ -10,10 +10,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
+from pathlib import Path
 
 from installation.commands import command
 from installation.files import PROJECT_ROOT, default_store, is_installed
-from orchestrator.errors import EXIT_PASS, EXIT_UNKNOWN
+from orchestrator.errors import EXIT_PASS, EXIT_UNKNOWN, UsageError
 from orchestrator.machine import packages as system_packages
 
 _LIBRARIES = (
@@ -187,16 +188,23 @@ def _virtual_machines() -> list[Finding]:
         Finding(VIRTUAL_MACHINES, need.name, need.met, need.detail, "" if need.met else need.remedy)
         for need in requirements.check()
     ]
-    # Not a need: without it, machines are emulated.
-    findings.append(Finding(VIRTUAL_MACHINES, "KVM", True, requirements.acceleration().detail))
     try:
         image = nodeimage.find(PROJECT_ROOT)
-        findings.append(Finding(VIRTUAL_MACHINES, "image", True, f"up to date: {image.key}"))
+        place, found = image.directory, Finding(VIRTUAL_MACHINES, "image", True, f"up to date: {image.key}")
     except nodeimage.ImageError as error:
-        findings.append(
-            Finding(VIRTUAL_MACHINES, "image", False, str(error).splitlines()[0], command("image", "build"))
-        )
-    return findings
+        said, remedy = str(error).splitlines()[0], command("image", "build")
+        place, found = None, Finding(VIRTUAL_MACHINES, "image", False, said, remedy)
+    return [*findings, _kvm(place), found]
+
+
+def _kvm(image: Path | None) -> Finding:
+    """Not a need: without it, machines are emulated."""
+    from orchestrator.worlds.vagrant import driver, requirements
+
+    try:
+        return Finding(VIRTUAL_MACHINES, "KVM", True, requirements.acceleration(image).detail)
+    except UsageError as error:
+        return Finding(VIRTUAL_MACHINES, "KVM", False, str(error), f"unset {driver.VARIABLE}")
 
 
 def _inventory() -> list[Finding]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
+import math
 import os
 import re
 import shlex
@@ -33,7 +34,10 @@ from orchestrator.machine.sandbox import PRIVATE_ROOT, current_sandbox
 PLAYBOOKS = PROJECT_ROOT / "playbooks"
 STRATEGY_VARIABLE = "BROWNOUT_ANSIBLE_STRATEGY"
 _MITOGEN, _LINEAR = "mitogen_linear", "linear"
+# The next two are multiplied by the time scale of the slowest host.
 _CONNECT_TIMEOUT_S = 20
+_ALIVE_SILENCES = 3
+_ALIVE_INTERVAL_S = 10
 # How often ansible-runner looks whether it is to stop.
 _LOOK_S = 0.2
 _LAST_LINES = 15
@@ -53,7 +57,8 @@ class Target:
     """A host and how it is reached. `variables` are its own, beside those of the whole play.
 
     `known_hosts` holds its host key; None: the key seen first is kept in the play's directory and must be
-    the same ever after. With `become`, tasks run as root by `sudo -n`."""
+    the same ever after. With `become`, tasks run as root by `sudo -n`. `time_scale`: how many times slower it is than
+    an ordinary machine, which multiplies what is waited for it."""
 
     name: str
     address: str
@@ -62,6 +67,7 @@ class Target:
     key_file: Path | None = None
     known_hosts: Path | None = None
     become: bool = False
+    time_scale: float = 1.0
     variables: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -120,7 +126,9 @@ def play(
         (artifacts / "hosts.json").write_text(_inventory(targets, inventory is None), encoding="utf-8")
         known_hosts = _known_hosts(targets, directory, scratch)
         command = _command(playbook, targets, artifacts, tags, check, inventory)
-        environment = _environment(directory, scratch, strategy, ssh_arguments(known_hosts, strategy, inventory))
+        scale = max((target.time_scale for target in targets), default=1.0)
+        ssh = ssh_arguments(known_hosts, strategy, inventory, scale)
+        environment = _environment(directory, scratch, strategy, ssh, scale)
         try:
             code = _run(directory, identity, command, environment, listener.heard)
         finally:
@@ -131,10 +139,12 @@ def play(
     return Played(listener.changed, listener.ok, time.monotonic() - begun)
 
 
-def ssh_arguments(known_hosts: Path, strategy: str, inventory: Path | None) -> str:
+def ssh_arguments(known_hosts: Path, strategy: str, inventory: Path | None, time_scale: float = 1.0) -> str:
     """Options of ssh for every host."""
     files = [str(known_hosts)]
-    options = ["-o", "PasswordAuthentication=no", "-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=3"]
+    silences = math.ceil(_ALIVE_SILENCES * time_scale)
+    options = ["-o", "PasswordAuthentication=no", "-o", f"ServerAliveInterval={_ALIVE_INTERVAL_S}"]
+    options += ["-o", f"ServerAliveCountMax={silences}"]
     if inventory is None:
         options = ["-F", "/dev/null", "-o", "GlobalKnownHostsFile=/dev/null", *options]
     else:
@@ -161,7 +171,11 @@ def _next_identity(directory: Path, playbook: str) -> str:
 def _inventory(targets: Iterable[Target], with_connections: bool) -> str:
     hosts = {}
     for target in targets:
-        hosts[target.name] = {**(_connection(target) if with_connections else {}), **target.variables}
+        hosts[target.name] = {
+            **(_connection(target) if with_connections else {}),
+            "brownout_time_scale": target.time_scale,
+            **target.variables,
+        }
     return json.dumps({"all": {"hosts": hosts, "vars": {"mitogen_ssh_compression": False}}}, default=str, indent=1)
 
 
@@ -205,9 +219,10 @@ def _first_key(target: Target, scratch: Path) -> str:
 
     Not by ssh-keyscan, which connects once for each kind of key: under emulation that takes seconds."""
     written = scratch / f"key-of-{target.name}"
+    patience_s = math.ceil(_CONNECT_TIMEOUT_S * target.time_scale)
     options = ("StrictHostKeyChecking=accept-new", "HashKnownHosts=no", "BatchMode=yes", "PubkeyAuthentication=no")
     command = ["ssh", "-F", "/dev/null", "-p", str(target.ssh_port), "-l", target.user]
-    command += [f"-o{option}" for option in (*options, f"ConnectTimeout={_CONNECT_TIMEOUT_S}")]
+    command += [f"-o{option}" for option in (*options, f"ConnectTimeout={patience_s}")]
     command += [f"-oUserKnownHostsFile={written}", "-oGlobalKnownHostsFile=/dev/null", target.address, "true"]
     try:
         subprocess.run(command, capture_output=True, check=False, stdin=subprocess.DEVNULL)
@@ -234,7 +249,7 @@ def _command(
     return [*command, str(PLAYBOOKS / f"{playbook}.yml")]
 
 
-def _environment(directory: Path, scratch: Path, strategy: str, ssh: str) -> dict[str, str]:
+def _environment(directory: Path, scratch: Path, strategy: str, ssh: str, time_scale: float) -> dict[str, str]:
     mitogen = importlib.util.find_spec("ansible_mitogen")
     plugins = [f"{place}/plugins/strategy" for place in (mitogen and mitogen.submodule_search_locations) or ()]
     passed_on = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
@@ -249,7 +264,7 @@ def _environment(directory: Path, scratch: Path, strategy: str, ssh: str) -> dic
         "ANSIBLE_LOCAL_TEMP": str(scratch),
         "ANSIBLE_STRATEGY": strategy,
         "ANSIBLE_STRATEGY_PLUGINS": ":".join(plugins),
-        "ANSIBLE_TIMEOUT": str(_CONNECT_TIMEOUT_S),
+        "ANSIBLE_TIMEOUT": str(math.ceil(_CONNECT_TIMEOUT_S * time_scale)),
         "ANSIBLE_HOST_KEY_CHECKING": "True",
         "ANSIBLE_SSH_ARGS": ssh,
         "ANSIBLE_SSH_CONTROL_PATH_DIR": str(scratch),

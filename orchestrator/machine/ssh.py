@@ -129,6 +129,8 @@ class SshHost:
     """One host of a world. Commands run one at a time; each may come from another thread.
 
     `address` and `port`: where the other hosts reach its service; `ssh_address`: where we reach it, if that is another.
+    `condition` tells what keeps the host from being reached, where somebody can see that from outside: it ends the
+    messages of lost connections.
     `key_file`, `known_hosts`: None for the user's own keys, agent and known hosts. With `accept_new`, the key of a host
     that `known_hosts` does not name is written there: for machines that lie in a network of our own. `become`: commands
     run as root through sudo. `time_scale` multiplies every timeout.
@@ -156,6 +158,7 @@ class SshHost:
         self.port = port
         self.probe_port = ssh_port
         self.data_dir = data_dir
+        self.condition: Callable[[], str] = lambda: ""
         self._unit = unit
         self._key_file = key_file
         self._known_hosts = known_hosts
@@ -180,11 +183,15 @@ class SshHost:
             try:
                 done = connection.run(self._as_root(command), hide=True, warn=True, in_stream=False, timeout=patience_s)
             except CommandTimedOut as error:
-                raise HostError(f"{self.name}: {_brief(command)!r} did not end within {patience_s:g} s") from error
+                raise HostError(
+                    f"{self.name}: {_brief(command)!r} did not end within {patience_s:g} s{self._condition()}"
+                ) from error
             except Exception as error:
                 # fabric, paramiko and sockets each have exceptions of their own; all mean that the end was not seen.
                 self._drop()
-                raise HostError(f"{self.name}: {_brief(command)!r}: the connection was lost: {error!r}") from error
+                raise HostError(
+                    f"{self.name}: {_brief(command)!r}: the connection was lost: {error!r}{self._condition()}"
+                ) from error
             return Result(int(done.return_code), str(done.stdout), str(done.stderr))
 
     def service_pid(self) -> int | None:
@@ -276,7 +283,7 @@ class SshHost:
         except Exception as error:
             connection.close()
             raise HostUnreachableError(
-                f"{self.name} ({self._ssh_address}) cannot be reached by SSH: {error!r}"
+                f"{self.name} ({self._ssh_address}) cannot be reached by SSH: {error!r}{self._condition()}"
             ) from error
         finally:
             self._opening.discard(connection)
@@ -315,6 +322,10 @@ class SshHost:
         known = self._known_hosts if self._accept_new else None
         connection.client.set_missing_host_key_policy(RejectPolicy() if known is None else _Accept(known))
         return connection
+
+    def _condition(self) -> str:
+        seen = self.condition()
+        return f"; {seen}" if seen else ""
 
     def _drop(self) -> None:
         if self._connection is not None:

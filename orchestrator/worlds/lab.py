@@ -44,7 +44,8 @@ class Lab(Protocol):
     limits: list[str]
     needs_sandbox: bool
     time_scale: float
-    """How much more time everything needs than on this machine itself: what timeouts are multiplied by."""
+    """How much more time everything needs than on this machine itself: what timeouts are multiplied by. It and `limits`
+    are settled once the lab is open."""
 
     def __init__(self, spec: LabSpec) -> None: ...
 

@@ -1,12 +1,14 @@
 """SIGKILLs the orchestrator at random moments and looks at what is left: nothing may be, but the record.
 
     python -m tests.endurance.kill_the_orchestrator --times 20 --seed 1
+    python -m tests.endurance.kill_the_orchestrator --times 10 --world vagrant
 
 A first run, unharmed, tells how long one takes. Each round then kills one of the processes that keep a sandbox together
 (the orchestrator itself, the outer parent, PID 1) somewhere between a run's first moment and the end of its analysis;
-the moments are spread over the whole of it. Afterwards no process, mount, loop device, link, network namespace or
-control group may remain, and what was recorded must be judged: unknown, unless the record was complete. The last run
-is unharmed again and must pass. One line per round; exit 1 when anything was left or came out wrong.
+the moments are spread over the whole of it, the booting of virtual machines included. Afterwards no process, mount,
+loop device, link, network namespace or control group may remain, and what was recorded must be judged: unknown, unless
+the record was complete. The last run is unharmed again and must pass. One line per round; exit 1 when anything was left
+or came out wrong.
 """
 
 from __future__ import annotations
@@ -30,9 +32,19 @@ from tests.worlds.footprint import children
 
 ROOT = Path(__file__).resolve().parents[2]
 MARK = "BROWNOUT_ENDURANCE"
-GONE_S = 5.0
-WHOLE_RUN_S = 300.0
 NOBODY = "nobody: the run was over"
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long a whole run may take, and how long after a kill something may still be there, in seconds."""
+
+    whole_run_s: float = 300.0
+    gone_s: float = 5.0
+
+
+VIRTUAL = Pace(whole_run_s=1800.0, gone_s=30.0)
+"""Emulated machines boot for a minute on a quiet host, and their memory takes its time to be given back."""
 
 CAMPAIGN = """
 name = "killed"
@@ -55,6 +67,26 @@ faults = ["kill", "power-loss", "partition-one"]
 interval_s = [0.3, 0.8]
 duration_s = [0.5, 1.0]
 """
+ONE_MACHINE = """
+name = "killed"
+description = "One virtual machine, to be killed with its orchestrator"
+[topology]
+nodes = 1
+[broker]
+"log.flush.interval.messages" = 1
+[workload]
+partitions = 1
+replication_factor = 1
+producers = 1
+consumers = 1
+rate = 20
+duration_s = 15
+[nemesis]
+kind = "random"
+faults = ["kill", "power-loss"]
+interval_s = [1.0, 2.0]
+duration_s = [2.0, 3.0]
+"""
 
 
 @dataclass
@@ -73,15 +105,17 @@ class Killer:
     def __init__(self, directory: Path, world: str) -> None:
         self.store = directory / "store"
         self._world = world
+        is_virtual = world == "vagrant"
+        self._pace = VIRTUAL if is_virtual else Pace()
         self._campaign = directory / "killed.toml"
-        self._campaign.write_text(CAMPAIGN)
+        self._campaign.write_text(ONE_MACHINE if is_virtual else CAMPAIGN)
         self._output = directory / "output.txt"
         self._mark = f"{MARK}={os.urandom(8).hex()}"
 
     def unharmed(self) -> float:
         """A whole run, which must pass; its duration in seconds. Ends the program when it does not pass."""
         began = time.monotonic()
-        code = self._start().wait(WHOLE_RUN_S)
+        code = self._start().wait(self._pace.whole_run_s)
         if code != 0:
             sys.exit(f"a run that nobody harmed ended with {code}:\n{self._output.read_text()[-2000:]}")
         return time.monotonic() - began
@@ -101,11 +135,11 @@ class Killer:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(victims[result.victim], signal.SIGKILL)
         try:
-            process.wait(GONE_S)
+            process.wait(self._pace.gone_s)
         except subprocess.TimeoutExpired:
-            result.wrong.append(f"the outer parent lives {GONE_S:g} s after the {result.victim} was killed")
+            result.wrong.append(f"the outer parent lives {self._pace.gone_s:g} s after the {result.victim} was killed")
         runs = sorted(self._runs() - known)
-        left = remains.wait_gone([run.name for run in runs], GONE_S)
+        left = remains.wait_gone([run.name for run in runs], self._pace.gone_s)
         result.wrong += [f"left {kind}: {'; '.join(what)}" for kind, what in left.items()]
         for run in runs:
             self._judge(run, result)
@@ -153,7 +187,7 @@ def main() -> int:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--times", type=int, default=20, metavar="N", help="how many runs to kill (20)")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="settles moments and victims (1)")
-    parser.add_argument("--world", choices=("auto", "namespaces", "process"), default="auto")
+    parser.add_argument("--world", choices=("auto", "namespaces", "process", "vagrant"), default="auto")
     options = parser.parse_args()
     rng = random.Random(options.seed)
     directory = Path(tempfile.mkdtemp(prefix="brownout-killed-"))

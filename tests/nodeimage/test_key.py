@@ -15,6 +15,14 @@ def project(tmp_path: Path) -> Path:
     return small_project(tmp_path)
 
 
+def test_an_image_of_another_architecture_is_not_taken(project: Path) -> None:
+    image = pretend_built(project)
+    assert nodeimage.find(project) == image
+    image.write_record({**image.record, "architecture": "arm64"})
+    with pytest.raises(nodeimage.ImageStaleError, match=r"is for arm64, not amd64; remove that directory; build it: "):
+        nodeimage.find(project)
+
+
 def append(path: Path, text: str) -> None:
     path.write_text(path.read_text() + text)
 

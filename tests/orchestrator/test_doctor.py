@@ -33,7 +33,7 @@ def test_parts_of_virtual_machines_that_are_missing_are_named_and_no_failure(
 ) -> None:
     lacks = [Requirement("vagrant", False, "not installed", "apt-get install vagrant")]
     monkeypatch.setattr(requirements, "check", lambda: lacks)
-    monkeypatch.setattr(requirements, "acceleration", lambda: Requirement("KVM", False, "no emulator", ""))
+    monkeypatch.setattr(requirements, "acceleration", lambda _: Requirement("KVM", False, "no emulator", ""))
     assert main(["doctor", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert (said["can_run"], said["vagrant"], said["inventory"]) == (True, False, True)

@@ -6,6 +6,8 @@ import base64
 import json
 import tomllib
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,9 +15,10 @@ import pytest
 from orchestrator.command.line import main
 from orchestrator.worlds.base import Node, WorldSpec
 from orchestrator.worlds.process.world import ProcessWorld
-from systems import Deployed, InputError, Member, Service, Settings, load_system
+from systems import Deployed, InputError, MachineRoot, Member, Service, Settings, class_archive, load_system
 from systems.apache_kafka.kraft import Kraft, kraft_cluster_id
 from systems.catalog import find_system
+from systems.class_archive import Root
 from systems.description import Description, read
 from systems.files import CACHE, FileCache
 from systems.java import Java, find_java
@@ -37,7 +40,7 @@ def java_17(home: Path) -> Java:
 
 
 def services(
-    tmp_path: Path, roles: Sequence[str], settings: dict[str, Settings] | None = None
+    tmp_path: Path, roles: Sequence[str], settings: dict[str, Settings] | None = None, time_scale: float = 1.0
 ) -> tuple[list[dict[str, str]], list[Service]]:
     """The properties that each node gets, as Java would read them, and the services."""
     system = Kraft(description(), cache=tmp_path / "cache", find=lambda _: java_17(tmp_path / "jdk"))
@@ -56,7 +59,7 @@ def services(
         )
         for number in range(1, len(roles) + 1)
     ]
-    found = [deployed.service(node, nodes) for node in nodes]
+    found = [deployed.service(node, nodes, time_scale) for node in nodes]
     return [properties(service.files["/etc/b/server.properties"]) for service in found], found
 
 
@@ -101,12 +104,57 @@ def test_settings_are_those_of_the_role_and_the_node_and_count_more_than_ours(tm
     assert broker["num.io.threads"] == "8"
 
 
+def test_where_everything_is_slower_the_quorum_waits_longer_and_java_compiles_less(tmp_path: Path) -> None:
+    given = {"broker": Settings({"broker.session.timeout.ms": "6000"})}
+    usual, (fast, *_) = services(tmp_path, ["broker"] * 3, given)
+    slow, (emulated, *_) = services(tmp_path, ["broker"] * 3, given, time_scale=12.0)
+    assert "controller.quorum.election.timeout.ms" not in usual[0], "what nobody sets is Kafka's own"
+    assert slow[0]["controller.quorum.election.timeout.ms"] == "12000"
+    assert slow[0]["initial.broker.registration.timeout.ms"] == "720000"
+    assert (usual[0]["broker.session.timeout.ms"], slow[0]["broker.session.timeout.ms"]) == ("6000", "72000")
+    assert "-XX:CompileThresholdScaling" not in fast.files["/etc/b/java.options"]
+    assert "-XX:CompileThresholdScaling" in emulated.files["/etc/b/java.options"]
+
+
+def made_with(root: MachineRoot, tmp_path: Path, said: list[str]) -> list[str]:
+    """What a system that has a file of the machines' Java gives them."""
+    cache = tmp_path / "cache"
+    system = Kraft(description(), cache=cache, find=lambda _: java_17(tmp_path / "jdk"))
+    (cache / NAME / VERSION).mkdir(parents=True, exist_ok=True)
+    return list(Deployed(system, ("broker",), "c").software.make(root, said.append))
+
+
+def test_machines_get_a_class_archive_of_their_own_java_or_start_slower(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+
+    def refuse() -> AbstractContextManager[Path]:
+        raise OSError("overlay cannot be mounted")
+
+    def make(_deployed: Deployed, archive: Path, **given: object) -> None:
+        assert given == {"root": Root(tmp_path), "files_dir": "/opt/files"}
+        archive.write_text("classes")
+
+    root = MachineRoot("one image", "/opt/files", refuse)
+    assert made_with(root, tmp_path, said) == []
+    assert said[-1] == "without a class archive, nodes start slower: overlay cannot be mounted"
+    monkeypatch.setattr(class_archive, "make", make)
+    assert made_with(replace(root, open=lambda: nullcontext(tmp_path)), tmp_path, said) == ["classes.jsa"]
+    assert made_with(root, tmp_path, said) == ["classes.jsa"], "it is kept"
+    assert made_with(replace(root, key="another image"), tmp_path, said) == []
+
+
 def test_a_node_runs_the_versions_jars_with_a_java_that_it_sees(tmp_path: Path) -> None:
     _, (service, *_) = services(tmp_path, ["broker"] * 3)
     jars = str(tmp_path / "cache" / NAME / VERSION)
     assert service.command[0] == str(tmp_path / "jdk" / "bin" / "java")
     assert service.command[-3:] == ("@/etc/b/java.options", "kafka.Kafka", "/etc/b/server.properties")
-    assert service.files["/etc/b/java.options"].endswith(f'-cp "{jars}/*"\n')
+    class_path = (
+        service.files["/etc/b/java.options"].splitlines()[-1].removeprefix('-cp "').removesuffix('"').split(":")
+    )
+    assert class_path == sorted(class_path), "class archives are of one class path"
+    assert {str(Path(jar).parent) for jar in class_path} == {jars}
     assert {jars, str(tmp_path / "jdk")} <= set(service.shows)
     (formatting,) = service.prepare
     assert formatting[formatting.index("-t") + 1] == kraft_cluster_id("brownout-a run")

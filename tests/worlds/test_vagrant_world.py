@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -17,15 +18,17 @@ from nodeimage import ImageError
 from orchestrator.errors import UsageError, WorldError
 from orchestrator.machine import packages as system_packages
 from orchestrator.worlds.lab import LabSpec
-from orchestrator.worlds.vagrant import kvm, lab, requirements
+from orchestrator.worlds.vagrant import driver, kvm, lab, requirements
 from orchestrator.worlds.vagrant.vagrant_up import VagrantUp
 from systems import Software
 from tests.nodeimage.support import pretend_built, small_project
+from tests.worlds import hypervisors
 from tests.worlds.footprint import Footprint, machine_wide
-from tests.worlds.support import launch
+from tests.worlds.support import launch, play
 
 MODULE = "tests.worlds.vagrant_scenarios"
 PATIENCE_S = 220.0
+QEMU = shutil.which(kvm.EMULATOR)
 SMOKE = """
 name = "smoke"
 [topology]
@@ -89,6 +92,79 @@ def test_a_machine_is_booted_stopped_cut_off_restored_and_collected(tmp_path: Pa
     assert not {"br-control", "br-data"} & set(seen["links"])
     assert seen["left"] == ["sandbox"]
     assert machine_wide() == before
+
+
+@pytest.mark.root
+def test_where_machines_do_not_come_up_with_kvm_they_are_emulated_once(tmp_path: Path) -> None:
+    hypervisors.emulator(tmp_path / "bin", hypervisors.WORKS)
+    vagrant = 'echo "==> n1: Starting domain."; echo "no luck with $BROWNOUT_DRIVER"; exit 1'
+    hypervisors.libvirt(tmp_path / "bin", vagrant)
+    seen = play("not_even_emulated", str(tmp_path), module=MODULE)
+    no_luck = "vagrant up ended with code 1: no luck with {}; all it said is in "
+    told = [line for line in seen["said"] if "starting libvirt" in line or "KVM" in line]
+    assert told[0] == "starting libvirt; machines are virtual (KVM)"
+    assert told[1].startswith("machines did not come up with KVM, and are now emulated: " + no_luck.format("kvm"))
+    assert told[2] == "starting libvirt; machines are emulated"
+    assert len(told) == 3, "once"
+    assert seen["error"].startswith(no_luck.format("qemu"))
+    assert seen["time_scale"] == lab.EMULATED_TIME_SCALE
+    assert seen["limits"][0].startswith("machines are emulated (machines did not come up with KVM: vagrant up ended")
+    assert seen["believed"] == "machines did not come up with it", "the next lab does not lose the same time again"
+    assert (seen["left"], seen["running"]) == (["sandbox"], [])
+    assert not {"br-control", "br-data"} & set(seen["links"])
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(("given", "tried"), [("kvm", "virtual (KVM)"), ("qemu", "emulated")])
+def test_who_says_how_machines_are_run_is_not_contradicted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, tried: str
+) -> None:
+    monkeypatch.setenv(driver.VARIABLE, given)
+    hypervisors.emulator(tmp_path / "bin", hypervisors.IS_SILENT)
+    hypervisors.libvirt(tmp_path / "bin", 'echo "no luck with $BROWNOUT_DRIVER"; exit 1')
+    seen = play("not_even_emulated", str(tmp_path), module=MODULE)
+    assert [line for line in seen["said"] if "starting libvirt" in line] == [f"starting libvirt; machines are {tried}"]
+    assert f"no luck with {given}" in seen["error"]
+
+
+@pytest.mark.root
+def test_programs_of_the_machines_run_among_their_files_and_change_nothing_of_the_image(tmp_path: Path) -> None:
+    seen = play("image_root", str(tmp_path), module=MODULE)
+    assert (seen["text"], seen["devices"], seen["key"]) == ("classes", True, True)
+    assert seen["changed"] < time.time() - 86400, "as the playbooks unpack it: archives of classes go by the jars' time"
+    assert seen["files"] == ["made", "one.jar"]
+    assert (seen["rootfs"], seen["left"], seen["mounted"]) == ([], ["sandbox"], False)
+
+
+@pytest.mark.root
+def test_a_libvirt_that_ends_is_told_with_its_last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(driver.VARIABLE, "qemu")
+    hypervisors.libvirt(
+        tmp_path / "bin",
+        "exit 1",
+        libvirtd=f"touch {tmp_path}/runs; sleep 0.5; echo 'cannot allocate memory' >&2; exit 1",
+        virsh=f"""case "$*" in
+  *uri) [ -e {tmp_path}/runs ] ;;
+  *) sleep 2; echo "error: failed to connect" >&2; exit 1 ;;
+esac""",
+    )
+    seen = play("not_even_emulated", str(tmp_path), module=MODULE)
+    assert seen["error"].startswith("libvirt has ended by itself: cannot allocate memory; see ")
+    assert seen["left"] == ["sandbox"]
+
+
+@pytest.mark.vm
+@pytest.mark.usefixtures("machines")
+def test_a_machine_comes_up_where_kvm_lies(tmp_path: Path) -> None:
+    """The probe is deceived; libvirt then cannot use it, nor can the kernel."""
+    hypervisors.emulator(
+        tmp_path / "bin", f'{hypervisors.WORKS}\ncase "$*" in *-bios* | *brownout-*) ;; *) exec {QEMU} "$@" ;; esac'
+    )
+    if kvm.executes().works:
+        pytest.skip("KVM works here")
+    seen = play("emulated", str(tmp_path), module=MODULE, deadline_s=2 * PATIENCE_S)
+    assert any(line.startswith("machines did not come up with KVM, and are now emulated: ") for line in seen["said"])
+    assert (seen["time_scale"], seen["nodes"]) == (lab.EMULATED_TIME_SCALE, ["n1"])
 
 
 @pytest.mark.vm
@@ -170,32 +246,28 @@ def test_the_vagrantfile_is_valid_for_both_providers(tmp_path: Path, image: str)
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_whether_kvm_works_is_found_out_by_running_something(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def emulator(script: str) -> None:
-        program = tmp_path / kvm.EMULATOR
-        program.write_text(f"#!/bin/sh\n{script}\n")
-        program.chmod(0o755)
-
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    emulator("exit 33")
-    assert kvm.works() == (True, "works")
-    emulator('echo "qemu-system-x86_64: warning: host doesn\'t support requested feature: pni" >&2; exit 1')
-    assert kvm.works() == (False, "warning: host doesn't support requested feature: pni")
-    emulator("echo 'qemu-system-x86_64: failed to set MSR' >&2; exit 134")
-    assert kvm.works() == (False, "failed to set MSR")
-    monkeypatch.setattr(kvm, "PATIENCE_S", 0.2)
-    emulator("exec sleep 60")
-    assert kvm.works() == (False, "a virtual machine starts but executes nothing")
-    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
-    assert kvm.works() == (False, "qemu-system-x86_64 is not installed")
-
-
 def test_every_need_that_is_not_met_has_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requirements, "find_program", lambda _: None)
     lacks = {requirement.name: requirement.remedy for requirement in requirements.missing()}
     assert lacks["vagrant"] == "apt-get install vagrant"
     assert lacks["virsh"] == "apt-get install libvirt-clients"
     assert all(lacks.values())
+
+
+def test_a_machine_with_another_processor_is_told_what_it_can_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    (lack,) = [each for each in requirements.missing() if each.name == "x86_64"]
+    assert lack.detail == "this machine is aarch64"
+    assert "use the namespace world, or hosts of an inventory" in lack.remedy
+
+
+def test_an_unknown_driver_is_told_before_anything_is_installed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(driver.VARIABLE, "xen")
+    monkeypatch.setattr(system_packages, "ensure", lambda *_: pytest.fail("packages were asked for"))
+    with pytest.raises(UsageError, match="BROWNOUT_DRIVER=xen is not known: use kvm or qemu"):
+        lab.VagrantLab.prepare(LabSpec(1, "ext4", tmp_path))
 
 
 def test_a_missing_image_is_told_before_anything_is_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -6,17 +6,24 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 import threading
 import time
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from nemeses.ports import Host
+from orchestrator.errors import WorldError
 from orchestrator.machine.sandbox import PRIVATE_ROOT
 from orchestrator.worlds.base import WorldSpec
 from orchestrator.worlds.lab import LabSpec
 from orchestrator.worlds.remote.world import RemoteWorld
+from orchestrator.worlds.vagrant import kvm
+from orchestrator.worlds.vagrant.image_root import with_made_files
 from orchestrator.worlds.vagrant.lab import VagrantLab
+from systems import MachineRoot, Software
+from tests.nodeimage.support import pretend_built, small_project
 from tests.worlds.support import StandIns
 
 # Each file is made and its name made durable first: what is looked at afterwards is what is in it.
@@ -60,6 +67,75 @@ def life(directory: str) -> dict[str, Any]:
     finally:
         lab.close()
     return seen | {"links": sorted(os.listdir("/sys/class/net")), "left": sorted(os.listdir(PRIVATE_ROOT))}
+
+
+def not_even_emulated(directory: str) -> dict[str, Any]:
+    """A lab that cannot be opened, of an image that is none, with the programs in `directory`/bin; what it said."""
+    os.environ["PATH"] = f"{directory}/bin:{os.environ['PATH']}"
+    image = pretend_built(small_project(Path(directory)))
+    with tarfile.open(image.box, "w") as box:
+        for name in ("metadata.json", "Vagrantfile"):
+            box.addfile(tarfile.TarInfo(name))
+    lab = VagrantLab(LabSpec(1, "ext4", Path(directory, "lab")))
+    said: list[str] = []
+    try:
+        with mock.patch("orchestrator.worlds.vagrant.lab.find", return_value=image):
+            lab.open(said.append)
+    except WorldError as error:
+        return {
+            "said": said,
+            "error": str(error),
+            "limits": lab.limits,
+            "time_scale": lab.time_scale,
+            "believed": kvm.asked(image.directory).detail,
+            "left": sorted(os.listdir(PRIVATE_ROOT)),
+            "links": sorted(os.listdir("/sys/class/net")),
+            "running": [name for name in ("libvirtd", "vagrant") if _runs(f"{directory}/bin/{name}")],
+        }
+    raise AssertionError("the lab was opened")
+
+
+def _runs(program: str) -> bool:
+    return subprocess.run(["pgrep", "-f", program], capture_output=True, check=False).returncode == 0
+
+
+def image_root(directory: str) -> dict[str, Any]:
+    """What a system finds that makes a file among the machines' own, and what is left of it."""
+    image = pretend_built(small_project(Path(directory)))
+    for name in ("dev", "proc"):
+        (image.rootfs / name).mkdir()
+    jar = Path(directory, "one.jar")
+    jar.write_text("classes")
+    seen: dict[str, Any] = {}
+
+    def make(root: MachineRoot, _: object) -> dict[str, Path]:
+        with root.open() as path:
+            unpacked = path / root.files_dir.lstrip("/") / jar.name
+            seen.update(text=unpacked.read_text(), changed=unpacked.stat().st_mtime, key=root.key == image.key)
+            seen["devices"] = (path / "dev" / "null").is_char_device()
+            (path / "usr" / "written").touch()
+        return {"made": jar}
+
+    (software,) = with_made_files(image, (Software("S 1", "s/1", {jar.name: jar}, make=make),), str)
+    mounts = Path("/proc/self/mounts").read_text()
+    return seen | {
+        "files": sorted(software.files),
+        "rootfs": sorted(os.listdir(image.rootfs / "usr")),
+        "left": sorted(os.listdir(PRIVATE_ROOT)),
+        "mounted": "image-root" in mounts,
+    }
+
+
+def emulated(directory: str) -> dict[str, Any]:
+    """One machine, where QEMU is what `directory`/bin has."""
+    os.environ["PATH"] = f"{directory}/bin:{os.environ['PATH']}"
+    lab = VagrantLab(LabSpec(1, "ext4", Path(directory, "lab")))
+    said: list[str] = []
+    try:
+        lab.open(said.append)
+        return {"said": said, "limits": lab.limits, "time_scale": lab.time_scale, "nodes": list(lab.hosts)}
+    finally:
+        lab.close()
 
 
 def wait_to_be_killed(directory: str) -> str:

@@ -145,6 +145,7 @@ class InventoryLab:
             key_file=each.access.key_file,
             known_hosts=self._known_hosts,
             become=host.become,
+            time_scale=host.time_scale,
             variables={
                 "brownout_filesystem": self._spec.filesystem,
                 **time_services,

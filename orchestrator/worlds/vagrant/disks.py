@@ -18,6 +18,7 @@ class Disks:
     """
 
     def __init__(self, directory: Path, root: Path) -> None:
+        self.directory = directory
         self._data = directory / "data.raw"
         self._log = directory / "writes.log"
         self._base = directory / "base.raw"

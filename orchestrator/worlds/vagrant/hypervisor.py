@@ -105,9 +105,15 @@ class Hypervisor:
                 f"virsh {' '.join(arguments)} did not end within {_VIRSH_DEADLINE_S:g} s; see {self.log}"
             ) from error
         if done.returncode:
+            if self._daemon is not None and self._daemon.poll() is not None:
+                raise WorldError(f"libvirt has ended by itself: {_last_line(self.log)}; see {self.log}")
             said = " ".join(done.stderr.split()).removeprefix("error: ")
             raise WorldError(f"virsh {' '.join(arguments)}: {said or f'code {done.returncode}'}; see {self.log}")
         return done.stdout
+
+    def said_of(self, domain: str) -> str:
+        """The last line of the log in which QEMU and libvirt write what becomes of a machine."""
+        return _last_line(self._directory / "log" / "qemu" / f"{domain}.log")
 
     def _wait_for(self, started: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + _START_DEADLINE_S
@@ -117,11 +123,15 @@ class Hypervisor:
                 return
             except WorldError as error:
                 if started.poll() is not None:
-                    raise WorldError(f"libvirt does not start: {self._last_words()}; see {self.log}") from error
+                    raise WorldError(f"libvirt does not start: {_last_line(self.log)}; see {self.log}") from error
                 if time.monotonic() > deadline:
                     raise WorldError(f"libvirt does not answer within {_START_DEADLINE_S:g} s: {error}") from error
             time.sleep(0.02)
 
-    def _last_words(self) -> str:
-        lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        return lines[-1] if lines else "it said nothing"
+
+def _last_line(log: Path) -> str:
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    except OSError as error:
+        return f"none ({error.strerror})"
+    return lines[-1] if lines else "it said nothing"

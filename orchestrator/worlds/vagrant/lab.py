@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
-import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from installation.files import PROJECT_ROOT, cache_directory
+from installation.files import PROJECT_ROOT
 from nemeses import Host, HostError, inflictable
 from nodeimage import JAVA, Image, ImageError, find
 from orchestrator.errors import UsageError, WorldError
 from orchestrator.machine import cgroups, playbooks
 from orchestrator.machine import packages as system_packages
-from orchestrator.machine.sandbox import PRIVATE_ROOT, current_sandbox
+from orchestrator.machine.sandbox import current_sandbox
 from orchestrator.machine.ssh import SshHost
 from orchestrator.worlds.base import Progress, World, WorldSpec, no_progress
 from orchestrator.worlds.lab import LabSpec
@@ -23,10 +20,13 @@ from orchestrator.worlds.remote import paths, provisions
 from orchestrator.worlds.remote.provisions import Provisions
 from orchestrator.worlds.remote.world import RemoteWorld
 from orchestrator.worlds.services import in_parallel
-from orchestrator.worlds.vagrant import kvm, network, requirements
+from orchestrator.worlds.vagrant import driver, kvm, network, place, requirements
+from orchestrator.worlds.vagrant.driver import Driver
 from orchestrator.worlds.vagrant.hypervisor import POOL, Hypervisor
-from orchestrator.worlds.vagrant.machine import BOOT_DEADLINE_S, VirtualMachine
+from orchestrator.worlds.vagrant.image_root import with_made_files
+from orchestrator.worlds.vagrant.machine import BOOT_DEADLINE_S, BootError, VirtualMachine
 from orchestrator.worlds.vagrant.machines import VirtualMachines
+from orchestrator.worlds.vagrant.place import PLACE
 from orchestrator.worlds.vagrant.vagrant_up import VagrantUp
 
 EMULATED_TIME_SCALE = 4.0
@@ -34,17 +34,10 @@ EMULATED_JAVA_TIME_SCALE = 12.0
 """An emulator translates what Java compiles once more: what takes a Kafka broker 4 s takes it minutes there."""
 DATA_SERIAL = "data"
 
-# Where the lab is, for all that runs in the sandbox: sockets must have short paths, and QEMU's options plain ones.
-_PLACE = PRIVATE_ROOT / "lab"
-# What a node takes of memory when its disks and its saved state are kept there, besides what it runs in.
-_SAVED_BYTES = 512 << 20
 _MEMORY_MB = 512
 # A Java with a heap of 256 MB, and what the kernel keeps of its files.
 _JAVA_MEMORY_MB = 1024
 _PROGRAM_PLACES = ("usr/bin", "usr/sbin", "usr/local/bin")
-# What the last lab that could not be made had said.
-_FAILED = cache_directory() / "vagrant-failed"
-_LOGS = ("vagrant.log", "libvirtd.log", "log", "ansible")
 
 
 class VagrantLab:
@@ -58,12 +51,9 @@ class VagrantLab:
         if not 1 <= spec.node_count <= network.MAX_NODES:
             raise WorldError(f"{spec.node_count} nodes: the vagrant world takes 1 to {network.MAX_NODES}")
         self._spec = spec
-        self._accelerated, reason = kvm.works()
-        emulated = EMULATED_JAVA_TIME_SCALE if _runs_on_java(spec) else EMULATED_TIME_SCALE
-        self.time_scale = 1.0 if self._accelerated else emulated
+        self._driver = Driver("kvm", "until it is settled")
+        self.time_scale = 1.0
         self.limits: list[str] = []
-        if not self._accelerated:
-            self.limits.append(f"machines are emulated (KVM: {reason}): every timeout is {emulated:g} times as long")
         self._memory_mb = _JAVA_MEMORY_MB if _runs_on_java(spec) else _MEMORY_MB
         self._numbers = range(1, spec.node_count + 1)
         self._hypervisor: Hypervisor | None = None
@@ -72,6 +62,7 @@ class VagrantLab:
 
     @classmethod
     def prepare(cls, spec: LabSpec) -> None:
+        driver.asked()
         system_packages.ensure(requirements.PACKAGES, "virtual machines")
         if not requirements.plugin().met:
             system_packages.ensure({requirements.PLUGIN_MARK: requirements.PLUGIN_PACKAGE}, "virtual machines")
@@ -89,18 +80,27 @@ class VagrantLab:
         if sandbox is None:
             raise WorldError("virtual machines live in a sandbox; start the command through `enter_sandbox`")
         try:
-            image, given = _image_for(self._spec), provisions.provisions(self._spec.software)
+            image = _image_for(self._spec)
+            given = provisions.provisions(with_made_files(image, self._spec.software, on_progress))
         except ImageError as error:
             raise WorldError(str(error)) from error
+        self._settle(driver.choose(image.directory))
         try:
-            self._make_place()
-            self._hypervisor = Hypervisor(_PLACE, cgroups.sandbox_group(sandbox).child("hypervisor"))
-            self._build(self._hypervisor, image, given, on_progress)
+            try:
+                self._make(sandbox, image, given, on_progress)
+            except BootError as error:
+                if self._driver.emulates or self._driver.is_asked:
+                    raise
+                said = place.keep_logs(self._machines, str(error))
+                on_progress(f"machines did not come up with KVM, and are now emulated: {said}")
+                kvm.distrust(image.directory, "machines did not come up with it")
+                self.close()
+                self._settle(Driver("qemu", f"machines did not come up with KVM: {said}"))
+                self._make(sandbox, image, given, on_progress)
         except (HostError, OSError) as error:
             words = str(error) if isinstance(error, WorldError) else f"the virtual machines cannot be made: {error}"
             if not self._spec.keep:
-                self._keep_logs()
-                words = words.replace(str(_PLACE), str(_FAILED))
+                words = place.keep_logs(self._machines, words)
                 self.close()
             raise WorldError(words) from error
         except BaseException:
@@ -122,9 +122,7 @@ class VagrantLab:
             self._hypervisor.stop()
             self._hypervisor = None
         self._machines.clear()
-        shutil.rmtree(_PLACE.resolve(), ignore_errors=True)
-        if _PLACE.is_symlink():
-            _PLACE.unlink()
+        place.remove()
 
     @property
     def hosts(self) -> Mapping[str, Host]:
@@ -135,7 +133,7 @@ class VagrantLab:
             raise WorldError(f"there is no node {name}; the nodes are {', '.join(self._machines) or 'not there yet'}")
         return [
             *("ssh", "-i", str(self._key_file), "-l", "root"),
-            *("-o", f"UserKnownHostsFile={_PLACE}/known_hosts", "-o", "StrictHostKeyChecking=accept-new"),
+            *("-o", f"UserKnownHostsFile={PLACE}/known_hosts", "-o", "StrictHostKeyChecking=accept-new"),
             *(() if command else ("-t",)),
             network.control_address(int(name[1:])),
             *command,
@@ -150,33 +148,40 @@ class VagrantLab:
     @property
     def _key_file(self) -> Path:
         """The key that every machine of Vagrant's has: their network is in this sandbox alone."""
-        return _PLACE / "home" / "insecure_private_key"
+        return PLACE / "home" / "insecure_private_key"
 
-    def _make_place(self) -> None:
-        """In memory if there is enough, where it goes with the sandbox and is fastest; else in the lab's directory."""
-        if _memory_suffices(self._spec.node_count, self._memory_mb):
-            _PLACE.mkdir()
-        else:
-            self._spec.directory.mkdir(parents=True, exist_ok=True)
-            _PLACE.symlink_to(self._spec.directory)
+    def _settle(self, chosen: Driver) -> None:
+        """How machines are run, and what follows from it for the runs."""
+        self._driver = chosen
+        emulated = EMULATED_JAVA_TIME_SCALE if _runs_on_java(self._spec) else EMULATED_TIME_SCALE
+        self.time_scale = emulated if chosen.emulates else 1.0
+        self.limits = (
+            [f"machines are emulated ({chosen.reason}): every timeout is {emulated:g} times as long"]
+            if chosen.emulates
+            else []
+        )
 
-    def _build(self, hypervisor: Hypervisor, image: Image, given: Provisions, on_progress: Progress) -> None:
-        on_progress(f"starting libvirt; machines are {'virtual (KVM)' if self._accelerated else 'emulated'}")
+    def _make(self, sandbox: str, image: Image, given: Provisions, on_progress: Progress) -> None:
+        """All machines, provisioned and saved. Raises `BootError` when they do not come up, `WorldError`, `OSError`."""
+        place.make(self._spec.directory, self._spec.node_count, self._memory_mb)
+        self._hypervisor = hypervisor = Hypervisor(PLACE, cgroups.sandbox_group(sandbox).child("hypervisor"))
+        on_progress(f"starting libvirt; machines are {'emulated' if self._driver.emulates else 'virtual (KVM)'}")
         hypervisor.start(self._numbers)
-        _link_box(image, _PLACE / "home", hypervisor)
+        place.link_box(image, hypervisor.pool)
+        hypervisor.virsh("pool-refresh", POOL)
         for number in self._numbers:
             self._machines[f"n{number}"] = machine = self._machine(number, hypervisor)
             machine.disks.create(self._spec.disk_bytes)
         VagrantUp(
             list(self._machines),
             self._environment(image),
-            _PLACE / "vagrant.log",
+            PLACE / "vagrant.log",
             alive=lambda name: self._machines[name].pid() is not None,
             last_words=lambda name: self._machines[name].last_words(),
         ).run(self.time_scale, on_progress)
         in_parallel(self._machines.values(), self._greet)
         targets = {name: self._target(name, image, given) for name in self._machines}
-        directory = _PLACE / "ansible"
+        directory = PLACE / "ansible"
         playbooks.play("provision", list(targets.values()), directory, on_progress=on_progress)
         ready = VirtualMachines(self._machines, hypervisor, targets, directory, self.time_scale)
         ready.network.install()
@@ -192,30 +197,29 @@ class VagrantLab:
             paths.DEFAULT_PORT,
             paths.service_unit(systemd=True),
             key_file=self._key_file,
-            known_hosts=_PLACE / "known_hosts",
+            known_hosts=PLACE / "known_hosts",
             ssh_address=address,
             accept_new=True,
             data_dir=paths.DATA,
             time_scale=self.time_scale,
         )
-        return VirtualMachine(host, address, hypervisor, _PLACE / name)
+        return VirtualMachine(host, address, hypervisor, PLACE / name)
 
     def _greet(self, machine: VirtualMachine) -> None:
-        machine.wait_until_reachable(BOOT_DEADLINE_S * self.time_scale)
-        machine.set_clock()
+        machine.wait_until_ready(BOOT_DEADLINE_S * self.time_scale)
 
     def _environment(self, image: Image) -> dict[str, str]:
         """What Vagrant and our Vagrantfile are told. Vagrant looks at nothing of the user's, and asks nobody."""
         return {
-            "VAGRANT_HOME": str(_PLACE / "home"),
+            "VAGRANT_HOME": str(PLACE / "home"),
             "VAGRANT_CWD": str(PROJECT_ROOT),
-            "VAGRANT_DOTFILE_PATH": str(_PLACE / "dotfile"),
+            "VAGRANT_DOTFILE_PATH": str(PLACE / "dotfile"),
             "VAGRANT_CHECKPOINT_DISABLE": "1",
-            "BROWNOUT_LAB": str(_PLACE),
+            "BROWNOUT_LAB": str(PLACE),
             "BROWNOUT_IMAGE": str(image.directory),
             "BROWNOUT_NODES": str(self._spec.node_count),
             "BROWNOUT_MEMORY": str(self._memory_mb),
-            "BROWNOUT_DRIVER": "kvm" if self._accelerated else "qemu",
+            driver.VARIABLE: self._driver.name,
         }
 
     def _target(self, name: str, image: Image, given: Provisions) -> playbooks.Target:
@@ -223,7 +227,8 @@ class VagrantLab:
             name,
             network.control_address(int(name[1:])),
             key_file=self._key_file,
-            known_hosts=_PLACE / "known_hosts",
+            known_hosts=PLACE / "known_hosts",
+            time_scale=self.time_scale,
             variables={
                 "brownout_address": self._machines[name].host.address,
                 "brownout_data_dir": paths.DATA,
@@ -232,19 +237,6 @@ class VagrantLab:
                 **given.variables(image.site, image.site_key),
             },
         )
-
-    def _keep_logs(self) -> None:
-        """What a lab that could not be made has said, for people: its directory goes with it."""
-        with contextlib.suppress(OSError):
-            shutil.rmtree(_FAILED, ignore_errors=True)
-            _FAILED.mkdir(parents=True)
-            for log in (*_LOGS, *(f"{name}/console.log" for name in self._machines)):
-                source, target = _PLACE / log, _FAILED / log
-                target.parent.mkdir(exist_ok=True)
-                if source.is_dir():
-                    shutil.copytree(source, target)
-                elif source.exists():
-                    shutil.copyfile(source, target)
 
 
 def _runs_on_java(spec: LabSpec) -> bool:
@@ -270,35 +262,9 @@ def _image_for(spec: LabSpec) -> Image:
 def _require_programs(spec: LabSpec, image: Image) -> None:
     """Machines have no network to install packages from. Raises `UsageError`."""
     for program, package in provisions.programs(spec.software).items():
-        if not any(os.path.lexists(image.rootfs / place / program) for place in _PROGRAM_PLACES):
+        if not any(os.path.lexists(image.rootfs / directory / program) for directory in _PROGRAM_PLACES):
             title = next(each.title for each in spec.software if program in each.programs)
             raise UsageError(
                 f"{title} needs {program} (package {package}), which the image of virtual machines does not have; "
                 "test it in the namespace world, or on hosts of an inventory"
             )
-
-
-def _memory_suffices(nodes: int, memory_mb: int) -> bool:
-    """Whether the machines, their disks and their saved state find room in memory, with as much left for others."""
-    with open("/proc/meminfo", encoding="ascii") as lines:
-        available = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
-    kept = nodes * max(_SAVED_BYTES, memory_mb << 20)
-    room = os.statvfs(PRIVATE_ROOT)
-    return available > 2 * kept + nodes * (memory_mb << 20) and room.f_bavail * room.f_frsize > 2 * kept
-
-
-def _link_box(image: Image, home: Path, hypervisor: Hypervisor) -> None:
-    """Give Vagrant and libvirt the image as if they had it already, so that neither makes a copy: it is never written.
-
-    Vagrant keeps boxes in this layout; its libvirt provider uploads the disk unless the pool has it by this name."""
-    name = f"brownout-VAGRANTSLASH-node-{image.key}"
-    box = home / "boxes" / name / "0" / "libvirt"
-    box.mkdir(parents=True)
-    with tarfile.open(image.box) as archive:
-        for member in ("metadata.json", "Vagrantfile"):
-            archive.extract(member, box)
-    disk = box / "box.img"
-    disk.symlink_to(image.disk)
-    changed = int(disk.stat().st_mtime)
-    (hypervisor.pool / f"{name}_vagrant_box_image_0_{changed}_box.img").symlink_to(image.disk)
-    hypervisor.virsh("pool-refresh", POOL)

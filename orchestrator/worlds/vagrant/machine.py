@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import shutil
@@ -10,7 +11,7 @@ import socket
 import time
 from pathlib import Path
 
-from nemeses.ports import HostError
+from nemeses.ports import HostError, HostUnreachableError
 from orchestrator.errors import WorldError
 from orchestrator.machine.ssh import SshHost
 from orchestrator.worlds.services import end_of_log
@@ -28,8 +29,21 @@ _LOOK_S = 0.1
 _CONNECT_S = 0.5
 # Who asks again too soon has an emulated machine start one SSH server more, and all of them slower.
 _GREETING_S = 10.0
+_SECOND_CONNECTION_S = 5.0
 _DEATH_DEADLINE_S = 10.0
+_LAST_LINES = 8
+# QEMU stops a machine when there is no room for what it writes, rather than have its disk fail.
+_IO_ERROR = "paused (I/O error)"
+# A kernel names itself before it does anything else.
+_SILENCE = (
+    "its console says nothing at all, so its processor did not come as far as the kernel's first line: the hypervisor "
+    "does not run it, or this machine is far too busy (BROWNOUT_DRIVER=qemu does without KVM)"
+)
 _PID_FILES = Path("/run/libvirt/qemu")
+
+
+class BootError(WorldError):
+    """Machines do not come up; the message names one, and has the last words of its console."""
 
 
 class VirtualMachine:
@@ -44,6 +58,7 @@ class VirtualMachine:
         self._all_consoles = directory / "consoles.log"
         self._control_address = control_address
         self._hypervisor = hypervisor
+        host.condition = self.condition
 
     def pid(self) -> int | None:
         """Its QEMU process; None while the machine is off."""
@@ -85,28 +100,35 @@ class VirtualMachine:
         self._keep_console()
         self._hypervisor.virsh("start", self.domain)
 
-    def wait_until_reachable(self, deadline_s: float) -> None:
-        """Wait for its SSH server and connect. Raises `WorldError` with the last lines of its console."""
+    def wait_until_ready(self, deadline_s: float, *, was_up: bool = False) -> float:
+        """Wait for its SSH server, connect, and set its clock by ours; how many seconds that was ahead. Raises
+        `BootError`, and `WorldError` for a clock that cannot be set.
+
+        With `was_up` its SSH server is there already: being greeted first would cost half a second. A machine that has
+        much to do gives connections up, the first ones above all: they are tried again."""
         give_up = time.monotonic() + deadline_s
+        greeted = was_up
         while True:
-            if self._greets():
+            if greeted or self._greets():
                 try:
                     self.host.connect()
-                    return
+                    return self._set_clock()
+                except WorldError:
+                    raise
                 except HostError as error:
-                    reason = str(error)
+                    reason, greeted = str(error), False
             else:
                 reason = "its SSH server does not answer"
             if self.pid() is None:
-                raise WorldError(f"{self.name}: the virtual machine ended while it booted; {self.last_words()}")
+                raise BootError(f"{self.name}: the virtual machine ended while it booted; {self.last_words()}")
             if time.monotonic() > give_up:
-                raise WorldError(
+                raise BootError(
                     f"{self.name}: not reachable {deadline_s:g} s after its start: {reason}; {self.last_words()}"
                 )
             time.sleep(_LOOK_S)
 
-    def set_clock(self) -> float:
-        """Set its clock by ours, unless it is right; how many seconds it was ahead of ours. Raises `WorldError`.
+    def _set_clock(self) -> float:
+        """How many seconds its clock was ahead of ours, unless it is right. Raises `WorldError`, `HostError`.
 
         A booted machine is about a second behind, a restored one as far as its saving lies back."""
         first = ahead = self._clock_ahead()
@@ -123,8 +145,28 @@ class VirtualMachine:
 
     def last_words(self) -> str:
         """The end of what its console said, for people."""
-        words = " | ".join(end_of_log(self.console).splitlines()[-8:])
+        with contextlib.suppress(OSError):
+            if self.console.stat().st_size == 0:
+                return _SILENCE
+        words = " | ".join(end_of_log(self.console).splitlines()[-_LAST_LINES:])
         return f"the end of its console: {words}"
+
+    def condition(self) -> str:
+        """What keeps it from being reached, as far as that is seen from outside, for people; empty: nothing is seen."""
+        pid = self.pid()
+        if pid is None:
+            return f"its virtual machine is off; the last line of QEMU's log: {self._hypervisor.said_of(self.domain)}"
+        if process_state(pid) in "Tt":
+            return "its virtual machine is stalled"
+        try:
+            state = self._hypervisor.virsh("domstate", "--reason", self.domain).strip()
+        except WorldError as error:
+            return str(error)
+        if state == _IO_ERROR:
+            free = shutil.disk_usage(self.disks.directory).free
+            full = f"{self.disks.directory.resolve()} has {free >> 20} MB left"
+            return f"its virtual machine is stopped, for its disk cannot be written ({full})"
+        return "" if state.startswith("running") else f"its virtual machine is {state}"
 
     def write_console(self, destination: Path) -> None:
         """What its console said since the lab was opened, all boots. Raises `OSError`."""
@@ -166,14 +208,23 @@ class VirtualMachine:
             if len(looks) == _LOOKS:
                 following.close()
 
-        following = self.host.follow(f"for i in {'. ' * _LOOKS}; do bash -c 'echo $EPOCHREALTIME'; done", heard)
+        looking = f"for i in {'. ' * _LOOKS}; do bash -c 'echo $EPOCHREALTIME'; done"
+        following = self.host.follow(looking, heard, connect_timeout_s=_SECOND_CONNECTION_S)
         try:
             following.wait()
         finally:
             following.close()
         if not looks:
-            raise WorldError(f"{self.name}: its clock cannot be read: the connection was lost")
+            raise HostUnreachableError(f"{self.name}: its clock cannot be read: the connection was lost")
         return max(looks)
+
+
+def process_state(pid: int) -> str:
+    """The kernel's letter for what a process does: T when it is stopped; X when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
+    except OSError:
+        return "X"
 
 
 def kill_all(machines: list[VirtualMachine]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from nemeses.ports import HostError
 from orchestrator.errors import WorldError
 from orchestrator.machine.pair_filter import PairFilter
 from orchestrator.machine.playbooks import Played, Target, play
@@ -71,8 +70,4 @@ class VirtualMachines:
     def _restore(self, machine: VirtualMachine) -> None:
         machine.lose_connection()
         machine.restore()
-        try:
-            machine.host.connect()  # its SSH server is there already: being greeted first would cost half a second
-        except HostError:
-            machine.wait_until_reachable(self._restore_deadline_s)
-        machine.set_clock()
+        machine.wait_until_ready(self._restore_deadline_s, was_up=True)

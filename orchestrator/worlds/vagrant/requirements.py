@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
+from nodeimage import MACHINES
 from orchestrator.machine.programs import find_program
 from orchestrator.machine.requirement import Requirement
-from orchestrator.worlds.vagrant import kvm
+from orchestrator.worlds.vagrant import driver, kvm
 
 PACKAGES: Mapping[str, str] = {
     "vagrant": "vagrant",
@@ -35,6 +38,7 @@ def check() -> list[Requirement]:
         return [Requirement("Linux", False, f"this is {sys.platform}", remedy)]
     root = os.geteuid() == 0
     found = [Requirement("root", root, "yes" if root else f"this is user {os.geteuid()}", "run with sudo, or as root")]
+    found.append(_processor(platform.machine()))
     found += [_program(name, package) for name, package in PACKAGES.items()]
     found.append(plugin())
     found.append(_device("/dev/net/tun", "load the module (modprobe tun), or give the container this device"))
@@ -47,10 +51,12 @@ def missing() -> list[Requirement]:
     return [requirement for requirement in check() if not requirement.met]
 
 
-def acceleration() -> Requirement:
-    """Whether virtual machines run on the processor itself. Never a need: `met` says which it is."""
-    met, detail = kvm.works()
-    return Requirement("KVM", met, detail if met else f"{detail}: machines are emulated", "nothing to do: only slower")
+def acceleration(image: Path | None) -> Requirement:
+    """Whether machines that boot the image in this directory run on the processor itself, found out anew. Never a need:
+    `met` says which it is. Raises `UsageError`."""
+    chosen = driver.choose(image, anew=True)
+    detail = f"{chosen.reason}: machines are emulated" if chosen.emulates else chosen.reason
+    return Requirement("KVM", not chosen.emulates, detail.removeprefix("KVM: "), "nothing to do: only slower")
 
 
 def plugin() -> Requirement:
@@ -63,6 +69,11 @@ def plugin() -> Requirement:
         return Requirement(PLUGIN_PACKAGE, False, "not installed", remedy)
     met = done.returncode == 0
     return Requirement(PLUGIN_PACKAGE, met, "installed" if met else "not installed", remedy)
+
+
+def _processor(machine: str) -> Requirement:
+    remedy = "the image of virtual machines is for x86_64 only; use the namespace world, or hosts of an inventory"
+    return Requirement("x86_64", machine in MACHINES, f"this machine is {machine}", remedy)
 
 
 def _program(name: str, package: str) -> Requirement:

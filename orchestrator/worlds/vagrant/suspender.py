@@ -7,14 +7,13 @@ import os
 import signal
 import time
 from collections.abc import Callable, Collection, Mapping
-from pathlib import Path
 from typing import Any
 
 from nemeses.ports import MachineState
 from orchestrator.errors import WorldError
 from orchestrator.worlds.services import in_parallel
 from orchestrator.worlds.vagrant.hypervisor import Hypervisor
-from orchestrator.worlds.vagrant.machine import VirtualMachine
+from orchestrator.worlds.vagrant.machine import VirtualMachine, process_state
 
 _DEADLINE_S = 5.0
 
@@ -50,7 +49,7 @@ class VirtualSuspender:
     def state(self, name: str) -> MachineState:
         """By what the kernel says of the process, and libvirt of the machine."""
         pid = self._machines[name].pid()
-        if pid is not None and _process_state(pid) in "Tt":
+        if pid is not None and process_state(pid) in "Tt":
             return "stalled"
         if name in self._frozen and self._hypervisor.virsh("domstate", self._machines[name].domain).strip() == "paused":
             return "frozen"
@@ -66,7 +65,7 @@ class VirtualSuspender:
             raise WorldError(f"{name}: it has no power and cannot be {wanted}")
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
-        self._wait(name, lambda: (_process_state(pid) in "Tt") == (wanted == "stalled"), wanted)
+        self._wait(name, lambda: (process_state(pid) in "Tt") == (wanted == "stalled"), wanted)
         return {"qemu_pid": pid}
 
     def _ask(self, names: Collection[str], command: str) -> dict[str, dict[str, Any]]:
@@ -86,11 +85,3 @@ class VirtualSuspender:
             if time.monotonic() > give_up:
                 raise WorldError(f"{name}: not {wanted} {_DEADLINE_S:g} s after it was asked to be")
             time.sleep(0.001)
-
-
-def _process_state(pid: int) -> str:
-    """The kernel's letter for what a process does: T when it is stopped; X when it is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
-    except OSError:
-        return "X"

@@ -17,6 +17,7 @@ from typing import IO
 from installation.files import PROJECT_ROOT
 from orchestrator.errors import WorldError
 from orchestrator.worlds.base import Progress
+from orchestrator.worlds.vagrant.machine import BootError
 
 NODES_DEADLINE_S = 30.0
 """For the first node, multiplied by the time scale; each further one adds a part."""
@@ -60,7 +61,8 @@ class VagrantUp:
         self._lines: list[str] = []
 
     def run(self, time_scale: float, on_progress: Progress) -> None:
-        """Boot all nodes and wait until each answers. Raises `WorldError` that names node and cause."""
+        """Boot all nodes and wait until each answers. Raises `BootError` that names node and cause, and `WorldError`
+        where Vagrant itself cannot be run."""
         deadline_s = NODES_DEADLINE_S * time_scale * (1 + _FURTHER_NODE * (len(self._names) - 1))
         give_up = time.monotonic() + deadline_s
         command = ["vagrant", "up", "--no-color", "--no-provision", "--provider", "libvirt", "--parallel"]
@@ -103,13 +105,13 @@ class VagrantUp:
             self._look()
             if time.monotonic() > give_up:
                 late = next(name for name in self._names if name not in self._ready)
-                raise WorldError(
+                raise BootError(
                     f"{late}: the virtual machine has not booted within {deadline_s:g} s; {self._last_words(late)}; "
                     f"what Vagrant said is in {self._log}"
                 )
         code = process.wait()
         if code != 0 or self._ready != set(self._names):
-            raise WorldError(f"vagrant up ended with code {code}: {self._complaint()}; all it said is in {self._log}")
+            raise BootError(f"vagrant up ended with code {code}: {self._complaint()}; all it said is in {self._log}")
 
     def _hear(self, line: str, on_progress: Progress) -> None:
         self._lines.append(line)
@@ -130,7 +132,7 @@ class VagrantUp:
             if self._alive(name):
                 self._seen_alive.add(name)
             elif name in self._seen_alive:
-                raise WorldError(f"{name}: the virtual machine ended while it booted; {self._last_words(name)}")
+                raise BootError(f"{name}: the virtual machine ended while it booted; {self._last_words(name)}")
 
     def _complaint(self) -> str:
         """What Vagrant said that is not progress of a node, and not where in its own programs it was."""

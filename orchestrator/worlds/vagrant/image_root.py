@@ -1,0 +1,64 @@
+"""The image's root filesystem as a directory, where programs of the machines run on this one: as fast as it is."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from installation.files import PROJECT_ROOT
+from nodeimage import Image, files_archive
+from orchestrator.machine import syscalls
+from orchestrator.machine.sandbox import PRIVATE_ROOT
+from orchestrator.worlds.remote import paths
+from systems import MachineRoot, Software
+
+_PLACE = PRIVATE_ROOT / "image-root"
+_SHOWN = ("dev", "proc")
+
+
+def with_made_files(
+    image: Image, software: Sequence[Software], on_progress: Callable[[str], None]
+) -> tuple[Software, ...]:
+    """The same software, with what its systems make of their files for machines that have this image. In a sandbox."""
+    return tuple(_with_made_files(image, each, on_progress) for each in software)
+
+
+def _with_made_files(image: Image, each: Software, on_progress: Callable[[str], None]) -> Software:
+    files_dir = f"{paths.FILES}/{each.name}"
+    root = MachineRoot(image.key, files_dir, lambda: _opened(image, files_dir, each.files))
+    return replace(each, files={**each.files, **each.make(root, on_progress)})
+
+
+@contextlib.contextmanager
+def _opened(image: Image, files_dir: str, files: Mapping[str, Path]) -> Iterator[Path]:
+    """With these files where and as the playbooks put them. What is changed is in memory, and gone afterwards: the
+    image's own directory is never written."""
+    root, changes, work = (_PLACE / name for name in ("root", "changes", "work"))
+    for directory in (root, changes, work):
+        directory.mkdir(parents=True)
+    mounted: list[Path] = []
+    try:
+        layers = f"lowerdir={image.rootfs},upperdir={changes},workdir={work}"
+        syscalls.mount("overlay", str(root), "overlay", options=layers)
+        mounted.append(root)
+        for name in _SHOWN:
+            (root / name).mkdir(exist_ok=True)
+            syscalls.bind(f"/{name}", str(root / name))
+            mounted.append(root / name)
+        target = root / files_dir.lstrip("/")
+        target.mkdir(parents=True)
+        archive = files_archive(PROJECT_ROOT, files).archive
+        command = ["tar", "--extract", "--no-same-owner", "--file", str(archive), "--directory", str(target)]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise OSError(f"{archive} cannot be unpacked: {done.stderr.strip()}")
+        yield root
+    finally:
+        for path in reversed(mounted):
+            with contextlib.suppress(OSError):
+                syscalls.unmount(str(path), syscalls.MNT_DETACH)
+        shutil.rmtree(_PLACE, ignore_errors=True)
