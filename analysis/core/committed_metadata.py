@@ -22,7 +22,8 @@ from typing import NamedTuple
 
 from analysis.core.anomaly import Anomaly
 from analysis.core.quorum import Member, Row, anomaly, voters_of
-from analysis.core.replicas import ReplicaReport, check_partition
+from analysis.core.replica_evidence import ReplicaReport
+from analysis.core.replicas import check_partition
 from analysis.rundir import moment
 from analysis.traces import Event
 

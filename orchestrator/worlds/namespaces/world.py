@@ -122,6 +122,7 @@ class NamespaceWorld(ServicesOnHosts):
         except OSError as error:
             raise WorldError(f"{node.name}: its files cannot be read: {error}") from error
         return True
+
     def kernel_words(self, name: str, pid: int) -> str:
         """The kernel's log has other pids than the node; what its control groups count is all that is known."""
         del name, pid
