@@ -53,6 +53,14 @@ class Described:
             return self._refuse(path, value, "a table of texts", {})
         return dict(value)
 
+    def leaves(self, *path: str) -> Mapping[str, str]:
+        """The values of a table and of the tables in it, as texts, by their last key; there need be no such table."""
+        value = self._find(path)
+        found: dict[str, str] = {}
+        for key, each in value.items() if isinstance(value, dict) else ():
+            found |= self.leaves(*path, key) if isinstance(each, dict) else {key: str(each)}
+        return found
+
     def rows(self, *path: str) -> tuple[tuple[int, ...], ...]:
         """A list of lists of whole numbers."""
         value = self._typed(path, list, [], "a list of lists of numbers")

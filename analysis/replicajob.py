@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,13 +17,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analysis.core.explain import Key
-from analysis.core.replicas import ReplicaReport, check_partition, client_orders
+from analysis.core.replica_evidence import Circumstances, ReplicaReport, appends_of, client_orders
+from analysis.core.replicas import check_partition
 from analysis.logjob import numbered, read
 from analysis.replicafiles.formats import FORMATS
 from analysis.replicafiles.log import ReplicaLog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+DATA: Final = "data"
+EARLIER: Final = "earlier"
+"""Where the directories of a node have its files: as collected at the end, and as they were before that."""
 
 REPLICAS: Final = pa.schema(
     [
@@ -39,41 +44,91 @@ EPOCHS: Final = pa.schema([("node", pa.string()), ("epoch", pa.int64()), ("start
 
 @dataclass(frozen=True)
 class Task:
-    """One partition: in which format and where its replicas' files lie, and what its clients recorded."""
+    """One partition: in which format and where its replicas' files lie, and what its clients recorded.
+
+    `replicas`, `earlier`: by node, its data directory as it was collected, and as it was dumped before. `missing`: the
+    nodes that should have a replica and have none; `strays`: those that should not and have one.
+    """
 
     key: Key
     format: str
-    replicas: tuple[tuple[str, str], ...]  # node, the collected data directory of the node
+    replicas: tuple[tuple[str, str], ...]
+    earlier: tuple[tuple[str, str], ...]
+    missing: tuple[str, ...]
+    strays: tuple[str, ...]
     operations: tuple[str, ...]
     tables: str
-    quiet: bool
-    stopped: bool
+    around: Circumstances
+    preallocates: bool
 
 
 def tasks_of(
-    run_dir: Path, operations: Mapping[Key, Sequence[Path]], *, format: str = "kafka", quiet: bool, stopped: bool
+    run_dir: Path,
+    operations: Mapping[Key, Sequence[Path]],
+    assigned: Mapping[Key, Sequence[str]],
+    around: Circumstances,
+    *,
+    format: str,
+    preallocates: bool = False,
 ) -> list[Task]:
-    """A task for every partition that has files on some node. Raises KeyError for a format without a reader."""
-    partitions = FORMATS[format].partitions
-    found: dict[Key, list[tuple[str, str]]] = {}
-    for data in sorted((run_dir / "nodes").glob("*/data")):
-        for key in partitions(data):
-            found.setdefault(key, []).append((data.parent.name, str(data.resolve())))
+    """A task for every partition that is assigned to nodes or has files on some. Raises KeyError for a format without a
+    reader."""
+    found, earlier = (_replicas(run_dir, name, format) for name in (DATA, EARLIER))
     tables = str((run_dir / "tables").resolve())
-    files = {key: tuple(str(path.resolve()) for path in operations.get(key, ())) for key in found}
-    return [
-        Task(key, format, tuple(replicas), files[key], tables, quiet, stopped)
-        for key, replicas in sorted(found.items())
-    ]
+    tasks = []
+    for key in sorted({*found, *assigned}):
+        nodes, here = assigned.get(key, ()), found.get(key, {})
+        task = Task(
+            key,
+            format,
+            replicas=tuple((node, data) for node, data in here.items() if node in nodes),
+            earlier=tuple((node, data) for node, data in earlier.get(key, {}).items() if node in nodes),
+            missing=tuple(node for node in nodes if node not in here),
+            strays=tuple(node for node in here if node not in nodes),
+            operations=tuple(str(path.resolve()) for path in operations.get(key, ())),
+            tables=tables,
+            around=around,
+            preallocates=preallocates,
+        )
+        tasks.append(task)
+    return tasks
+
+
+def _replicas(run_dir: Path, name: str, format: str) -> dict[Key, dict[str, str]]:
+    """By partition, the nodes that hold a replica, and their data directories."""
+    found: dict[Key, dict[str, str]] = {}
+    for data in sorted((run_dir / "nodes").glob(f"*/{name}")):
+        for key in FORMATS[format].partitions(data):
+            found.setdefault(key, {})[data.parent.name] = str(data.resolve())
+    return found
 
 
 def judge(task: Task) -> ReplicaReport:
-    """Read, tabulate and judge one partition. Raises `ReplicaFileError` when a checkpoint file is damaged."""
-    read_log = FORMATS[task.format].read
-    logs = [read_log(node, task.key, Path(data)) for node, data in task.replicas]
+    """Read, tabulate and judge one partition. What cannot be judged is undecided; nothing is raised."""
+    name = f"{task.key[0]}-{task.key[1]}"
+    undecided = [f"{node} holds no replica of {name}, which was assigned to it" for node in task.missing]
+    undecided += [f"{node} holds a replica of {name}, which was not assigned to it" for node in task.strays]
+    report = ReplicaReport(undecided=tuple(undecided))
+    if not task.replicas:
+        return report
+    try:
+        return report.merge(_compare(task))
+    except Exception as error:  # what the other partitions show must not be lost with this one
+        crashed = f"the replicas of {name} could not be judged: {type(error).__name__}: {error}"
+        return report.merge(ReplicaReport(undecided=(crashed,)))
+
+
+def _compare(task: Task) -> ReplicaReport:
+    logs, earlier = (_read(task, replicas) for replicas in (task.replicas, task.earlier))
     _write_tables(Path(task.tables), task.key, logs)
-    orders = client_orders(read(task.operations))
-    return check_partition(logs, orders.get(task.key), quiet=task.quiet, stopped=task.stopped)
+    operations = read(task.operations)
+    order, appends = client_orders(operations).get(task.key), appends_of(operations).get(task.key)
+    return check_partition(logs, order, appends, task.around, earlier)
+
+
+def _read(task: Task, replicas: Sequence[tuple[str, str]]) -> list[ReplicaLog]:
+    logs = [FORMATS[task.format].read(node, task.key, Path(data)) for node, data in replicas]
+    return [replace(log, damage="") if log.zeros and task.preallocates else log for log in logs]
 
 
 def check_replicas(tasks: Sequence[Task], session: SparkSession | None) -> ReplicaReport:
@@ -81,10 +136,11 @@ def check_replicas(tasks: Sequence[Task], session: SparkSession | None) -> Repli
     if session is None or not tasks:
         reports = [judge(task) for task in tasks]
     else:
-        numbers = numbered(session, len(tasks)).mapInArrow(_judge_all(list(tasks)), "payload binary")
-        reports = [pickle.loads(bytes(row.payload)) for row in numbers.collect()]
+        numbers = numbered(session, len(tasks)).mapInArrow(_judge_all(list(tasks)), "number long, payload binary")
+        found = {row.number: pickle.loads(bytes(row.payload)) for row in numbers.collect()}
+        reports = [found[number] for number in range(len(tasks))]
     merged = ReplicaReport()
-    for report in sorted(reports, key=lambda each: sorted(each.ends)):
+    for report in reports:
         merged = merged.merge(report)
     return merged
 
@@ -94,7 +150,8 @@ def _judge_all(tasks: list[Task]) -> Callable[[Iterator[pa.RecordBatch]], Iterat
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 report = pickle.dumps(judge(tasks[number]), protocol=5)
-                yield pa.RecordBatch.from_arrays([pa.array([report], pa.binary())], ["payload"])
+                columns = [pa.array([number], pa.int64()), pa.array([report], pa.binary())]
+                yield pa.RecordBatch.from_arrays(columns, ["number", "payload"])
 
     return work
 
@@ -115,4 +172,5 @@ def _records(log: ReplicaLog) -> pa.Table:
 
 
 def _epochs(log: ReplicaLog) -> pa.Table:
-    return pa.Table.from_pylist([{"node": log.node, "epoch": e, "start_offset": s} for e, s in log.epochs], EPOCHS)
+    entries = log.epochs or ()
+    return pa.Table.from_pylist([{"node": log.node, "epoch": e, "start_offset": s} for e, s in entries], EPOCHS)

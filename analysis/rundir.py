@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from analysis.described import Described
 from analysis.verdict import FAIL, PASS, UNKNOWN, Expectation
+from history import RECORD_FORMS
 
 UPPER_BOUNDS: Final = ("strict", "session", "lower-bound-only")
 """How strictly queries bound a log's length from above, the strictest first."""
@@ -42,11 +43,14 @@ class RunDescription:
 
     `run`: the name of the run's directory; `id`: what it was when the run was made.
     `judge`: what the clients' operations are on, and so which checker judges them. `replica_format`: of the nodes'
-    files, a name in `replicafiles.formats` or `none`. `node_names`: in the order of their numbers, which count from 1;
-    `roles`: by node name. `topic`: empty where the data lies in none. `partitions`: how many it has. `assignment`: each
-    partition's replicas by node number, the preferred leader first; None when that was settled only when the topic was
-    created (the journal has it then), or when there are no partitions. `clients`: those that take part in every run of
-    the plan. `defects`: what run.toml lacks or contradicts, as sentences; a run with defects proves nothing.
+    files, a name in `replicafiles.formats` or `none`. `records`: what records are made of, one of
+    `history.RECORD_FORMS`, empty if that is not known; `record_bytes`: the size of each, 0 if they have none.
+    `settings`: those of the services, whatever their role. `node_names`: in the order of their numbers, which count
+    from 1; `roles`: by node name. `topic`: empty where the data lies in none. `partitions`: how many it has.
+    `assignment`: each partition's replicas by node number, the preferred leader first; None when that was settled only
+    when the topic was created (the journal has it then), or when there are no partitions. `clients`: those that take
+    part in every run of the plan. `defects`: what run.toml lacks or contradicts, as sentences; a run with defects
+    proves nothing.
     """
 
     run: str
@@ -66,6 +70,9 @@ class RunDescription:
     replica_format: str
     metadata_format: str
     metadata_traced: bool
+    records: str
+    record_bytes: int
+    settings: Mapping[str, str]
     node_names: tuple[str, ...]
     roles: Mapping[str, str]
     topic: str
@@ -90,6 +97,7 @@ def describe(run_dir: Path) -> RunDescription:
     roles = said.names("system", "roles")
     partitioned = said.has("workload", "topic") or said.has("workload", "partitions")
     settled_late = partitioned and said.text("workload", "placement") == "off-controller"
+    replica_format = said.text("replicas", "format", otherwise="none")
     description = RunDescription(
         run=run_dir.name,
         id=said.text("run"),
@@ -108,7 +116,10 @@ def describe(run_dir: Path) -> RunDescription:
         replay=said.text("replay"),
         versions=said.names("versions"),
         judge=said.text("workload", "judge"),
-        replica_format=said.text("replicas", "format", otherwise="none"),
+        replica_format=replica_format,
+        records="" if replica_format == "none" else said.text("replicas", "records", choices=RECORD_FORMS),
+        record_bytes=said.number("workload", "record_bytes") if said.has("workload", "record_bytes") else 0,
+        settings=said.leaves("settings"),
         metadata_format=said.text("metadata", "format"),
         metadata_traced=said.boolean("metadata", "traced", otherwise=True),
         node_names=tuple(roles),

@@ -26,22 +26,36 @@ from history.schemas import (
     WRITE,
 )
 from history.services import FatalLine, ServiceExit
-from history.values import Value, decode_value, encode_value, record_bytes, value_of_record
+from history.values import (
+    DERIVED,
+    NOT_A_VALUE,
+    RECORD_FORMS,
+    VALUE_FIRST,
+    Value,
+    decode_value,
+    encode_value,
+    record_bytes,
+    value_of_record,
+)
 from history.writer import OperationWriter
 
 __all__ = [
     "ACKS_ALL",
     "APPEND",
     "CAS",
+    "DERIVED",
     "END",
     "FAIL",
     "INF",
     "INFO",
     "MISMATCH",
+    "NOT_A_VALUE",
     "OK",
     "OPERATIONS",
     "READ",
+    "RECORD_FORMS",
     "REGISTERS",
+    "VALUE_FIRST",
     "WRITE",
     "FatalLine",
     "History",

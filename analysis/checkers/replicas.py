@@ -3,26 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from analysis.checkers.partition_logs import LOST
+from analysis.checkers.partition_logs import DUPLICATE, LOST, PHANTOM
 from analysis.checking import Checker, Outcome, Run
 from analysis.core.anomaly import AnomalyKind, Promise
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
+from history import VALUE_FIRST
+
+if TYPE_CHECKING:
+    from analysis.core.replica_evidence import Circumstances, ReplicaReport
 
 SAME_LOG: Final = Promise("DIV", "replicas hold the same log")
 RECOVERS: Final = Promise("STK", "the cluster recovers")
+INTACT: Final = Promise("COR", "a record keeps its bytes")
 
 ANOMALIES: Final = (
     LOST,
     AnomalyKind("replica-divergence", SAME_LOG, "Two replicas hold different records at a committed or shared offset."),
     AnomalyKind("epoch-regression", SAME_LOG, "Leader epochs fall along a log or along its epoch file."),
     AnomalyKind("epoch-start-mismatch", SAME_LOG, "A leader epoch starts at different offsets, or is not on file."),
-    AnomalyKind("replica-order-mismatch", SAME_LOG, "A replica holds another record than clients were told of."),
+    AnomalyKind(
+        "replica-order-mismatch", SAME_LOG, "A replica lacks a record that clients were told of, or has another."
+    ),
     AnomalyKind("prefix-changed", SAME_LOG, "What lay below a replica's high watermark is different in a later dump."),
     AnomalyKind(
-        "not-converged", RECOVERS, "After healing, the logs end at different offsets or the rest is not committed."
+        "not-converged",
+        RECOVERS,
+        "After healing, the logs begin or end at different offsets, or the rest is not committed.",
     ),
+    AnomalyKind(
+        "final-end-mismatch",
+        RECOVERS,
+        "The logs do not end where the final reads were told, and no append of unknown outcome explains it.",
+    ),
+    AnomalyKind("phantom-on-replica", PHANTOM, "A replica holds a record that nobody sent there, or that was refused."),
+    AnomalyKind("duplicate-on-replica", DUPLICATE, "A record that was sent once is at two offsets of a replica."),
+    AnomalyKind("corrupt-record", INTACT, "A record has other bytes than those that its client gave it."),
 )
 MOST_NAMED: Final = 3
 
@@ -31,8 +48,7 @@ def check(run: Run) -> Outcome:
     """Read and compare the files of all nodes."""
     from analysis.logjob import files_of
     from analysis.replicafiles.formats import FORMATS, NONE
-    from analysis.replicajob import check_replicas, tasks_of
-    from analysis.rundir import node_names
+    from analysis.replicajob import DATA, EARLIER, check_replicas, tasks_of
 
     description = run.description
     if not description.requirements.replicas:
@@ -44,28 +60,63 @@ def check(run: Run) -> Outcome:
         return Outcome(
             UNKNOWN, f"replicas of the format {description.replica_format!r} cannot be read; known are {known}"
         )
-    nodes = node_names(run.directory)
-    if not nodes:
-        return Outcome(UNKNOWN, "no replica's files were collected")
-    missing = description.nodes - len(nodes)
-    doubts = (f"the files of {missing} of {description.nodes} nodes are missing",) if missing > 0 else ()
-    reached = set(run.history.phases["name"].to_pylist())
-    stopped = {line["node"] for line in run.history.journal if line.get("what") == "stopped"}
+    plan, format = run.plan, FORMATS[description.replica_format]
     tasks = tasks_of(
         run.directory,
         files_of(run.tables),
+        plan.replicas,
+        _circumstances(run, format.may_delete(description.settings)),
         format=description.replica_format,
-        quiet="final" in reached,
-        stopped=stopped >= set(nodes),
+        preallocates=format.preallocates(description.settings),
     )
     report = check_replicas(tasks, run.spark)
-    limit = _without_epochs(report.without_epochs)
-    who = f"the files of {', '.join(nodes)}"
+    dumped = {node for line in run.history.journal for node in line.get("dumped", ())}
+    doubts = (
+        *(() if plan.replicas else ("it is not known which nodes hold replicas",)),
+        *(() if report.records else ("no record was compared",)),
+        *format.survey({node: run.directory / "nodes" / node / DATA for node in plan.nodes}),
+        *_earlier(sorted(node for node in dumped if not (run.directory / "nodes" / node / EARLIER).is_dir())),
+        *report.undecided,
+    )
+    return _outcome(run, report, doubts)
+
+
+def _circumstances(run: Run, deletes: bool) -> Circumstances:
+    from analysis.core.replica_evidence import Circumstances
+
+    reached = set(run.history.phases["name"].to_pylist())
+    stopped = {line["node"] for line in run.history.journal if line.get("what") == "stopped"}
+    return Circumstances(
+        quiet="final" in reached,
+        stopped=stopped >= set(run.description.node_names),
+        deletes=deletes,
+        records=run.description.records,
+        record_bytes=run.description.record_bytes,
+        all_sent=_all_sent(run),
+    )
+
+
+def _all_sent(run: Run) -> bool:
+    """Whether what every client sent is on record."""
+    records = run.history.records
+    return {each.client for each in records} >= set(run.plan.clients) and all(each.is_whole for each in records)
+
+
+def _earlier(missing: Sequence[str]) -> tuple[str, ...]:
+    return (f"the earlier dumps of {', '.join(missing)} are missing",) if missing else ()
+
+
+def _outcome(run: Run, report: ReplicaReport, doubts: tuple[str, ...]) -> Outcome:
+    limit = "" if report.earlier else "; there is no earlier dump: D7 not checked"
+    if run.description.records == VALUE_FIRST:
+        limit += "; clients made the records: the first 8 bytes of each are judged, D9 is not checked"
+    limit += _without_epochs(report.without_epochs)
+    who = f"the files of {', '.join(run.description.node_names)}"
     if report.anomalies:
         return Outcome(FAIL, f"{len(report.anomalies)} anomalies in {who}{limit}", report.anomalies, doubts)
-    if report.undecided:
-        return Outcome(UNKNOWN, f"undecided: {_some(report.undecided, '; ')}{limit}", doubts=doubts)
-    return Outcome(PASS, f"{who} agree: {report.records:,} records compared{limit}", doubts=doubts)
+    if doubts:
+        return Outcome(UNKNOWN, f"undecided: {_some(doubts, '; ')}{limit}")
+    return Outcome(PASS, f"{who} agree: {report.records:,} records compared{limit}")
 
 
 def _without_epochs(logs: Sequence[tuple[str, int]]) -> str:

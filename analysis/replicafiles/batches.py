@@ -1,4 +1,8 @@
-"""Record batches, message format 2: a header with the leader epoch and a CRC-32C, then records of varints."""
+"""Record batches, message format 2: a header with the leader epoch and a CRC-32C, then records of varints.
+
+A batch that does not match its CRC is damaged, and so is one that does and contradicts itself: which of its words to
+believe nobody can tell.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,10 @@ from typing import Final, NamedTuple
 import numpy as np
 from crc32c import crc32c
 
-from analysis.replicafiles.digest import PADDING, Bytes, digest_of, mix, words_of
-from analysis.replicafiles.log import I64, NO_VALUE, Columns, joined
+from analysis.replicafiles.digest import PADDING, Bytes, are_derived, digest_of, mix, words_of
+from analysis.replicafiles.log import CONTROL_RECORD, I64, NO_VALUE, U64, Bools, Columns, Stop, joined
+from analysis.replicafiles.records import Records, parse
+from history.values import VALUE_BYTES
 
 MAGIC: Final = 2
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
@@ -17,55 +23,99 @@ MAGIC_AT: Final = 16
 CRC_FROM: Final = 21  # the CRC covers everything from the attributes on
 LENGTH_FROM: Final = 12  # the length counts everything behind itself
 COMPRESSION: Final = 0x07
+CODECS: Final = 5
+APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
+KNOWN_ATTRIBUTES: Final = COMPRESSION | APPEND_TIME | TRANSACTIONAL | CONTROL
+LAST_OFFSET: Final = 1 << 62  # larger ones would not fit once they are added to
+MOST_PER_BYTE: Final = 200  # records that one byte of a compressed batch may stand for; more are not believed
 # Handled together, so that their columns stay in the processor's cache.
 BATCHES_AT_ONCE: Final = 4096
 RECORDS_AT_ONCE: Final = 16384
 
 # Columns of a table of batches, one row each.
-BASE, NEXT, EPOCH, ATTRIBUTES, TIMESTAMP, COUNT, CRC, RECORDS_AT, END_AT = range(9)
+BASE, NEXT, EPOCH, ATTRIBUTES, TIMESTAMP, LATEST, PRODUCER, PRODUCER_EPOCH, SEQUENCE, COUNT, CRC, RECORDS_AT, END_AT = (
+    range(13)
+)
 
 
 class Batches(NamedTuple):
-    """Intact batches in a row: their table of shape (batches, 9), the place and offset behind them, and why they end
-    there, if not because the segment does or goes on in another format."""
+    """Intact batches in a row: their table of shape (batches, 13), the place and offset behind them, and why they end
+    there, if not because the segment does or goes on in another format. They may skip offsets."""
 
     table: I64
     position: int
     expected: int
-    damage: str
+    stop: Stop | None
 
 
 def scan(data: bytes, position: int, expected: int) -> Batches:
     """The intact batches from a place on; `expected`: the offset at which the first of them is due."""
     batches: list[tuple[int, ...]] = []
     view = memoryview(data)
-    size, damage = len(data), ""
-    while position < size and not damage:
+    size, stop = len(data), None
+    while position < size:
         if size - position < HEADER.size:
             if size - position > MAGIC_AT and data[position + MAGIC_AT] != MAGIC:
                 break
-            damage = f"{size - position} bytes of a torn batch at {position}"
+            stop = Stop("damage", f"{size - position} bytes of a torn batch at {position}")
             break
-        base, length, epoch, magic, crc, attributes, delta, timestamp, _, _, _, _, count = HEADER.unpack_from(
-            data, position
-        )
+        header = HEADER.unpack_from(data, position)
+        base, length, epoch, magic, crc, attributes, delta, first, latest, producer, term, sequence, count = header
         if magic != MAGIC:
             break
         end = position + LENGTH_FROM + length
-        if length < HEADER.size - LENGTH_FROM or delta < 0:
-            damage = f"{size - position} bytes of no batch at {position}"
+        if length < HEADER.size - LENGTH_FROM:
+            stop = Stop("damage", f"{size - position} bytes of no batch at {position}")
         elif end > size:
-            damage = f"{size - position} bytes of a torn batch at {position}"
+            stop = Stop("damage", f"{size - position} bytes of a torn batch at {position}")
         elif crc32c(view[position + CRC_FROM : end]) != crc:
-            damage = f"the batch at {position} does not match its CRC-32C"
-        elif base != expected:
-            damage = f"the batch at {position} has base offset {base} where {expected} is due"
-        else:
-            expected = base + delta + 1
-            batches.append((base, expected, epoch, attributes, timestamp, count, crc, position + HEADER.size, end))
-            position = end
-    return Batches(np.array(batches, np.int64).reshape(-1, 9), position, expected, damage)
+            stop = Stop("damage", f"the batch at {position} does not match its CRC-32C")
+        elif epoch < 0:
+            stop = Stop("damage", f"the batch at {position} has no leader epoch")
+        elif base != expected and (base < expected or not _goes_on(data, end, base + delta + 1)):
+            stop = Stop("damage", f"the batch at {position} has base offset {base} where {expected} is due")
+        elif attributes & ~KNOWN_ATTRIBUTES or attributes & COMPRESSION >= CODECS:
+            stop = Stop("unread", f"the batch at {position} has attributes {attributes:#06x}, which are not known")
+        elif why := _miscounted(delta, count, end - position, attributes):
+            stop = Stop("damage", f"the batch at {position} {why}")
+        if stop is not None:
+            break
+        expected = base + delta + 1
+        place = position + HEADER.size
+        row = (base, expected, epoch, attributes, first, latest, producer, term, sequence, count, crc, place, end)
+        batches.append(row)
+        position = end
+    return Batches(np.array(batches, np.int64).reshape(-1, 13), position, expected, stop)
+
+
+def _goes_on(data: bytes, position: int, expected: int) -> bool:
+    """Whether the next batch has this offset. Two batches that agree about their offsets are not two accidents."""
+    if expected > LAST_OFFSET or len(data) - position < HEADER.size or data[position + MAGIC_AT] != MAGIC:
+        return False
+    return bool(struct.unpack_from(">q", data, position)[0] == expected)
+
+
+def _miscounted(delta: int, count: int, size: int, attributes: int) -> str:
+    """What is wrong with a batch's count of records."""
+    if count <= 0 or delta != count - 1:
+        return f"has {count} records and the last offset delta {delta}"
+    if attributes & COMPRESSION and count > size * MOST_PER_BYTE:
+        return f"of {size} bytes has {count} records"
+    return ""
+
+
+def place_of(batch: I64) -> int:
+    """Where a batch begins in its segment."""
+    return int(batch[RECORDS_AT]) - HEADER.size
+
+
+def skipped(batches: I64, expected: int) -> list[tuple[int, int]]:
+    """The offsets (first, behind the last) that batches in a row skip; `expected` was due at the first."""
+    due = np.concatenate(([expected], batches[:-1, NEXT]))[: len(batches)]
+    gaps = np.flatnonzero(batches[:, BASE] > due)
+    return [(int(due[gap]), int(batches[gap, BASE])) for gap in gaps]
 
 
 def opaque_ranges(batches: I64) -> list[tuple[int, int]]:
@@ -74,69 +124,91 @@ def opaque_ranges(batches: I64) -> list[tuple[int, int]]:
     return [(int(batch[BASE]), int(batch[NEXT])) for batch in compressed]
 
 
-def records_of(data: bytes, batches: I64) -> Columns:
-    """Offset, epoch, value and digest of every record of a segment."""
+class Content(NamedTuple):
+    """The records of batches up to the first malformed one: its number (the number of batches if there is none), what
+    is wrong with it, and what is odd about the others, as the end of a sentence."""
+
+    records: Columns
+    whole: int
+    why: str
+    odd: str
+
+
+def records_of(data: bytes, batches: I64) -> Content:
+    """Every record of a segment's batches."""
     buffer = np.frombuffer(data + bytes(PADDING), np.uint8)
     is_opaque = (batches[:, ATTRIBUTES] & COMPRESSION) != 0
-    plain, opaque = batches[~is_opaque], batches[is_opaque]
-    pieces = [_plain_records(buffer, plain[at : at + BATCHES_AT_ONCE]) for at in range(0, len(plain), BATCHES_AT_ONCE)]
-    pieces += [_opaque_records(batch) for batch in opaque]
-    found = joined(pieces)
-    if not len(opaque):
-        return found
-    order = np.argsort(found.offset, kind="stable")
-    return Columns(found.offset[order], found.epoch[order], found.value[order], found.digest[order])
+    plain = np.flatnonzero(~is_opaque)
+    pieces, whole, why, odd = [], len(batches), "", ""
+    for at in range(0, len(plain), BATCHES_AT_ONCE):
+        some = plain[at : at + BATCHES_AT_ONCE]
+        found = _plain_records(buffer, batches[some])
+        pieces.append(found.records)
+        odd = odd or found.odd
+        if found.why:
+            whole, why = int(some[found.whole]), found.why
+            break
+    pieces += [_opaque_records(batch) for batch in batches[:whole][is_opaque[:whole]]]
+    records = joined(pieces)
+    if is_opaque.any():
+        records = records.take(np.argsort(records.offset, kind="stable"))
+    return Content(records, whole, why, odd)
 
 
 def _opaque_records(batch: I64) -> Columns:
     """Of a compressed batch: one element per offset, so that equal batches give equal digests."""
     offset = np.arange(batch[BASE], batch[NEXT])
     digest = mix(offset.astype(np.uint64) ^ np.uint64(int(batch[CRC]) << 32))
-    return Columns(offset, np.full(len(offset), batch[EPOCH]), np.full(len(offset), NO_VALUE), digest)
+    nothing = np.full(len(offset), NO_VALUE)
+    return Columns(offset, np.full(len(offset), batch[EPOCH]), nothing, digest, nothing, np.ones(len(offset), np.bool_))
 
 
-def _plain_records(buffer: Bytes, batches: I64) -> Columns:
-    batch_of, offset, timestamp, key_at, end_at, value_at, value_size = _parse(buffer, batches)
-    order = np.argsort(offset, kind="stable")
-    value = np.full(len(offset), NO_VALUE, np.int64)
-    carries = np.flatnonzero((value_size >= 8) & ((batches[batch_of, ATTRIBUTES] & CONTROL) == 0))
-    value[carries] = words_of(buffer, ">i8")[value_at[carries]]
-    digest = np.empty(len(offset), np.uint64)
-    for first in range(0, len(offset), RECORDS_AT_ONCE):
+def _plain_records(buffer: Bytes, batches: I64) -> Content:
+    """The records of uncompressed batches."""
+    records, whole, why = parse(buffer, batches[:, RECORDS_AT], batches[:, END_AT], batches[:, COUNT])
+    if why:
+        why = f"the batch at {place_of(batches[whole])} {why}"
+        batches = batches[:whole]
+    of = batches[records.batch]
+    stamped = (of[:, ATTRIBUTES] & APPEND_TIME) != 0
+    time = np.where(stamped, of[:, LATEST], of[:, TIMESTAMP] + records.time_delta)
+    value = np.full(len(of), NO_VALUE, np.int64)
+    carries = np.flatnonzero(records.value_size >= VALUE_BYTES)
+    value[carries] = np.maximum(words_of(buffer, ">i8")[records.value_at[carries]], -1)
+    value[value < 0] = NO_VALUE
+    exact = records.is_bare & (records.value_size >= VALUE_BYTES)
+    exact[carries] &= are_derived(buffer, records.value_at[carries], records.value_size[carries])
+    value[(of[:, ATTRIBUTES] & CONTROL) != 0] = CONTROL_RECORD
+    digest = np.empty(len(of), np.uint64)
+    for first in range(0, len(of), RECORDS_AT_ONCE):
         some = slice(first, first + RECORDS_AT_ONCE)
-        digest[some] = digest_of(buffer, key_at[some], end_at[some], timestamp[some])
-    return Columns(offset[order], batches[batch_of, EPOCH][order], value[order], digest[order])
+        digest[some] = digest_of(buffer, records.key_at[some], records.end[some], time[some])
+    digest ^= _origin(of, records.rank)
+    columns = Columns(of[:, BASE] + records.rank, of[:, EPOCH], value, digest, records.value_size, exact)
+    return Content(columns, whole, why, _misdated(batches, records, time))
 
 
-def _parse(buffer: Bytes, batches: I64) -> list[I64]:
-    """Where each record lies: the first records of all batches are read together, then the second ones, and so on."""
-    count, at, limit = batches[:, COUNT], batches[:, RECORDS_AT].copy(), batches[:, END_AT]
-    found: list[tuple[I64, ...]] = [tuple(np.empty((7, 0), np.int64))]
-    for index in range(int(count.max(initial=0))):
-        active = np.flatnonzero((count > index) & (at < limit))
-        body, length = _varint(buffer, at[active])
-        end = np.clip(body + length, 0, limit[active])
-        offset_delta_at, stamp_delta = _varint(buffer, body + 1)  # behind the record's attributes
-        key_at, offset_delta = _varint(buffer, offset_delta_at)
-        key_from, key_size = _varint(buffer, key_at)
-        value_from, value_size = _varint(buffer, np.minimum(key_from + np.maximum(key_size, 0), limit[active]))
-        value_size = np.where(value_from + value_size <= end, value_size, -1)
-        offset, timestamp = batches[active, BASE] + offset_delta, batches[active, TIMESTAMP] + stamp_delta
-        found.append((active, offset, timestamp, key_at, end, value_from, value_size))
-        at[active] = end
-    return [np.concatenate([each[i] for each in found]) for i in range(7)]
+def _misdated(batches: I64, records: Records, time: I64) -> str:
+    """The first batch whose latest timestamp is not that of its latest record: brokers leave that to clients. One that
+    stamps batches itself leaves the records' own times as they are."""
+    latest = np.full(len(batches), np.iinfo(np.int64).min)
+    np.maximum.at(latest, records.batch, time)
+    wrong = np.flatnonzero((latest != batches[:, LATEST]) & ((batches[:, ATTRIBUTES] & APPEND_TIME) == 0))
+    if not len(wrong):
+        return ""
+    at, said, really = place_of(batches[wrong[0]]), int(batches[wrong[0], LATEST]), int(latest[wrong[0]])
+    return f"has a batch at {at} with the latest timestamp {said}, whose records have {really}"
 
 
-def _varint(buffer: Bytes, at: I64) -> tuple[I64, I64]:
-    """Zigzag varints at many places: the places behind them, and their values."""
-    at = at.copy()
-    raw = np.zeros(len(at), np.uint64)
-    more = np.arange(len(at))
-    for shift in range(0, 70, 7):
-        byte = buffer[np.minimum(at[more], len(buffer) - 1)].astype(np.uint64)
-        raw[more] |= (byte & np.uint64(0x7F)) << np.uint64(shift)
-        at[more] += 1
-        more = more[byte >= 0x80]
-        if not len(more):
-            break
-    return at, (raw >> np.uint64(1)).astype(np.int64) ^ -(raw & np.uint64(1)).astype(np.int64)
+def _origin(of: I64, rank: I64) -> U64:
+    """What a record's digest has of its producer and of transactions; 0 for those of clients that use neither, which is
+    how older formats have all their records."""
+    flags = of[:, ATTRIBUTES] & (TRANSACTIONAL | CONTROL)
+    has_origin: Bools = (of[:, [PRODUCER, PRODUCER_EPOCH, SEQUENCE]] != -1).any(axis=1) | (flags != 0)
+    digest = np.zeros(len(of), np.uint64)
+    some, at = of[has_origin], rank[has_origin]
+    sequence = np.where(some[:, SEQUENCE] < 0, some[:, SEQUENCE], some[:, SEQUENCE] + at)
+    numbers = (some[:, PRODUCER], some[:, PRODUCER_EPOCH], sequence, flags[has_origin])
+    for number in numbers:
+        digest[has_origin] = mix(digest[has_origin] ^ number.astype(np.uint64) ^ np.uint64(0x5851F42D4C957F2D))
+    return digest

@@ -8,11 +8,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from analysis.replicafiles.log import I64, U64
+from analysis.replicafiles.log import I64, U64, Bools
+from history.values import VALUE_BYTES, record_steps
 
 Bytes = npt.NDArray[np.uint8]
 
 LARGE: Final = 4096  # bytes of a record from which on it is digested on its own
+WORDS_AT_ONCE: Final = 1 << 18  # compared together, so that they stay in the processor's cache
 PADDING: Final = 16  # bytes that a buffer must have behind its last range
 
 
@@ -49,3 +51,24 @@ def mix(x: U64) -> U64:
     x = (x ^ (x >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     x = (x ^ (x >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
     return x ^ (x >> np.uint64(33))
+
+
+def are_derived(buffer: Bytes, start: I64, size: I64) -> Bools:
+    """Which byte ranges (of at least 8 bytes) are what `history.record_bytes` makes of the value they begin with."""
+    words = words_of(buffer, ">u8")
+    same = np.ones(len(start), np.bool_)
+    for length in np.unique(size).tolist():
+        mine = np.flatnonzero(size == length)
+        whole, rest = divmod(length, VALUE_BYTES)
+        places, steps = np.arange(whole) * VALUE_BYTES, record_steps(whole + 1)
+        for first in range(0, len(mine), at_once := max(WORDS_AT_ONCE // whole, 1)):
+            some = mine[first : first + at_once]
+            at = start[some]
+            value = words[at].astype(np.uint64)
+            found = words[at[:, None] + places].astype(np.uint64)
+            same[some] = (found == value[:, None] + steps[:whole]).all(axis=1)
+            if rest:
+                unused = np.uint64(8 * (VALUE_BYTES - rest))
+                last = words[at + whole * VALUE_BYTES].astype(np.uint64)
+                same[some] &= (last ^ (value + steps[whole])) >> unused == 0
+    return same

@@ -1,6 +1,6 @@
 """The formats of replica files that are known, by the name that `run.toml` gives (`[replicas] format`).
 
-A new format is a module beside this one with the two functions of `ReplicaFormat`, and a line in `FORMATS`.
+A new format is a module beside this one with the functions of `ReplicaFormat`, and a line in `FORMATS`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from analysis.replicafiles import kafka
+from analysis.replicafiles import kafka, kafka_nodes
 from analysis.replicafiles.log import ReplicaLog
 
 Key = tuple[str, int]
@@ -23,13 +23,21 @@ NONE: Final = "none"
 class ReplicaFormat:
     """How to read replicas from a node's collected data directory.
 
-    `partitions`: those of which it holds a replica. `read`: a node's replica of one of them; raises ReplicaFileError.
+    `partitions`: those of which it holds a replica. `read`: a node's replica of one of them. `survey`: what speaks
+    against the directories as a whole, as sentences, by the nodes' names in the order of their numbers. `may_delete`,
+    `preallocates`: whether the service, with such settings, may delete the beginning of a log while a run lasts, and
+    may leave zeros behind its end. None of them raises for what the files contain.
     """
 
     partitions: Callable[[Path], list[Key]]
     read: Callable[[str, Key, Path], ReplicaLog]
+    survey: Callable[[Mapping[str, Path]], list[str]]
+    may_delete: Callable[[Mapping[str, str]], bool]
+    preallocates: Callable[[Mapping[str, str]], bool]
 
 
 FORMATS: Final[Mapping[str, ReplicaFormat]] = {
-    "kafka": ReplicaFormat(kafka.partitions, kafka.read_partition),
+    "kafka": ReplicaFormat(
+        kafka.partitions, kafka.read_partition, kafka_nodes.survey, kafka.may_delete, kafka.preallocates
+    ),
 }

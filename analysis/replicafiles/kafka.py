@@ -1,154 +1,206 @@
 """Kafka's replicas: log segments of message formats 0, 1 and 2, leader epochs, high watermarks.
 
-Written from the formats' specification and independent of the broker under test, whose files it judges. A log ends
-where its bytes stop being intact messages: a torn tail, a run of zeros (what a file system may leave after a power cut)
-or a checksum that does not match. What lies behind is counted, never interpreted. A message format that is not known is
-no damage: the log is then `unread` from there on. A segment may change its format in the middle.
+Written from the formats' specification and independent of the broker under test, whose files it judges. A log is read
+up to where its bytes stop being intact messages: a torn tail, a run of zeros (what a file system may leave after a
+power cut) or a checksum that does not match. What lies behind is counted, never interpreted. A message format that is
+not known is no damage: the log is then `unread` from there on. A segment may change its format in the middle.
 """
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final, TypeVar
 
 from analysis.replicafiles import batches, messages
-from analysis.replicafiles.log import Columns, ReplicaFileError, ReplicaLog, joined
+from analysis.replicafiles.checkpoints import read_epochs, read_high_watermarks, read_properties
+from analysis.replicafiles.log import Columns, ReplicaFileError, ReplicaLog, Stop, joined
 
 Key = tuple[str, int]
+T = TypeVar("T")
+
+HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+EPOCHS: Final = "leader-epoch-checkpoint"
 
 _FRAME = struct.Struct(">qi4sB")  # what all formats begin with: offset, size, four bytes, magic
 _SMALLEST_SIZE = 5  # counts at least the four bytes and the magic
+_DIRECTORY = re.compile(r"(.+)-(0|[1-9][0-9]*)")
+_SEGMENT = re.compile(r"[0-9]{20}")
+_RETENTION = re.compile(r"(log\.)?retention\.(ms|minutes|hours|bytes)|(log\.)?local\.retention\.(ms|bytes)")
 
 
 def partitions(data: Path) -> list[Key]:
     """The partitions of which a node's collected data directory holds a replica; internal topics are left out."""
     found = []
     for directory in data.iterdir() if data.is_dir() else ():
-        name = re.fullmatch(r"(.+)-(\d+)", directory.name)
+        name = _DIRECTORY.fullmatch(directory.name)
         if name is not None and not name[1].startswith("__") and directory.is_dir():
             found.append((name[1], int(name[2])))
     return sorted(found)
 
 
-def read_node(node: str, data: Path | str) -> list[ReplicaLog]:
-    """All replicas in a node's collected data directory, by topic and partition; internal topics are left out.
+def may_delete(settings: Mapping[str, str]) -> bool:
+    """Whether a broker with these settings may delete the oldest segments of a log while a run lasts."""
+    return any(_RETENTION.fullmatch(key) and value.strip() != "-1" for key, value in settings.items())
 
-    Raises ReplicaFileError when a checkpoint in it is not one.
-    """
+
+def preallocates(settings: Mapping[str, str]) -> bool:
+    """Whether a broker with these settings makes files longer than their content, of zeros."""
+    return any(settings.get(key, "").strip().lower() == "true" for key in ("log.preallocate", "preallocate"))
+
+
+def read_node(node: str, data: Path | str) -> list[ReplicaLog]:
+    """All replicas in a node's collected data directory, by topic and partition; internal topics are left out."""
     return [read_partition(node, key, Path(data)) for key in partitions(Path(data))]
 
 
 def read_partition(node: str, key: Key, data: Path) -> ReplicaLog:
-    """A node's replica of one partition. Raises ReplicaFileError when a checkpoint is not one."""
+    """A node's replica of one partition."""
     topic, partition = key
-    marks = read_high_watermarks(data / "replication-offset-checkpoint")
-    return read_replica(node, topic, partition, data / f"{topic}-{partition}", high_watermark=marks.get(key, -1))
+    return read_replica(node, topic, partition, data / f"{topic}-{partition}", marks=data / HIGH_WATERMARKS)
 
 
-def read_replica(
-    node: str, topic: str, partition: int, directory: Path | str, *, high_watermark: int = -1
-) -> ReplicaLog:
-    """One replica from its directory. Raises ReplicaFileError when its epoch file is damaged."""
-    path = Path(directory)
-    segments = sorted(path.glob("[0-9]*.log"))
-    start = int(segments[0].stem) if segments else 0
-    content, damage, unread = _Content(start), "", ""
-    for number, segment in enumerate(segments):
-        if int(segment.stem) != content.expected:
-            damage = f"{segment.name} begins at its name's offset, but the log before it ends at {content.expected}"
-            break
-        damage, unread = content.read(segment.read_bytes())
-        if damage or unread:
-            behind = sum(each.stat().st_size for each in segments[number + 1 :])
-            later = f"; {behind} bytes of later segments" if behind else ""
-            damage = damage and f"{segment.name}: {damage}{later}"
-            unread = unread and f"{segment.name}: {unread}{later}"
-            break
-    records = joined(content.pieces)
+def read_replica(node: str, topic: str, partition: int, directory: Path, *, marks: Path | None = None) -> ReplicaLog:
+    """One replica from its directory; `marks`: the file of its node's high watermarks."""
+    content = _segments(directory)
+    epochs = content.noting("has a damaged", lambda: read_epochs(directory / EPOCHS))
+    if batches.MAGIC in content.formats and not (directory / EPOCHS).exists():
+        content.doubts.append(f"has no {EPOCHS}")
+    known = content.noting("has a damaged", lambda: None if marks is None else read_high_watermarks(marks))
+    high_watermark = (known or {}).get((topic, partition), -1)
+    if marks is not None and high_watermark < 0:
+        content.doubts.append(f"has no high watermark in {HIGH_WATERMARKS}")
+    metadata = content.noting("has a damaged", lambda: read_properties(directory / "partition.metadata", ":"))
+    stop = content.stop
     return ReplicaLog(
         node,
         topic,
         partition,
-        start,
+        content.start,
         content.expected,
-        *records,
-        epochs=read_epochs(path / "leader-epoch-checkpoint"),
+        *joined(content.pieces),
+        epochs=epochs,
         high_watermark=high_watermark,
-        damage=damage,
-        unread=unread,
+        damage=stop.why if stop and stop.kind == "damage" else "",
+        unread=stop.why if stop and stop.kind == "unread" else "",
+        zeros=content.zeros,
         opaque=tuple(content.opaque),
+        gaps=tuple(content.gaps),
+        absent=tuple(content.absent),
         formats=tuple(sorted(content.formats)),
+        topic_id=(metadata or {}).get("topic_id", ""),
+        doubts=tuple(content.doubts),
     )
+
+
+def _segments(directory: Path) -> _Content:
+    """What the segments of a replica hold, up to where they cannot be read on."""
+    files = sorted(directory.glob("*.log"))
+    segments = [path for path in files if _SEGMENT.fullmatch(path.stem) and int(path.stem) < batches.LAST_OFFSET]
+    content = _Content()
+    for number, segment in enumerate(segments):
+        content.read(segment, later=segments[number + 1 :])
+        if content.stop is not None:
+            return content
+    if not segments:
+        content.stop = Stop("unread", "there are no segments")
+    for path in files:
+        if path not in segments:
+            content.stop = Stop("unread", f"{path.name} is not named as a segment")
+    return content
 
 
 @dataclass
 class _Content:
     """What a log's segments hold, read one after the other. `expected`: the offset that is due next."""
 
-    expected: int
+    start: int = 0
+    expected: int = 0
     pieces: list[Columns] = field(default_factory=list)
     opaque: list[tuple[int, int]] = field(default_factory=list)
+    gaps: list[tuple[int, int]] = field(default_factory=list)
+    absent: list[tuple[int, int]] = field(default_factory=list)
     formats: set[int] = field(default_factory=set)
+    doubts: list[str] = field(default_factory=list)
+    stop: Stop | None = None
+    zeros: bool = False
+    is_first: bool = True
 
-    def read(self, data: bytes) -> tuple[str, str]:
-        """Read one segment to its end; else why its bytes stop being messages, and why they could not be read."""
-        position, damage = 0, ""
-        while position < len(data) and not damage:
+    def noting(self, doubt: str, read: Callable[[], T]) -> T | None:
+        """What was read; None, and a doubt, when the file is not what its name says."""
+        try:
+            return read()
+        except ReplicaFileError as error:
+            self.doubts.append(f"{doubt} {error}")
+            return None
+
+    def read(self, segment: Path, later: list[Path]) -> None:
+        """Read one segment to its end. `later`: those behind it, which a stop leaves unread."""
+        base, due = int(segment.stem), self.expected
+        try:
+            if base < due:
+                before = f"the log before it ends at {due}"
+                self.stop = Stop("damage", f"it begins at its name's offset {base}, but {before}")
+            else:
+                self.expected = base
+                self._read(segment.read_bytes(), is_last=not later)
+        except OSError as error:
+            self.stop = Stop("unread", f"it cannot be read: {error.strerror}")
+        if self.stop is not None:
+            behind = sum(each.stat().st_size for each in later)
+            more = f"; {behind} bytes of later segments" if behind else ""
+            self.stop = Stop(self.stop.kind, f"{segment.name}: {self.stop.why}{more}")
+        if self.stop is not None and self.expected == base:
+            self.expected = due  # a name that no content confirms proves nothing
+        elif self.is_first:
+            self.start = base
+        elif base > due:
+            self.absent.append((due, base))
+        self.is_first = False
+
+    def _read(self, data: bytes, *, is_last: bool) -> None:
+        position = 0
+        while position < len(data) and self.stop is None:
             if len(data) - position < _FRAME.size:
-                return f"{len(data) - position} bytes of a torn batch at {position}", ""
+                self.stop = Stop("damage", f"{len(data) - position} bytes of a torn batch at {position}")
+                break
             offset, size, _, magic = _FRAME.unpack_from(data, position)
             if magic == batches.MAGIC:
-                position, damage = self._batches(data, position)
+                position = self._batches(data, position)
             elif magic in messages.MAGICS:
-                position, damage = self._messages(data, position)
+                position = self._messages(data, position)
             elif offset >= 0 and size >= _SMALLEST_SIZE:
-                return "", f"message format {magic} at {position} is not known"
+                self.stop = Stop("unread", f"message format {magic} at {position} is not known")
             else:
-                return f"{len(data) - position} bytes of no batch at {position}", ""
-        return damage, ""
+                self.stop = Stop("damage", f"{len(data) - position} bytes of no batch at {position}")
+        self.zeros = self.stop is not None and is_last and not any(data[position:])
 
-    def _batches(self, data: bytes, position: int) -> tuple[int, str]:
-        table, position, self.expected, damage = batches.scan(data, position, self.expected)
+    def _batches(self, data: bytes, position: int) -> int:
+        found = batches.scan(data, position, self.expected)
+        table, self.stop = found.table, found.stop
+        records, whole, why, odd = batches.records_of(data, table)
+        self.doubts += [odd] if odd else []
+        position, end = found.position, found.expected
+        if why:
+            self.stop = Stop("damage", why)
+            position, end = batches.place_of(table[whole]), int(table[whole, batches.BASE])
+            table = table[:whole]
         if len(table):
             self.formats.add(batches.MAGIC)
-            self.pieces.append(batches.records_of(data, table))
-            self.opaque += batches.opaque_ranges(table)
-        return position, damage
+        self.pieces.append(records)
+        self.opaque += batches.opaque_ranges(table)
+        self.gaps += batches.skipped(table, self.expected)
+        self.expected = end
+        return position
 
-    def _messages(self, data: bytes, position: int) -> tuple[int, str]:
+    def _messages(self, data: bytes, position: int) -> int:
         found = messages.scan(data, position, self.expected)
         self.expected = found.expected
         self.formats |= found.formats
         self.pieces.append(found.records)
         self.opaque += found.opaque
-        return found.position, found.damage
-
-
-def read_epochs(path: Path) -> tuple[tuple[int, int], ...]:
-    """Entries (epoch, start offset) of a `leader-epoch-checkpoint`; none when there is no such file."""
-    return tuple((int(epoch), int(start)) for epoch, start in _checkpoint(path, 2))
-
-
-def read_high_watermarks(path: Path) -> dict[tuple[str, int], int]:
-    """The high watermarks of a `replication-offset-checkpoint` by partition; empty when there is no such file."""
-    return {(topic, int(partition)): int(offset) for topic, partition, offset in _checkpoint(path, 3)}
-
-
-def _checkpoint(path: Path, columns: int) -> Iterator[list[str]]:
-    if not path.exists():
-        return
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    try:
-        if int(lines[0]) != 0 or int(lines[1]) != len(lines) - 2:
-            raise ValueError(f"version {lines[0]}, {lines[1]} entries announced, {len(lines) - 2} found")
-        for line in lines[2:]:
-            words = line.split(" ")
-            if len(words) != columns:
-                raise ValueError(f"entry {line!r} has not {columns} columns")
-            [int(word) for word in words[-2:]]
-            yield words
-    except (ValueError, IndexError) as error:
-        raise ReplicaFileError(f"{path}: not a checkpoint file: {error}") from error
+        self.stop = Stop("damage", found.damage) if found.damage else None
+        return found.position

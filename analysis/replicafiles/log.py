@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,9 @@ U64 = npt.NDArray[np.uint64]
 Bools = npt.NDArray[np.bool_]
 
 NO_VALUE: Final = -2
-"""The value of a record that carries none: shorter than 8 bytes, a control record, or inside a set not opened."""
+"""The value of a record that carries none: shorter than 8 bytes, negative, or inside a set not opened."""
+CONTROL_RECORD: Final = -3
+"""The value of a control record, which the system itself writes."""
 NO_EPOCH: Final = -1
 """The leader epoch of a record whose format has none."""
 
@@ -30,30 +32,49 @@ class Columns(NamedTuple):
     epoch: I64
     value: I64
     digest: U64
+    size: I64
+    exact: Bools
+
+    def take(self, which: Any) -> Columns:
+        """Some of the records: a slice, a mask or indices."""
+        return Columns(*(column[which] for column in self))
+
+
+class Stop(NamedTuple):
+    """Why a log is not read on: `kind` is the field of `ReplicaLog` that says it."""
+
+    kind: Literal["damage", "unread"]
+    why: str
 
 
 def no_records() -> Columns:
     empty = np.empty(0, np.int64)
-    return Columns(empty, empty, empty, empty.astype(np.uint64))
+    return Columns(empty, empty, empty, empty.astype(np.uint64), empty, empty.astype(np.bool_))
 
 
 def joined(pieces: list[Columns]) -> Columns:
     """The records of all pieces, in their order."""
     pieces = pieces or [no_records()]
-    offset, epoch, value = (np.concatenate([piece[i] for piece in pieces]) for i in range(3))
-    return Columns(offset, epoch, value, np.concatenate([piece.digest for piece in pieces]))
+    return Columns(*(np.concatenate([piece[i] for piece in pieces]) for i in range(len(Columns._fields))))
 
 
 @dataclass(frozen=True)
 class ReplicaLog:
     """One replica of one partition, as its files have it.
 
-    `offset`, `epoch`, `value`, `digest` are parallel, one element per record, offsets ascending; `value` is the int64
-    that the record carries, `digest` covers timestamp, key, value and headers. `epochs`: entries (epoch, start offset)
-    of its epoch file. `high_watermark`: as last written to disk, -1 if never. `damage`: why the log ends where it does,
-    if bytes lie behind its end that are no records. `unread`: why the rest of it could not be read though it may well
-    hold records: nothing may be concluded from where such a log ends. `opaque`: ranges of offsets (first, behind the
-    last) of compressed sets that were not opened. `formats`: the message formats that it holds.
+    Parallel, one element per record, offsets ascending: `offset`; `epoch`; `value`, the int64 that the record carries;
+    `digest` of timestamp, key, value, headers and producer; `size`, the bytes of its value; `exact`, whether all its
+    bytes are those that `history.record_bytes` makes of its value.
+
+    `epochs`: entries (epoch, start offset) of its epoch file, None without a readable one. `high_watermark`: as last
+    written to disk, -1 without one. Ranges of offsets (first, behind the last): `opaque`, in compressed sets that were
+    not opened; `gaps`, that one batch and the next leave out; `absent`, of which there is no file. `formats`: the
+    message formats that it holds. `topic_id`: as the replica's directory has it, if it has.
+
+    Where a log could not be read to its end, one of these says why, and nothing may be concluded from where it ends:
+    `damage`, the bytes there are no records; `unread`, they may well be. `zeros`: the damage is nothing but zeros up to
+    the end of the last file.
+    `doubts`: what else is missing from the files or wrong with them, as sentences without a subject.
     """
 
     node: str
@@ -65,12 +86,24 @@ class ReplicaLog:
     epoch: I64
     value: I64
     digest: U64
-    epochs: tuple[tuple[int, int], ...]
+    size: I64
+    exact: Bools
+    epochs: tuple[tuple[int, int], ...] | None
     high_watermark: int
     damage: str = ""
     unread: str = ""
+    zeros: bool = False
     opaque: tuple[tuple[int, int], ...] = ()
+    gaps: tuple[tuple[int, int], ...] = ()
+    absent: tuple[tuple[int, int], ...] = ()
     formats: tuple[int, ...] = ()
+    topic_id: str = ""
+    doubts: tuple[str, ...] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the log was read to its end."""
+        return not (self.damage or self.unread)
 
     @cached_property
     def has_epochs(self) -> bool:
@@ -79,10 +112,12 @@ class ReplicaLog:
 
     def is_opaque(self, offset: I64) -> Bools:
         """Which of these offsets lie in sets that were not opened."""
-        mask = np.zeros(len(offset), np.bool_)
-        for first, behind in self.opaque:
-            mask |= (offset >= first) & (offset < behind)
-        return mask
+        return _within(offset, self.opaque)
+
+    def is_unknown(self, offset: I64) -> Bools:
+        """Of which of these offsets the files do not say what the log holds there, or whether it holds anything."""
+        unread = np.zeros(len(offset), np.bool_) if self.is_whole else offset >= self.end
+        return np.asarray(unread | self.is_opaque(offset) | _within(offset, self.absent))
 
     def at(self, offset: int) -> dict[str, Any] | None:
         """The record at an offset as a witness shows it, or None when the replica has none there."""
@@ -92,3 +127,10 @@ class ReplicaLog:
         digest = f"{int(self.digest[index]):016x}"
         fields = {"offset": offset, "epoch": int(self.epoch[index]), "value": int(self.value[index]), "digest": digest}
         return {"op": "record", "node": self.node, "topic": self.topic, "partition": self.partition, **fields}
+
+
+def _within(offset: I64, ranges: tuple[tuple[int, int], ...]) -> Bools:
+    mask = np.zeros(len(offset), np.bool_)
+    for first, behind in ranges:
+        mask |= (offset >= first) & (offset < behind)
+    return mask

@@ -19,6 +19,7 @@ import numpy as np
 
 from analysis.replicafiles.digest import PADDING, digest_of, mix
 from analysis.replicafiles.log import NO_EPOCH, NO_VALUE, Columns
+from history.values import VALUE_BYTES, record_bytes
 
 MAGICS: Final = (0, 1)
 COMPRESSION: Final = 0x07
@@ -75,12 +76,18 @@ class _Builder:
         self._values: list[int] = []
         self._timestamps: list[int] = []
         self._bodies: list[bytes] = []
+        self._sizes: list[int] = []
+        self._exact: list[bool] = []
         self._digests: dict[int, int] = {}  # by index, of records that were not opened
 
     def add(self, message: _Message, timestamp: int) -> None:
-        carried = (message.value or b"")[:8]
+        content = message.value or b""
+        carries = len(content) >= VALUE_BYTES
+        value = int.from_bytes(content[:VALUE_BYTES], "big", signed=True) if carries else NO_VALUE
         self._offsets.append(message.offset)
-        self._values.append(int.from_bytes(carried, "big", signed=True) if len(carried) == 8 else NO_VALUE)
+        self._values.append(value if value >= 0 else NO_VALUE)
+        self._sizes.append(-1 if message.value is None else len(content))
+        self._exact.append(carries and message.key is None and content == record_bytes(value, len(content)))
         self._timestamps.append(timestamp)
         self._bodies.append(_with_length(message.key) + _with_length(message.value) + b"\0")
 
@@ -90,6 +97,8 @@ class _Builder:
         self._digests[len(self._offsets)] = int(mix(seed)[0])
         self._offsets.append(offset)
         self._values.append(NO_VALUE)
+        self._sizes.append(NO_VALUE)
+        self._exact.append(True)
         self._timestamps.append(NO_TIMESTAMP)
         self._bodies.append(b"")
 
@@ -101,7 +110,8 @@ class _Builder:
         for index, each in self._digests.items():
             digest[index] = each
         offset = np.array(self._offsets, np.int64)
-        return Columns(offset, np.full(len(offset), NO_EPOCH, np.int64), np.array(self._values, np.int64), digest)
+        epoch, value = np.full(len(offset), NO_EPOCH, np.int64), np.array(self._values, np.int64)
+        return Columns(offset, epoch, value, digest, np.array(self._sizes, np.int64), np.array(self._exact, np.bool_))
 
 
 def scan(data: bytes, position: int, expected: int) -> Messages:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+from history import DERIVED, VALUE_FIRST
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.store import invocation_of
 from orchestrator.campaign.systems import client_nodes
@@ -50,7 +51,7 @@ def describe(planned: PlannedRun, world: World, deployed: Deployed, reason: str)
             "inventory": campaign.topology.inventory,
         },
         "system": _system(deployed, world),
-        "replicas": {"format": promises.replicas},
+        "replicas": {"format": promises.replicas, "records": _records(planned)},
         "metadata": {"format": promises.metadata, "traced": promises.events},
         "plan": {"clients": list(expected_clients(campaign.workload))},
         "workload": _workload(planned, deployed),
@@ -67,6 +68,11 @@ def _system(deployed: Deployed, world: World) -> dict[str, Any]:
         "version": deployed.system.version,
         "roles": {node.name: deployed.roles[node.id - 1] for node in world.nodes},
     }
+
+
+def _records(planned: PlannedRun) -> str:
+    """What records are made of: our clients derive every byte, those that users bring need not."""
+    return VALUE_FIRST if KINDS[planned.campaign.workload.kind].own_client else DERIVED
 
 
 def _workload(planned: PlannedRun, deployed: Deployed) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from history.journal import Journal
 from nemeses import HostError, Nemesis, plan_schedule
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.store import RunDirectory
-from orchestrator.errors import Interrupted, RunError
+from orchestrator.errors import Interrupted, RunError, WorldError
 from orchestrator.running.cluster import Cluster
 from orchestrator.running.faults import FaultBook, follow_schedule
 from orchestrator.running.fleet import Fleet
@@ -279,10 +279,22 @@ class Run:
         assert self._book is not None
         self._enter("heal", "ending all faults")
         reader = self._fleet.start_reader()
+        self._dump()
         self._book.heal_all()
         self._fleet.end_load()
         self._progress.counts(self._fleet.counts)
         return reader
+
+    def _dump(self) -> None:
+        """What lay below high watermarks before the cluster was healed must still be there afterwards."""
+        power = self._world.power
+        on = [node for node in self._world.nodes if power is None or power.is_on(node.name)]
+        try:
+            dumped = [node.name for node in on if self._world.dump(node)]
+        except WorldError as error:
+            self._journal.note(f"no earlier dump of the replicas' files: {error}")
+        else:
+            self._journal.note("the replicas' files were dumped", dumped=dumped)
 
     def _quiesce(self) -> None:
         """A service that ends by itself is on record then; what the others come to without it is worth the more."""

@@ -153,6 +153,11 @@ class World(Protocol):
         """Copy the replica logs and the node's records to `destination`; see `orchestrator.worlds.collect`."""
         ...
 
+    def dump(self, node: Node) -> bool:
+        """Copy a running node's data files to its `record_dir`, beside what is collected at the end; False where this
+        world does not reach them. Raises `WorldError`; a node that is off cannot be read."""
+        ...
+
     def collect_all(self) -> None:
         """Collect every node to its `record_dir`. Raises `WorldError`."""
         ...

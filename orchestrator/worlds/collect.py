@@ -2,6 +2,7 @@
 
 <destination>/data/...: the files that the system's description names, as they lie below its data's directory, and the
     directories that they would lie in, also those that have none: that a partition is empty is told by that
+<destination>/earlier/...: the same, as they were while the service ran
 <destination>/events.jsonl, service.log, and the service's configuration files
 """
 
@@ -14,14 +15,21 @@ from pathlib import Path
 _RECORDS = ("events.jsonl", "service.log")
 
 
-def copy_data(source: Path, patterns: Sequence[str], destination: Path) -> None:
+DATA = "data"
+EARLIER = "earlier"
+
+
+def copy_data(source: Path, patterns: Sequence[str], destination: Path, name: str = DATA) -> None:
     """Copy a service's files as they are now; what an earlier collection left at the destination is replaced.
+
+    The outermost files come first: what a checkpoint says of a log then holds for the copy of that log, which is made
+    later, also while the service runs.
 
     A service that never started has no directory: then nothing is copied, and who knows that it did has to object.
     Raises `OSError`.
 
     The copy gets its name once it is whole: half a replica would be judged as one that lost the other half."""
-    target, draft = destination / "data", destination / "data.partial"
+    target, draft = destination / name, destination / f"{name}.partial"
     for old in (target, draft):
         shutil.rmtree(old, ignore_errors=True)
     draft.mkdir(parents=True)
@@ -29,7 +37,8 @@ def copy_data(source: Path, patterns: Sequence[str], destination: Path) -> None:
         for directory in source.glob(parent):
             if directory.is_dir() and not directory.is_symlink():
                 (draft / directory.relative_to(source)).mkdir(parents=True, exist_ok=True)
-    for path in sorted({path for pattern in patterns for path in source.glob(pattern)}):
+    found = {path for pattern in patterns for path in source.glob(pattern)}
+    for path in sorted(found, key=lambda path: (len(path.parts), path)):
         if path.is_file() and not path.is_symlink():
             copy = draft / path.relative_to(source)
             copy.parent.mkdir(parents=True, exist_ok=True)

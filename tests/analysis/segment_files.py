@@ -29,14 +29,45 @@ def record(delta: int, value: bytes | None, *, key: bytes | None = None, time: i
     return zigzag(len(body)) + body
 
 
-def batch(base: int, epoch: int, records: Sequence[bytes], *, attributes: int = 0, time: int = 1_000) -> bytes:
-    last = len(records) - 1
-    checked = struct.pack(">hiqqqhii", attributes, last, time, time, -1, -1, -1, len(records)) + b"".join(records)
+def batch(
+    base: int,
+    epoch: int,
+    records: Sequence[bytes],
+    *,
+    attributes: int = 0,
+    time: int = 1_000,
+    latest: int | None = None,
+    last: int | None = None,
+    count: int | None = None,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+) -> bytes:
+    """A batch; `latest` (timestamp), `last` (offset delta) and `count` are what they should be unless they are given.
+    `producer`: its id and epoch, and the sequence of the first record."""
+    count = len(records) if count is None else count
+    last = len(records) - 1 if last is None else last
+    if latest is None:
+        latest = time if attributes & 7 else time + max(map(_time_delta, records), default=0)
+    checked = struct.pack(">hiqqqhii", attributes, last, time, latest, *producer, count) + b"".join(records)
     return struct.pack(">qiibI", base, len(checked) + 9, epoch, 2, crc32c.crc32c(checked)) + checked
 
 
+def _time_delta(record: bytes) -> int:
+    _, at = _varint(record, 0)
+    return _varint(record, at + 1)[0]
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        number |= (data[at] & 0x7F) << shift
+        shift, at = shift + 7, at + 1
+        if data[at - 1] < 0x80:
+            return (number >> 1) ^ -(number & 1), at
+
+
 def value(number: int, size: int = 8) -> bytes:
-    return number.to_bytes(8, "big", signed=True) + bytes(size - 8)
+    words = [(number + i * 0x9E3779B97F4A7C15) % 2**64 for i in range(-(-size // 8))]
+    return b"".join(word.to_bytes(8, "big") for word in words)[:size]
 
 
 def log_bytes(epochs: Sequence[int], values: Sequence[int], *, start: int = 0) -> bytes:
@@ -61,6 +92,15 @@ def write_replica(
         lines = ["0", str(len(epochs)), *(f"{epoch} {start}" for epoch, start in epochs)]
         (directory / "leader-epoch-checkpoint").write_text("\n".join(lines) + "\n")
     return directory
+
+
+def write_identity(data: Path, number: int, *, cluster: str = "story", topics: Sequence[str] = ("log",)) -> None:
+    """Whose a data directory is, and which topic its replicas are of."""
+    data.mkdir(parents=True, exist_ok=True)
+    (data / "meta.properties").write_text(f"version=1\nnode.id={number}\ncluster.id={cluster}\n")
+    for topic in topics:
+        for directory in data.glob(f"{topic}-[0-9]*"):
+            (directory / "partition.metadata").write_text(f"version: 0\ntopic_id: id-of-{topic}\n")
 
 
 def write_high_watermarks(data: Path, marks: dict[tuple[str, int], int]) -> None:

@@ -34,6 +34,7 @@ def test_the_reader_finds_what_the_broker_wrote_and_told(tmp_path: Path) -> None
         assert applied.items() <= replica.digests.items()
         assert applied
         assert replica.leader_changes
+        assert replica.log.epochs
         for change in replica.leader_changes:
             assert change.voters == (1, 2, 3)
             assert change.leader in change.granting

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from analysis.replicafiles.kafka import read_node, read_replica
-from analysis.replicafiles.log import NO_VALUE, ReplicaFileError
+from analysis.replicafiles.log import CONTROL_RECORD, NO_VALUE
 from tests.analysis.segment_files import batch, log_bytes, record, value, write_high_watermarks, write_replica
 
 
@@ -19,7 +19,9 @@ def test_records_of_batches_of_any_shape(tmp_path: Path) -> None:
     log = read_replica("n1", "log", 0, write_replica(tmp_path, "log", 0, segments, epochs=[(1, 0), (4, 3)]))
     assert log.offset.tolist() == [0, 1, 2, 3, 4, 5]
     assert log.epoch.tolist() == [1, 1, 1, 4, 4, 4]
-    assert log.value.tolist() == [7, 8, NO_VALUE, NO_VALUE, -1, 9]
+    assert log.value.tolist() == [7, 8, NO_VALUE, NO_VALUE, NO_VALUE, 9]
+    assert log.size.tolist() == [8, 300, -1, 5, 8, 100_000]
+    assert log.exact.tolist() == [True, False, False, False, True, True]
     assert (log.start, log.end, log.epochs, log.damage) == (0, 6, ((1, 0), (4, 3)), "")
     assert len(set(log.digest.tolist())) == 6
 
@@ -91,11 +93,35 @@ def test_what_follows_a_damaged_segment_is_not_read(tmp_path: Path) -> None:
     assert "bytes of later segments" in log.damage
 
 
-def test_a_missing_segment_ends_the_log(tmp_path: Path) -> None:
+def test_a_missing_segment_leaves_offsets_absent(tmp_path: Path) -> None:
     segments = {0: WHOLE, 5: log_bytes([2], [14], start=5)}
+    log = read_replica("n1", "log", 0, write_replica(tmp_path, "log", 0, segments))
+    assert (log.offset.tolist(), log.end, log.absent, log.damage) == ([0, 1, 2, 5], 6, ((3, 5),), "")
+
+
+def test_a_segment_that_overlaps_the_one_before_is_damage(tmp_path: Path) -> None:
+    segments = {0: WHOLE, 2: log_bytes([2], [14], start=2)}
     log = read_replica("n1", "log", 0, write_replica(tmp_path, "log", 0, segments))
     assert log.end == 3
     assert "the log before it ends at 3" in log.damage
+
+
+def test_a_gap_between_batches_that_agree_is_read_over(tmp_path: Path) -> None:
+    data = WHOLE + log_bytes([2, 2], [14, 15], start=5)
+    log = read_replica("n1", "log", 0, write_replica(tmp_path, "log", 0, {0: data}))
+    assert (log.offset.tolist(), log.end, log.gaps, log.damage) == ([0, 1, 2, 5, 6], 7, ((3, 5),), "")
+
+
+def test_files_that_are_no_segments_are_told(tmp_path: Path) -> None:
+    directory = write_replica(tmp_path, "log", 0, {0: WHOLE}, epochs=[(1, 0)])
+    (directory / "3.log").write_bytes(LAST)
+    log = read_replica("n1", "log", 0, directory)
+    assert (log.end, log.unread) == (3, "3.log is not named as a segment")
+    (directory / "3.log").unlink()
+    (directory / f"{0:020d}.log").unlink()
+    assert read_replica("n1", "log", 0, directory).unread == "there are no segments"
+    (directory / f"{0:020d}.log").mkdir()
+    assert "cannot be read: Is a directory" in read_replica("n1", "log", 0, directory).unread
 
 
 def test_a_log_whose_head_was_deleted_starts_later(tmp_path: Path) -> None:
@@ -109,7 +135,7 @@ def test_compressed_and_control_batches_carry_no_values(tmp_path: Path) -> None:
     control = batch(2, 1, [record(0, value(5), key=b"\0\0\0\1")], attributes=0x20)
     log = read_replica("n1", "log", 0, write_replica(tmp_path, "log", 0, {0: compressed + control}))
     assert log.offset.tolist() == [0, 1, 2]
-    assert log.value.tolist() == [NO_VALUE] * 3
+    assert log.value.tolist() == [NO_VALUE, NO_VALUE, CONTROL_RECORD]
     assert len(set(log.digest.tolist())) == 3
 
 
@@ -127,9 +153,53 @@ def test_a_node_has_its_replicas_with_their_high_watermarks(tmp_path: Path) -> N
     assert read_node("n2", tmp_path / "nothing") == []
 
 
-@pytest.mark.parametrize("content", ["", "1\n0\n", "0\n2\n1 0\n", "0\n1\n1 zero\n", "0\n1\n1 0 0\n"])
-def test_a_damaged_checkpoint_is_refused_by_name(tmp_path: Path, content: str) -> None:
+NO_CHECKPOINTS = [
+    "",
+    "0",
+    "1\n0\n",
+    "0\n2\n1 0\n",
+    "0\n1\n1 zero\n",
+    "0\n1\n1 0",
+    "0\n1\n1 0\n\n",
+    "0\n1\n1 -1\n",
+    "\0" * 9,
+]
+
+
+@pytest.mark.parametrize("content", [*NO_CHECKPOINTS, "0\n1\n1 0 0\n", "0\n1\n01 0\n"])
+def test_a_damaged_epoch_file_is_told_by_name(tmp_path: Path, content: str) -> None:
     directory = write_replica(tmp_path, "log", 0, {0: WHOLE})
     (directory / "leader-epoch-checkpoint").write_text(content)
-    with pytest.raises(ReplicaFileError, match="leader-epoch-checkpoint: not a checkpoint file"):
-        read_replica("n1", "log", 0, directory)
+    log = read_replica("n1", "log", 0, directory)
+    assert (log.epochs, log.end) == (None, 3)
+    (doubt,) = log.doubts
+    assert doubt.startswith("has a damaged leader-epoch-checkpoint: not a checkpoint file")
+
+
+@pytest.mark.parametrize("content", [*NO_CHECKPOINTS, "0\n2\nlog 0 3\nlog 0 3\n", "0\n1\nlog 0 x\n"])
+def test_damaged_high_watermarks_are_told_by_name(tmp_path: Path, content: str) -> None:
+    write_replica(tmp_path, "log", 0, {0: WHOLE}, epochs=[(1, 0), (2, 2)])
+    (tmp_path / "replication-offset-checkpoint").write_text(content)
+    (log,) = read_node("n1", tmp_path)
+    assert (log.high_watermark, log.end) == (-1, 3)
+    assert log.doubts[0].startswith("has a damaged replication-offset-checkpoint: not a checkpoint file")
+
+
+def test_what_a_replica_has_no_file_of_is_told(tmp_path: Path) -> None:
+    write_replica(tmp_path, "log", 0, {0: WHOLE})
+    (log,) = read_node("n1", tmp_path)
+    assert log.epochs is None
+    missing = ("has no leader-epoch-checkpoint", "has no high watermark in replication-offset-checkpoint")
+    assert log.doubts == missing
+    write_high_watermarks(tmp_path, {("log", 1): 3})
+    assert read_node("n1", tmp_path)[0].doubts == missing
+
+
+def test_zeros_behind_the_last_file_are_known_as_such(tmp_path: Path) -> None:
+    zeros = read_replica("n1", "log", 0, write_replica(tmp_path / "a", "log", 0, {0: WHOLE + bytes(4096)}))
+    assert (zeros.zeros, zeros.end) == (True, 3)
+    other = read_replica("n1", "log", 0, write_replica(tmp_path / "b", "log", 0, {0: WHOLE + bytes(4096) + b"x"}))
+    before = {0: WHOLE + bytes(4096), 3: LAST}
+    between = read_replica("n1", "log", 0, write_replica(tmp_path / "c", "log", 0, before))
+    assert not other.zeros
+    assert not between.zeros

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from analysis.core.anomaly import Anomaly
-from analysis.core.replicas import ClientOrder, check_partition, check_prefix, check_replicas, client_orders
+from analysis.core.replica_evidence import Circumstances, ClientOrder, client_orders
+from analysis.core.replicas import check_partition, check_replicas
 from analysis.replicafiles.kafka import read_node
 from analysis.replicafiles.log import NO_VALUE, ReplicaLog
 from tests.analysis.log_histories import end, info, ok, read, table, v
@@ -30,8 +31,13 @@ def replica(
     if file is None:
         file = tuple((epoch, start + epochs.index(epoch)) for epoch in sorted(set(epochs)))
     digests = np.array(values, np.int64).astype(np.uint64) * np.uint64(7919)
-    columns = (np.array(epochs, np.int64), np.array(values, np.int64), digests)
+    sizes, exact = np.full(len(values), 8), np.ones(len(values), np.bool_)
+    columns = (np.array(epochs, np.int64), np.array(values, np.int64), digests, sizes, exact)
     return ReplicaLog(node, "log", 0, start, start + len(values), offsets, *columns, file, hw)
+
+
+QUIET = Circumstances(quiet=True)
+AT_REST = Circumstances(quiet=True, stopped=True)
 
 
 def names(anomalies: Sequence[Anomaly]) -> list[str]:
@@ -81,7 +87,7 @@ def test_d3_epochs_fall_in_a_log_or_in_its_epoch_file() -> None:
     assert (anomaly.name, len(anomaly.witness)) == ("epoch-regression", 2)
     assert "from 3 at offset 1 to 2 at offset 2" in anomaly.sentence
     bad_file = replica("n1", [1, 2], [1, 2], hw=0, file=((1, 0), (2, 1), (3, 0)))
-    assert names(check_partition([bad_file]).anomalies) == ["epoch-regression"]
+    assert names(check_partition([bad_file]).anomalies) == ["epoch-regression", "epoch-start-mismatch"]
 
 
 def test_d4_an_epoch_starts_at_different_offsets() -> None:
@@ -101,7 +107,7 @@ def test_d4_an_epoch_file_lacks_an_epoch_of_its_log() -> None:
 def test_d4_deleting_old_segments_moves_the_oldest_entry_lawfully() -> None:
     a = replica("n1", [1, 1, 2], [1, 2, 3], hw=3)
     b = replica("n2", [1, 2], [2, 3], hw=3, start=1)
-    assert check_partition([a, b], quiet=True).ok
+    assert check_partition([a, b], around=Circumstances(quiet=True, deletes=True)).ok
 
 
 def order(*values: int, acknowledged: bool = True) -> ClientOrder:
@@ -119,35 +125,45 @@ def test_d5_the_log_holds_what_clients_were_told() -> None:
 def test_d6_the_logs_end_together() -> None:
     a, b = replica("n1", [1, 1], [1, 2], hw=2), replica("n2", [1], [1], hw=1)
     assert check_partition([a, b]).ok
-    (anomaly,) = check_partition([a, b], quiet=True).anomalies
+    (anomaly,) = check_partition([a, b], around=QUIET).anomalies
     assert anomaly.name == "not-converged"
     assert [each["offset"] for each in anomaly.witness] == [2, 1]
 
 
 def test_d6_a_high_watermark_that_stays_behind_counts_only_after_a_clean_stop() -> None:
     a, b = replica("n1", [1, 1], [1, 2], hw=2), replica("n2", [1, 1], [1, 2], hw=1)
-    assert check_partition([a, b], quiet=True).ok
-    (anomaly,) = check_partition([a, b], quiet=True, stopped=True).anomalies
+    assert check_partition([a, b], around=QUIET).ok
+    (anomaly,) = check_partition([a, b], around=AT_REST).anomalies
     assert anomaly.name == "not-converged"
     assert "stayed behind on n2 at 1" in anomaly.sentence
 
 
 def test_d6_nothing_acknowledged_is_missing() -> None:
     a, b = (replica(node, [1, 1], [1, 2], hw=2) for node in ("n1", "n2"))
-    assert check_partition([a, b], order(1, 2, 3, acknowledged=False), quiet=True).ok
-    (anomaly,) = check_partition([a, b], order(1, 2, 3), quiet=True).anomalies
+    assert check_partition([a, b], order(1, 2, 3, acknowledged=False), around=QUIET).ok
+    (anomaly,) = check_partition([a, b], order(1, 2, 3), around=QUIET).anomalies
     assert anomaly.name == "lost-acknowledged-write"
     assert "acknowledged at offset 2, but no replica holds it (n1 ends at 2, n2 ends at 2)" in anomaly.sentence
 
 
 def test_d7_what_was_committed_stays() -> None:
     before = replica("n1", [1, 1, 1], [1, 2, 3], hw=2)
-    assert check_prefix(before, replica("n1", [1, 1, 2], [1, 2, 4], hw=3)) == []
-    assert check_prefix(before, replica("n1", [1, 2], [2, 4], hw=3, start=1)) == []
-    (replaced,) = check_prefix(before, replica("n1", [1, 2], [1, 4], hw=2))
+
+    def later(log: ReplicaLog, *, deletes: bool = False) -> list[Anomaly]:
+        report = check_partition([log], around=Circumstances(deletes=deletes), earlier=[before])
+        assert report.earlier == 1
+        return list(report.anomalies)
+
+    assert later(replica("n1", [1, 1, 2], [1, 2, 4], hw=3)) == []
+    head_gone = replica("n1", [1, 2], [2, 4], hw=3, start=1)
+    assert later(head_gone, deletes=True) == []
+    assert names(later(head_gone)) == ["prefix-changed"]
+    (replaced,) = later(replica("n1", [1, 2], [1, 4], hw=2))
     assert (replaced.name, len(replaced.witness)) == ("prefix-changed", 2)
-    (gone,) = check_prefix(before, replica("n1", [1], [1], hw=1))
+    (gone,) = later(replica("n1", [1], [1], hw=1))
     assert "a later dump of its log lacks it" in gone.sentence
+    assert later(replace(replica("n1", [1], [1], hw=1), damage="torn")) == [], "what was not read may be there"
+    assert check_partition([replica("n2", [1], [9], hw=1)], earlier=[before]).earlier == 0
 
 
 def test_what_clients_were_told_comes_from_acknowledgements_and_reads() -> None:
@@ -165,7 +181,7 @@ def test_from_files_to_findings(tmp_path: Path) -> None:
         write_high_watermarks(data, {("log", 0): mark})
     logs = [log for node in ("n1", "n2") for log in read_node(node, tmp_path / node)]
     orders = client_orders(table([ok(1, 10, 20, 0), ok(2, 30, 40, 1), ok(3, 50, 60, 2)]))
-    report = check_replicas(logs, orders, quiet=True, stopped=True)
+    report = check_replicas(logs, orders, around=AT_REST)
     assert names(report.anomalies) == ["replica-divergence", "replica-order-mismatch"]
     assert report.anomalies[1].witness[1]["node"] == "n2"
 
@@ -174,13 +190,16 @@ def test_a_damaged_log_is_named(tmp_path: Path) -> None:
     write_replica(tmp_path, "log", 0, {0: log_bytes([1], [1]) + b"torn"}, epochs=[(1, 0)])
     report = check_replicas(read_node("n1", tmp_path))
     assert report.ok
-    assert len(report.undecided) == 1
+    assert len(report.undecided) == 2
     assert "log-0 on n1 ends early" in report.undecided[0]
+    assert "log-0 on n1 has no high watermark" in report.undecided[1]
 
 
 @pytest.mark.parametrize("quiet", [False, True])
 def test_replicas_without_records_agree(quiet: bool) -> None:
-    assert check_partition([replica("n1", [], [], hw=0), replica("n2", [], [], hw=-1)], order(), quiet=quiet).ok
+    assert check_partition(
+        [replica("n1", [], [], hw=0), replica("n2", [], [], hw=-1)], order(), around=Circumstances(quiet=quiet)
+    ).ok
 
 
 OLD = -1  # the epoch of records whose format has none
@@ -196,17 +215,17 @@ def test_logs_without_epochs_are_compared_by_their_records() -> None:
 
 def test_d5_and_d6_apply_without_epochs() -> None:
     a, b = (replica(node, [OLD, OLD], [1, 2], hw=2, file=()) for node in ("n1", "n2"))
-    assert check_partition([a, b], order(1, 2), quiet=True, stopped=True).ok
-    found = names(check_partition([a, b], order(1, 9, 3), quiet=True).anomalies)
+    assert check_partition([a, b], order(1, 2), around=AT_REST).ok
+    found = names(check_partition([a, b], order(1, 9, 3), around=QUIET).anomalies)
     assert found == ["replica-order-mismatch", "lost-acknowledged-write"]
-    assert names(check_partition([a, replica("n2", [OLD], [1], hw=1)], quiet=True).anomalies) == ["not-converged"]
+    assert names(check_partition([a, replica("n2", [OLD], [1], hw=1)], around=QUIET).anomalies) == ["not-converged"]
 
 
 def test_a_log_that_changed_its_format_keeps_d3_where_it_has_epochs() -> None:
     """The epoch file may have an entry from before the format changed, which no record can confirm."""
     changed = replica("n1", [OLD, OLD, 3, 4, OLD, 4], [1, 2, 3, 4, 5, 6], hw=6, file=((3, 1), (4, 3)))
     converted = replica("n2", [OLD] * 6, [1, 2, 3, 4, 5, 6], hw=6, file=())
-    assert check_partition([changed, converted], quiet=True).ok
+    assert check_partition([changed, converted], around=QUIET).ok
     falls = replica("n1", [OLD, 4, OLD, 3], [1, 2, 3, 4], hw=0, file=())
     (anomaly,) = check_partition([falls]).anomalies
     assert "falls from 4 at offset 1 to 3 at offset 3" in anomaly.sentence
@@ -221,11 +240,14 @@ def test_the_report_says_which_logs_have_no_epochs() -> None:
 def test_where_an_unread_log_ends_proves_nothing() -> None:
     unread = replace(replica("n1", [1], [1], hw=3), unread="message format 7 is not known")
     whole = replica("n2", [1, 1, 1], [1, 2, 3], hw=3)
-    report = check_partition([unread, whole], order(1, 2, 3, 4), quiet=True, stopped=True)
+    report = check_partition([unread, whole], order(1, 2, 3, 4), around=AT_REST)
     assert report.ok
-    assert report.undecided == ("the log of log-0 on n1 could not be read to its end: message format 7 is not known",)
+    assert report.undecided == (
+        "the log of log-0 on n1 could not be read to its end: message format 7 is not known",
+        "the log of log-0 on n1 was read up to offset 1, and its high watermark is 3",
+    )
     read = replace(unread, unread="")
-    assert names(check_partition([read, whole], order(1, 2, 3, 4), quiet=True).anomalies) == [
+    assert names(check_partition([read, whole], order(1, 2, 3, 4), around=QUIET).anomalies) == [
         "lost-acknowledged-write",
         "not-converged",
     ]
@@ -234,7 +256,7 @@ def test_where_an_unread_log_ends_proves_nothing() -> None:
 def test_what_an_unread_log_does_hold_still_counts() -> None:
     unread = replace(replica("n1", [1, 1], [1, 9], hw=3), unread="message format 7 is not known")
     whole = replica("n2", [1, 1, 1], [1, 2, 3], hw=3)
-    assert names(check_partition([unread, whole], quiet=True).anomalies) == ["replica-divergence"]
+    assert names(check_partition([unread, whole], around=QUIET).anomalies) == ["replica-divergence"]
 
 
 def test_sets_that_were_not_opened_are_no_contradiction_of_what_clients_saw() -> None:
@@ -243,11 +265,13 @@ def test_sets_that_were_not_opened_are_no_contradiction_of_what_clients_saw() ->
         return replace(log, opaque=((1, 3),), digest=np.array(digests, np.uint64))
 
     one, same = packed("n1", [1, 2, 3]), packed("n2", [1, 2, 3])
-    report = check_partition([one, same], order(1, 2, 3), quiet=True)
+    report = check_partition([one, same], order(1, 2, 3), around=QUIET)
     assert report.ok
     assert report.undecided[0] == "the log of log-0 on n1 has 2 records in compressed sets that are not opened"
-    assert names(check_partition([one, packed("n2", [1, 2, 4])], quiet=True).anomalies) == ["replica-divergence"]
+    assert names(check_partition([one, packed("n2", [1, 2, 4])], around=QUIET).anomalies) == ["replica-divergence"]
     opened = replace(same, opaque=(), value=np.array([1, 2, 3]), digest=np.array([1, 7, 8], np.uint64))
-    assert check_partition([one, opened], order(1, 2, 3), quiet=True).ok, "a record against a set cannot be compared"
+    assert check_partition([one, opened], order(1, 2, 3), around=QUIET).ok, "a record against a set cannot be compared"
     other_epoch = replace(opened, epoch=np.array([1, 1, 2]), epochs=((1, 0), (2, 2)))
-    assert "replica-divergence" in names(check_partition([one, other_epoch], quiet=True).anomalies), "but its epoch can"
+    assert "replica-divergence" in names(check_partition([one, other_epoch], around=QUIET).anomalies), (
+        "but its epoch can"
+    )

@@ -12,7 +12,7 @@ from history.schemas import PHASE_FINAL
 from history.seal import seal
 from orchestrator.campaign import toml_text
 from tests.analysis.message_files import message, messages
-from tests.analysis.segment_files import log_bytes, write_high_watermarks, write_replica
+from tests.analysis.segment_files import log_bytes, write_high_watermarks, write_identity, write_replica
 
 RECORDS = 40
 MS = 1_000_000
@@ -49,6 +49,8 @@ class StoredRun:
     magic: int = 2  # message format of the replicas' files
     unknown_format_on: str | None = None  # the last record of this node is in a message format that nobody knows
     replica_format: str = "kafka"  # what run.toml says of them
+    settings: dict[str, str] = field(default_factory=dict)  # of the brokers
+    records: str = "derived"  # what run.toml says that they are made of
     judge: str = "log"
     exits: tuple[tuple[str, int | None, int | None, str], ...] = ()  # node, exit code, signal, last words
     fatal_lines: tuple[tuple[str, str, str], ...] = ()  # node, pattern, line
@@ -85,7 +87,7 @@ class StoredRun:
             },
             "topology": {"nodes": len(NODES)},
             "system": {"roles": dict.fromkeys(NODES, "broker")},
-            "replicas": {"format": self.replica_format},
+            "replicas": {"format": self.replica_format, "records": self.records},
             "metadata": {"format": "none", "traced": False},
             "workload": {
                 "kind": "log",
@@ -94,8 +96,10 @@ class StoredRun:
                 "partitions": 1,
                 "placement": "spread",
                 "assignment": [[1, 2, 3]],
+                "record_bytes": 20,
             },
             "plan": {"clients": ["producer-0", "reader-0"]},
+            "settings": {"broker": self.settings},
             "versions": {"python": "3"},
         }
         (self.path / "run.toml").write_text(toml_text.dump(content))
@@ -185,6 +189,7 @@ class StoredRun:
                 content = self._log_bytes(values)
             write_replica(data, "log", 0, {0: content}, epochs=[(1, 0)] if self.magic == 2 else None)
             write_high_watermarks(data, {("log", 0): len(values)})
+            write_identity(data, NODES.index(node) + 1)
             self._events(node, len(values))
 
     def _log_bytes(self, values: list[int]) -> bytes:

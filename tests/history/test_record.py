@@ -25,6 +25,7 @@ from history import (
 )
 from history.batches import FLUSH_ROWS
 from history.errors import UNFINISHED, HistoryError
+from history.values import NOT_A_VALUE
 
 
 class Clock:
@@ -53,9 +54,24 @@ def test_a_value_names_its_origin() -> None:
     assert decode_value(value) == Value(32767, 65535, 4294967295)
     assert value_of_record(record_bytes(value, 100)) == value
     assert len(record_bytes(value, 100)) == 100
-    assert value_of_record(b"short") == -2
     with pytest.raises(ValueError, match="producer 65536 does not fit"):
         encode_value(0, 65536, 0)
+
+
+@pytest.mark.parametrize("size", [8, 9, 16, 100, 128, 5_000])
+def test_every_byte_of_a_record_comes_from_its_value(size: int) -> None:
+    value = encode_value(3, 2, 1)
+    record = record_bytes(value, size)
+    words = [(value + i * 0x9E3779B97F4A7C15) % 2**64 for i in range(size // 8 + 1)]
+    assert record == b"".join(word.to_bytes(8, "big") for word in words)[:size]
+    assert value_of_record(record) == value_of_record(memoryview(record)) == value
+    for at in {8, 9, size // 2, size - 1} & set(range(8, size)):
+        assert value_of_record(record[:at] + bytes([record[at] ^ 1]) + record[at + 1 :]) == NOT_A_VALUE
+
+
+@pytest.mark.parametrize("record", [None, b"", b"short", bytes(16), record_bytes(5, 24) + b"x"])
+def test_other_bytes_carry_no_value(record: bytes | None) -> None:
+    assert value_of_record(record) == NOT_A_VALUE
 
 
 def test_a_clean_run_reads_back_whole(tmp_path: Path) -> None:

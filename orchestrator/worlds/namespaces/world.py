@@ -16,7 +16,7 @@ from orchestrator.machine.locks import RunLock
 from orchestrator.machine.sandbox import PRIVATE_ROOT, current_sandbox
 from orchestrator.machine.ssh import ScriptUnit, SshHost
 from orchestrator.worlds.base import Node, Progress, WorldSpec, no_progress
-from orchestrator.worlds.collect import copy_data, copy_records, keep_configuration
+from orchestrator.worlds.collect import EARLIER, copy_data, copy_records, keep_configuration
 from orchestrator.worlds.namespaces import disks
 from orchestrator.worlds.namespaces.access import Access, hosts_file
 from orchestrator.worlds.namespaces.machine import Machine
@@ -112,6 +112,14 @@ class NamespaceWorld(ServicesOnHosts):
             self._network.remove()
         shutil.rmtree(self._scratch, ignore_errors=True)
         self._lock.release()
+
+    def dump(self, node: Node) -> bool:
+        try:
+            directory, patterns = self.deployment.collected
+            copy_data(self._machines[node.name].data / directory, patterns, node.record_dir, EARLIER)
+        except OSError as error:
+            raise WorldError(f"{node.name}: its files cannot be read: {error}") from error
+        return True
 
     def collect(self, node: Node, destination: Path) -> None:
         """Read directly off the node's disk, through the mount that its first process has; the node must be on."""

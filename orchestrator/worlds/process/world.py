@@ -12,7 +12,7 @@ from nemeses import Host, Site, inflictable
 from orchestrator.errors import WorldError
 from orchestrator.machine.locks import RunLock
 from orchestrator.worlds.base import Node, Progress, WorldSpec, no_progress
-from orchestrator.worlds.collect import copy_data, copy_records, keep_configuration
+from orchestrator.worlds.collect import EARLIER, copy_data, copy_records, keep_configuration
 from orchestrator.worlds.process.host import LocalHost, Supervisor
 from orchestrator.worlds.services import ServicesOnHosts
 from systems.service import Deployment
@@ -84,6 +84,14 @@ class ProcessWorld(ServicesOnHosts):
             self._supervisor = None
         shutil.rmtree(self._scratch, ignore_errors=True)
         self._lock.release()
+
+    def dump(self, node: Node) -> bool:
+        try:
+            directory, patterns = self.deployment.collected
+            copy_data(Path(node.data_dir, directory), patterns, node.record_dir, EARLIER)
+        except OSError as error:
+            raise WorldError(f"{node.name}: its files cannot be read: {error}") from error
+        return True
 
     def collect(self, node: Node, destination: Path) -> None:
         try:

@@ -149,6 +149,11 @@ class RemoteWorld(ServicesOnHosts):
                 self._mirror.settle(node.name, LAST_WORDS_S * self.time_scale)
         return super().last_words(node)
 
+    def dump(self, node: Node) -> bool:
+        """Over the network, that would take longer than what it is to look at."""
+        del node
+        return False
+
     def collect(self, node: Node, destination: Path) -> None:
         self._collect({node: destination})
 

@@ -1,0 +1,87 @@
+"""Logs against each other: D1 and D2 between two replicas, D7 between two dumps of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from analysis.core.anomaly import Anomaly
+from analysis.core.replica_evidence import anomaly_of, epoch_name, record_name
+from analysis.core.rows import Bools
+from analysis.replicafiles.log import NO_EPOCH, ReplicaLog
+
+
+def divergence(a: ReplicaLog, b: ReplicaLog, quiet: bool) -> Iterator[Anomaly]:
+    """D1 and D2."""
+    i, j = _common(a, b)
+    same_epoch, same_record = a.epoch[i] == b.epoch[j], a.digest[i] == b.digest[j]
+    if a.opaque or b.opaque:
+        same_record |= _incomparable(a, b, i, j)
+    same = same_epoch & same_record
+    if not (a.has_epochs and b.has_epochs):
+        both = (a.epoch[i] != NO_EPOCH) & (b.epoch[j] != NO_EPOCH)
+        same_epoch &= both
+        same = same_record & (same_epoch | ~both)
+    offset = a.offset[i]
+    committed = offset < (np.iinfo(np.int64).max if quiet else min(a.high_watermark, b.high_watermark))
+    # The last offset at which both hold a record of the same epoch: up to there they had one leader's log.
+    agreed = np.flatnonzero(same_epoch)
+    shared = np.arange(len(offset)) <= (agreed[-1] if len(agreed) else -1)
+    wrong = np.flatnonzero(~same & (committed | shared))
+    if not len(wrong):
+        return
+    at = int(offset[wrong[0]])
+    one, other = a.at(at), b.at(at)
+    assert one is not None
+    assert other is not None
+    kind = "records of the same epoch" if NO_EPOCH != one["epoch"] == other["epoch"] else "records"
+    why = "below both high watermarks" if committed[wrong[0]] else "before a record that they share"
+    if quiet:
+        why = "after the cluster came to rest"
+    sentence = (
+        f"{a.node} and {b.node} hold different {kind} at offset {at}, {why}: "
+        f"{record_name(one)}{epoch_name(one)} and {record_name(other)}{epoch_name(other)}"
+    )
+    yield anomaly_of("replica-divergence", a, sentence, [one, other], len(wrong))
+
+
+def prefix_changes(earlier: ReplicaLog, later: ReplicaLog, *, deletes: bool = False) -> Iterator[Anomaly]:
+    """D7: two dumps of one replica's files; what lay below the earlier one's HW is still there, as far as the later
+    one could be read. `deletes`: the beginning of the log may lawfully be gone."""
+    i, j = _common(earlier, later)
+    committed = earlier.offset[i] < earlier.high_watermark
+    i, j = i[committed], j[committed]
+    same = (earlier.epoch[i] == later.epoch[j]) & (earlier.digest[i] == later.digest[j])
+    changed = i[~same & ~_incomparable(earlier, later, i, j)]
+    expected = (earlier.offset < earlier.high_watermark) & (earlier.offset >= (later.start if deletes else 0))
+    if not later.is_whole:
+        expected &= earlier.offset < later.end
+    gone = np.setdiff1d(earlier.offset[expected], later.offset[j])
+    wrong = np.union1d(earlier.offset[changed], gone)
+    if not len(wrong):
+        return
+    offset = int(wrong[0])
+    sentence = (
+        f"offset {offset} of {earlier.node} lay below its high watermark {earlier.high_watermark}, "
+        f"and a later dump of its log {'lacks it' if offset in gone else 'holds another record there'}"
+    )
+    yield anomaly_of("prefix-changed", earlier, sentence, [earlier.at(offset), later.at(offset)], len(wrong))
+
+
+def _common(a: ReplicaLog, b: ReplicaLog) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Indices of the offsets that both logs hold."""
+    lo, hi = max(a.start, b.start), min(a.end, b.end)
+    i, j = (np.arange(*np.searchsorted(log.offset, (lo, hi))) for log in (a, b))
+    if len(i) == len(j) and np.array_equal(a.offset[i], b.offset[j]):
+        return i, j
+    _, x, y = np.intersect1d(a.offset[i], b.offset[j], assume_unique=True, return_indices=True)
+    return i[x], j[y]
+
+
+def _incomparable(a: ReplicaLog, b: ReplicaLog, i: npt.NDArray[np.intp], j: npt.NDArray[np.intp]) -> Bools:
+    """Where a set that was not opened stands against a record, or against a set of another message format."""
+    one, other = a.is_opaque(a.offset[i]), b.is_opaque(b.offset[j])
+    formats_differ = (a.epoch[i] == NO_EPOCH) != (b.epoch[j] == NO_EPOCH)
+    return np.asarray((one != other) | (one & other & formats_differ))

@@ -1,0 +1,178 @@
+"""What a log holds against what clients sent and saw: D5, D6, D8, and the records' own bytes: D9."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from analysis.core.anomaly import Anomaly
+from analysis.core.explain import name_of
+from analysis.core.replica_evidence import (
+    Appends,
+    Circumstances,
+    ClientOrder,
+    anomaly_of,
+    carries_value,
+    client_order,
+    log_end,
+    log_name,
+    record_name,
+)
+from analysis.core.rows import I64, Bools
+from analysis.replicafiles.log import CONTROL_RECORD, ReplicaLog
+from history import DERIVED, VALUE_FIRST
+
+Doubt = Callable[[str], None]
+
+
+def order_mismatch(log: ReplicaLog, order: ClientOrder, around: Circumstances) -> Iterator[Anomaly]:
+    """D5: what clients were told is at an offset, below the HW, is what the log holds there."""
+    limit = log.end if around.quiet else min(log.high_watermark, log.end)
+    inside = (order.offset >= (log.start if around.deletes else 0)) & (order.offset < limit)
+    offset, value = order.offset[inside], order.value[inside]
+    if not len(offset):
+        return
+    at = np.searchsorted(log.offset, offset)
+    held = np.append(log.offset, -1)[at] == offset
+    differs = ~held | (np.append(log.value, -1)[at] != value)
+    wrong = np.flatnonzero(differs & ~log.is_unknown(offset))
+    if not len(wrong):
+        return
+    first = int(wrong[0])
+    record = log.at(int(offset[first]))
+    told = client_order(log, int(offset[first]), int(value[first]))
+    holds = record_name(record) if record else "nothing"
+    where = f"at offset {offset[first]}"
+    sentence = f"clients were told of {name_of(int(value[first]))} {where}, but {log.node} holds {holds} there"
+    yield anomaly_of("replica-order-mismatch", log, sentence, [told, record or log_end(log)], len(wrong))
+
+
+def lost(replicas: Sequence[ReplicaLog], order: ClientOrder, around: Circumstances) -> Iterator[Anomaly]:
+    """D6: once the cluster is quiet, each acknowledged value is in some replica's log. What may be where a log could
+    not be read is not lost."""
+    mine = order.acknowledged.copy()
+    for log in replicas:
+        mine &= ~log.is_unknown(order.offset)
+    if around.deletes:
+        mine &= order.offset >= min(log.start for log in replicas)
+    gone = np.flatnonzero(mine & ~np.isin(order.value, np.concatenate([log.value for log in replicas])))
+    if not len(gone):
+        return
+    offset, value = int(order.offset[gone[0]]), int(order.value[gone[0]])
+    ends = ", ".join(f"{log.node} ends at {log.end}" for log in replicas)
+    sentence = f"{name_of(value)} was acknowledged at offset {offset}, but no replica holds it ({ends})"
+    witness = [client_order(replicas[0], offset, value), *(log.at(offset) for log in replicas)]
+    yield anomaly_of("lost-acknowledged-write", replicas[0], sentence, witness, len(gone))
+
+
+def not_converged(replicas: Sequence[ReplicaLog], around: Circumstances) -> Iterator[Anomaly]:
+    """D6: once the cluster is quiet, all logs begin and end at the same offsets, and the HW is there."""
+    replicas = [log for log in replicas if log.is_whole]
+    if not replicas:
+        return
+    starts, ends = {log.start for log in replicas}, {log.end for log in replicas}
+    behind = [log for log in replicas if 0 <= log.high_watermark < log.end]
+    told = ", ".join(f"{log.node} at {log.end} (high watermark {log.high_watermark})" for log in replicas)
+    if len(ends) > 1:
+        sentence = f"the logs end at different offsets: {told}"
+    elif any(log.high_watermark > log.end for log in replicas):
+        sentence = f"the logs end before their high watermarks: {told}"
+    elif len(starts) > 1 and not around.deletes:
+        begin = ", ".join(f"{log.node} at {log.start}" for log in replicas)
+        sentence = f"the logs begin at different offsets, though nothing may delete from them: {begin}"
+    elif behind and around.stopped:
+        told = ", ".join(f"{log.node} at {log.high_watermark}" for log in behind)
+        sentence = f"the logs end at {ends.pop()}, but the high watermark stayed behind on {told}"
+        replicas = behind
+    else:
+        return
+    yield anomaly_of("not-converged", replicas[0], sentence, [log_end(log) for log in replicas])
+
+
+def final_end(
+    replicas: Sequence[ReplicaLog], appends: Appends, around: Circumstances, doubt: Doubt
+) -> Iterator[Anomaly]:
+    """D6: the logs end where the final reads were told, but for appends that may have happened after that."""
+    whole = [log for log in replicas if log.is_whole]
+    if appends.end < 0 or not whole:
+        return
+    longest = max(whole, key=lambda log: log.end)
+    told = f"the final reads were told that the log of {longest.topic}-{longest.partition} ends at {appends.end}"
+    question = {"op": "final end", "topic": longest.topic, "partition": longest.partition, "offset": appends.end}
+    if longest.end < appends.end and len(whole) == len(replicas):
+        sentence = f"{told}, but no replica's does: {longest.node} ends at {longest.end}"
+        witness = [question, *(log_end(log) for log in whole)]
+        yield anomaly_of("final-end-mismatch", longest, sentence, witness, appends.end - longest.end)
+    beyond = (longest.offset >= appends.end) & (longest.value != CONTROL_RECORD) & ~longest.is_opaque(longest.offset)
+    unexplained = np.flatnonzero(beyond & ~np.isin(longest.value, appends.loose))
+    if len(unexplained):
+        record = longest.at(int(longest.offset[unexplained[0]]))
+        assert record is not None
+        sentence = f"{told}, but {longest.node} holds {record_name(record)} at offset {record['offset']}"
+        if around.all_sent:
+            yield anomaly_of("final-end-mismatch", longest, sentence, [question, record], len(unexplained))
+        else:
+            doubt(f"{sentence}, and what clients sent is not on record in full")
+
+
+def foreign_records(log: ReplicaLog, appends: Appends, around: Circumstances, doubt: Doubt) -> Iterator[Anomaly]:
+    """D8: each committed record was sent to this partition, and not refused; and it is there once."""
+    committed, plain = _committed(log, around), ~log.is_opaque(log.offset)
+    control = np.flatnonzero(committed & (log.value == CONTROL_RECORD) & plain)
+    if len(control):
+        doubt(f"{log_name(log)} has {len(control)} control records, though no client used transactions")
+    candidates = committed & plain & (log.value != CONTROL_RECORD)
+    for wrong, why in (
+        (candidates & ~np.isin(log.value, appends.sent), "which nobody sent to this partition"),
+        (candidates & np.isin(log.value, appends.refused), "whose append was refused"),
+    ):
+        found = np.flatnonzero(wrong)
+        if not len(found):
+            continue
+        record = log.at(int(log.offset[found[0]]))
+        assert record is not None
+        sentence = f"{log.node} holds {record_name(record)} at offset {record['offset']}, {why}"
+        if around.all_sent or why.startswith("whose"):
+            yield anomaly_of("phantom-on-replica", log, sentence, [record], len(found))
+        else:
+            doubt(f"{sentence}, as far as it is on record: what clients sent is not there in full")
+    yield from _duplicates(log)
+
+
+def _duplicates(log: ReplicaLog) -> Iterator[Anomaly]:
+    offset = log.offset[carries_value(log)]
+    value = log.value[carries_value(log)]
+    order = np.argsort(value, kind="stable")
+    again = np.flatnonzero(np.diff(value[order]) == 0)
+    if not len(again):
+        return
+    one, other = (log.at(int(offset[order[again[0] + i]])) for i in (0, 1))
+    assert one is not None
+    assert other is not None
+    sentence = f"{log.node} holds {record_name(one)} at offset {one['offset']} and at offset {other['offset']}"
+    yield anomaly_of("duplicate-on-replica", log, sentence, [one, other], len(again))
+
+
+def corrupt_records(log: ReplicaLog, around: Circumstances, doubt: Doubt) -> Iterator[Anomaly]:
+    """D9: each committed record is made of its value, byte by byte."""
+    if around.records == VALUE_FIRST:
+        return
+    sized = log.size == around.record_bytes if around.record_bytes else np.ones(len(log.size), np.bool_)
+    wrong = np.flatnonzero(_committed(log, around) & carries_value(log) & ~(log.exact & sized))
+    if not len(wrong):
+        return
+    record = log.at(int(log.offset[wrong[0]]))
+    assert record is not None
+    size = int(log.size[wrong[0]])
+    what = "a key, headers or a value" if sized[wrong[0]] else f"a value of {size} bytes"
+    sentence = f"{log.node} holds {record_name(record)} at offset {record['offset']} with {what} that no client gave it"
+    if around.records == DERIVED:
+        yield anomaly_of("corrupt-record", log, sentence, [record | {"bytes": size}], len(wrong))
+    else:
+        doubt(f"{sentence}, if clients made it as they do: the run does not say")
+
+
+def _committed(log: ReplicaLog, around: Circumstances) -> Bools:
+    limit: int | I64 = np.iinfo(np.int64).max if around.quiet else log.high_watermark
+    return np.asarray(log.offset < limit)

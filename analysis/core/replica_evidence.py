@@ -1,0 +1,167 @@
+"""What the replicas of a partition are held against: what clients saw and sent, and how the run was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from analysis.core.anomaly import Anomaly
+from analysis.core.evidence import ACK, NONE, gather, lay_out
+from analysis.core.explain import Key, name_of
+from analysis.core.rows import I64, Bools, rows_of
+from analysis.replicafiles.log import NO_EPOCH, ReplicaLog
+from history import DERIVED, FAIL
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ClientOrder:
+    """What clients were told of one partition: ascending `offset`, the `value` there, and whether as an
+    acknowledgement (`acknowledged`) or only by a read."""
+
+    offset: I64
+    value: I64
+    acknowledged: Bools
+
+
+@dataclass(frozen=True)
+class Appends:
+    """What clients sent to one partition: the values `sent`, those of them that were `refused`, and the `loose` ones,
+    which no acknowledgement by all replicas ties to an offset. `end`: what the last end query of the final reads was
+    told, -1 without one."""
+
+    sent: I64
+    refused: I64
+    loose: I64
+    end: int = -1
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """How the run was when the files were collected.
+
+    `quiet`: the cluster was healed and idle; `stopped`: and its nodes had then stopped cleanly, so that what is on disk
+    is the last. `deletes`: it may have deleted the beginnings of logs. `records`: one of `history.RECORD_FORMS`, or
+    empty where that is not known; `record_bytes`: the size of every record's value, 0 where that is not known.
+    `all_sent`: what clients sent is on record in full.
+    """
+
+    quiet: bool = False
+    stopped: bool = False
+    deletes: bool = False
+    records: str = DERIVED
+    record_bytes: int = 0
+    all_sent: bool = True
+
+
+@dataclass(frozen=True)
+class ReplicaReport:
+    """The judgement over some partitions' replicas.
+
+    `records`: how many were compared. `ends`: by partition, each node's (log end offset, high watermark, last epoch).
+    `undecided`: what could not be judged, as sentences. `without_epochs`: the logs on which D2-D4 were not judged
+    because they hold records without leader epochs, by name and message format. `earlier`: how many of the replicas
+    were also compared with an earlier dump of them.
+    """
+
+    anomalies: tuple[Anomaly, ...] = ()
+    undecided: tuple[str, ...] = ()
+    records: int = 0
+    ends: Mapping[Key, Mapping[str, tuple[int, int, int]]] = field(default_factory=dict)
+    without_epochs: tuple[tuple[str, int], ...] = ()
+    earlier: int = 0
+
+    @property
+    def ok(self) -> bool:
+        return not self.anomalies
+
+    def merge(self, other: ReplicaReport) -> ReplicaReport:
+        """The judgement over the partitions of both."""
+        return ReplicaReport(
+            (*self.anomalies, *other.anomalies),
+            (*self.undecided, *other.undecided),
+            self.records + other.records,
+            {**self.ends, **other.ends},
+            (*self.without_epochs, *other.without_epochs),
+            self.earlier + other.earlier,
+        )
+
+
+def client_orders(operations: pa.Table) -> dict[Key, ClientOrder]:
+    """What the operations say of each partition's log; where they contradict each other, the log checker's choice."""
+    rows = rows_of(operations)
+    spans = lay_out(rows, None)
+    orders: dict[Key, ClientOrder] = {}
+    for part, evidence in zip(spans.part.tolist(), gather(rows, spans, "lower-bound-only"), strict=True):
+        known = np.flatnonzero(evidence.value != NONE)
+        more = ClientOrder(known + evidence.start, evidence.value[known], (evidence.flags[known] & ACK) != 0)
+        key, before = rows.keys[part], orders.get(rows.keys[part])
+        orders[key] = more if before is None else _concat(before, more)
+    return orders
+
+
+def _concat(a: ClientOrder, b: ClientOrder) -> ClientOrder:
+    return ClientOrder(
+        np.concatenate((a.offset, b.offset)),
+        np.concatenate((a.value, b.value)),
+        np.concatenate((a.acknowledged, b.acknowledged)),
+    )
+
+
+def appends_of(operations: pa.Table) -> dict[Key, Appends]:
+    """What the operations say was sent to each partition."""
+    rows = rows_of(operations)
+    found: dict[Key, Appends] = {}
+    for part, key in enumerate(rows.keys):
+        bound = rows.bound.value[rows.bound.part == part]
+        loose, type_ = (column[rows.loose.part == part] for column in (rows.loose.value, rows.loose.type))
+        queries = rows.queries
+        ends = np.flatnonzero((queries.part == part) & queries.final & ~queries.is_read & (queries.lo >= 0))
+        last = ends[np.argmax(queries.inv[ends])] if len(ends) else -1
+        found[key] = Appends(
+            sent=np.concatenate((bound, loose)),
+            refused=loose[type_ == FAIL],
+            loose=loose[type_ != FAIL],
+            end=int(queries.lo[last]) if last >= 0 else -1,
+        )
+    return found
+
+
+def anomaly_of(name: str, log: ReplicaLog, sentence: str, witness: Sequence[Record | None], count: int = 1) -> Anomaly:
+    """An anomaly of a log's partition; what there is of the witness."""
+    return Anomaly(name, log.topic, log.partition, sentence, tuple(each for each in witness if each), count)
+
+
+def record_name(record: Record) -> str:
+    """A record as a sentence names it."""
+    return name_of(record["value"]) if record["value"] >= 0 else f"the record {record['digest']}"
+
+
+def epoch_name(record: Record) -> str:
+    return f" of epoch {record['epoch']}" if record["epoch"] != NO_EPOCH else ""
+
+
+def log_name(log: ReplicaLog) -> str:
+    return f"the log of {log.topic}-{log.partition} on {log.node}"
+
+
+def client_order(log: ReplicaLog, offset: int, value: int) -> Record:
+    """What clients were told, as a witness shows it."""
+    place = {"op": "client order", "topic": log.topic, "partition": log.partition}
+    return place | {"offset": offset, "value": value}
+
+
+def log_end(log: ReplicaLog) -> Record:
+    """Where a log ends, as a witness shows it."""
+    place = {"op": "log end", "node": log.node, "topic": log.topic, "partition": log.partition}
+    return place | {"start": log.start, "offset": log.end, "high_watermark": log.high_watermark}
+
+
+def carries_value(log: ReplicaLog) -> Bools:
+    """Which of a log's records carry a client's value, as far as they can be looked into."""
+    return np.asarray((log.value >= 0) & ~log.is_opaque(log.offset))

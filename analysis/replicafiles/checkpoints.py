@@ -1,0 +1,77 @@
+"""The text files that Kafka keeps beside its logs: checkpoints, and properties that say whose a directory is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from analysis.replicafiles.log import ReplicaFileError
+
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,18})")
+
+
+def read_epochs(path: Path) -> tuple[tuple[int, int], ...] | None:
+    """Entries (epoch, start offset) of a `leader-epoch-checkpoint` in the file's order; None when there is no such
+    file. Raises ReplicaFileError."""
+    entries = _checkpoint(path, 2)
+    return None if entries is None else tuple((_natural(path, each[0]), _natural(path, each[1])) for each in entries)
+
+
+def read_high_watermarks(path: Path) -> dict[tuple[str, int], int] | None:
+    """The high watermarks of a `replication-offset-checkpoint` by partition; None when there is no such file.
+    Raises ReplicaFileError."""
+    entries = _checkpoint(path, 3)
+    if entries is None:
+        return None
+    marks = {(topic, _natural(path, partition)): _natural(path, offset) for topic, partition, offset in entries}
+    if len(marks) != len(entries):
+        raise ReplicaFileError(f"{path.name}: not a checkpoint file: a partition is in it twice")
+    return marks
+
+
+def read_properties(path: Path, separator: str) -> dict[str, str] | None:
+    """The lines `key <separator> value` of a file, without comments; None when there is no such file. Raises
+    ReplicaFileError."""
+    text = _text(path)
+    if text is None:
+        return None
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    pairs = [line.partition(separator) for line in lines]
+    if not pairs or any(not middle for _, middle, _ in pairs):
+        raise ReplicaFileError(f"{path.name}: not lines of the form key{separator}value")
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _checkpoint(path: Path, columns: int) -> list[list[str]] | None:
+    """A file of a version (0), the number of entries and an entry a line; each line ends in a newline, or the file was
+    torn."""
+    text = _text(path)
+    if text is None:
+        return None
+    *lines, torn = text.split("\n")
+    if torn or len(lines) < 2:
+        raise ReplicaFileError(f"{path.name}: not a checkpoint file: it ends in the middle of a line, or too early")
+    version, announced, *rest = lines
+    if version != "0" or announced != str(len(rest)):
+        what = f"version {version}, {announced} entries announced, {len(rest)} found"
+        raise ReplicaFileError(f"{path.name}: not a checkpoint file: {what}")
+    entries = [line.split(" ") for line in rest]
+    for entry in entries:
+        if len(entry) != columns:
+            raise ReplicaFileError(f"{path.name}: not a checkpoint file: entry {entry} has not {columns} columns")
+    return entries
+
+
+def _natural(path: Path, word: str) -> int:
+    if _NUMBER.fullmatch(word) is None or int(word) < 0:
+        raise ReplicaFileError(f"{path.name}: not a checkpoint file: {word!r} is neither an epoch nor an offset")
+    return int(word)
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ReplicaFileError(f"{path.name}: cannot be read: {error}") from error

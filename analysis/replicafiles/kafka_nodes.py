@@ -1,0 +1,80 @@
+"""Whose a Kafka data directory is: what its properties say of the node, the cluster and the topics."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from analysis.replicafiles.checkpoints import read_high_watermarks, read_properties
+from analysis.replicafiles.kafka import HIGH_WATERMARKS, partitions
+from analysis.replicafiles.log import ReplicaFileError
+
+_SET_ASIDE = re.compile(r"(.+-[0-9]+)\.[^.]+-(delete|stray|future)")
+
+
+def survey(nodes: Mapping[str, Path]) -> list[str]:
+    """What speaks against the nodes' data directories as a whole, as sentences. `nodes`: the directories by the nodes'
+    names, in the order of their numbers, which count from 1. One without partitions is no broker's and not looked at.
+    """
+    brokers = {node: data for node, data in nodes.items() if partitions(data)}
+    numbers = {node: number for number, node in enumerate(nodes, 1)}
+    said: list[str] = []
+    clusters: dict[str, str] = {}
+    topics: dict[str, dict[str, str]] = {}
+    for node, data in brokers.items():
+        try:
+            said += _identity(node, numbers[node], data, clusters)
+            said += _unheld(node, data)
+            for topic, partition in partitions(data):
+                found = read_properties(data / f"{topic}-{partition}" / "partition.metadata", ":") or {}
+                topics.setdefault(topic, {})[f"{topic}-{partition} on {node}"] = found.get("topic_id", "")
+        except ReplicaFileError as error:
+            said.append(f"the files of {node} have a damaged {error}")
+        said += [
+            f"{node} has set a replica aside: {path.name}"
+            for path in sorted(data.glob("*-*.*-*"))
+            if _is_aside(path.name)
+        ]
+    said += _differing("the nodes are of different clusters", clusters)
+    for topic, ids in sorted(topics.items()):
+        if any(ids.values()):
+            said += _differing(f"the replicas of {topic} are of different topics of that name", ids)
+    return said
+
+
+def _identity(node: str, number: int, data: Path, clusters: dict[str, str]) -> Iterator[str]:
+    """Whether a data directory is its node's own; adds the cluster that it belongs to."""
+    found = read_properties(data / "meta.properties", "=")
+    if found is None:
+        yield f"the files of {node} do not say whose they are: meta.properties is missing"
+        return
+    its_own = found.get("node.id", found.get("broker.id", "?"))
+    if its_own != str(number):
+        yield f"the files of {node} are those of another node: meta.properties names {its_own}, not {number}"
+    clusters[node] = found.get("cluster.id", "")
+
+
+def _unheld(node: str, data: Path) -> Iterator[str]:
+    """High watermarks of partitions of which the node holds no replica. Where the file is damaged, each replica of the
+    node tells."""
+    try:
+        marks = read_high_watermarks(data / HIGH_WATERMARKS) or {}
+    except ReplicaFileError:
+        return
+    for topic, partition in sorted(marks):
+        if not (data / f"{topic}-{partition}").is_dir():
+            yield f"{node} has a high watermark of {topic}-{partition}, but no replica of it"
+
+
+def _is_aside(name: str) -> bool:
+    return _SET_ASIDE.fullmatch(name) is not None and not name.startswith("__")
+
+
+def _differing(sentence: str, ids: Mapping[str, str]) -> list[str]:
+    """The sentence with its witnesses, when not all of these are equal."""
+    if len(set(ids.values())) < 2:
+        return []
+    first, *others = ids
+    other = next(each for each in others if ids[each] != ids[first])
+    return [f"{sentence}: {ids[first] or 'none'} ({first}), {ids[other] or 'none'} ({other})"]

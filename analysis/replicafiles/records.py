@@ -1,0 +1,144 @@
+"""The records inside uncompressed batches of message format 2, read strictly and many at once.
+
+    record:  length varint, attributes int8 (0), timestamp delta varint, offset delta varint, key, value,
+             number of headers varint, headers (key, value)
+
+Keys and values are a length varint (-1: null) and that many bytes. Every number must have its shortest form, offsets
+must rise by one, and a record must end where its length says.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from analysis.replicafiles.digest import Bytes
+from analysis.replicafiles.log import I64, Bools
+
+_LONGEST: Final = 10  # bytes of a varint
+
+_PROBLEMS: Final = (
+    "",
+    "has a record that ends beyond it",
+    "has a number that is not in its shortest form",
+    "has a record with unknown attributes",
+    "has an offset delta out of order",
+    "has a record whose parts do not fill it",
+    "has fewer records than it counts",
+    "has bytes behind its last record",
+)
+_BEYOND, _NUMBER, _ATTRIBUTES, _ORDER, _PARTS, _FEWER, _MORE = range(1, 8)
+
+
+class Records(NamedTuple):
+    """Records as parallel columns: the number of the `batch`, the `rank` in it, `time_delta`, the places where key and
+    value begin and the record ends, the value's size (-1: null), and whether it has neither key nor headers
+    (`is_bare`)."""
+
+    batch: I64
+    rank: I64
+    time_delta: I64
+    key_at: I64
+    value_at: I64
+    value_size: I64
+    end: I64
+    is_bare: Bools
+
+    def take(self, which: Any) -> Records:
+        """Some of the records."""
+        return Records(*(column[which] for column in self))
+
+
+def parse(buffer: Bytes, start: I64, limit: I64, count: I64) -> tuple[Records, int, str]:
+    """The records of batches whose records lie between `start` and `limit` and are `count`, in the batches' order, up
+    to the first malformed one; the number of that one (of batches, if there is none), and what is wrong with it, as the
+    end of a sentence.
+
+    The first records of all batches are read together, then the second ones, and so on. The buffer is padded
+    (`digest.PADDING`).
+    """
+    at, problem = start.copy(), np.zeros(len(start), np.int64)
+    found: list[tuple[Any, ...]] = [(*np.empty((7, 0), np.int64), np.empty(0, np.bool_))]
+    rank = 0
+    while len(active := np.flatnonzero((count > rank) & (problem == 0))):
+        columns, wrong = _next(buffer, at[active], limit[active], rank)
+        wrong[at[active] >= limit[active]] = _FEWER
+        problem[active] = wrong
+        fine = wrong == 0
+        columns = tuple(column[fine] for column in columns)
+        found.append((active[fine], np.full(len(columns[0]), rank), *columns))
+        at[active[fine]] = columns[4]
+        rank += 1
+    problem[(problem == 0) & (at != limit)] = _MORE
+    wrong_batches = np.flatnonzero(problem)
+    bad = int(wrong_batches[0]) if len(wrong_batches) else len(start)
+    why = _PROBLEMS[problem[bad]] if bad < len(start) else ""
+    records = Records(*(np.concatenate([each[i] for each in found]) for i in range(len(Records._fields))))
+    records = records.take(records.batch < bad)
+    return records.take(np.argsort(records.batch, kind="stable")), bad, why
+
+
+def _next(buffer: Bytes, at: I64, limit: I64, rank: int) -> tuple[tuple[Any, ...], I64]:
+    """The record at each place: (time delta, key's place, value's place, value's size, end, is bare), and by number
+    what is wrong with it. Where something is, the columns mean nothing."""
+    wrong = np.zeros(len(at), np.int64)
+
+    def check(is_wrong: Bools, what: int) -> None:
+        wrong[(wrong == 0) & is_wrong] = what
+
+    def number(place: I64) -> tuple[I64, I64]:
+        behind, value, is_short = _varint(buffer, np.minimum(place, limit))
+        check(~is_short, _NUMBER)
+        return behind, value
+
+    body, length = number(at)
+    end = body + np.clip(length, -1, 1 << 40)
+    check((length <= 0) | (end > limit), _BEYOND)
+    end = np.clip(end, 0, limit)
+    check(buffer[np.minimum(body, limit)] != 0, _ATTRIBUTES)
+    place, time_delta = number(body + 1)
+    key_at, offset_delta = number(place)
+    check(offset_delta != rank, _ORDER)
+    key_from, key_size = number(key_at)
+    check((key_size < -1) | (key_size > end - key_from), _PARTS)
+    value_at, value_size = number(np.minimum(key_from + np.clip(key_size, 0, 1 << 40), limit))
+    check((value_size < -1) | (value_size > end - value_at), _PARTS)
+    behind, headers = number(np.minimum(value_at + np.clip(value_size, 0, 1 << 40), limit))
+    check((headers < 0) | ((headers == 0) & (behind != end)), _PARTS)
+    for each in np.flatnonzero((wrong == 0) & (headers > 0)):
+        wrong[each] = _headers(buffer, int(behind[each]), int(end[each]), int(headers[each]))
+    return (time_delta, key_at, value_at, value_size, end, (key_size == -1) & (headers == 0)), wrong
+
+
+def _headers(buffer: Bytes, at: int, end: int, count: int) -> int:
+    """What is wrong with a record's headers, 0 if nothing is: each is a key, which is not null, and a value."""
+    for part in range(2 * count):
+        if at >= end:
+            return _PARTS
+        behind, size, is_short = (int(each[0]) for each in _varint(buffer, np.array([at])))
+        if not is_short:
+            return _NUMBER
+        if size < (-1 if part % 2 else 0) or size > end - behind:
+            return _PARTS
+        at = behind + max(size, 0)
+    return 0 if at == end else _PARTS
+
+
+def _varint(buffer: Bytes, at: I64) -> tuple[I64, I64, Bools]:
+    """Zigzag varints at many places: the places behind them, their values, and which have their shortest form."""
+    at = at.copy()
+    raw = np.zeros(len(at), np.uint64)
+    is_short = np.ones(len(at), np.bool_)
+    more = np.arange(len(at))
+    for number in range(_LONGEST):
+        byte = buffer[np.minimum(at[more], len(buffer) - 1)].astype(np.uint64)
+        raw[more] |= (byte & np.uint64(0x7F)) << np.uint64(7 * number)
+        at[more] += 1
+        if number:
+            is_short[more] &= (byte != 0) & ((byte == 1) | (number < _LONGEST - 1))
+        more = more[byte >= 0x80]
+        if not len(more):
+            break
+    is_short[more] = False
+    return at, (raw >> np.uint64(1)).astype(np.int64) ^ -(raw & np.uint64(1)).astype(np.int64), is_short
