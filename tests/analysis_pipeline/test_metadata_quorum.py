@@ -330,6 +330,12 @@ def test_a_line_that_a_killed_process_left_torn_is_no_damage(quorum: StoredQuoru
     assert judged(run).verdict == "pass"
 
 
+def test_a_trace_of_another_node_is_told(quorum: StoredQuorum) -> None:
+    run = quorum.write()
+    (run / "nodes" / "n3" / "events.jsonl").write_bytes((run / "nodes" / "n1" / "events.jsonl").read_bytes())
+    assert "n3 is node 3 by its files, and its trace is of another" in judged(run).detail
+
+
 def test_a_node_that_was_not_stopped_is_not_at_rest(quorum: StoredQuorum) -> None:
     run = quorum.write()
     journal = run / "history" / "journal.jsonl"
