@@ -10,8 +10,10 @@ from pathlib import Path
 
 from crc32c import crc32c
 
+from analysis.core.replica_evidence import Circumstances
 from analysis.core.replicas import check_replicas
 from analysis.replicafiles.kafka import read_node
+from history import record_bytes
 
 RECORD_BYTES = 128
 NODES = ("n1", "n2", "n3")
@@ -35,7 +37,7 @@ def main() -> None:
         start = clock()
         logs = [log for node in NODES for log in read_node(node, Path(scratch) / node)]
         middle = clock()
-        assert check_replicas(logs, quiet=True).ok
+        assert check_replicas(logs, around=Circumstances(quiet=True)).ok
         print(f"{len(NODES)} x {records} records: read {middle - start:.3f} s, compared {clock() - middle:.3f} s")
 
 
@@ -46,8 +48,8 @@ def segment(records: int, batch: int) -> bytes:
     for base in range(0, records, batch):
         body = bytearray()
         for delta in range(min(batch, records - base)):
-            record = head + varint(delta) + b"\1" + varint(RECORD_BYTES) + struct.pack(">q", base + delta)
-            record += bytes(RECORD_BYTES - 8) + b"\0"
+            content = record_bytes(base + delta, RECORD_BYTES)
+            record = head + varint(delta) + b"\1" + varint(RECORD_BYTES) + content + b"\0"
             body += varint(len(record)) + record
         count = min(batch, records - base)
         checked = struct.pack(">hiqqqhii", 0, count - 1, base, base, -1, -1, -1, count) + body

@@ -12,7 +12,7 @@ from random import Random
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from history import OperationWriter, value_of_record
+from history import NOT_A_VALUE, OperationWriter, value_of_record
 from workloads.control import (
     Close,
     Command,
@@ -104,7 +104,7 @@ class Reader:
 
     def _record(self, partition: int, run: Sequence[Message], inv: int, ret: int) -> None:
         offsets = [_offset(message) for message in run]
-        values = [value_of_record(message.value()) for message in run]
+        values = [_value(message) for message in run]
         # A poll that does not continue where the last one ended has skipped records: the read asked for the next one.
         start = min(self._next.get(partition, offsets[0]), offsets[0])
         self._next[partition] = offsets[-1] + 1
@@ -135,6 +135,13 @@ def _offset(message: Message) -> int:
     offset = message.offset()
     assert offset is not None, "a record has an offset"
     return int(offset)
+
+
+def _value(message: Message) -> int:
+    """What a record carries; a record of other bytes than those that producers send carries nothing."""
+    if message.key() is not None or message.headers():
+        return NOT_A_VALUE
+    return value_of_record(message.value())
 
 
 def _partition(message: Message) -> int:

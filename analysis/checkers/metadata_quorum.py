@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ONE_LEADER: Final = Promise("2L", "an epoch has one leader, whom a majority elected")
 
-OF_LOGS: Final = ("replica-divergence", "epoch-regression", "epoch-start-mismatch", "malformed-batch", "not-converged")
+OF_LOGS: Final = ("replica-divergence", "epoch-regression", "epoch-start-mismatch", "not-converged")
 """What may be found in the metadata log as in any other."""
 ANOMALIES: Final = (
     AnomalyKind("two-leaders", ONE_LEADER, "Two nodes led the quorum in one epoch."),

@@ -15,26 +15,8 @@ from analysis.core.replicas import check_partition, check_replicas
 from analysis.replicafiles.kafka import read_node
 from analysis.replicafiles.log import NO_VALUE, ReplicaLog
 from tests.analysis.log_histories import end, info, ok, read, table, v
+from tests.analysis.replica_logs import replica
 from tests.analysis.segment_files import log_bytes, write_high_watermarks, write_replica
-
-
-def replica(
-    node: str,
-    epochs: Sequence[int],
-    values: Sequence[int],
-    hw: int,
-    *,
-    start: int = 0,
-    file: tuple[tuple[int, int], ...] | None = None,
-) -> ReplicaLog:
-    offsets = np.arange(start, start + len(values))
-    if file is None:
-        file = tuple((epoch, start + epochs.index(epoch)) for epoch in sorted(set(epochs)))
-    digests = np.array(values, np.int64).astype(np.uint64) * np.uint64(7919)
-    sizes, exact = np.full(len(values), 8), np.ones(len(values), np.bool_)
-    columns = (np.array(epochs, np.int64), np.array(values, np.int64), digests, sizes, exact)
-    return ReplicaLog(node, "log", 0, start, start + len(values), offsets, *columns, file, hw)
-
 
 QUIET = Circumstances(quiet=True)
 AT_REST = Circumstances(quiet=True, stopped=True)

@@ -9,7 +9,19 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from history import APPEND, END, INFO, OK, READ, History, decode_value, read_run
+from history import (
+    APPEND,
+    END,
+    INFO,
+    NOT_A_VALUE,
+    OK,
+    READ,
+    History,
+    decode_value,
+    encode_value,
+    read_run,
+    record_bytes,
+)
 from workloads.process import ClientError, ClientProcess
 from workloads.settings import ClientSettings
 
@@ -83,6 +95,28 @@ def test_values_appended_under_load_are_read_back_whole(tmp_path: Path, bootstra
     assert {decode_value(value).producer for value in acked} == {1}
     assert [row["lo"] == row["hi"] for row in rows(history, END)].count(False) == 0
     assert history.unfinished == 0
+
+
+def test_records_of_other_bytes_than_their_value_makes_are_read_as_no_value(tmp_path: Path, bootstrap: str) -> None:
+    value, topic = encode_value(1, 8, 0), "bytes"
+    whole = record_bytes(value, 128)
+    sender = Producer({"bootstrap.servers": bootstrap})
+    sender.produce(topic, whole, partition=0)
+    sender.flush(10)
+    for content, extra in (
+        (whole[:100] + b"x" + whole[101:], {}),
+        (whole[:8] + bytes(120), {}),
+        (b"tiny", {}),
+        (whole, {"key": b"k"}),
+        (whole, {"headers": {"h": b"x"}}),
+    ):
+        sender.produce(topic, content, partition=0, **extra)
+        sender.flush(10)
+    reader = start("reader", settings(tmp_path, bootstrap, "r8", 8, topic=topic), tmp_path)
+    assert reader.read_all(0, 20).complete
+    reader.close()
+    read = [seen for row in rows(read_run(tmp_path), READ) for seen in row["values"]]
+    assert read == [value] + [NOT_A_VALUE] * 5
 
 
 def test_an_append_without_an_answer_is_info(tmp_path: Path) -> None:

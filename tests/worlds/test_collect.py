@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.worlds.collect import copy_data
+from orchestrator.worlds.collect import EARLIER, copy_data, has_data
 
 COLLECTED = ("*/*.log", "meta.properties")
 
@@ -56,3 +56,26 @@ def test_a_partition_without_files_is_kept_as_what_it_is(tmp_path: Path) -> None
 def test_a_broker_that_never_started_has_no_logs(tmp_path: Path) -> None:
     copy_data(tmp_path / "nowhere", COLLECTED, tmp_path / "n1")
     assert list((tmp_path / "n1" / "data").iterdir()) == []
+    assert not has_data(tmp_path / "n1")
+    copy_data(broker_directory(tmp_path), COLLECTED, tmp_path / "n1")
+    assert has_data(tmp_path / "n1")
+
+
+def test_an_earlier_copy_lies_beside_and_has_its_checkpoints_from_before_its_logs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A high watermark that was read first holds for every copy of a log that is made after it."""
+    log = broker_directory(tmp_path)
+    order: list[str] = []
+    whole = shutil.copyfile
+
+    def watched(source: Path, target: Path) -> None:
+        order.append(source.name)
+        whole(source, target)
+
+    monkeypatch.setattr(shutil, "copyfile", watched)
+    copy_data(log, COLLECTED, tmp_path / "n1")
+    copy_data(log, COLLECTED, tmp_path / "n1", EARLIER)
+    assert order == ["meta.properties", "0.log", "0.log"] * 2
+    assert (tmp_path / "n1" / "earlier" / "log-1" / "0.log").read_bytes() == b"batches"
+    assert (tmp_path / "n1" / "data" / "log-1" / "0.log").exists()
