@@ -127,6 +127,9 @@ def _doubts(members: Sequence[Member], *, traced: bool) -> Iterator[str]:
         if replica.state is None and replica.id in (*voters, None):
             yield f"{member.node} has no quorum-state file"
         yield from member.trace.doubts
+        told_by = {event["node"] for process in member.trace.processes for event in process}
+        if told_by - {replica.id} and replica.id is not None:
+            yield f"{member.node} is node {replica.id} by its files, and its trace is of another"
         if traced and not member.trace.doubts and not any(member.told(HIGH_WATERMARK)):
             yield f"{member.node} told of no committed metadata: nothing can be compared"
     if not any(len(member.replica.leader_changes) for member in members):

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from analysis.core.anomaly import Anomaly
 from analysis.core.quorum import Member, Row, anomaly, voters_of
-from analysis.core.replica_evidence import ReplicaReport
+from analysis.core.replica_evidence import Circumstances, ReplicaReport
 from analysis.core.replicas import check_partition
 from analysis.rundir import moment
 from analysis.traces import Event
@@ -42,7 +42,9 @@ def check_logs(members: Sequence[Member]) -> ReplicaReport:
         for member in members
         if member.replica.log is not None
     ]
-    return check_partition(logs) if logs else ReplicaReport()
+    # A log may begin later where a snapshot has what was before; whether one has, its reader says.
+    around = Circumstances(deletes=True, records="")
+    return check_partition(logs, around=around) if logs else ReplicaReport()
 
 
 def check_committed(members: Sequence[Member], quiet_from: int | None) -> list[Anomaly]:
@@ -140,7 +142,7 @@ def _lost(members: Sequence[Member]) -> Iterator[Anomaly]:
 def _ends_below(member: Member, offset: int) -> bool:
     """Whether a node's log, whole as far as it goes, ends before; one that is damaged or empty proves nothing."""
     log = member.replica.log
-    return log is not None and not log.damage and not log.unread and len(log.offset) > 0 and log.end < offset
+    return log is not None and log.is_whole and len(log.offset) > 0 and log.end < offset
 
 
 def _differing(members: Sequence[Member]) -> Iterator[Anomaly]:

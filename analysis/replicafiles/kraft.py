@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from analysis.replicafiles import batches, kafka
-from analysis.replicafiles.log import NO_VALUE, ReplicaFileError, ReplicaLog
+from analysis.replicafiles.log import NO_VALUE, ReplicaLog
 
 TOPIC: Final = "__cluster_metadata"
 PARTITION: Final = 0
@@ -112,19 +112,13 @@ def _log(node: str, directory: Path, doubts: list[str]) -> ReplicaLog | None:
     if not any(directory.glob("[0-9]*.log")):
         doubts.append(f"{node} has no metadata log")
         return None
-    try:
-        log = kafka.read_replica(node, TOPIC, PARTITION, directory)
-    except ReplicaFileError as error:
-        doubts.append(str(error))
-        return None
-    if log.damage or log.unread:
-        doubts.append(f"the metadata log of {node} ends early: {log.damage or log.unread}")
-    elif not len(log.offset):
+    log = kafka.read_replica(node, TOPIC, PARTITION, directory)
+    if log.is_whole and not len(log.offset):
         doubts.append(f"the metadata log of {node} is empty")
     log = replace(log, value=np.full(len(log.offset), NO_VALUE, np.int64))
-    if log.epochs or not len(log.offset):
+    if log.epochs is not None or not len(log.offset):
         return log
-    doubts.append(f"the metadata log of {node} has no epoch file")
+    # Told by `log.doubts`; without an entry for each epoch the lack would be taken for a contradiction.
     first = np.flatnonzero(np.diff(log.epoch, prepend=-1) > 0)
     return replace(log, epochs=tuple(zip(log.epoch[first].tolist(), log.offset[first].tolist(), strict=True)))
 

@@ -300,9 +300,9 @@ def holding(name: str, content: bytes) -> Callable[[Path], None]:
         (lines(lambda found: found.append(b'{"event": "quo')), "line 18 of the trace of n3 cannot be read"),
         (without(f"{LOG}/{0:020d}.log"), "n3 has no metadata log"),
         (holding(f"{LOG}/{0:020d}.log", b""), "the metadata log of n3 is empty"),
-        (holding(f"{LOG}/{0:020d}.log", b"x" * 100), "the metadata log of n3 ends early"),
-        (renamed(f"{LOG}/{0:020d}.log", f"{7:020d}.log"), "the metadata log of n3 ends early"),
-        (without(f"{LOG}/leader-epoch-checkpoint"), "the metadata log of n3 has no epoch file"),
+        (holding(f"{LOG}/{0:020d}.log", b"x" * 100), "on n3 could not be read to its end"),
+        (renamed(f"{LOG}/{0:020d}.log", f"{7:020d}.log"), "n3 ends early"),
+        (without(f"{LOG}/leader-epoch-checkpoint"), "n3 has no leader-epoch-checkpoint"),
         (without(f"{LOG}/quorum-state"), "n3 has no quorum-state file"),
         (holding(f"{LOG}/quorum-state", b'{"leaderId":'), "the quorum-state file of n3 cannot be understood"),
         (holding(f"{LOG}/quorum-state", b'{"leaderId":-7}'), "the quorum-state file of n3 cannot be understood"),
@@ -328,6 +328,12 @@ def test_a_line_that_a_killed_process_left_torn_is_no_damage(quorum: StoredQuoru
     first, second = path.read_text().rsplit('{"node": 3, "seq": 0,', 1)
     path.write_text(first + '{"event": "quo\n{"node": 3, "seq": 0,' + second)
     assert judged(run).verdict == "pass"
+
+
+def test_a_trace_of_another_node_is_told(quorum: StoredQuorum) -> None:
+    run = quorum.write()
+    (run / "nodes" / "n3" / "events.jsonl").write_bytes((run / "nodes" / "n1" / "events.jsonl").read_bytes())
+    assert "n3 is node 3 by its files, and its trace is of another" in judged(run).detail
 
 
 def test_a_node_that_was_not_stopped_is_not_at_rest(quorum: StoredQuorum) -> None:
