@@ -158,6 +158,8 @@ def rows_of(table: pa.Table) -> Rows:
     weak = (columns.type[at] == OK) & (columns.acks[at] != ACKS_ALL)
     kind = np.where(weak, INFO, columns.type[at])
     loose = Loose(part[at], inv[at], np.where(kind == OK, ret[at], INF), value[at], kind)
+    if min(int(bound.value.min(initial=0)), int(loose.value.min(initial=0))) < 0:
+        raise DamagedError(f"an append has a negative value, which none is given: {DAMAGED}")
     asked = np.flatnonzero(~is_append)
     answered = asked[columns.type[asked] == OK]
     return Rows(keys, bound, loose, _queries(columns, part, answered))
@@ -168,20 +170,20 @@ def _require_sense(columns: Columns) -> None:
     bounds: list[tuple[str, Ints, int, int]] = [
         ("the code of an operation", columns.f, APPEND, END),
         ("the outcome of an operation", columns.type, OK, INFO),
-        ("an invocation", columns.inv, -INF, INF),
-        ("a return", columns.ret, -INF, INF),
         ("an offset", columns.offset, -1, INF - 1),
         ("a lower bound of a log's length", columns.lo, -1, INF - 1),
         ("an upper bound of a log's length", columns.hi, -1, INF - 1),
         ("the offset of a record that was read", columns.item_offset, 0, INF - 1),
     ]
     for what, column, low, high in bounds:
-        if len(column) and not low <= (worst := int(column.min())) <= (most := int(column.max())) <= high:
-            raise DamagedError(f"{what} is {worst if worst < low else most}, not in {low} .. {high}: {DAMAGED}")
+        if len(column) and not (low <= (least := int(column.min())) and (most := int(column.max())) <= high):
+            raise DamagedError(f"{what} is {least if least < low else most}, not in {low} .. {high}: {DAMAGED}")
+    if not len(columns.inv):
+        return
+    if int(columns.inv.min()) < -INF or int(columns.ret.max()) > INF:
+        raise DamagedError(f"an operation was invoked or returned at a time that no clock shows: {DAMAGED}")
     if (columns.ret < columns.inv).any():
         raise DamagedError(f"an operation returned before its invocation: {DAMAGED}")
-    if (columns.value[columns.f == APPEND] < 0).any():
-        raise DamagedError(f"an append has a negative value, which none is given: {DAMAGED}")
 
 
 def _queries(columns: Columns, part: Ints, answered: Ints) -> Queries:

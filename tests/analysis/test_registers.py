@@ -246,6 +246,7 @@ FORGERIES: dict[str, tuple[Callable[[list[dict[str, Any]]], object], str]] = {
     "a moment before the invocation": (lambda rows: rows[0].update(at=-5), "moments go back|outside its interval"),
     "a moment after the return": (lambda rows: rows[1].update(at=21), "outside its interval"),
     "moments that go back": (lambda rows: rows[0].update(at=10) or rows[1].update(at=9), "moments go back"),
+    "an entry without a moment": (lambda rows: rows[2].update(at=None), "an entry lacks a field"),
     "another key's operation": (lambda rows: rows[0].update({"key": "other"}), "is not there"),
 }
 
@@ -270,6 +271,23 @@ def test_a_forged_certificate_is_refused(
     (directory / "registers.json").write_text(json.dumps(claim))
     with pytest.raises(CertificateError, match=complaint):
         verify_registers(directory, operations)
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"format": 1}, "its format is unknown"),
+        ({"operations": 6}, "another number of operations"),
+        ({"history": "0" * 64}, "another history"),
+        ({"upper_bound": "strict"}, "its fields are not those of a certificate"),
+    ],
+)
+def test_every_field_of_a_certificate_counts(tmp_path: Path, changes: dict[str, object], complaint: str) -> None:
+    operations = table({"k": STORY})
+    path = certified(tmp_path, operations) / "registers.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    with pytest.raises(CertificateError, match=complaint):
+        verify_registers(tmp_path, operations)
 
 
 def test_the_certificate_of_another_history_is_refused(tmp_path: Path) -> None:
