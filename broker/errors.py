@@ -67,6 +67,10 @@ class NotLeaderError(ProtocolError):
         super().__init__(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
 
 
+class AppendRefusedError(ProtocolError):
+    """No leader could append these records. Nothing was changed, and this node goes on leading."""
+
+
 class CommitUncertainError(ProtocolError):
     """Leadership went while an append was waiting for its commit: it may or may not have happened."""
 

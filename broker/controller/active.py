@@ -94,7 +94,7 @@ class ActiveController:
         now = asyncio.get_running_loop().time()
         unfenced = [broker.id for broker in self._image.brokers.values() if not broker.fenced]
         sessions = Sessions(self._session_timeout, now, unfenced)
-        term = _Term(epoch, Operations(self._image, self._quorum), sessions)
+        term = _Term(epoch, Operations(self._image, self._quorum, epoch), sessions)
         self._term = term
         term.operations.submit(self._rules.first_records, bounded=False).add_done_callback(_retrieve)
         self._schedule(term)

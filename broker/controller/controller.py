@@ -60,9 +60,11 @@ class Controller:
     ) -> Decision[BrokerRegistrationResponse]:
         """A process announces itself. Its broker epoch is the offset of its registration.
 
-        Another incarnation than the one that is registered means that the old process is gone, whether or not its
-        session has run out: only one process at a time holds the lock of a data directory. It starts fenced and without
-        its old places (H12), so that nothing it lost with the old process is counted on.
+        Another incarnation on the same data directory means that the old process is gone, whether or not its session
+        has run out: only one process at a time holds the directory's lock. It starts fenced and without its old places
+        (H12), so that nothing it lost with the old process is counted on. Another directory may be a second process
+        that was given the same number by mistake: it is refused while the first one's session lasts. Raises
+        `ProtocolError`.
         """
         if image.cluster_id is not None and request.cluster_id != image.cluster_id:
             message = f"this cluster is {image.cluster_id!r}, not {request.cluster_id!r}"
@@ -86,6 +88,9 @@ class Controller:
             # A retry, whose first answer was lost: the same registration, not a new one.
             record.broker_epoch, record.fenced = known.epoch, known.fenced
         elif known is not None:
+            if not known.fenced and known.directories != tuple(request.log_dirs):
+                message = f"broker {request.broker_id} is alive at {known.host}:{known.port}, on another data directory"
+                raise ProtocolError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, message)
             records += self._bounce(image, known, record)
 
         def answer(after: MetadataImage) -> BrokerRegistrationResponse:

@@ -36,7 +36,8 @@ class ImageError(ValueError):
 class BrokerImage:
     """A registered broker. `epoch` is the offset of its registration, `incarnation` the id of its process (H12).
 
-    `lost_at`: the offset of the record by which it last lost its places, its registration or a fencing.
+    `lost_at`: the offset of the record by which it last lost its places, its registration or a fencing. `directories`:
+    the ids of its log directories, which tell a process that was restarted from another one that has its number.
     """
 
     id: int
@@ -47,6 +48,7 @@ class BrokerImage:
     fenced: bool
     rack: str | None = None
     lost_at: int = -1
+    directories: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +214,7 @@ class MetadataImage:
             fenced=record.fenced,
             rack=record.rack,
             lost_at=lost_at,
+            directories=tuple(record.log_dirs),
         )
         return Changes(brokers={record.broker_id})
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from broker.controller.controller import Decision
 from broker.controller.image import MetadataImage
-from broker.errors import CommitUncertainError, ErrorCode, NotLeaderError, ProtocolError
+from broker.errors import AppendRefusedError, CommitUncertainError, ErrorCode, NotLeaderError, ProtocolError
 from broker.protocol.messages.metadata_records import encode_record
 
 MAX_QUEUED = 1_000
@@ -26,8 +27,13 @@ class QuorumLog(Protocol):
     """What a controller needs of the metadata quorum."""
 
     async def append(self, records: list[bytes]) -> int:
-        """Commit records together; the offset of the last. Raises `NotLeaderError` when certainly nothing was
-        written, `CommitUncertainError` when leadership went before the commit was known."""
+        """Commit records together; the offset of the last. Raises `AppendRefusedError` for records that no leader
+        could append, `NotLeaderError` when certainly nothing was written, `CommitUncertainError` when leadership went
+        before the commit was known."""
+        ...
+
+    async def resign(self, epoch: int) -> None:
+        """Give up the leadership of this epoch, if it is still held."""
         ...
 
 
@@ -37,11 +43,16 @@ class _Operation(NamedTuple):
 
 
 class Operations:
-    """The queue of one term, from becoming the active controller until it ends."""
+    """The queue of one term, from becoming the active controller until it ends.
 
-    def __init__(self, image: MetadataImage, quorum: QuorumLog) -> None:
+    Invariant: whoever leads the quorum decides. Operations that end by a failed append give up `epoch`, the quorum's
+    leadership, too: else nobody would control, and no lease be renewed, for as long as this node goes on leading.
+    """
+
+    def __init__(self, image: MetadataImage, quorum: QuorumLog, epoch: int) -> None:
         self._image = image
         self._quorum = quorum
+        self._epoch = epoch
         self._loop = asyncio.get_running_loop()
         self._queue: deque[_Operation] = deque()
         self._wake = asyncio.Event()
@@ -117,8 +128,12 @@ class Operations:
             started = self._loop.time()
             try:
                 last_offset = await self._quorum.append(data)
+            except AppendRefusedError:
+                raise  # what this one asks is impossible; the image still shows the log
             except Exception:
                 self.close()
+                with suppress(ProtocolError):  # the quorum may have ended as well
+                    await self._quorum.resign(self._epoch)
                 raise
             self.proven_at = started
             await self._until_applied(last_offset)

@@ -130,6 +130,14 @@ class RaftNode:
         """Time has passed."""
         return [] if self._core.failed else self._finish(now)
 
+    def resign(self, now: float, epoch: int) -> list[Effect]:
+        """Give up the leadership of `epoch` and tell the voters (K595-27); nothing when it is not held any more."""
+        role = self._core.role
+        if self._core.failed or not isinstance(role, Leader) or role.epoch != epoch:
+            return []
+        self._leading.resign(now)
+        return self._finish(now)
+
     def shut_down(self, now: float) -> list[Effect]:
         """Give up leadership or candidacy and tell the voters (K595-27). No election is started from here on."""
         core = self._core

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 
 from broker.config import BrokerConfig
-from broker.errors import ErrorCode, ProtocolError
+from broker.errors import AppendRefusedError, ErrorCode, ProtocolError
 from broker.log.log import PartitionLog
 from broker.peers import Peers
 from broker.ports import Disk
@@ -195,13 +195,15 @@ class QuorumRunner:
     async def append(self, records: Sequence[bytes]) -> int:
         """Commit records together, as one batch; the last one's offset, once a majority has them on disk (K595-53).
 
-        Raises `NotLeaderError` when certainly nothing was written, `CommitUncertainError` when leadership went before
-        the commit was known. `on_commit` has been called when this returns.
+        Raises `AppendRefusedError` for more bytes than a batch may have, `NotLeaderError` when certainly nothing was
+        written, `CommitUncertainError` when leadership went before the commit was known. `on_commit` has been called
+        when this returns.
         """
         if not records:
             raise ValueError("an append needs at least one record")
         if (size := sum(map(len, records))) > self._append_limit:
-            raise ProtocolError(ErrorCode.MESSAGE_TOO_LARGE, f"{size} bytes exceed message.max.bytes")
+            limit = f"{size} bytes of metadata in one operation; a batch of the log may have {self._append_limit}"
+            raise AppendRefusedError(ErrorCode.POLICY_VIOLATION, limit)
         node = self._running()
         ticket, last_offset = self._calls.for_commit()
         try:
@@ -209,6 +211,11 @@ class QuorumRunner:
             return await last_offset
         finally:
             self._calls.forget(ticket)
+
+    async def resign(self, epoch: int) -> None:
+        """Give up the leadership of this epoch, if it is still held: who leads and cannot decide is in the way."""
+        node = self._running()
+        await self.ask(lambda now: node.resign(now, epoch))
 
     async def status(self) -> tuple[QuorumStatus | None, float]:
         """The quorum as this leader sees it, None when it does not lead; and the loop's time of that."""

@@ -24,6 +24,7 @@ from broker.trace import Tracer
 
 RETRY_MIN = 0.02  # seconds between attempts while the controller moves or is not there yet; doubles up to the maximum
 RETRY_MAX = 0.2
+SESSIONS_OF_PATIENCE = 3  # session timeouts for which another process of this number may seem to live
 REGISTRATION_VERSION = 4
 HEARTBEAT_VERSION = 1
 _GONE = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED)
@@ -62,7 +63,8 @@ class BrokerLifecycle:
         return asyncio.get_running_loop().time() < self._lease_until
 
     async def run(self) -> None:
-        """Register and keep the registration, for ever. Raises `StartupError` when the cluster is another one."""
+        """Register and keep the registration, for ever. Raises `StartupError` when the cluster is another one, or when
+        another process goes on being this broker."""
         while True:
             await self._register()
             await self._keep_registration()
@@ -91,6 +93,9 @@ class BrokerLifecycle:
             log_dirs=[self._directory_id],
             previous_broker_epoch=self.broker_epoch,
         )
+        loop = asyncio.get_running_loop()
+        # A session that a dead process has left behind, on a disk that was lost, is over by then.
+        give_up_at = loop.time() + SESSIONS_OF_PATIENCE * self._config.broker_session_timeout_ms / 1000
         while True:
             response = await self._ask_controller(request, REGISTRATION_VERSION)
             if isinstance(response, BrokerRegistrationResponse):
@@ -103,6 +108,11 @@ class BrokerLifecycle:
                     raise StartupError(
                         f"cluster.id {self._config.cluster_id!r} is not that of the cluster at quorum.voters; "
                         "correct cluster.id, or point quorum.voters at the right cluster"
+                    )
+                if response.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION and loop.time() > give_up_at:
+                    raise StartupError(
+                        f"node.id {self._config.node_id}: another process, on another data directory, is alive under "
+                        "this number; give each broker a node.id of its own"
                     )
             await self._pause()
 

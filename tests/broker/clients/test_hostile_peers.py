@@ -15,6 +15,12 @@ from broker.errors import ErrorCode
 from broker.protocol.api import APIS, ApiKey, decode_response_header, encode_request
 from broker.protocol.codec import decode_exactly
 from broker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from broker.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from broker.protocol.messages.fetch import FetchRequest
 from broker.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from broker.protocol.messages.produce import ProduceRequest
@@ -168,6 +174,23 @@ def test_a_peer_that_never_reads_its_answers(broker: BrokerProcess) -> None:
             for _ in range(20_000):
                 sock.send(request * 50)
         assert metadata(broker).controller_id == 1
+
+
+def test_a_creation_too_large_for_the_metadata_log_is_refused_and_the_controller_goes_on(tmp_path: Path) -> None:
+    with cluster(tmp_path, message_max_bytes=100_000) as nodes:
+        broker = nodes.brokers[1]
+        too_many = create(broker, [f"{number:0240}" for number in range(500)])
+        assert {result.error_code for result in too_many} == {ErrorCode.POLICY_VIOLATION}
+        assert [result.error_code for result in create(broker, ["one-that-fits"])] == [ErrorCode.NONE]
+
+
+def create(broker: BrokerProcess, names: list[str]) -> list[CreatableTopicResult]:
+    request = CreateTopicsRequest([CreatableTopic(name, 1, 1) for name in names], timeout_ms=int(PATIENCE * 1000))
+    with connect(broker) as sock:
+        sock.sendall(encode_request(request, 7, 1, "test"))
+        frame = answer(sock)
+    _, position = decode_response_header(APIS[ApiKey.CREATE_TOPICS], 7, frame)
+    return decode_exactly(CreateTopicsResponse, 7, frame, position).topics
 
 
 def test_many_idle_connections(broker: BrokerProcess) -> None:

@@ -12,7 +12,7 @@ import pytest
 from broker.controller import operations
 from broker.controller.active import ActiveController
 from broker.controller.image import MetadataImage
-from broker.errors import CommitUncertainError, ErrorCode, NotLeaderError
+from broker.errors import AppendRefusedError, CommitUncertainError, ErrorCode, NotLeaderError, ProtocolError
 from broker.mutants import Mutants
 from broker.protocol.messages.alter_partition import AlterPartitionRequest
 from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -41,6 +41,10 @@ class FakeQuorum:
         self.may_commit.set()
         self.failure: Exception | None = None
         self.deliver_late = False
+        self.resigned: list[int] = []
+
+    async def resign(self, epoch: int) -> None:
+        self.resigned.append(epoch)
 
     async def append(self, records: list[bytes]) -> int:
         self.appending += 1
@@ -391,6 +395,7 @@ def test_a_broker_that_shuts_down_is_let_go() -> None:
     [
         (NotLeaderError("deposed"), ErrorCode.NOT_CONTROLLER),
         (CommitUncertainError("deposed"), ErrorCode.REQUEST_TIMED_OUT),
+        (ProtocolError(ErrorCode.UNKNOWN_SERVER_ERROR, "a bug"), ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
 def test_an_append_that_fails_ends_the_term(failure: Exception, code: ErrorCode) -> None:
@@ -402,10 +407,25 @@ def test_an_append_that_fails_ends_the_term(failure: Exception, code: ErrorCode)
         assert (await first).topics[0].error_code == code
         assert (await second).topics[0].error_code == ErrorCode.NOT_CONTROLLER, "this one certainly did not happen"
         assert not node.controller.is_active
+        assert node.quorum.resigned == [1], "who cannot decide does not stand in the way of others"
         node.quorum.failure = None
         assert (await node.heartbeat(1)).error_code == ErrorCode.NOT_CONTROLLER
         node.lead(2)
         assert (await node.heartbeat(1)).error_code == 0
+
+    play(story())
+
+
+def test_a_request_that_no_leader_could_append_is_refused_and_the_term_goes_on() -> None:
+    async def story() -> None:
+        node = await a_node(1)
+        node.quorum.failure = AppendRefusedError(ErrorCode.POLICY_VIOLATION, "too many bytes")
+        answer = await node.controller.handle_create_topics(topic_request("t", [1]), 7)
+        assert answer.topics[0].error_code == ErrorCode.POLICY_VIOLATION
+        node.quorum.failure = None
+        assert node.controller.is_active
+        assert node.quorum.resigned == []
+        assert (await node.controller.handle_create_topics(topic_request("u", [1]), 7)).topics[0].error_code == 0
 
     play(story())
 

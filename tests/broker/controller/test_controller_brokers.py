@@ -57,6 +57,18 @@ def test_a_new_incarnation_is_taken_at_once_and_loses_the_places_of_the_old_one(
 
 
 @pytest.mark.conforms("K101-10", "H12")
+def test_a_second_process_with_the_same_number_is_refused_while_the_first_lives() -> None:
+    world = World()
+    world.start(1, 2)
+    before = world.image.brokers[2]
+    with pytest.raises(ProtocolError, match="broker 2 is alive at n2:9092") as caught:
+        world.register(2, life=2, directory=b"e" * 16)
+    assert caught.value.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    assert world.image.brokers[2] == before
+    world.fence(2)
+    assert world.register(2, life=2, directory=b"e" * 16) > before.epoch, "its disk was lost: the first one is gone"
+
+
 def test_a_bounced_leader_hands_over_and_every_partition_it_was_in_gets_a_new_epoch() -> None:
     world = World()
     world.start(1, 2, 3)

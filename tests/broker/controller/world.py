@@ -36,10 +36,13 @@ def configuration(**values: object) -> BrokerConfig:
     return BrokerConfig(1, "n1", 9092, (Endpoint(1, "n1", 9092),), "log", **values)  # type: ignore[arg-type]
 
 
-def registration(broker: int, life: int = 1, cluster_id: str = CLUSTER) -> BrokerRegistrationRequest:
-    """The registration of a broker's n-th process."""
+def registration(
+    broker: int, life: int = 1, cluster_id: str = CLUSTER, *, directory: bytes = b"d" * 16
+) -> BrokerRegistrationRequest:
+    """The registration of a broker's n-th process, on this data directory."""
     incarnation = bytes([broker, life] * 8)
-    return BrokerRegistrationRequest(broker, cluster_id, incarnation, [Listener("PLAINTEXT", f"n{broker}", 9092)])
+    listener = Listener("PLAINTEXT", f"n{broker}", 9092)
+    return BrokerRegistrationRequest(broker, cluster_id, incarnation, [listener], log_dirs=[directory])
 
 
 def topic_request(name: str, *assignments: Iterable[int]) -> CreateTopicsRequest:
@@ -77,8 +80,9 @@ class World:
 
     # --- the life of a broker
 
-    def register(self, broker: int, life: int = 1) -> int:
-        return self.decide(self.rules.register(self.image, registration(broker, life))).broker_epoch
+    def register(self, broker: int, life: int = 1, *, directory: bytes = b"d" * 16) -> int:
+        request = registration(broker, life, directory=directory)
+        return self.decide(self.rules.register(self.image, request)).broker_epoch
 
     def heartbeat(self, broker: int, *, at: int | None = None, leaving: bool = False) -> BrokerImage:
         known = self.image.brokers[broker]

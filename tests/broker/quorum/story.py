@@ -188,6 +188,10 @@ class Story:
     def stop(self) -> None:
         self._do(self.node.shut_down(self.now))
 
+    def resign(self, epoch: int) -> None:
+        """The controller of this epoch gives up."""
+        self._do(self.node.resign(self.now, epoch))
+
     def become_candidate(self) -> int:
         """Stand and get the pre-votes; the epoch."""
         for _ in range(300):

@@ -244,6 +244,18 @@ def test_a_leader_that_no_majority_fetches_from_resigns() -> None:
     assert story.role.epoch > epoch, "it holds an election of its own"
 
 
+@pytest.mark.conforms("K595-27")
+def test_a_leader_whose_controller_cannot_go_on_resigns_the_epoch_it_means_and_no_other() -> None:
+    story, epoch = leading()
+    story.resign(epoch - 1)
+    story.is_a(Leader, epoch)
+    story.resign(epoch)
+    story.is_a(Resigned, epoch)
+    story.resign(epoch)
+    story.wait(1.01)
+    assert story.role.epoch > epoch, "it may stand again"
+
+
 @pytest.mark.conforms("K595-43", "H19")
 def test_observers_do_not_keep_a_leader_in_office() -> None:
     story, epoch = leading()

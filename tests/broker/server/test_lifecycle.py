@@ -30,7 +30,7 @@ CONFIG = BrokerConfig(
 class Controller:
     """Plays the controllers: node 1 leads at first; answers are what the story sets."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: BrokerConfig = CONFIG) -> None:
         self.leader: int | None = 1
         self.registration = BrokerRegistrationResponse(broker_epoch=7)
         self.heartbeat = BrokerHeartbeatResponse(is_fenced=False)
@@ -41,7 +41,7 @@ class Controller:
         self.changed = asyncio.Event()
         self.events: list[dict[str, Value]] = []
         self.lifecycle = BrokerLifecycle(
-            config=CONFIG,
+            config=config,
             connector=self,
             tracer=Tracer(4, lambda: 0, self._record),
             incarnation_id=b"i" * 16,
@@ -178,6 +178,23 @@ def test_another_cluster_is_fatal() -> None:
             await asyncio.wait_for(controller.lifecycle.run(), 10)
 
     asyncio.run(run())
+
+
+def test_a_number_that_another_process_goes_on_having_is_fatal_and_a_session_left_behind_is_waited_for() -> None:
+    async def run() -> None:
+        controller = Controller(replace(CONFIG, broker_session_timeout_ms=200))
+        controller.registration = BrokerRegistrationResponse(error_code=ErrorCode.DUPLICATE_BROKER_REGISTRATION)
+        with pytest.raises(StartupError, match=r"node\.id 4: another process, on another data directory, is alive"):
+            await asyncio.wait_for(controller.lifecycle.run(), 10)
+
+    async def tell(controller: Controller) -> None:
+        controller.registration = BrokerRegistrationResponse(error_code=ErrorCode.DUPLICATE_BROKER_REGISTRATION)
+        await controller.until(lambda: len(controller.asked) > 3)
+        controller.registration = BrokerRegistrationResponse(broker_epoch=7)
+        await controller.lifecycle.unfenced.wait()
+
+    asyncio.run(run())
+    story(tell)
 
 
 def test_the_lease_must_end_before_the_session() -> None:
