@@ -83,7 +83,7 @@ def describe(run_dir: Path) -> RunDescription:
         raise RunDirectoryError(
             f"{run_dir} is not a run: it has no run.toml; runs lie in store/<campaign>/<run>"
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RunDirectoryError(f"{path}: {error}") from error
     roles = said.names("system", "roles")
     partitioned = said.has("workload", "topic") or said.has("workload", "partitions")

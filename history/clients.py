@@ -39,8 +39,8 @@ LARGEST_BLOCK: Final = 1 << 20
 class Part:
     """One recording of a client, a stream with its announcements: rows completed, and those that stand for what was
     announced and never completed. `defects`: why it is not whole, as sentences that name the file. `torn`: the files
-    whose tail was lost. `closed`: the client said how many operations it has recorded. `announced`: that, or that its
-    announcements were all there when the client had ended, is known.
+    whose tail was lost. `closed`: the client said how many operations it has recorded, with its last announcement;
+    `understood`: no announcement before the last one that is there is damaged or missing.
     """
 
     completed: pa.Table
@@ -49,6 +49,7 @@ class Part:
     defects: list[str] = field(default_factory=list)
     torn: list[str] = field(default_factory=list)
     closed: bool = False
+    understood: bool = True
     process: int | None = None
     producer: int | None = None
 
@@ -67,11 +68,13 @@ def read_log_client(stream: Path) -> Part:
     blocks = [line for _, line in lines.contents if "first" in line]
     good = [block for block in blocks if _is_block(block)]
     if len(good) < len(blocks):
+        part.understood = False
         part.defects.append(f"{reserved.name}: {len(blocks) - len(good)} of its lines announce no values")
     unused = [line for _, line in lines.contents if "unused" in line]
     if who is not None:
         part.reservations, part.left = _unfinished(who, good, unused, part.completed)
     _require_announced(part, good, stream)
+    _require_unused(part, unused, reserved)
     return part
 
 
@@ -93,6 +96,7 @@ def read_register_client(stream: Path) -> Part:
             wrong += found is None
             invocations += [found] if found is not None else []
     if wrong:
+        part.understood = False
         part.defects.append(f"{invoked.name}: {wrong} of its lines are no invocations")
     done = set(part.completed["id"].to_pylist())
     unknown = done - {each.id for each in invocations} - _reads(part.completed)
@@ -125,6 +129,7 @@ def _lines_of(path: Path, part: Part) -> Lines:
         part.torn.append(str(path))
         part.defects.append(f"{path.name} was torn: its tail is lost")
     part.defects += [f"{path.name}: {defect}" for defect in lines.defects]
+    part.understood = not lines.defects
     return lines
 
 
@@ -138,6 +143,7 @@ def _header(lines: Lines, path: Path, part: Part) -> dict[str, Any] | None:
         and (producer is None or (type(producer) is int and 0 <= producer < PRODUCERS))
     )
     if not is_one:
+        part.understood = False
         if not part.defects:
             part.defects.append(f"{path.name}: its first line does not say whose record it is")
         return None
@@ -262,6 +268,16 @@ def _require_announced(part: Part, blocks: list[dict[str, Any]], stream: Path) -
     )
     if not np.all(is_there):
         part.defects.append(f"{stream.name}: {(~is_there).sum()} of its appends went elsewhere than was announced")
+
+
+def _require_unused(part: Part, unused: list[dict[str, Any]], reserved: Path) -> None:
+    """What the client gave back it has not used."""
+    used = written_values(part.completed, ((APPEND, "value"),))
+    given_back = [line for line in unused if _is_rest(line)]
+    again = sum(int(((used >= line["unused"]) & (used < line["unused"] + line["count"])).sum()) for line in given_back)
+    if again or len(given_back) < len(unused):
+        part.understood = False
+        part.defects.append(f"{reserved.name}: it gives back {again} values that were used, or none that can be")
 
 
 def _invocation(line: dict[str, Any]) -> Invocation | None:

@@ -33,6 +33,10 @@ def _integer(low: int, high: int) -> Callable[[str, Any], None]:
 def _text(name: str, value: Any) -> None:
     if not isinstance(value, str) or not value:
         raise BadLineError(f'"{name}" is {_shown(value)}: a text that is not empty is needed')
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:  # half of a surrogate pair, which JSON can say and no text has
+        raise BadLineError(f'"{name}" is {_shown(value)}: that is no text') from error
 
 
 def _value_or_nil(name: str, value: Any) -> None:

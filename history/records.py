@@ -152,33 +152,31 @@ class _Books:
         started = [line for line in self._started if line["client"] == client]
         ended = [line for line in self._ended if line["client"] == client]
         parts = [part for name, part in self._parts.items() if owner(name, [client])]
-        defects = [defect for part in parts for defect in part.defects]
-        defects += [defect for name in files for defect in self._lines.defects.get(name, [])]
-        as_left = False
+        of_lines = [defect for name in files for defect in self._lines.defects.get(name, [])]
+        changed = dict(self._changed(ended[0], files)) if ended else {}
+        shared = list(self._shared(client, parts))
+        is_closed = bool(parts) and all(part.closed for part in parts)
+        defects = [*(defect for part in parts for defect in part.defects), *of_lines, *changed.values(), *shared]
         if len(started) > 1 or len(ended) > 1:
             defects.append(f"client {client} is in the journal more than once")
         elif not ended:
             defects.append(f"the journal does not say that client {client} has ended")
         else:
-            changed = list(self._changed(ended[0], files))
-            as_left = not changed
-            defects += changed
             defects += self._miscounted(ended[0], parts)
-            is_closed = bool(parts) and all(part.closed for part in parts)
             if ended[0]["exit_code"] != 0 and not is_closed:
                 defects.append(f"client {client} ended with {ended[0]['exit_code']}, not in order")
         if not files:
             defects.append(f"client {client} is in the journal, but left no record")
-        defects += self._shared(client, parts)
+        understood = all(part.understood for part in parts) and not of_lines and not shared
+        is_as_left = bool(ended) and not any(name.endswith((RESERVED, INVOKED, LINES)) for name in changed)
         first, count = started[0]["producers"]
-        announced = bool(files) and all(part.closed for part in parts) and not defects
         return ClientRecord(
             client=client,
             files=tuple(files),
             operations=sum(part.completed.num_rows for part in parts)
             + sum(self._lines.counts.get(name, 0) for name in files),
             defects=tuple(dict.fromkeys(defects)),
-            announced=announced or as_left,
+            announced=bool(files) and understood and (is_as_left or (is_closed and not ended)),
             producers=range(first, first + count),
         )
 
@@ -193,27 +191,28 @@ class _Books:
             files=(name,),
             operations=(0 if part is None else part.completed.num_rows) + self._lines.counts.get(name, 0),
             defects=tuple(defects),
-            announced=suffix in _STREAMS.values(),  # it is with its stream
+            # Announcements are held with their stream.
+            announced=suffix in _STREAMS.values() or (part is not None and part.understood and part.closed),
             producers=None,
         )
 
-    def _changed(self, ended: Line, files: Sequence[str]) -> Iterator[str]:
-        """The files that are not what the client left."""
+    def _changed(self, ended: Line, files: Sequence[str]) -> Iterator[tuple[str, str]]:
+        """The files that are not what the client left, each with what is wrong."""
         for name, left in ended["files"].items():
             if name not in files:
-                yield f"{name} is missing: client {ended['client']} left it"
+                yield name, f"{name} is missing: client {ended['client']} left it"
                 continue
             path = self._directory / name
             try:
                 is_same = path.stat().st_size == left["bytes"] and sha256_of(path) == left["sha256"]
             except OSError as error:
-                yield f"{name} cannot be read: {error.strerror}"
+                yield name, f"{name} cannot be read: {error.strerror}"
                 continue
             if not is_same:
-                yield f"{name} is not what client {ended['client']} left"
+                yield name, f"{name} is not what client {ended['client']} left"
         for name in files:
             if name not in ended["files"]:
-                yield f"{name} was not there when client {ended['client']} had ended"
+                yield name, f"{name} was not there when client {ended['client']} had ended"
 
     def _miscounted(self, ended: Line, parts: Sequence[Part]) -> Iterator[str]:
         if ended["operations"] is None or not parts:

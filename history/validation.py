@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from history.schemas import APPEND, CAS, END, FAIL, INF, INFO, MISMATCH, OK, READ, WRITE
+
+PROCESSES: Final = 1 << 30
 
 Mask = npt.NDArray[np.bool_]
 
@@ -42,8 +44,9 @@ def _kept(table: pa.Table, wrong: Any) -> tuple[pa.Table, list[str]]:
     return (table.filter(pa.array(~bad)) if bad.any() else table), defects
 
 
-def _wrong_times(columns: dict[str, npt.NDArray[Any]]) -> Iterator[tuple[Mask, str]]:
+def _wrong_anywhere(columns: dict[str, npt.NDArray[Any]]) -> Iterator[tuple[Mask, str]]:
     inv, ret, open_ = columns["inv"], columns["ret"], columns["type"] == INFO
+    yield (columns["process"] < 0) | (columns["process"] >= PROCESSES), "its process is no client's number"
     yield ~np.isin(columns["type"], (OK, FAIL, INFO)), "its type is none of ok, fail and info"
     yield (inv < 0) | (inv >= INF), "its invocation is no time of a run"
     yield ~open_ & (ret < inv), "it returned before its invocation"
@@ -52,11 +55,11 @@ def _wrong_times(columns: dict[str, npt.NDArray[Any]]) -> Iterator[tuple[Mask, s
 
 
 def _wrong_operations(table: pa.Table) -> Iterator[tuple[Mask, str]]:
-    names = ("f", "type", "inv", "ret", "partition", "offset", "hi", "lo", "value", "acks")
+    names = ("process", "f", "type", "inv", "ret", "partition", "offset", "hi", "lo", "value", "acks")
     columns = {name: table[name].to_numpy() for name in names}
     f, lo, hi, offset = columns["f"], columns["lo"], columns["hi"], columns["offset"]
     yield ~np.isin(f, (APPEND, READ, END)), "it is none of append, read and end"
-    yield from _wrong_times(columns)
+    yield from _wrong_anywhere(columns)
     yield (f != APPEND) & (columns["type"] == INFO), "a query has an answer or none, and is never open"
     yield columns["partition"] < 0, "its partition is negative"
     for name, column in (("offset", offset), ("lower bound", lo), ("upper bound", hi)):
@@ -78,10 +81,10 @@ def _wrong_records(table: pa.Table) -> Iterator[tuple[Mask, str]]:
 
 
 def _wrong_registers(table: pa.Table) -> Iterator[tuple[Mask, str]]:
-    columns = {name: table[name].to_numpy() for name in ("id", "f", "type", "inv", "ret")}
+    columns = {name: table[name].to_numpy() for name in ("process", "id", "f", "type", "inv", "ret")}
     f, kind = columns["f"], columns["type"]
     yield ~np.isin(f, (READ, WRITE, CAS)), "it is none of read, write and cas"
-    yield from _wrong_times(columns)
+    yield from _wrong_anywhere(columns)
     mismatched = _holds(pc.equal(table["error"].cast(pa.string()), MISMATCH))
     yield mismatched & ((f != CAS) | (kind != FAIL)), "only a failed cas can mismatch"
     yield (f == WRITE) & _holds(pc.is_null(table["value"])), "a write without a value"

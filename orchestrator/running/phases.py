@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from history import seal
@@ -29,6 +28,7 @@ from orchestrator.running.service_watch import ServiceWatch, record_fatal_lines
 from orchestrator.running.stepper import Stepper
 from orchestrator.running.watch import EventTail
 from orchestrator.worlds.base import Node, World
+from orchestrator.worlds.collect import has_data
 from orchestrator.worlds.services import in_parallel
 from systems import Deployed, Member, View
 from workloads.control import AppendResult, ReadDone
@@ -378,9 +378,9 @@ class Run:
         """Every service that was started and keeps data has left some. Raises `RunError`."""
         _, patterns = self._deployed.collected
         serving = {member.id for member in self._serving}
-        bare = [node.name for node in self._world.nodes if node.id in serving and not _holds(node.record_dir / "data")]
+        bare = [node.name for node in self._world.nodes if node.id in serving and not has_data(node.record_dir)]
         if patterns and bare:
-            raise RunError(f"{', '.join(bare)}: the service was started, and left no log directory")
+            raise RunError(f"{', '.join(bare)}: the service was started, and left none of {', '.join(patterns)}")
 
     def _stop_services(self) -> None:
         self._watch.look()
@@ -412,10 +412,6 @@ class Run:
 
     def _since_start(self) -> float:
         return round((time.monotonic_ns() - self._dependencies.started_ns) / 1e9, 3)
-
-
-def _holds(directory: Path) -> bool:
-    return directory.is_dir() and any(directory.iterdir())
 
 
 def _arm(nemesis: Nemesis) -> None:

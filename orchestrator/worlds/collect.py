@@ -37,6 +37,12 @@ def copy_data(source: Path, patterns: Sequence[str], destination: Path) -> None:
     draft.rename(target)
 
 
+def has_data(destination: Path) -> bool:
+    """Whether a collection brought anything of a service's data there."""
+    data = destination / "data"
+    return data.is_dir() and any(data.iterdir())
+
+
 def copy_records(record_dir: Path, destination: Path) -> None:
     """Copy what the node wrote beside its data; nothing to do when it wrote it there."""
     destination.mkdir(parents=True, exist_ok=True)

@@ -19,6 +19,7 @@ from analysis.rundir import describe
 from analysis.verdict import PASS, UNKNOWN
 from history import read_run, seal
 from history.checked import read_lines, text_of
+from tests.analysis_pipeline.stored_registers import StoredRegisters
 from tests.analysis_pipeline.stored_run import StoredRun
 
 OPERATIONS = "history/operations"
@@ -98,6 +99,10 @@ def swapped(first: str, second: str) -> Callable[[list[dict[str, Any]]], list[di
     return lambda lines: [{**line, "name": names.get(line.get("name", ""), line.get("name"))} for line in lines]
 
 
+def _all_unused(line: dict[str, Any], block: dict[str, Any]) -> dict[str, Any]:
+    return {"unused": block["first"], "count": block["count"]} if "unused" in line else line
+
+
 RESEALED: dict[str, tuple[Change, str]] = {
     "a client's stream is gone": (remove(f"{OPERATIONS}/producer-0-1.arrows"), r"producer-0-1\.arrows"),
     "a client's announcements are gone": (remove(f"{OPERATIONS}/producer-0-1.reserved"), r"producer-0-1\.reserved"),
@@ -125,6 +130,10 @@ RESEALED: dict[str, tuple[Change, str]] = {
     "an announcement for another partition": (
         rewrite(f"{OPERATIONS}/producer-0-1.reserved", with_({"topic": "log"}, partition=1)),
         "40 of its appends went elsewhere than was announced",
+    ),
+    "values given back though they were used": (
+        rewrite(f"{OPERATIONS}/producer-0-1.reserved", lambda lines: [_all_unused(line, lines[1]) for line in lines]),
+        "gives back 40 values that were used",
     ),
     "two clients change places": (
         lambda run: (
@@ -291,6 +300,40 @@ def test_a_proven_anomaly_stays_one_in_a_run_that_is_not_whole(tmp_path: Path) -
     run = StoredRun(tmp_path / "run", lost=7).write()
     remove("nodes/n2/service.log")(run)
     assert analyze(run, engine="in-process", pictures=False).verdict == "fail"
+
+
+def gone(*patterns: str) -> Change:
+    return lambda run: [
+        path.rename(run / f"gone-{path.name}") for pattern in patterns for path in sorted(run.glob(pattern))
+    ]
+
+
+@pytest.mark.parametrize("kind", [StoredRun, StoredRegisters])
+@pytest.mark.parametrize(
+    "change",
+    [
+        gone(JOURNAL),
+        gone(OPERATIONS),
+        gone(f"{OPERATIONS}/*.arrows", f"{OPERATIONS}/*.registers"),
+        gone(f"{OPERATIONS}/*.reserved", f"{OPERATIONS}/*.invoked"),
+        gone("nodes"),
+        add("run.toml"),
+        add(
+            "run.toml", "seed = 'x'\nchecks = 3\nworkload = []\nversions = { a = 1 }\nsystem = { roles = { a = 1 } }\n"
+        ),
+        lambda run: [path.write_bytes(b"\xff\0" * 500) for path in (run / "history").rglob("*") if path.is_file()],
+    ],
+    ids=["journal", "clients", "streams", "announcements", "nodes", "empty plan", "wrong plan", "garbage"],
+)
+def test_nothing_that_is_gone_breaks_the_analysis_or_accuses_anybody(
+    tmp_path: Path, kind: type[StoredRun] | type[StoredRegisters], change: Change
+) -> None:
+    run = kind(tmp_path / "run").write()
+    change(run)
+    seal.seal(run)
+    verdict = analyze(run, engine="in-process", pictures=False)
+    assert (verdict.verdict, verdict.anomalies) == (UNKNOWN, ())
+    assert not [check for check in verdict.checks if "crashed" in check.detail]
 
 
 def test_replicas_whose_places_only_the_run_settled_are_the_journals(tmp_path: Path) -> None:

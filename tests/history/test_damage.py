@@ -150,6 +150,7 @@ GOOD: dict[str, Any] = dict.fromkeys(OPERATIONS.names, 1) | {
         ({"f": 9}, "none of append, read and end"),
         ({"f": 3}, "none of append, read and end"),
         ({"type": 7}, "its type is none"),
+        ({"process": -3}, "its process is no client's number"),
         ({"inv": -1}, "its invocation is no time"),
         ({"inv": INF, "ret": INF + 1}, "its invocation is no time"),
         ({"inv": 6}, "it returned before its invocation"),

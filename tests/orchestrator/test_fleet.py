@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from analysis import rundir
 from history import APPEND, OK, read_run
 from history.journal import Journal
 from orchestrator.campaign.plan import expand
+from orchestrator.campaign.store import RunDirectory
 from orchestrator.campaign.systems import deploy
 from orchestrator.errors import RunError
 from orchestrator.running.description import describe
@@ -79,6 +81,33 @@ def test_the_record_of_a_run_says_who_judges_it(tmp_path: Path) -> None:
     registers = told('[system]\nname = "etcd"\n[workload]\nkind = "register"')
     assert registers.items() >= {"kind": "register", "judge": "register", "keys": 4}.items()
     assert "partitions" not in registers
+
+
+@pytest.mark.parametrize(
+    ("text", "clients", "assignment"),
+    [
+        ("[workload]\npartitions = 2\nproducers = 1\nconsumers = 1", "producer-1 consumer-1", ((1, 2, 3), (2, 3, 1))),
+        (
+            '[workload]\npartitions = 1\nreplication_factor = 2\nplacement = "off-controller"\nconsumers = 0',
+            "producer-1 producer-2",
+            None,
+        ),
+        ('[system]\nname = "etcd"\n[workload]\nkind = "register"\nclients = 2', "client-1 client-2", None),
+    ],
+    ids=["log", "settled late", "registers"],
+)
+def test_the_plan_that_a_run_writes_is_read_whole(
+    tmp_path: Path, text: str, clients: str, assignment: tuple[tuple[int, ...], ...] | None
+) -> None:
+    (planned,) = expand(campaign(text), "s")
+    deployed = deploy(planned)
+    world = ProcessWorld(WorldSpec("r", tmp_path, 3, deployed))
+    RunDirectory(tmp_path).write_description(describe(planned, world, deployed, "of a reason"))
+    plan = rundir.describe(tmp_path)
+    assert plan.defects == ()
+    assert plan.clients == (*clients.split(), "probe", "reader-1")
+    assert (plan.node_names, plan.assignment) == (("n1", "n2", "n3"), assignment)
+    assert set(plan.roles) == set(plan.node_names)
 
 
 def test_cells_lay_their_options_over_the_clients() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.worlds.collect import copy_data
+from orchestrator.worlds.collect import copy_data, has_data
 
 COLLECTED = ("*/*.log", "meta.properties")
 
@@ -56,3 +56,6 @@ def test_a_partition_without_files_is_kept_as_what_it_is(tmp_path: Path) -> None
 def test_a_broker_that_never_started_has_no_logs(tmp_path: Path) -> None:
     copy_data(tmp_path / "nowhere", COLLECTED, tmp_path / "n1")
     assert list((tmp_path / "n1" / "data").iterdir()) == []
+    assert not has_data(tmp_path / "n1")
+    copy_data(broker_directory(tmp_path), COLLECTED, tmp_path / "n1")
+    assert has_data(tmp_path / "n1")
