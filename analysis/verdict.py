@@ -103,6 +103,8 @@ class Verdict:
             said = content.pop("checksum", "")
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise ValueError(f"{path}: is not a verdict ({error}); {_again(path)}") from error
+        if not said:
+            raise ValueError(f"{path}: has no checksum, as those of older versions; {_again(path)}")
         if said != _checksum(content):
             raise ValueError(f"{path}: was changed after it was written; {_again(path)}")
         return verdict

@@ -196,7 +196,7 @@ def _other_campaign(run: Path) -> None:
         (_directory, "the verdict cannot be read"),
         (_field_gone, "missing required field `checks`"),
         (_edited, "was changed after it was written"),
-        (_old_form, "was changed after it was written"),
+        (_old_form, "has no checksum, as those of older versions"),
         (_of_another_run, "the verdict is that of another run"),
         (_half_judged, "the analysis has not finished"),
         (_record_changed, "the run's files have changed since"),
