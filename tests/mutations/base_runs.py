@@ -38,12 +38,14 @@ step = [
   { do = "resume", node = "B" },
   { do = "wait", in_sync = 1 },
   { do = "wait", log_end = 35, node = "B", partition = 1 },
+  { do = "consume", partition = 0 },
 ]
 [checks]
 min_ok = 20
 required_faults = ["kill", "pause"]
 """
-"""A leader is killed, so that partition 0 has two leader epochs, and a follower stands still for a moment."""
+"""A leader is killed, so that partition 0 has two leader epochs, and a follower stands still for a moment.
+A reader sees partition 0 before all is healed, and another one all of them in the end."""
 
 REGISTER = f"""
 name = "register"

@@ -11,7 +11,7 @@ mutation = Catalog("client files")
 PRODUCER = f"{OPERATIONS}/producer-1-1"
 CONSUMER = f"{OPERATIONS}/consumer-1-1"
 PROBE = f"{OPERATIONS}/probe-1"
-READER = f"{OPERATIONS}/reader-1-1"
+READER = f"{OPERATIONS}/reader-2-1"
 RESERVED = "producer-1-1.reserved"
 TELLS = unknown("producer-1")
 HARMLESS = PASSES
@@ -38,7 +38,7 @@ def the_probes_files_deleted(run: Stored) -> None:
     run.remove(f"{PROBE}.*")
 
 
-@mutation(unknown("reader-1|read to its end"))
+@mutation(unknown("reader-2|read to its end"))
 def the_final_readers_files_deleted(run: Stored) -> None:
     run.remove(f"{READER}.*")
 
@@ -99,11 +99,11 @@ def a_record_cut_behind_its_last_batch(run: Stored) -> None:
 
 
 @mutation(unknown("consumer-1"))
-def a_consumers_record_cut_before_its_last_batches(run: Stored) -> None:
-    cut_at_a_border(run, f"{CONSUMER}.arrows", 5)
+def a_consumers_record_cut_before_its_last_batch(run: Stored) -> None:
+    cut_at_a_border(run, f"{CONSUMER}.arrows", 3)
 
 
-@mutation(unknown("reader-1|read to its end"))
+@mutation(unknown("reader-2|read to its end"))
 def the_final_readers_record_cut_before_its_last_batch(run: Stored) -> None:
     cut_at_a_border(run, f"{READER}.arrows", 3)
 
@@ -133,7 +133,7 @@ def a_record_emptied(run: Stored) -> None:
     run.empty(f"{PRODUCER}.arrows")
 
 
-@mutation(unknown("reader-1|read to its end"))
+@mutation(unknown("reader-2|read to its end"))
 def the_final_readers_record_emptied(run: Stored) -> None:
     run.empty(f"{READER}.arrows")
 

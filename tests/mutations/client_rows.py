@@ -16,19 +16,21 @@ from tests.mutations.streams import Row, rewrite
 mutation = Catalog("client rows")
 
 Rows = list[Row]
-PRODUCER, CONSUMER, READER = "producer-1-1.arrows", "consumer-1-1.arrows", "reader-1-1.arrows"
+PRODUCER = "producer-1-1.arrows"
+CONSUMER = "reader-1-1.arrows"  # in the main phase
+READER = "reader-2-1.arrows"  # in the end
 TELLS = unknown("producer-1")
 HOUR_NS = 3_600 * 10**9
 
 
 def produced(row: Row) -> bool:
     """An acknowledged append."""
-    return row["f"] == APPEND and row["type"] == OK
+    return bool(row["f"] == APPEND and row["type"] == OK)
 
 
 def shows(row: Row) -> bool:
     """A read that showed records."""
-    return row["f"] == READ and row["type"] == OK and len(row["values"]) > 1
+    return bool(row["f"] == READ and row["type"] == OK and len(row["values"]) > 1)
 
 
 def one(which: Callable[[Row], bool], change: Callable[[Row], None], *, index: int = 3) -> Callable[[Rows], Rows]:
@@ -86,27 +88,27 @@ def a_row_doubled(run: Stored) -> None:
     rewrite(run, PRODUCER, lambda rows: [*rows[:3], rows[2], *rows[3:]], recount=False)
 
 
-@mutation(unknown("consumer-1"))
+@mutation(unknown("reader-1"))
 def all_reads_removed(run: Stored) -> None:
     rewrite(run, CONSUMER, lambda rows: [row for row in rows if row["f"] != READ], recount=False)
 
 
-@mutation(unknown("consumer-1"))
+@mutation(unknown("reader-1"))
 def a_read_removed(run: Stored) -> None:
     rewrite(run, CONSUMER, lambda rows: rows[1:], recount=False)
 
 
-@mutation(unknown("read to its end|reader-1"))
+@mutation(unknown("read to its end|reader-2"))
 def the_final_read_of_a_partition_removed(run: Stored) -> None:
     rewrite(run, READER, lambda rows: [row for row in rows if row["partition"] != 1])
 
 
-@mutation(unknown("read to its end|reader-1"))
+@mutation(unknown("read to its end|reader-2"))
 def the_final_read_has_no_records(run: Stored) -> None:
     rewrite(run, READER, lambda rows: [row for row in rows if row["f"] == END])
 
 
-@mutation(unknown("read to its end|reader-1"))
+@mutation(unknown("read to its end|reader-2"))
 def the_final_read_asked_for_no_end(run: Stored) -> None:
     rewrite(run, READER, lambda rows: [row for row in rows if row["f"] == READ])
 
@@ -114,7 +116,7 @@ def the_final_read_asked_for_no_end(run: Stored) -> None:
 # ---- rows that say something else
 
 
-@mutation(unknown("read to its end|reader-1"))
+@mutation(unknown("read to its end|reader-2"))
 def the_final_read_was_of_the_main_phase(run: Stored) -> None:
     rewrite(run, READER, lambda rows: [row | {"phase": "main"} for row in rows])
 
@@ -161,7 +163,7 @@ def a_consumer_saw_what_nobody_sent(run: Stored) -> None:
     rewrite(run, CONSUMER, one(shows, change))
 
 
-@mutation(fails("poll-skip"), unknown("consumer-1"))
+@mutation(fails("poll-skip"), unknown("reader-1"))
 def a_consumer_left_out_an_offset(run: Stored) -> None:
     def change(row: Row) -> None:
         middle = len(row["values"]) // 2
@@ -170,7 +172,7 @@ def a_consumer_left_out_an_offset(run: Stored) -> None:
     rewrite(run, CONSUMER, one(lambda row: shows(row) and len(row["values"]) > 2, change))
 
 
-@mutation(unknown("consumer-1"), fails("duplicate", "poll-skip", "offset-mismatch", "committed-then-truncated"))
+@mutation(unknown("reader-1"), fails("duplicate", "poll-skip", "offset-mismatch", "committed-then-truncated"))
 def a_consumer_saw_one_record_at_two_offsets(run: Stored) -> None:
     def change(row: Row) -> None:
         row["values"][1] = row["values"][0]
@@ -178,12 +180,12 @@ def a_consumer_saw_one_record_at_two_offsets(run: Stored) -> None:
     rewrite(run, CONSUMER, one(shows, change))
 
 
-@mutation(unknown("consumer-1"))
+@mutation(unknown("reader-1"))
 def a_read_has_more_offsets_than_values(run: Stored) -> None:
     rewrite(run, CONSUMER, one(shows, lambda row: row["values"].pop()))
 
 
-@mutation(unknown("consumer-1"), fails())
+@mutation(unknown("reader-1"), fails())
 def a_read_goes_backwards(run: Stored) -> None:
     def change(row: Row) -> None:
         row["offsets"].reverse()

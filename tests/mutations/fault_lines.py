@@ -223,7 +223,7 @@ def a_fault_that_was_never_healed(run: Stored) -> None:
     run.insert_line(mine(INVOKED, "f9"), event=INJECTED, **injected)
 
 
-@mutation(unknown("f1"), fails())
+@mutation(unknown("f1|end of the run"), fails())
 def a_fault_of_a_time_after_the_run(run: Stored) -> None:
     lines = run.lines()
     late = [line for line in lines if line.get("id") == "f1"]

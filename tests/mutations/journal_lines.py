@@ -129,7 +129,9 @@ def of_another_run(run: Stored) -> None:
 
 
 def _without_phase(name: str) -> None:
-    mutation.add(f"lacks the phase {name}", lambda run: run.drop_lines(phase(name)), unknown(name))
+    mutation.add(
+        f"lacks the phase {name}", lambda run: run.drop_lines(phase(name)), unknown(f"phase {name}|ended in phase")
+    )
 
 
 for _name in ("setup", "main", "heal", "quiesce", "final", "collect", "done"):

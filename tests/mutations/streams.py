@@ -83,7 +83,7 @@ def _ended(path: Path) -> Callable[[Line], bool]:
 
 def borders(path: Path) -> list[int]:
     """The places behind the schema and behind each batch."""
-    found = []
+    found: list[int] = []
     with pa.OSFile(str(path)) as file:
         while True:
             try:
