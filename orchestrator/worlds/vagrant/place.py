@@ -44,11 +44,12 @@ def remove() -> None:
     if not PLACE.is_symlink():
         shutil.rmtree(PLACE, ignore_errors=True)
         return
-    for path in PLACE.resolve().iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        for path in PLACE.resolve().iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
     PLACE.unlink()
 
 
