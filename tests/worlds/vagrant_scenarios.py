@@ -116,7 +116,7 @@ def image_root(directory: str) -> dict[str, Any]:
             (path / "usr" / "written").touch()
         return {"made": jar}
 
-    (software,) = with_made_files(image, (Software("S 1", "s/1", {jar.name: jar}, make=make),), str)
+    (software,) = with_made_files(image, (Software("S 1", "s/1", {jar.name: jar}, make=make),), lambda _: None)
     mounts = Path("/proc/self/mounts").read_text()
     return seen | {
         "files": sorted(software.files),
