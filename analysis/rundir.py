@@ -80,6 +80,7 @@ class RunDescription:
     topic: str
     partitions: int
     assignment: tuple[tuple[int, ...], ...] | None
+    keys: int
     clients: tuple[str, ...]
     planned_changes: int
     planned_queries: int
@@ -134,6 +135,7 @@ def describe(run_dir: Path) -> RunDescription:
         topic=said.text("workload", "topic") if partitioned else "",
         partitions=said.number("workload", "partitions", minimum=1) if partitioned else 0,
         assignment=said.rows("workload", "assignment") if partitioned and not settled_late else None,
+        keys=said.number("workload", "keys") if said.has("workload", "keys") else 0,
         clients=said.texts("plan", "clients"),
         planned_changes=said.number("plan", "changes"),
         planned_queries=said.number("plan", "queries"),
