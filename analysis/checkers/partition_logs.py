@@ -10,7 +10,6 @@ from analysis.verdict import FAIL, PASS, UNKNOWN
 
 if TYPE_CHECKING:
     from analysis.core.owners import Owners
-    from history import History
 
 WRITE_LOST: Final = Promise("AWL", "an acknowledged write stays")
 ORDER: Final = Promise("SR", "reads and order respect real time")

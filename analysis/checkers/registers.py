@@ -40,7 +40,9 @@ def check(run: Run) -> Outcome:
     if proven:
         return Outcome(FAIL, f"not linearizable: {len(proven)} anomalies; {size}", proven, doubts)
     if explained:
-        return Outcome(UNKNOWN, f"{len(explained)} anomalies that what is not on record may explain; {size}", (), doubts)
+        return Outcome(
+            UNKNOWN, f"{len(explained)} anomalies that what is not on record may explain; {size}", (), doubts
+        )
     if report.undecided:
         return Outcome(UNKNOWN, "; ".join(report.undecided), (), doubts)
     return Outcome(PASS, f"linearizable: {size}", doubts=doubts)
