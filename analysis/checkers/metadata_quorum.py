@@ -139,6 +139,8 @@ def _doubts(members: Sequence[Member], *, traced: bool) -> Iterator[str]:
 
 def _not_as_told(member: Member, voters: frozenset[int]) -> Iterator[str]:
     """What a member's disk holds of elections, and nobody told it."""
+    from analysis.replicafiles.kraft import NOBODY
+
     state = member.replica.state
     if state is None:
         return
@@ -146,7 +148,8 @@ def _not_as_told(member: Member, voters: frozenset[int]) -> Iterator[str]:
         yield f"the quorum-state file of {member.node} names other voters than the others do"
     told = list(member.told("quorum_persisted"))
     last = told[-1] if told and member.at_rest else None
-    if last is not None and (state.epoch, state.voted) != (last["epoch"], last["voted"]):
+    # A vote is forgotten lawfully once the epoch's leader is known.
+    if last is not None and (state.epoch != last["epoch"] or state.voted not in (last["voted"], NOBODY)):
         yield (
             f"the quorum-state file of {member.node} has epoch {state.epoch} and vote {state.voted}, and the node told "
             f"last that it had written epoch {last['epoch']} and vote {last['voted']}"

@@ -77,10 +77,9 @@ def check(run: Run) -> Outcome:
         *(() if report.records else ("no record was compared",)),
         *format.survey({node: run.directory / "nodes" / node / DATA for node in plan.nodes}),
         *_earlier(sorted(node for node in dumped if not (run.directory / "nodes" / node / EARLIER).is_dir())),
-        *_told_more(run, report),
         *report.undecided,
     )
-    return _outcome(run, report, doubts)
+    return _outcome(run, report, doubts or tuple(_told_more(run, report)))
 
 
 def _told_more(run: Run, report: ReplicaReport) -> Iterator[str]:
