@@ -15,6 +15,7 @@ from typing import Any
 
 from history import seal
 from history.journal import Journal
+from history.services import STARTED
 from nemeses import HostError, Nemesis, plan_schedule
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.stake import LONGEST_LOAD
@@ -140,7 +141,7 @@ class Run:
         self._fleet.start_first()
         starting.result()
         for node in self._world.nodes:
-            self._journal.node(node.name, "started")
+            self._journal.node(node.name, STARTED)
         self._watch.expect(node.name for node in self._world.nodes)
         arming = _InBackground(lambda: _arm(nemesis))  # nobody needs it before the first fault
         self._progress.detail("waiting for the quorum")
