@@ -47,13 +47,13 @@ class RunDescription:
     files, a name in `replicafiles.formats` or `none`. `records`: what records are made of, one of
     `history.RECORD_FORMS`, empty if that is not known; `record_bytes`: the size of each, 0 if they have none.
     `settings`: those of the services, whatever their role. `node_names`: in the order of their numbers, which count
-    from 1; `roles`: by node name. `topic`: empty where the data lies in none. `partitions`: how many it has. `keys`: how
-    many registers are worked, 0 where there are none.
-    `assignment`: each partition's replicas by node number, the preferred leader first; None when that was settled only
-    when the topic was created (the journal has it then), or when there are no partitions. `clients`: those that take
-    part in every run of the plan. `planned_changes`, `planned_queries`: what its load comes to when nothing slows it
-    down. `planned_faults`: the kinds of a random schedule, each of which comes; `steps`: those of a script. `defects`:
-    what run.toml lacks or contradicts, as sentences; a run with defects proves nothing.
+    from 1; `roles`: by node name. `topic`: empty where the data lies in none. `partitions`: how many it has. `keys`:
+    how many registers are worked, 0 where there are none. `assignment`: each partition's replicas by node number, the
+    preferred leader first; None when that was settled only when the topic was created (the journal has it then), or
+    when there are no partitions. `clients`: those that take part in every run of the plan. `planned_changes`,
+    `planned_queries`: what its load comes to when nothing slows it down. `planned_faults`: the kinds of a random
+    schedule, each of which comes; `steps`: those of a script. `defects`: what run.toml lacks or contradicts, as
+    sentences; a run with defects proves nothing.
     """
 
     run: str

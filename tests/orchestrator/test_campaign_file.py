@@ -339,6 +339,6 @@ def test_a_minimum_that_no_run_can_reach_is_refused() -> None:
         with pytest.raises(InputError, match=rf"c.toml:6: \[checks\] {key}: 1000 can never be reached: .* at most"):
             campaign(f"{load}{key} = 1000")
     assert campaign(f"{load}min_ok = 40").checks.min_ok == 40
-    script = '[nemesis]\nkind = "steps"\n[[nemesis.step]]\ndo = "produce"\ncount = 5\n[workload]\nproducers = 0\nconsumers = 0\n'
+    script = '[nemesis]\nkind = "steps"\n[[nemesis.step]]\ndo = "produce"\n[workload]\nproducers = 0\nconsumers = 0\n'
     with pytest.raises(InputError, match="min_ok: 1000 can never be reached"):
         campaign(f"{script}[checks]\nmin_ok = 1000")
