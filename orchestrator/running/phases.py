@@ -18,6 +18,7 @@ from history.journal import Journal
 from history.services import STARTED
 from nemeses import HostError, Nemesis, plan_schedule
 from orchestrator.campaign.plan import PlannedRun
+from orchestrator.campaign.stake import LONGEST_LOAD
 from orchestrator.campaign.store import RunDirectory
 from orchestrator.errors import Interrupted, RunError, WorldError
 from orchestrator.running.autopsy import Autopsy
@@ -44,7 +45,6 @@ READ_S = 60.0
 CONVERGE_S = 10.0
 FIRST_ACK_S = 10.0
 TICK_S = 0.05
-LONGEST_LOAD = 1.5  # times the planned duration, while the asked operations are not completed
 
 
 @dataclass(frozen=True)
