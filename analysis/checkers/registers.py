@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from analysis.checkers.partition_logs import ORDER, PHANTOM
 from analysis.checking import Checker, Outcome, Run
 from analysis.core.anomaly import AnomalyKind, Promise
 from analysis.verdict import FAIL, PASS, UNKNOWN
+from history import CAS, WRITE
+from history.validation import written_values
 
 if TYPE_CHECKING:
     from analysis.core.anomaly import Anomaly
@@ -17,6 +21,7 @@ EXPLAINED: Final = Promise("LIN", "some order explains every answer of a registe
 
 PHANTOM_READ: Final = "register-phantom"
 UNEXPLAINED: Final = "non-linearizable-register"
+WRITTEN: Final = ((WRITE, "value"), (CAS, "new"))
 LOST_WRITES: Final = "the record of a client that may have written is not whole"
 
 ANOMALIES: Final = (
@@ -32,6 +37,8 @@ def check(run: Run) -> Outcome:
     """Judge all keys, each for itself: linearizability is local."""
     from analysis.registerjob import check_registers, register_files
 
+    if (again := _written_twice(run)) is not None:
+        return Outcome(UNKNOWN, f"the operations cannot be judged: two of them write {again}")
     report = check_registers(register_files(run.tables), run.spark)
     size = f"{report.stats['operations']:,} operations on {len(report.keys)} registers"
     explained = [each for each in report.anomalies if _may_be_explained(run, each)]
@@ -46,6 +53,13 @@ def check(run: Run) -> Outcome:
     if report.undecided:
         return Outcome(UNKNOWN, "; ".join(report.undecided), (), doubts)
     return Outcome(PASS, f"linearizable: {size}", doubts=doubts)
+
+
+def _written_twice(run: Run) -> int | None:
+    """A value that is not unique, as each must be to tell who wrote it."""
+    values, counts = np.unique(written_values(run.history.registers, WRITTEN), return_counts=True)
+    twice = values[counts > 1]
+    return int(twice[0]) if len(twice) else None
 
 
 def _may_be_explained(run: Run, anomaly: Anomaly) -> bool:
