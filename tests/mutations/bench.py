@@ -98,7 +98,7 @@ def judge(run: Path, session: SparkHandle | None = None) -> Judgement:
     try:
         verdict = analyze(run, session=session, engine="spark" if session else "in-process", pictures=False)
     except (RunDirectoryError, HistoryError) as error:
-        return Judgement("unknown", (str(error),), (), stored_verdict(run))
+        return Judgement("unknown", (str(error).replace(str(run), run.name),), (), stored_verdict(run))
     anomalies = tuple(sorted({anomaly.name for anomaly in verdict.anomalies}))
     return Judgement(verdict.verdict, verdict.reasons, anomalies, stored_verdict(run))
 
