@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from analysis.core.anomaly import Anomaly, AnomalyKind
 from analysis.plan import plan_of
@@ -86,3 +86,12 @@ class Checker:
 
     def applies(self, run: Run) -> bool:
         return self.judge is None or run.description.judge == self.judge
+
+
+MOST_NAMED: Final = 3
+
+
+def first_of(items: Sequence[str], separator: str = "; ") -> str:
+    """The first few of them, and how many more there are, for a sentence."""
+    more = len(items) - MOST_NAMED
+    return separator.join(items[:MOST_NAMED]) + (f"{separator}and {more} more" if more > 0 else "")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from analysis.checkers.partition_logs import WATERMARK, WRITE_LOST
 from analysis.checkers.replicas import ANOMALIES as OF_REPLICAS
 from analysis.checkers.replicas import SAME_LOG
-from analysis.checking import Checker, Outcome, Run
+from analysis.checking import Checker, Outcome, Run, first_of
 from analysis.core.anomaly import AnomalyKind, Promise
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 
@@ -46,7 +46,6 @@ ANOMALIES: Final = (
 )
 KRAFT: Final = "kraft"
 NONE: Final = "none"
-MOST_NAMED: Final = 3
 
 
 def check(run: Run) -> Outcome:
@@ -77,7 +76,7 @@ def check(run: Run) -> Outcome:
         return Outcome(FAIL, f"{len(anomalies)} anomalies in {who}", anomalies)
     doubts = [*dict.fromkeys((*_doubts(members, traced=description.metadata_traced), *logs.undecided))]
     if doubts:
-        return Outcome(UNKNOWN, f"undecided: {_some(doubts)}")
+        return Outcome(UNKNOWN, f"undecided: {first_of(doubts)}")
     return Outcome(PASS, f"{who} agree: {_compared(members, logs.records)}")
 
 
@@ -164,11 +163,6 @@ def _compared(members: Sequence[Member], records: int) -> str:
     known = f"committed up to {committed}" if committed >= 0 else "what is committed is not known"
     led = "1 epoch with one leader" if epochs == 1 else f"{epochs} epochs with one leader each"
     return f"{led}, {records:,} records compared, {known}"
-
-
-def _some(doubts: Sequence[str]) -> str:
-    more = len(doubts) - MOST_NAMED
-    return "; ".join(doubts[:MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
 
 
 CHECKER: Final = Checker(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from analysis.checkers.partition_logs import DUPLICATE, LOST, PHANTOM
-from analysis.checking import Checker, Outcome, Run
+from analysis.checking import Checker, Outcome, Run, first_of
 from analysis.core.anomaly import AnomalyKind, Promise
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 from history import VALUE_FIRST
@@ -41,7 +41,6 @@ ANOMALIES: Final = (
     AnomalyKind("duplicate-on-replica", DUPLICATE, "A record that was sent once is at two offsets of a replica."),
     AnomalyKind("corrupt-record", INTACT, "A record has other bytes than those that its client gave it."),
 )
-MOST_NAMED: Final = 3
 PROGRESS: Final = "replica_progress"
 
 
@@ -132,7 +131,7 @@ def _outcome(run: Run, report: ReplicaReport, doubts: tuple[str, ...]) -> Outcom
     if report.anomalies:
         return Outcome(FAIL, f"{len(report.anomalies)} anomalies in {who}{limit}", report.anomalies, doubts)
     if doubts:
-        return Outcome(UNKNOWN, f"undecided: {_some(doubts, '; ')}{limit}")
+        return Outcome(UNKNOWN, f"undecided: {first_of(doubts, '; ')}{limit}")
     return Outcome(PASS, f"{who} agree: {report.records:,} records compared{limit}")
 
 
@@ -143,12 +142,7 @@ def _without_epochs(logs: Sequence[tuple[str, int]]) -> str:
     formats = sorted({number for _, number in logs})
     of = "format " + str(formats[0]) if len(formats) == 1 else "formats " + " and ".join(map(str, formats))
     names = sorted({name for name, _ in logs})
-    return f"; leader epochs do not exist in message {of}: D2-D4 not checked in {_some(names, ', ')}"
-
-
-def _some(items: Sequence[str], separator: str) -> str:
-    more = len(items) - MOST_NAMED
-    return separator.join(items[:MOST_NAMED]) + (f"{separator}and {more} more" if more > 0 else "")
+    return f"; leader epochs do not exist in message {of}: D2-D4 not checked in {first_of(names, ', ')}"
 
 
 CHECKER: Final = Checker(

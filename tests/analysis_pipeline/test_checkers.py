@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from analysis.pipeline import analyze
 from analysis.report import render_run
-from analysis.spark import SparkHandle, java_version
+from analysis.spark import SparkHandle
 from analysis.verdict import Check, Verdict
 from tests.analysis_pipeline.stored_run import RECORDS, StoredRun
 
@@ -119,15 +118,6 @@ def test_a_line_that_the_system_declares_fatal_fails_the_run(tmp_path: Path) -> 
 def test_processes_that_stay_up_pass(tmp_path: Path) -> None:
     verdict = judged(StoredRun(tmp_path / "run"))
     assert check(verdict, "services").verdict == "pass"
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkHandle]:
-    if java_version() is None:
-        pytest.skip("no Java runtime: install openjdk-17-jre-headless")
-    handle = SparkHandle.start_in_background(tmp_path_factory.mktemp("spark"))
-    yield handle
-    handle.stop()
 
 
 @pytest.mark.spark

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +12,10 @@ import pytest
 from analysis.core.owners import Owners
 from analysis.core.rows import DamagedError
 from analysis.logjob import check_in_process, check_on_spark, files_of, plan
-from analysis.spark import SparkHandle, java_version
+from analysis.spark import SparkHandle
 from history import History, compact, decode_value
 from history.schemas import FAULTS, PHASES, RESERVATIONS
 from tests.analysis.log_histories import ok, random_history, table
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkHandle]:
-    if java_version() is None:
-        pytest.skip("no Java runtime: install openjdk-17-jre-headless")
-    handle = SparkHandle.start_in_background(tmp_path_factory.mktemp("spark"))
-    yield handle
-    handle.stop()
 
 
 def compacted(run: Path, seed: int, partitions: int, rows_per_file: int) -> Path:

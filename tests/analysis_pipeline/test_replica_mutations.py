@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from analysis.pipeline import analyze
-from analysis.spark import SparkHandle, java_version
+from analysis.spark import SparkHandle
 from analysis.verdict import Check, Verdict
 from history import Journal
 from history.seal import seal
@@ -424,15 +423,6 @@ def test_what_nobody_is_known_to_have_sent_is_undecided_while_the_record_of_clie
     verdict = judged(tmp_path, change)
     assert "phantom-on-replica" not in {each.name for each in verdict.anomalies}
     assert any("what clients sent is not there in full" in each for each in verdict.reasons), verdict.reasons
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkHandle]:
-    if java_version() is None:
-        pytest.skip("no Java runtime: install openjdk-17-jre-headless")
-    handle = SparkHandle.start_in_background(tmp_path_factory.mktemp("spark"))
-    yield handle
-    handle.stop()
 
 
 @pytest.mark.spark
