@@ -27,6 +27,12 @@ class Message:
     def offset(self) -> int:
         return self._offset
 
+    def key(self) -> None:
+        return None
+
+    def headers(self) -> None:
+        return None
+
     def value(self) -> bytes:
         return self._offset.to_bytes(8, "big")
 
