@@ -278,6 +278,7 @@ def test_files_of_a_client_lie_beside_the_campaign(tmp_path: Path) -> None:
         'name = "x"\n[workload]\nkind = "append-log"\n[client]\nclient_class = "mine.py:C"\n'
     )
     assert load(tmp_path / "c.toml").client.client_class == f"{tmp_path / 'mine.py'}:C"
+    (tmp_path / "mine").touch(0o755)
     (tmp_path / "c.toml").write_text(
         'name = "x"\n[workload]\nkind = "append-log"\n[client]\nclient_command = ["./mine", "./as-it-is"]\n'
     )

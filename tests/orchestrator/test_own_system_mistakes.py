@@ -67,6 +67,18 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         replaced("system.toml", '"{{ node.name }}"', "\"{{ settings['level'] }}\""),
         "command: \"{{ settings['level'] }}\" cannot be filled in",
     ),
+    "a client that is no program": (
+        replaced("system.toml", 'class = "client.py:MyClient"', 'command = ["./client.pl"]'),
+        "system.toml: [client] command: there is no file ",
+    ),
+    "a client that may not be executed": (
+        replaced("system.toml", 'class = "client.py:MyClient"', 'command = ["./client.py"]'),
+        "client.py may not be executed; chmod +x ",
+    ),
+    "a client that is not in the PATH": (
+        replaced("chaos.toml", "[nemesis]", '[client]\nclient_command = ["no-such-program"]\n[nemesis]'),
+        "client_command: there is no program no-such-program in PATH; one beside this file is named ./no-such-program",
+    ),
     "a class of the system that is none": (
         replaced("system.toml", "workloads", 'class = "client.py:MyClient"\nworkloads'),
         "MyClient is no brownout_api.System",
