@@ -38,6 +38,22 @@ class Run:
     def plan(self) -> Plan:
         return plan_of(self.description, self.history)
 
+    @property
+    def may_lack_writes(self) -> bool:
+        """Whether some client may have written what is not on record."""
+        return self._lacks_clients or any(not record.announced for record in self.history.records)
+
+    def may_have_written(self, value: int) -> bool:
+        """Whether a value of which the record says nothing may have been written all the same, by a client whose record
+        is missing or not whole: then it is no proof of anything that somebody was shown it."""
+        return self._lacks_clients or self.history.may_have_written(value)
+
+    @property
+    def _lacks_clients(self) -> bool:
+        """Of clients that are in no journal nothing is known, and not which values were theirs."""
+        known = {record.client for record in self.history.records}
+        return bool(self.history.journal_defects) or not known >= set(self.plan.clients)
+
 
 @dataclass(frozen=True)
 class Outcome:

@@ -47,12 +47,13 @@ class RunDescription:
     files, a name in `replicafiles.formats` or `none`. `records`: what records are made of, one of
     `history.RECORD_FORMS`, empty if that is not known; `record_bytes`: the size of each, 0 if they have none.
     `settings`: those of the services, whatever their role. `node_names`: in the order of their numbers, which count
-    from 1; `roles`: by node name. `topic`: empty where the data lies in none. `partitions`: how many it has.
-    `assignment`: each partition's replicas by node number, the preferred leader first; None when that was settled only
-    when the topic was created (the journal has it then), or when there are no partitions. `clients`: those that take
-    part in every run of the plan. `planned_changes`, `planned_queries`: what its load comes to when nothing slows it
-    down. `planned_faults`: the kinds of a random schedule, each of which comes; `steps`: those of a script. `defects`:
-    what run.toml lacks or contradicts, as sentences; a run with defects proves nothing.
+    from 1; `roles`: by node name. `topic`: empty where the data lies in none. `partitions`: how many it has. `keys`:
+    how many registers are worked, 0 where there are none. `assignment`: each partition's replicas by node number, the
+    preferred leader first; None when that was settled only when the topic was created (the journal has it then), or
+    when there are no partitions. `clients`: those that take part in every run of the plan. `planned_changes`,
+    `planned_queries`: what its load comes to when nothing slows it down. `planned_faults`: the kinds of a random
+    schedule, each of which comes; `steps`: those of a script. `defects`: what run.toml lacks or contradicts, as
+    sentences; a run with defects proves nothing.
     """
 
     run: str
@@ -80,6 +81,7 @@ class RunDescription:
     topic: str
     partitions: int
     assignment: tuple[tuple[int, ...], ...] | None
+    keys: int
     clients: tuple[str, ...]
     planned_changes: int
     planned_queries: int
@@ -134,6 +136,7 @@ def describe(run_dir: Path) -> RunDescription:
         topic=said.text("workload", "topic") if partitioned else "",
         partitions=said.number("workload", "partitions", minimum=1) if partitioned else 0,
         assignment=said.rows("workload", "assignment") if partitioned and not settled_late else None,
+        keys=said.number("workload", "keys") if said.has("workload", "keys") else 0,
         clients=said.texts("plan", "clients"),
         planned_changes=said.number("plan", "changes"),
         planned_queries=said.number("plan", "queries"),

@@ -1,7 +1,8 @@
 """A node's trace, `events.jsonl`, as evidence: what it says, process by process, and whether all of it is there.
 
 A process numbers its events from 0 (`seq`), so a gap is seen. A line that cannot be read is explained only by the death
-of the process that wrote it, and so only as the last line of a process. A node that was stopped in order says so last.
+of the process that wrote it, and so only as the last line of a process. A process says first that it started; a node
+that was stopped in order says so last.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, Final
 
 Event = Mapping[str, Any]
 
+FIRST_WORD: Final = "broker_started"
 LAST_WORD: Final = "broker_stopped"
 
 _ALWAYS: Final = ("node", "seq", "wall")
@@ -74,6 +76,10 @@ def read_trace(path: Path, node: str, *, stopped: bool) -> Trace:
     if not processes:
         doubts.append(f"the trace of {node} is empty")
     trace = Trace(node, tuple(map(tuple, processes)))
+    for events in trace.processes:
+        if events[0]["event"] != FIRST_WORD and events[0]["seq"] == 0:
+            line = events[0]["line"]
+            doubts.append(f"the trace of {node} has a process, from line {line} on, that does not say that it started")
     if processes and stopped:
         doubts += _unexplained(node, torn)
         if not trace.ends_in_order:

@@ -18,6 +18,8 @@ def begin(run_dir: Path) -> None:
 
     When even that cannot be written, such as on a full disk, the older verdict is gone all the same."""
     if not (run_dir / "run.toml").exists():
+        if (run_dir / "history").is_dir():  # it was one
+            (run_dir / VERDICT_FILE).unlink(missing_ok=True)
         raise RunDirectoryError(f"{run_dir} is not a run: it has no run.toml; runs lie in store/<campaign>/<run>")
     again = command("analyze", str(run_dir))
     try:

@@ -2,32 +2,64 @@
 
 Each event is a flat mapping: `event` (its name), `node` (the broker id), `seq` (counts the events of one process from
 0, so that what is missing is seen), `wall` (nanoseconds of the wall clock, by which events of several nodes are drawn
-on one axis) and the event's own fields. Names in use:
-
-`broker_started` incarnation; `broker_stopped`; `registered` broker_epoch; `fenced`, `unfenced`;
-`controller_active` epoch; `controller_inactive` epoch; `session_expired` broker, broker_epoch;
-`quorum_restored` epoch, leader, voted (what the quorum-state file says at a start); `quorum_persisted` epoch, leader,
-voted (what it says from here on, whatever happens); `quorum_vote` epoch, candidate (a vote is granted to another; a
-candidate's own goes without saying); `quorum_role` role, epoch, leader;
-`quorum_high_watermark` offset, epoch, digest: everything below is committed, as learned in `epoch`, and applied;
-digest: of the batches applied (`quorum.committed.digest_with`); `quorum_leader_change` offset, epoch, leader;
-`quorum_bad_answer` peer, error; `quorum_failed` error;
-`partition_role` topic, partition, role, leader, leader_epoch, isr, partition_epoch;
-`isr_changed` topic, partition, isr, partition_epoch (at the leader);
-`truncated` topic, partition, from_offset, to_offset, rule, lossy, leader_epoch: a follower's log matches its leader's,
-or one step towards that; also when no record went. rule: `epoch`, `high-watermark`, `none` (empty log), `leader-start`.
-lossy: the cut lies below this replica's high watermark, which is allowed only where the whole ISR lost data (K101-15);
-`replica_progress` topic, partition, log_end_offset, high_watermark, leader_epoch (at most four a second, and at rest);
-`high_watermark_checkpointed` topic, partition, high_watermark (for each partition where it is news);
-`fetched_batches_refused` topic, partition, leader, reason; `metadata_behind_log` topic, partition, leader_epoch,
-latest_epoch; `partition_failed` topic, partition, reason; `partition_removed` topic, partition.
+on one axis) and the event's own fields, as in `EVENTS`.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Final
+
+_PARTITION: Final = ("topic", "partition")
+
+EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
+    # the process and its connections
+    "broker_started": ("incarnation", "clean_shutdown"),
+    "broker_stopped": (),
+    "broker_failed": ("reason",),
+    "not_ready": ("reason",),
+    "request_failed": ("error", "api"),
+    "connection_rejected": ("peer", "reason"),
+    # its membership
+    "registered": ("broker_epoch",),
+    "fenced": (),
+    "unfenced": (),
+    "left_without_consent": (),
+    "broker_gone": ("broker", "broker_epoch"),
+    # the controller
+    "controller_active": ("epoch",),
+    "controller_inactive": ("epoch",),
+    "session_expired": ("broker", "broker_epoch"),
+    # the metadata quorum. restored: what the quorum-state file says at a start; persisted: what it says from here on,
+    # whatever happens; vote: one is granted to another (a candidate's own goes without saying); high_watermark:
+    # everything below `offset` is committed, as learned in `epoch`, and applied; `digest` of the batches applied
+    # (`quorum.committed.digest_with`).
+    "quorum_restored": ("epoch", "leader", "voted"),
+    "quorum_persisted": ("epoch", "leader", "voted"),
+    "quorum_vote": ("epoch", "candidate"),
+    "quorum_role": ("role", "epoch", "leader"),
+    "quorum_high_watermark": ("offset", "epoch", "digest"),
+    "quorum_leader_change": ("offset", "epoch", "leader"),
+    "quorum_bad_answer": ("peer", "error"),
+    "quorum_failed": ("error",),
+    # partitions. isr_changed: at the leader. truncated: a follower's log matches its leader's, or one step towards it,
+    # also when no record went; rule: `epoch`, `high-watermark`, `none` (empty log), `leader-start`, or K595-40 of the
+    # metadata log; lossy: the cut lies below this replica's high watermark, which is allowed only where the whole ISR
+    # lost data (K101-15). replica_progress: at most four a second, and at rest. high_watermark_checkpointed: for each
+    # partition where it is news.
+    "partition_role": (*_PARTITION, "role", "leader", "leader_epoch", "isr", "partition_epoch"),
+    "isr_changed": (*_PARTITION, "isr", "partition_epoch"),
+    "truncated": (*_PARTITION, "from_offset", "to_offset", "rule", "lossy", "leader_epoch"),
+    "replica_progress": (*_PARTITION, "log_end_offset", "high_watermark", "leader_epoch"),
+    "high_watermark_checkpointed": (*_PARTITION, "high_watermark"),
+    "fetched_batches_refused": (*_PARTITION, "leader", "reason"),
+    "metadata_behind_log": (*_PARTITION, "leader_epoch", "latest_epoch"),
+    "partition_failed": (*_PARTITION, "reason"),
+    "partition_removed": _PARTITION,
+}
+"""The names in use, each with the fields that its events may have."""
 
 Value = str | int | float | bool | None | list[int] | list[str]
 

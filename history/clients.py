@@ -157,6 +157,8 @@ def _require_whose(part: Part, stream: Path, who: dict[str, Any] | None, written
         return
     if set(part.completed["client"].cast(pa.string()).unique().to_pylist()) - {who["client"]}:
         part.defects.append(f"{stream.name}: there are operations of somebody else than {who['client']}")
+    if set(part.completed["process"].unique().to_pylist()) - {who["process"]}:
+        part.defects.append(f"{stream.name}: there are operations of another process than number {who['process']}")
     values = written_values(part.completed, written)
     foreign = (values >> 32 & (PRODUCERS - 1)) != (-1 if who["producer"] is None else who["producer"])
     if foreign.any():

@@ -12,7 +12,7 @@ from history.checked import read_lines
 from history.journal import ASSIGNMENT, CLIENT, CLIENT_ENDED, PHASES, STATUSES
 from history.left import is_counts
 from history.schemas import INF
-from history.services import FATAL_LINE, SERVICE_EXIT
+from history.services import FATAL_LINE, RUNNING, SERVICE_EXIT, STARTED, STOPPED
 
 Line = dict[str, Any]
 
@@ -89,7 +89,7 @@ EVENTS: Final[Mapping[str, Mapping[str, Callable[[Any], bool]]]] = {
     "fault_injected": {"id": _text, "status": _one_of(*STATUSES), "evidence": _table},
     "fault_healed": {"id": _text, "evidence": _table},
     "heal_all": {"status": _one_of(*STATUSES), "evidence": _table},
-    "node": {"node": _text, "what": _text},
+    "node": {"node": _text, "what": _one_of(STARTED, RUNNING, STOPPED)},
     "step_done": {"step": _whole},
     "note": {"text": _text},
     SERVICE_EXIT: {"node": _text, "exit_code": _or_none(_whole), "signal": _or_none(_whole), "last_words": _text},

@@ -215,6 +215,8 @@ class _Books:
                 yield name, f"{name} was not there when client {ended['client']} had ended"
 
     def _miscounted(self, ended: Line, parts: Sequence[Part]) -> Iterator[str]:
+        if ended["operations"] is None and any(part.closed for part in parts):
+            yield f"the journal does not say how many operations client {ended['client']} recorded"
         if ended["operations"] is None or not parts:
             return
         counts = dict.fromkeys(NAMES.values(), 0)

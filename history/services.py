@@ -10,6 +10,7 @@ from typing import Any, Final
 
 SERVICE_EXIT: Final = "service_exit"
 FATAL_LINE: Final = "fatal_line"
+STARTED: Final = "started"
 RUNNING: Final = "running"
 STOPPED: Final = "stopped"
 

@@ -50,6 +50,8 @@ class System:
     """Whether an observer can tell who leads each partition and who is in sync."""
     has_elections = False
     """Whether its observer can have a node elected (`systems.view.Elector`)."""
+    trace_events: Mapping[str, Sequence[str]] | None = None
+    """The events that its nodes trace, each with its fields; None where that is not known before."""
 
     def __init__(self, description: Description, version: str | None = None) -> None:
         """Raises `InputError` for a version that the description does not have."""

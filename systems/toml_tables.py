@@ -161,6 +161,13 @@ class Table:
         value: int = self._attempt(key, default, read)
         return value
 
+    def integer_if_given(self, key: str, *, minimum: int | None = None) -> int | None:
+        """None where the key is absent: what stands for it follows from other keys."""
+        if key not in self.data:
+            self._asked.add(key)
+            return None
+        return self.source.attempt(lambda: self.integer(key, minimum=minimum), None)
+
     def number(self, key: str, default: float = _MISSING, *, minimum: float | None = None) -> float:
         def read() -> float:
             value = float(self._take(key, default, (int, float), "a number"))

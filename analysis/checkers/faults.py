@@ -97,6 +97,10 @@ def _doubts(fault: _Fault, finished: bool) -> Iterator[str]:
     invoked, injected = fault.one("invoked"), fault.one("injected")
     if invoked is None:
         return  # the record's own defects name it
+    if not invoked.get("targets"):
+        yield f"{fault.name}: the record does not say of what"
+    if not (invoked.get("must_show") or {}).get("seen"):
+        yield f"{fault.name}: the record does not say what its evidence must show"
     for event, lines in fault.lines.items():
         if len(lines) > 1:
             yield f"{fault.name}: the record has fault_{event} {len(lines)} times"
@@ -146,6 +150,16 @@ def _unhealed(journal: Iterable[Line]) -> Iterator[str]:
     for line in healings:
         if line.get("status") != CONFIRMED or not line.get("evidence"):
             yield f"healing everything in the end was {line.get('status')}: {_brief(line.get('evidence'))}"
+        else:
+            yield from _down(line["evidence"])
+
+
+def _down(evidence: Any) -> Iterator[str]:
+    """The services that the evidence itself shows not to be up, whatever its status says."""
+    services = evidence.get("services") if isinstance(evidence, Mapping) else None
+    for node, facts in services.items() if isinstance(services, Mapping) else ():
+        if isinstance(facts, Mapping) and facts.get("port", "open") != "open":
+            yield f"healing everything in the end is called confirmed, but the port of {node} was {facts['port']}"
 
 
 def _undone(run: Run) -> Iterator[str]:

@@ -126,6 +126,7 @@ def _doubts(members: Sequence[Member], *, traced: bool) -> Iterator[str]:
         yield from replica.doubts
         if replica.state is None and replica.id in (*voters, None):
             yield f"{member.node} has no quorum-state file"
+        yield from _not_as_told(member, voters)
         yield from member.trace.doubts
         told_by = {event["node"] for process in member.trace.processes for event in process}
         if told_by - {replica.id} and replica.id is not None:
@@ -134,6 +135,25 @@ def _doubts(members: Sequence[Member], *, traced: bool) -> Iterator[str]:
             yield f"{member.node} told of no committed metadata: nothing can be compared"
     if not any(len(member.replica.leader_changes) for member in members):
         yield "no log holds the election of a leader: nothing can be compared"
+
+
+def _not_as_told(member: Member, voters: frozenset[int]) -> Iterator[str]:
+    """What a member's disk holds of elections, and nobody told it."""
+    from analysis.replicafiles.kraft import NOBODY
+
+    state = member.replica.state
+    if state is None:
+        return
+    if state.voters and set(state.voters) != voters:
+        yield f"the quorum-state file of {member.node} names other voters than the others do"
+    told = list(member.told("quorum_persisted"))
+    last = told[-1] if told and member.at_rest else None
+    # A vote is forgotten lawfully once the epoch's leader is known.
+    if last is not None and (state.epoch != last["epoch"] or state.voted not in (last["voted"], NOBODY)):
+        yield (
+            f"the quorum-state file of {member.node} has epoch {state.epoch} and vote {state.voted}, and the node told "
+            f"last that it had written epoch {last['epoch']} and vote {last['voted']}"
+        )
 
 
 def _compared(members: Sequence[Member], records: int) -> str:

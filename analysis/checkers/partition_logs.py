@@ -10,7 +10,6 @@ from analysis.verdict import FAIL, PASS, UNKNOWN
 
 if TYPE_CHECKING:
     from analysis.core.owners import Owners
-    from history import History
 
 WRITE_LOST: Final = Promise("AWL", "an acknowledged write stays")
 ORDER: Final = Promise("SR", "reads and order respect real time")
@@ -49,7 +48,7 @@ def check(run: Run) -> Outcome:
     from analysis.core.rows import DamagedError
     from analysis.logjob import check_in_process, check_on_spark, files_of
 
-    needs, owners = run.description.requirements, owners_of(run.history)
+    needs, owners = run.description.requirements, owners_of(run)
     files, bound = files_of(run.tables), needs.upper_bound
     try:
         if run.spark is None:
@@ -73,12 +72,11 @@ def check(run: Run) -> Outcome:
     return Outcome(FAIL, detail, report.anomalies, tuple(doubts))
 
 
-def owners_of(history: History) -> Owners:
+def owners_of(run: Run) -> Owners:
     """Who may have sent what no record speaks of."""
     from analysis.core.owners import Owners
 
-    incomplete = bool(history.journal_defects) or not all(record.announced for record in history.records)
-    return Owners(history.may_have_written, incomplete)
+    return Owners(run.may_have_written, run.may_lack_writes)
 
 
 def certify(run: Run) -> Outcome:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from analysis.checkers.partition_logs import DUPLICATE, LOST, PHANTOM
@@ -42,6 +42,7 @@ ANOMALIES: Final = (
     AnomalyKind("corrupt-record", INTACT, "A record has other bytes than those that its client gave it."),
 )
 MOST_NAMED: Final = 3
+PROGRESS: Final = "replica_progress"
 
 
 def check(run: Run) -> Outcome:
@@ -78,7 +79,23 @@ def check(run: Run) -> Outcome:
         *_earlier(sorted(node for node in dumped if not (run.directory / "nodes" / node / EARLIER).is_dir())),
         *report.undecided,
     )
-    return _outcome(run, report, doubts)
+    return _outcome(run, report, doubts or tuple(_told_more(run, report)))
+
+
+def _told_more(run: Run, report: ReplicaReport) -> Iterator[str]:
+    """Replicas that told of records as committed that no log of their partition holds in the end."""
+    from analysis.rundir import node_events
+
+    for node in run.plan.nodes:
+        told: dict[tuple[str, int], int] = {}
+        for event in node_events(run.directory, node):
+            topic, partition, mark = (event.get(name) for name in ("topic", "partition", "high_watermark"))
+            if event["event"] == PROGRESS and type(partition) is int and type(mark) is int:
+                told[str(topic), partition] = max(told.get((str(topic), partition), 0), mark)
+        for (topic, partition), mark in sorted(told.items()):
+            end = max((ends[0] for ends in report.ends.get((topic, partition), {}).values()), default=0)
+            if mark > end:
+                yield f"{node} told that {topic}-{partition} was committed up to {mark}, and its longest log has {end}"
 
 
 def _circumstances(run: Run, deletes: bool) -> Circumstances:

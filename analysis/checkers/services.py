@@ -58,11 +58,14 @@ def _doubts(run: Run, found: set[str]) -> Iterator[str]:
     nodes = [line for line in journal if line.get("event") == "node"]
     running = {line["node"] for line in nodes if line["what"] == RUNNING and line["t"] >= healed}
     statuses = {line["node"]: line.get("status") for line in nodes if line["what"] == STOPPED}
+    absent = {line["node"] for line in nodes if line["what"] == STOPPED and line.get("ran") is False}
     for name in run.description.node_names:
         if name in found:
             continue
         if name not in running:
             yield f"the process on {name} was not seen to run after the last heal"
+        elif name in absent:
+            yield f"when the process on {name} was asked to end, there was none"
         elif statuses.get(name) is None:
             yield f"how the process on {name} ended, when it was asked to, is not known"
 

@@ -6,6 +6,7 @@ Every value is checked before anything starts; a complaint names the file, the l
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from analysis.core.anomalies import CLASSES as ANOMALIES
@@ -27,7 +28,8 @@ from orchestrator.campaign.model import (
     Topology,
     Workload,
 )
-from orchestrator.campaign.steps import ELECT, StepParser
+from orchestrator.campaign.stake import most_of
+from orchestrator.campaign.steps import ELECT, StepParser, WaitStep
 from orchestrator.campaign.systems import client_nodes, roles_of, system_of
 from orchestrator.campaign.workload_table import read_cell_options, read_client, read_workload
 from systems import InputError, Settings, System, load_system, merge
@@ -92,6 +94,7 @@ def _parse(source: Source, path: Path) -> Campaign | None:
     )
     _check_nodes(root, campaign)
     _check_workload(root, campaign, system)
+    _check_minima(root.table("checks"), campaign)
     return campaign
 
 
@@ -154,6 +157,7 @@ def _check_workload(root: Table, campaign: Campaign, system: System) -> None:
                     f"{step.title}: nodes of {system.name} do not tell how far their logs go; wait for in_sync, or for "
                     "checkpoint, which is read from a node's disk"
                 )
+    _check_awaited_events(root, campaign, system)
     for step in campaign.nemesis.steps:
         condition = getattr(step, "condition", None)
         if step.do == ELECT and not system.has_elections:
@@ -162,6 +166,41 @@ def _check_workload(root: Table, campaign: Campaign, system: System) -> None:
             root.table("nemesis").refuse(f"{step.title}: {system.name} has no controller that could be seen")
         if condition in ("leader", "isr", "offline", "in_sync") and not system.has_partitions:
             root.table("nemesis").refuse(f"{step.title}: {system.name} has no partitions that could be seen")
+
+
+def _check_minima(table: Table, campaign: Campaign) -> None:
+    """A minimum that no run can reach would make each of them unknown, after it was made."""
+    most = most_of(campaign)
+    if most is None:
+        return
+    for key, asked, possible in (
+        ("min_ok", campaign.checks.min_ok, most.changes),
+        ("min_queries", campaign.checks.min_queries, most.queries),
+    ):
+        if asked is not None and asked > possible:
+            message = (
+                f"{key}: {asked} can never be reached: rate and duration_s of [workload] give {possible} at most; ask "
+                "for less, or raise those"
+            )
+            table.source.complain(table.error(message, key))
+
+
+def _check_awaited_events(root: Table, campaign: Campaign, system: System) -> None:
+    """An event that no node ever traces would be waited for until the step's deadline."""
+    tables, known = root.table("nemesis").tables("step"), system.trace_events
+    for step in campaign.nemesis.steps:
+        if not isinstance(step, WaitStep) or step.condition != "event" or known is None:
+            continue
+        event, where = str(step.arguments["event"]), step.arguments["where"]
+        assert isinstance(where, Mapping)
+        table = tables[step.number - 1]
+        if event not in known:
+            root.source.complain(table.error(f"event: {event!r} is not traced; {suggestion(event, known)}", "event"))
+            continue
+        for key in where:
+            if key not in known[event]:
+                hint = suggestion(key, known[event])
+                root.source.complain(table.error(f"where: {event!r} has no field {key!r}; {hint}", "where"))
 
 
 def _topology(table: Table) -> Topology:
@@ -298,8 +337,8 @@ def _checks(table: Table, nemesis: Nemesis, system: System) -> Checks:
     default = Checks(upper_bound=system.description.promises.upper_bound)
     checks = Checks(
         upper_bound=table.text("upper_bound", default.upper_bound, choices=UPPER_BOUNDS),
-        min_ok=table.integer("min_ok", minimum=0) if "min_ok" in table else None,
-        min_queries=table.integer("min_queries", minimum=0) if "min_queries" in table else None,
+        min_ok=table.integer_if_given("min_ok", minimum=0),
+        min_queries=table.integer_if_given("min_queries", minimum=0),
         required_faults=table.texts("required_faults", (), choices=KINDS),
     )
     table.done()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import floor
+from math import ceil, floor
 from typing import Any
 
 from orchestrator.campaign.model import Campaign
@@ -13,6 +13,10 @@ from workloads.kinds import KINDS
 LEAST_SHARE = 0.5
 """Of the planned changes, that must be acknowledged where the campaign does not say how many."""
 LEAST_QUERIES_SHARE = 0.25
+LONGEST_LOAD = 1.5
+"""Times the planned duration, while the asked operations are not completed."""
+PROBES = 20
+"""At most so many operations on each place come beside the load: the probe's, and the final reads'."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,30 @@ class Stake:
     def to_toml(self) -> dict[str, Any]:
         """What run.toml has of it under [plan]."""
         return {"changes": self.changes, "queries": self.queries}
+
+
+@dataclass(frozen=True)
+class Most:
+    """How many changes and queries a run of a campaign can come to at most."""
+
+    changes: int
+    queries: int
+
+
+def most_of(campaign: Campaign) -> Most | None:
+    """What the clients' rates allow, with the load prolonged as far as it ever is, and one probe of each place; None
+    for a script that runs beside a load: how long it takes is not known before."""
+    workload, nemesis = campaign.workload, campaign.nemesis
+    kind = KINDS[workload.kind]
+    probes = len(kind.places(workload.load)) * PROBES
+    scripted = sum(step.count for step in nemesis.steps if isinstance(step, ProduceStep))
+    mix = kind.mix(workload.load)
+    if nemesis.steps and mix.changes + mix.queries:
+        return None
+    duration_s = workload.duration_s * (LONGEST_LOAD if workload.operations else 1.0)
+    if nemesis.steps:
+        duration_s = 0.0
+    return Most(ceil(mix.changes * duration_s) + scripted + probes, ceil(mix.queries * duration_s) + probes)
 
 
 def stake_of(campaign: Campaign) -> Stake:

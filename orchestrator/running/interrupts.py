@@ -33,8 +33,9 @@ class Interrupts:
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
-        # What is ignored stays so: under `nohup` a run outlives its terminal.
-        heeded = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+        # Under `nohup` a run outlives its terminal.
+        outlives = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        heeded = [number for number in _SIGNALS if not (outlives and number == signal.SIGHUP)]
         before = {number: signal.signal(number, self._received) for number in heeded}
         try:
             yield

@@ -15,8 +15,10 @@ from typing import Any
 
 from history import seal
 from history.journal import Journal
+from history.services import STARTED
 from nemeses import HostError, Nemesis, plan_schedule
 from orchestrator.campaign.plan import PlannedRun
+from orchestrator.campaign.stake import LONGEST_LOAD
 from orchestrator.campaign.store import RunDirectory
 from orchestrator.errors import Interrupted, RunError, WorldError
 from orchestrator.running.autopsy import Autopsy
@@ -43,7 +45,6 @@ READ_S = 60.0
 CONVERGE_S = 10.0
 FIRST_ACK_S = 10.0
 TICK_S = 0.05
-LONGEST_LOAD = 1.5  # times the planned duration, while the asked operations are not completed
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ class Run:
         self._fleet.start_first()
         starting.result()
         for node in self._world.nodes:
-            self._journal.node(node.name, "started")
+            self._journal.node(node.name, STARTED)
         self._watch.expect(node.name for node in self._world.nodes)
         arming = _InBackground(lambda: _arm(nemesis))  # nobody needs it before the first fault
         self._progress.detail("waiting for the quorum")

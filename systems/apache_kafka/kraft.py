@@ -27,12 +27,7 @@ _TIMES = {
     "broker.session.timeout.ms": "9000",
     "initial.broker.registration.timeout.ms": "60000",
     "metadata.max.idle.interval.ms": "500",
-    "controller.socket.timeout.ms": "30000",
     "replica.lag.time.max.ms": "30000",
-    "replica.socket.timeout.ms": "30000",
-    "request.timeout.ms": "30000",
-    "socket.connection.setup.timeout.ms": "10000",
-    "socket.connection.setup.timeout.max.ms": "30000",
 }
 
 # What makes a node a part of this run's cluster; a second value of them would be the one that counts.

@@ -9,6 +9,7 @@ from typing import Any
 from broker.config import BrokerConfig
 from broker.errors import StartupError
 from broker.mutants import MUTANTS
+from broker.trace import EVENTS
 from systems.kafka_protocol.observer import KafkaObserver
 from systems.system import System
 from systems.toml_tables import suggestion
@@ -25,6 +26,7 @@ class Brownout(System):
     mutants: Mapping[str, Any] = MUTANTS
     has_controller = True
     has_partitions = True
+    trace_events = EVENTS
 
     def check_setting(self, role: str, key: str, value: str | int) -> str | None:
         spec = _KEYS.get(key)

@@ -30,6 +30,7 @@ def test_registers_without_contradiction_pass_with_a_certificate(tmp_path: Path)
         "load",
         "replicas",
         "faults",
+        "metadata quorum",
         "services",
         "certificate",
     ]

@@ -14,7 +14,7 @@ from analysis.pipeline import analyze
 from analysis.rundir import RunDirectoryError
 from analysis.spark import SparkHandle
 from history import HistoryError
-from history.seal import EVIDENCE, seal
+from history.seal import EVIDENCE, complaints, seal
 from tests.mutations.mutation import Judgement, Mutation, Want, unknown
 from tests.mutations.stored import Stored
 
@@ -42,6 +42,12 @@ class Bench:
         with self._mutant(mutation, "spark") as mutant:
             seal_again(mutant)
             return judge(mutant, session)
+
+    def complaints(self, mutation: Mutation) -> tuple[list[str], list[str]]:
+        """What the seal says of a run that was changed behind its back, and what was changed."""
+        with self._mutant(mutation, "in-process") as mutant:
+            found = list(complaints(mutant)) if (mutant / "history").is_dir() else ["history is missing"]
+            return found, changed_files(self.bases[mutation.base], mutant)
 
     def as_is(self, mutation: Mutation) -> tuple[Judgement, tuple[Want, ...]]:
         """What is said of a run that was changed behind its back, and what is honest then."""
@@ -92,7 +98,7 @@ def judge(run: Path, session: SparkHandle | None = None) -> Judgement:
     try:
         verdict = analyze(run, session=session, engine="spark" if session else "in-process", pictures=False)
     except (RunDirectoryError, HistoryError) as error:
-        return Judgement("unknown", (str(error),), (), stored_verdict(run))
+        return Judgement("unknown", (str(error).replace(str(run), run.name),), (), stored_verdict(run))
     anomalies = tuple(sorted({anomaly.name for anomaly in verdict.anomalies}))
     return Judgement(verdict.verdict, verdict.reasons, anomalies, stored_verdict(run))
 

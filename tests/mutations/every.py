@@ -33,4 +33,12 @@ CATALOGS: Final = (
     registers.mutation,
     derived.mutation,
 )
+ON_SPARK: Final = (
+    replica_directories.mutation,
+    replica_batches.mutation,
+    client_files.mutation,
+    client_rows.mutation,
+    registers.mutation,
+)
+"""Those of what Spark's workers read."""
 MUTATIONS: Final[tuple[Mutation, ...]] = tuple(chain(*CATALOGS))

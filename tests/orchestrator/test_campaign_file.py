@@ -315,3 +315,31 @@ def test_what_follows_from_a_mistake_is_not_told_beside_it() -> None:
             '[[nemesis.step]]\ndo = "start"\nnode = "A"\n'
         )
     assert str(caught.value) == "c.toml:5: [nemesis.step] do: 'kil' is not known; did you mean 'kill'?"
+
+
+AWAITED = '[nemesis]\nkind = "steps"\n[[nemesis.step]]\ndo = "wait"\nnode = "n1"\n'
+
+
+def test_an_event_that_is_never_traced_is_not_waited_for() -> None:
+    for step, words in (
+        ('event = "partition_rolle"', "event: 'partition_rolle' is not traced; did you mean 'partition_role'?"),
+        (
+            'event = "truncated"\nwhere = { parttion = 0 }',
+            "where: 'truncated' has no field 'parttion'; did you mean 'partition'?",
+        ),
+    ):
+        with pytest.raises(InputError) as caught:
+            campaign(AWAITED + step)
+        assert str(caught.value).endswith(words)
+    assert campaign(AWAITED + 'event = "truncated"\nwhere = { partition = 0 }').nemesis.steps
+
+
+def test_a_minimum_that_no_run_can_reach_is_refused() -> None:
+    load = "[workload]\nrate = 10\nduration_s = 10\n[checks]\n"
+    for key in ("min_ok", "min_queries"):
+        with pytest.raises(InputError, match=rf"c.toml:6: \[checks\] {key}: 1000 can never be reached: .* at most"):
+            campaign(f"{load}{key} = 1000")
+    assert campaign(f"{load}min_ok = 40").checks.min_ok == 40
+    script = '[nemesis]\nkind = "steps"\n[[nemesis.step]]\ndo = "produce"\n[workload]\nproducers = 0\nconsumers = 0\n'
+    with pytest.raises(InputError, match="min_ok: 1000 can never be reached"):
+        campaign(f"{script}[checks]\nmin_ok = 1000")

@@ -136,6 +136,7 @@ def test_a_run_whose_terminal_is_closed_ends_in_order(campaign_file: Path, tmp_p
     command = [sys.executable, "-m", "orchestrator", "run", str(campaign_file), "--store", str(store)]
     pid, terminal = pty.fork()
     if pid == 0:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests themselves may be running under nohup
         os.chdir(ROOT)
         os.execve(sys.executable, [*command, "--engine", "in-process"], {**os.environ, "PYTHONPATH": str(ROOT)})
     with open(terminal, "rb", buffering=0) as screen:

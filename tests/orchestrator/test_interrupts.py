@@ -78,7 +78,7 @@ def test_one_closed_terminal_is_one_interrupt_and_none_where_it_is_ignored() -> 
     program = (
         "import os, signal, sys\n"
         "from orchestrator.running.interrupts import Interrupts\n"
-        "if sys.argv[1] == 'nohup': signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN if sys.argv[1] == 'nohup' else signal.SIG_DFL)\n"
         "i = Interrupts(on_first=lambda: print('first'), on_second=lambda: print('second', flush=True))\n"
         "with i.installed(), i.shielded():\n"
         "    os.kill(os.getpid(), signal.SIGHUP)\n"

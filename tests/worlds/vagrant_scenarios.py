@@ -16,7 +16,7 @@ from unittest import mock
 from nemeses.ports import Host
 from orchestrator.errors import WorldError
 from orchestrator.machine.sandbox import PRIVATE_ROOT
-from orchestrator.worlds.base import WorldSpec
+from orchestrator.worlds.base import WorldSpec, no_progress
 from orchestrator.worlds.lab import LabSpec
 from orchestrator.worlds.remote.world import RemoteWorld
 from orchestrator.worlds.vagrant import kvm
@@ -116,7 +116,7 @@ def image_root(directory: str) -> dict[str, Any]:
             (path / "usr" / "written").touch()
         return {"made": jar}
 
-    (software,) = with_made_files(image, (Software("S 1", "s/1", {jar.name: jar}, make=make),), lambda _: None)
+    (software,) = with_made_files(image, (Software("S 1", "s/1", {jar.name: jar}, make=make),), no_progress)
     mounts = Path("/proc/self/mounts").read_text()
     return seen | {
         "files": sorted(software.files),
