@@ -167,7 +167,16 @@ class CommandClient:
         environment["PYTHONPATH"] = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         self._starts += 1
         program = subprocess.Popen(
-            [sys.executable, "-m", "workloads.under_parent", str(os.getpid()), *self._settings.own.client_command],
+            # -P: what lies in the user's directory is not looked for among Python's own modules.
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                "workloads.under_parent",
+                str(os.getpid()),
+                *self._settings.own.client_command,
+            ],
+            cwd=self._settings.own.command_directory or None,
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr,  # our own output is the pipe to the run
             env=environment,

@@ -59,6 +59,7 @@ def read_client(table: Table, kind: str, beside: Path, system: System) -> OwnCli
     client = OwnClient(
         client_class=_beside(table, client_class, beside) if client_class else base.client_class,
         client_command=tuple(_program(command, beside)) if command else base.client_command,
+        command_directory=str(beside.resolve()) if command else base.command_directory,
         timeout_s=table.number("timeout_s", base.timeout_s, minimum=0.01),
         options={**base.options, **_options(table)},
     )
@@ -118,6 +119,7 @@ def _described(client: ClientDescription, directory: Path) -> OwnClient:
     return OwnClient(
         client_class=f"{(directory / file_name).resolve()}:{class_name}" if client.class_name else "",
         client_command=tuple(_program(list(client.command), directory)) if client.command else (),
+        command_directory=str(directory.resolve()) if client.command else "",
         timeout_s=client.timeout_s or default.timeout_s,
         options=client.options,
     )

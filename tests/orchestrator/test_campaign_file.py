@@ -282,7 +282,9 @@ def test_files_of_a_client_lie_beside_the_campaign(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text(
         'name = "x"\n[workload]\nkind = "append-log"\n[client]\nclient_command = ["./mine", "./as-it-is"]\n'
     )
-    assert load(tmp_path / "c.toml").client.client_command == (str(tmp_path / "mine"), "./as-it-is")
+    client = load(tmp_path / "c.toml").client
+    assert client.client_command == (str(tmp_path / "mine"), "./as-it-is")
+    assert client.command_directory == str(tmp_path)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ print("this is no message", flush=True)
 signal.signal(signal.SIGTERM, end)
 if told["TASK"] == "load":
     write(f="read", type="ok", key="k0", value=None)
-    write(f="write", type="ok", key="k0", value=int(told["FIRST_VALUE"]), told=told, pid=os.getpid())
+    write(f="write", type="ok", key="k0", value=int(told["FIRST_VALUE"]), told=told, pid=os.getpid(), at=os.getcwd())
     write(f="cas", type="info", key="k0", expected=None, new=int(told["FIRST_VALUE"]) + 1)
     if told["OPTION_STAY"] == "no":
         sys.exit(3)
@@ -49,7 +49,12 @@ def client(tmp_path: Path, **options: str) -> ClientProcess:
     program.write_text(PROGRAM)
     program.chmod(0o755)
     mine = own(
-        tmp_path, "", client_class="", client_command=(str(program),), options={"end": "0", "stay": "yes", **options}
+        tmp_path,
+        "",
+        client_class="",
+        client_command=(str(program),),
+        command_directory=str(program.parent),
+        options={"end": "0", "stay": "yes", **options},
     )
     its = settings(tmp_path, "register", "c", 7, own=mine, parameters={"keys": 3})
     return start("register", "client", its, tmp_path)
@@ -73,6 +78,7 @@ def test_a_program_is_told_all_and_ended_with_the_load(tmp_path: Path) -> None:
     assert (running.counts.ok, running.counts.info) == (2, 1)
     running.close()
     assert running.trouble == []
+    assert lines(tmp_path)[1]["at"] == str(tmp_path)
     told = lines(tmp_path)[1]["told"]
     assert isinstance(told, dict)
     assert {name: told[name] for name in ("ENDPOINTS", "RATE", "SEED", "KEYS", "ROLE", "PHASE", "TIMEOUT_S")} == {

@@ -27,6 +27,10 @@ class Message:
     def offset(self) -> int:
         return self._offset
 
+    def key(self) -> None: ...
+
+    def headers(self) -> None: ...
+
     def value(self) -> bytes:
         return self._offset.to_bytes(8, "big")
 
