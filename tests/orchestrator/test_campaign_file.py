@@ -287,6 +287,13 @@ def test_files_of_a_client_lie_beside_the_campaign(tmp_path: Path) -> None:
     assert client.command_directory == str(tmp_path)
 
 
+def test_one_node_cannot_be_cut_off_from_others() -> None:
+    text = '[topology]\nnodes = {}\n[nemesis]\nkind = "random"\nfaults = ["kill", "partition-one"]\n'
+    assert campaign(text.format(2)).nemesis.faults == ("kill", "partition-one")
+    with pytest.raises(InputError, match=r"c\.toml:6: .*'partition-one' comes between nodes, and .* has only one"):
+        campaign(text.format(1))
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"nowhere\.toml: cannot be read: No such file"):
         load(tmp_path / "nowhere.toml")
