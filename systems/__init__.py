@@ -5,6 +5,7 @@
 
 from systems.errors import ClusterError, InputError
 from systems.registry import known, load_system
+from systems.rehearsal import rehearse
 from systems.service import Deployment, Place, Service
 from systems.settings import RoleSettings, Settings, merge
 from systems.software import MachineRoot, Software
@@ -31,4 +32,5 @@ __all__ = [
     "known",
     "load_system",
     "merge",
+    "rehearse",
 ]

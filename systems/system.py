@@ -285,7 +285,7 @@ class _Templates:
         """Raises `InputError` naming where the text stands. `more`: values for this text alone."""
         try:
             return self._environment.from_string(text).render(self._values, **more)
-        except jinja2.TemplateError as error:
+        except Exception as error:  # an expression in a template can raise what Python can
             source = Source.read(self._description.directory / FILE_NAME)
             place = (
                 f"{source.name}:{source.line(('roles', self._role, *where.split('.')))}: [roles.{self._role}] {where}"
@@ -298,7 +298,7 @@ class _Templates:
             return self._environment.get_template(name).render(self._values)
         except jinja2.TemplateNotFound:
             raise InputError(f"{self._description.directory}/{name}: there is no such template") from None
-        except jinja2.TemplateError as error:
+        except Exception as error:
             frames = traceback.extract_tb(error.__traceback__)  # Jinja puts the template's own lines there
             found = [frame.lineno for frame in frames if frame.filename.endswith(f"/{name}")]
             line = getattr(error, "lineno", None) or (found[-1] if found else None)
@@ -306,9 +306,9 @@ class _Templates:
             raise InputError(f"{where}: the template cannot be filled in: {_why(error)}") from error
 
 
-def _why(error: jinja2.TemplateError) -> str:
-    """Jinja's words; of what is missing of a node, without the name of our class."""
-    return re.sub(r"^'[\w.]+\.Node object'", "a node", str(error))
+def _why(error: Exception) -> str:
+    """Jinja's words, or Python's; of what is missing of a node, without the name of our class."""
+    return re.sub(r"^'[\w.]+\.(Node|_StandIn) object'", "a node", str(error))
 
 
 class PortObserver:

@@ -41,6 +41,7 @@ RETRY_S: Final = 0.2
 STOP_S: Final = 5.0  # beyond the time that an operation may take
 # Each start of the program is a producer of its own, so that no value is written twice. A run has at most 130 clients.
 STARTS: Final = 500
+_ERROR_CHARACTERS: Final = 200
 CHANGES: Final = frozenset({"append", "write", "cas"})
 
 _ROOT: Final = Path(__file__).resolve().parents[1]
@@ -146,17 +147,17 @@ class CommandClient:
     def _task(self, task: str, place: int, give_up_s: float) -> str | None:
         """One start to its end; None when it exits with 0, or what was wrong. A failure takes a moment, for it is tried
         again at once."""
-        program, _ = self._start(task, str(place))
+        program, output = self._start(task, str(place))
         try:
             code = program.wait(max(0.0, give_up_s - time.monotonic()))
         except subprocess.TimeoutExpired:
             program.kill()
             program.wait()
-            return f"the task {task} was not done in time"
+            return f"the task {task} was not done in time{_last_error(output)}"
         if code == 0:
             return None
         time.sleep(RETRY_S)
-        return f"the task {task} ended with {code}"
+        return f"the task {task} ended with {code}{_last_error(output)}"
 
     def _start(self, task: str, place: str) -> tuple[subprocess.Popen[bytes], Path]:
         name = self._settings.client + (f"-{self._starts}" if self._starts else "")
@@ -166,7 +167,16 @@ class CommandClient:
         environment["PYTHONPATH"] = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         self._starts += 1
         program = subprocess.Popen(
-            [sys.executable, "-m", "workloads.under_parent", str(os.getpid()), *self._settings.own.client_command],
+            # -P: what lies in the user's directory is not looked for among Python's own modules.
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                "workloads.under_parent",
+                str(os.getpid()),
+                *self._settings.own.client_command,
+            ],
+            cwd=self._settings.own.command_directory or None,
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr,  # our own output is the pipe to the run
             env=environment,
@@ -196,6 +206,14 @@ class CommandClient:
             **{f"OPTION_{key.upper()}": value for key, value in its.own.options.items()},
         }
         return {f"BROWNOUT_{key}": str(value) for key, value in told.items()}
+
+
+def _last_error(output: Path) -> str:
+    """What the program recorded of the last operation that did not succeed, for a sentence."""
+    errors = [str(operation["error"]) for operation in _Tail(output).new() if operation.get("error")]
+    if not errors:
+        return "; its record tells no error"
+    return f"; the last error in its record: {errors[-1][:_ERROR_CHARACTERS]}"
 
 
 class _Tail:

@@ -17,11 +17,13 @@ QUERY_TIMEOUT_S = 2.0
 class OwnClient:
     """The client that a user brings for a system: a class, `"module:Class"` or `"/path/file.py:Class"`, or a command.
 
-    `timeout_s`: what each of its operations may take. `options` are handed to it as they are.
+    `command_directory`: where a command is run; empty: where its client process is. `timeout_s`: what each of its
+    operations may take. `options` are handed to it as they are.
     """
 
     client_class: str = ""
     client_command: tuple[str, ...] = ()
+    command_directory: str = ""
     timeout_s: float = QUERY_TIMEOUT_S
     options: Mapping[str, str] = field(default_factory=dict)
 

@@ -319,6 +319,9 @@ def _nemesis(table: Table, topology: Topology, workload: Workload) -> Nemesis:
         )
     if not nemesis.faults:
         table.refuse('faults is empty; name at least one, or set kind = "none"', "faults")
+    between = [kind for kind in nemesis.faults if KINDS[kind].takes == "groups"]
+    if between and topology.nodes == 1:
+        table.refuse(f"faults: {between[0]!r} comes between nodes, and [topology] has only one; leave it out", "faults")
     try:
         # Whether all fit into the load's time does not depend on the seed.
         plan_schedule(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 
 from orchestrator.campaign.model import Campaign, Cell
 from orchestrator.campaign.plan import PlannedRun
-from systems import Deployed, Software, System, load_system, merge
+from systems import Deployed, Software, System, load_system, merge, rehearse
 
 
 def system_of(campaign: Campaign, cell: Cell) -> System:
@@ -19,6 +19,18 @@ def prepare_systems(campaign: Campaign, cells: Collection[str], on_progress: Cal
     """See that what these cells' systems need is on this machine; no cells: all of them. Raises `InputError`."""
     for system in _systems_of(campaign, cells):
         system.prepare(on_progress)
+
+
+def rehearse_systems(campaign: Campaign, cells: Collection[str]) -> None:
+    """See that what the nodes of these cells (none named: all) run can be written down. Raises `InputError`.
+
+    Only a system of the user's own is looked at: the templates of others may need files that are not here yet.
+    """
+    for cell in campaign.cells:
+        if not cells or cell.name in cells:
+            deployed = _deployed(campaign, cell, cluster_id="rehearsal")
+            if deployed.system.description.own_directory:
+                rehearse(deployed)
 
 
 def software_of(campaign: Campaign, cells: Collection[str] = ()) -> tuple[Software, ...]:
@@ -54,12 +66,15 @@ def client_nodes(campaign: Campaign, system: System) -> tuple[int, ...]:
 
 def deploy(planned: PlannedRun) -> Deployed:
     """What runs on the nodes of a run. Raises `InputError`."""
-    campaign, cell = planned.campaign, planned.cell
+    return _deployed(planned.campaign, planned.cell, cluster_id=f"brownout-{planned.id}")
+
+
+def _deployed(campaign: Campaign, cell: Cell, cluster_id: str) -> Deployed:
     system = system_of(campaign, cell)
     return Deployed(
         system,
         roles_of(campaign, system),
-        cluster_id=f"brownout-{planned.id}",
+        cluster_id=cluster_id,
         settings=merge(campaign.settings, cell.settings),
         mutants=cell.mutants,
     )

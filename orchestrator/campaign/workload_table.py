@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 from orchestrator.campaign.model import MAX_PARTITIONS, PLACEMENTS, Topology, Workload
@@ -58,23 +59,40 @@ def read_client(table: Table, kind: str, beside: Path, system: System) -> OwnCli
     client = OwnClient(
         client_class=_beside(table, client_class, beside) if client_class else base.client_class,
         client_command=tuple(_program(command, beside)) if command else base.client_command,
+        command_directory=str(beside.resolve()) if command else base.command_directory,
         timeout_s=table.number("timeout_s", base.timeout_s, minimum=0.01),
         options={**base.options, **_options(table)},
     )
     table.done()
-    return _checked(client, table, "" if client_class else f"{system.description.directory}/")
+    return _checked(client, table, "" if client_class or command else f"{system.description.directory}/")
 
 
 def _checked(client: OwnClient, table: Table, described_in: str) -> OwnClient:
-    """Load the class once here: what is wrong with its file is told before anything is started."""
+    """Load the class or find the program once here: what is wrong with it is told before anything is started."""
+    key, problem = "class", None
     if ".py:" in client.client_class:
         try:
             load_class(client.client_class, Client)
         except ClientClassError as error:
-            if described_in:
-                raise InputError(f"{described_in}system.toml: [client] class: {error}") from error
-            table.refuse(str(error), "client_class")
+            problem = str(error)
+    elif client.client_command:
+        key, problem = "command", _why_not_run(client.client_command[0])
+    if problem and described_in:
+        raise InputError(f"{described_in}system.toml: [client] {key}: {problem}")
+    if problem:
+        table.refuse(problem if key == "class" else f"client_command: {problem}", f"client_{key}")
     return client
+
+
+def _why_not_run(program: str) -> str | None:
+    """Why this machine, on which clients run, cannot start a program; None: it can."""
+    if shutil.which(program):
+        return None
+    if "/" not in program:
+        return f"there is no program {program} in PATH; one beside this file is named ./{program}"
+    if not Path(program).is_file():
+        return f"there is no file {program}"
+    return f"{program} may not be executed; chmod +x {program}"
 
 
 def read_cell_options(table: Table, kind: str) -> dict[str, str]:
@@ -101,6 +119,7 @@ def _described(client: ClientDescription, directory: Path) -> OwnClient:
     return OwnClient(
         client_class=f"{(directory / file_name).resolve()}:{class_name}" if client.class_name else "",
         client_command=tuple(_program(list(client.command), directory)) if client.command else (),
+        command_directory=str(directory.resolve()) if client.command else "",
         timeout_s=client.timeout_s or default.timeout_s,
         options=client.options,
     )

@@ -20,7 +20,7 @@ from orchestrator.campaign.model import Campaign
 from orchestrator.campaign.plan import check_size
 from orchestrator.campaign.policy_file import find_policy
 from orchestrator.campaign.store import Store
-from orchestrator.campaign.systems import prepare_systems, programs_of
+from orchestrator.campaign.systems import prepare_systems, programs_of, rehearse_systems
 from orchestrator.command.dry_run import dry_run
 from orchestrator.command.gate import print_result, renew_documents
 from orchestrator.command.printing import say
@@ -57,6 +57,7 @@ def main(options: argparse.Namespace, argv: list[str]) -> int:
     store = Store((options.store or default_store()).resolve())
     inventory, where = _inventory(options, campaign), _where(options)
     spec = lab_spec(campaign, store, inventory, cells=options.cell)
+    rehearse_systems(campaign, options.cell)
     if options.dry_run:
         asked = {"cells": options.cell, "seeds": seeds, "where": where}
         dry_run(campaign, _wanted_world(options, campaign), spec, as_json=options.json, **asked)

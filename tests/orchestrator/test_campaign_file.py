@@ -278,10 +278,20 @@ def test_files_of_a_client_lie_beside_the_campaign(tmp_path: Path) -> None:
         'name = "x"\n[workload]\nkind = "append-log"\n[client]\nclient_class = "mine.py:C"\n'
     )
     assert load(tmp_path / "c.toml").client.client_class == f"{tmp_path / 'mine.py'}:C"
+    (tmp_path / "mine").touch(0o755)
     (tmp_path / "c.toml").write_text(
         'name = "x"\n[workload]\nkind = "append-log"\n[client]\nclient_command = ["./mine", "./as-it-is"]\n'
     )
-    assert load(tmp_path / "c.toml").client.client_command == (str(tmp_path / "mine"), "./as-it-is")
+    client = load(tmp_path / "c.toml").client
+    assert client.client_command == (str(tmp_path / "mine"), "./as-it-is")
+    assert client.command_directory == str(tmp_path)
+
+
+def test_one_node_cannot_be_cut_off_from_others() -> None:
+    text = '[topology]\nnodes = {}\n[nemesis]\nkind = "random"\nfaults = ["kill", "partition-one"]\n'
+    assert campaign(text.format(2)).nemesis.faults == ("kill", "partition-one")
+    with pytest.raises(InputError, match=r"c\.toml:6: .*'partition-one' comes between nodes, and .* has only one"):
+        campaign(text.format(1))
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -47,6 +47,38 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         "no role 'sever'; did you mean 'server'?",
     ),
     "no such directory": (replaced("chaos.toml", 'path = "."', 'path = "nowhere"'), "nowhere: cannot be read"),
+    "a template of the command": (
+        replaced("system.toml", "{{ node.name }}", "{{ nod.name }}"),
+        "[roles.server] command: '{{ nod.name }}' cannot be filled in: 'nod' is undefined",
+    ),
+    "a port that the role does not have": (
+        replaced("system.toml", "{{ node.ports.client }}", "{{ node.ports.peer }}"),
+        "command: '{{ node.address }}:{{ node.ports.peer }}' cannot be filled in",
+    ),
+    "an expression that fails": (
+        replaced("system.toml", "{{ node.name }}", "{{ node.id + 'x' }}"),
+        "cannot be filled in: unsupported operand",
+    ),
+    "a line of a configuration file": (
+        replaced("system.toml", "# [roles.server.files]", '[roles.server.files]\n"a.conf" = "mine.conf"\n#'),
+        "mine.conf:2: the template cannot be filled in: a node has no attribute 'nope'",
+    ),
+    "a setting that nobody gives": (
+        replaced("system.toml", '"{{ node.name }}"', "\"{{ settings['level'] }}\""),
+        "command: \"{{ settings['level'] }}\" cannot be filled in",
+    ),
+    "a client that is no program": (
+        replaced("system.toml", 'class = "client.py:MyClient"', 'command = ["./client.pl"]'),
+        "system.toml: [client] command: there is no file ",
+    ),
+    "a client that may not be executed": (
+        replaced("system.toml", 'class = "client.py:MyClient"', 'command = ["./client.py"]'),
+        "client.py may not be executed; chmod +x ",
+    ),
+    "a client that is not in the PATH": (
+        replaced("chaos.toml", "[nemesis]", '[client]\nclient_command = ["no-such-program"]\n[nemesis]'),
+        "client_command: there is no program no-such-program in PATH; one beside this file is named ./no-such-program",
+    ),
     "a class of the system that is none": (
         replaced("system.toml", "workloads", 'class = "client.py:MyClient"\nworkloads'),
         "MyClient is no brownout_api.System",
@@ -65,12 +97,25 @@ def test_it_is_told_before_anything_is_started(
     change, said = MISTAKES[mistake]
     assert main(["init", str(tmp_path / "mine")]) == 0
     (tmp_path / "mine" / "mine.py").write_text("\nraise RuntimeError('not today')\n")
+    (tmp_path / "mine" / "mine.conf").write_text("ok\n{{ node.nope }}\n")
     change(tmp_path / "mine")
     capsys.readouterr()
     assert main(["run", str(tmp_path / "mine" / "chaos.toml"), "--dry-run"]) == 64
     error = capsys.readouterr().err
     assert said in error
     assert str(tmp_path) in error, "it names the file"
+
+
+def test_a_setting_that_one_cell_does_not_give_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", str(tmp_path / "mine")]) == 0
+    replaced("system.toml", "{{ node.name }}", "{{ settings.level }}")(tmp_path / "mine")
+    with (tmp_path / "mine" / "chaos.toml").open("a") as campaign:
+        campaign.write('[[cell]]\nname = "with"\nserver = { level = "1" }\n[[cell]]\nname = "without"\n')
+    dry = ["run", str(tmp_path / "mine" / "chaos.toml"), "--dry-run"]
+    assert main([*dry, "--cell", "with"]) == 0
+    capsys.readouterr()
+    assert main(dry) == 64
+    assert "command: '{{ settings.level }}' cannot be filled in" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,8 @@ class Block(NamedTuple):
     text: str
 
 
-def blocks() -> list[Block]:
-    found = re.findall(r"^```(\w+)([^\n]*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+def blocks(page: str = PAGE) -> list[Block]:
+    found = re.findall(r"^```(\w+)([^\n]*)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     return [Block(language, dict(word.split("=") for word in more.split()), text) for language, more, text in found]
 
 

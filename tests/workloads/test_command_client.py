@@ -29,7 +29,7 @@ print("this is no message", flush=True)
 signal.signal(signal.SIGTERM, end)
 if told["TASK"] == "load":
     write(f="read", type="ok", key="k0", value=None)
-    write(f="write", type="ok", key="k0", value=int(told["FIRST_VALUE"]), told=told, pid=os.getpid())
+    write(f="write", type="ok", key="k0", value=int(told["FIRST_VALUE"]), told=told, pid=os.getpid(), at=os.getcwd())
     write(f="cas", type="info", key="k0", expected=None, new=int(told["FIRST_VALUE"]) + 1)
     if told["OPTION_STAY"] == "no":
         sys.exit(3)
@@ -37,6 +37,9 @@ if told["TASK"] == "load":
         signal.pause()
 if told["PLACE"] == "1":
     sys.exit(4)
+if told["PLACE"] == "3":
+    write(f="write", type="fail", key="k3", value=int(told["FIRST_VALUE"]), error="DENIED: no password")
+    sys.exit(1)
 write(f="write", type="ok", key="k" + told["PLACE"], value=int(told["FIRST_VALUE"]), task=told["TASK"])
 """
 
@@ -46,7 +49,12 @@ def client(tmp_path: Path, **options: str) -> ClientProcess:
     program.write_text(PROGRAM)
     program.chmod(0o755)
     mine = own(
-        tmp_path, "", client_class="", client_command=(str(program),), options={"end": "0", "stay": "yes", **options}
+        tmp_path,
+        "",
+        client_class="",
+        client_command=(str(program),),
+        command_directory=str(program.parent),
+        options={"end": "0", "stay": "yes", **options},
     )
     its = settings(tmp_path, "register", "c", 7, own=mine, parameters={"keys": 3})
     return start("register", "client", its, tmp_path)
@@ -70,6 +78,7 @@ def test_a_program_is_told_all_and_ended_with_the_load(tmp_path: Path) -> None:
     assert (running.counts.ok, running.counts.info) == (2, 1)
     running.close()
     assert running.trouble == []
+    assert lines(tmp_path)[1]["at"] == str(tmp_path)
     told = lines(tmp_path)[1]["told"]
     assert isinstance(told, dict)
     assert {name: told[name] for name in ("ENDPOINTS", "RATE", "SEED", "KEYS", "ROLE", "PHASE", "TIMEOUT_S")} == {
@@ -85,14 +94,15 @@ def test_a_program_is_told_all_and_ended_with_the_load(tmp_path: Path) -> None:
 
 def test_each_start_has_values_and_a_file_of_its_own(tmp_path: Path) -> None:
     running = client(tmp_path)
-    probes = [running.probe(place, 20.0) for place in (0, 1, 2)]
+    probes = [running.probe(place, 20.0) for place in (0, 1, 2, 3)]
     running.phase("final")
     read = running.read_all(2, 20.0)
     running.close()
-    assert [probe.ok for probe in probes] == [True, False, True]
-    assert probes[1].error == "the task probe ended with 4"
+    assert [probe.ok for probe in probes] == [True, False, True, False]
+    assert probes[1].error == "the task probe ended with 4; its record tells no error"
+    assert probes[3].error == "the task probe ended with 1; the last error in its record: DENIED: no password"
     assert read.complete
-    written = [lines(tmp_path, name)[0] for name in ("c", "c-2", "c-3")]
+    written = [lines(tmp_path, name)[0] for name in ("c", "c-2", "c-4")]
     assert [(line["key"], line["task"], line["phase"]) for line in written] == [
         ("k0", "probe", "main"),
         ("k2", "probe", "main"),

@@ -253,8 +253,8 @@ def network(directory: str) -> Any:
         return found
 
 
-def campaign(directory: str, path: str) -> Any:
-    """A campaign over the inventory, by the command that people type."""
+def campaign(directory: str, path: str, question: str = "true") -> Any:
+    """A campaign over the inventory, by the command that people type; each host is asked `question` afterwards."""
     with three_hosts(directory) as hosts:
         hosts.serve_power()
         inventory = hosts.inventory(*hosts.power_lines(), "brownout_own_clock=true")
@@ -268,6 +268,7 @@ def campaign(directory: str, path: str) -> Any:
             "tables": [hosts.ask(name, "nft list tables") for name in hosts.made.hosts],
             "brokers": [hosts.ask(name, "pgrep -fc [b]roker.--config || true") for name in hosts.made.hosts],
             "on": [hosts.made.power.is_on(name) for name in hosts.made.hosts],
+            "answers": [hosts.ask(name, question) for name in hosts.made.hosts],
         }
 
 

@@ -1,0 +1,39 @@
+"""docs/redis.md: its files are understood as they stand, and where there is a Redis and a Perl they do what it says."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from installation.files import PROJECT_ROOT
+from orchestrator.command.line import main
+from tests.systems.test_your_system import blocks
+
+PAGE = (PROJECT_ROOT / "docs/redis.md").read_text(encoding="utf-8")
+CAMPAIGNS = ("redis/chaos.toml", "redis-list/chaos.toml")
+NEEDED = ("redis-server", "perl")
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    for block in blocks(PAGE):
+        if "file" in block.options:
+            path = tmp_path / block.options["file"]
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(block.text)
+    (tmp_path / "redis-list/client.pl").chmod(0o755)
+    return tmp_path
+
+
+@pytest.mark.parametrize("campaign", CAMPAIGNS)
+def test_its_files_are_understood(directory: Path, campaign: str) -> None:
+    assert main(["run", str(directory / campaign), "--dry-run", "--world", "process"]) == 0
+
+
+@pytest.mark.skipif(not all(map(shutil.which, NEEDED)), reason=f"one of {', '.join(NEEDED)} is missing")
+@pytest.mark.parametrize("campaign", CAMPAIGNS)
+def test_it_passes_where_nothing_loses_power(directory: Path, campaign: str) -> None:
+    only = ["--cell", "always", "--seed", "1", "--world", "process", "--engine", "in-process", "--quiet"]
+    assert main(["run", str(directory / campaign), "--store", str(directory / "store"), *only]) == 0
