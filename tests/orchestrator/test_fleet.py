@@ -53,6 +53,7 @@ def test_a_load_from_its_first_client_to_the_final_reads(tmp_path: Path) -> None
         running.complete()
         running.wait_ready()
         wait_until(lambda: running.counts["ok"] > 60, running)
+        wait_until(lambda: "consumer-1" in read_run(tmp_path).operations["client"].to_pylist(), running)
         assert [result.outcome for result in running.append(0, acks=-1, count=1, timeout_s=1)] in (
             [["ok"], ["fail"], ["info"]]
         )

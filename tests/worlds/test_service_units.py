@@ -18,6 +18,7 @@ from systems.description import read
 from tests.nemeses.fakes import FakeHost
 
 PATIENCE_S = 20.0
+CONTROL = Path(__file__).resolve().parents[2] / "playbooks/roles/service/templates/service-control.sh.j2"
 
 
 def sh(script: str) -> str:
@@ -57,9 +58,16 @@ def test_of_a_service_that_runs_or_was_never_started_no_end_is_known(tmp_path: P
     assert awaited(service.exit_script(None)) == "143"
 
 
-def test_systemd_is_asked_for_the_process_that_is_meant() -> None:
-    assert "= 7 ]" in SystemdUnit().exit_script(7)
-    assert "ExecMainPID" not in SystemdUnit().exit_script(None)
+@pytest.mark.parametrize(("code", "said", "status"), [("exited", "7", "7"), ("killed", "KILL", "137")])
+def test_systemds_unit_writes_down_how_its_service_ended(tmp_path: Path, code: str, said: str, status: str) -> None:
+    """As systemd calls it, with the exit of the process whose pid the unit's first shell has written."""
+    (tmp_path / "service.main").write_text("42\n")
+    control = CONTROL.read_text().replace("/run/brownout", str(tmp_path)).replace("{{", "").replace("}}", "")
+    (tmp_path / "control").write_text(control)
+    sh(f"EXIT_CODE={code} EXIT_STATUS={said} sh {tmp_path}/control ended")
+    systemd = SystemdUnit(directory=str(tmp_path))
+    assert sh(systemd.exit_script(42)) == sh(systemd.exit_script(None)) == status
+    assert sh(systemd.exit_script(7)) == ""
 
 
 class World(ServicesOnHosts):
