@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from analysis.checking import Checker, Outcome, Run
-from analysis.load import Load, load_of
 from analysis.verdict import PASS, UNKNOWN
+
+if TYPE_CHECKING:
+    from analysis.load import Load
 
 _WORDS: Final = {"log": ("appends", "queries of logs' ends"), "register": ("writes", "reads")}
 
 
 def check(run: Run) -> Outcome:
     """Compare what came about with what was planned, and with what the campaign needs at least."""
+    from analysis.load import load_of
+
     needs, load = run.description.requirements, load_of(run.history)
     changes, queries = _WORDS.get(run.description.judge, ("changes", "queries"))
     doubts = []
