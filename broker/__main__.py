@@ -7,6 +7,7 @@ import asyncio
 import gc
 import os
 import random
+import resource
 import signal
 import sys
 import time
@@ -18,7 +19,7 @@ from broker.config import BrokerConfig
 from broker.disk import RealDisk
 from broker.errors import StartupError
 from broker.mutants import MUTANTS, Mutants, UnknownMutantError
-from broker.server.broker_node import BrokerNode, NodeFailure
+from broker.server.broker_node import METADATA_DIRECTORY, BrokerNode, NodeFailure
 from broker.trace import JsonLines, Sink, Tracer, Value
 
 EXIT_OK, EXIT_USAGE, EXIT_FAILED = 0, 64, 70
@@ -32,8 +33,10 @@ The configuration file has one key=value per line; # begins a comment. Four keys
   log.dir=/var/lib/brownout/1
 
 Useful ones besides: cluster.id, min.insync.replicas, default.replication.factor, trace.path (events of the protocol as
-JSON lines), log.flush.interval.messages=1 (acknowledge only what is on disk). An unknown key is refused; the message
-lists all.
+JSON lines), log.flush.interval.messages=1 (acknowledge only what is on disk), log.retention.ms and log.retention.bytes
+(nothing is deleted without them), auto.create.topics.enable=true, metrics.port (serves /metrics), max.connections,
+max.connections.per.ip and max.connections.per.ip.overrides=10.0.0.1:100,... (brokers get in past these bounds),
+connections.max.idle.ms (-1: idle connections are kept). An unknown key is refused; the message lists all.
 
 The broker prints one line when it serves clients. SIGTERM and SIGINT stop it cleanly: leaders move away, logs are
 flushed. Exit codes: {EXIT_OK} stopped; {EXIT_USAGE} wrong configuration or data directory; {EXIT_FAILED} gave up, for
@@ -58,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
         config = BrokerConfig.load(options.config)
         mutants = Mutants(options.mutant)
         if options.check:
-            print(f"{options.config}: good: {_summary(config)}, data in {config.log_dir}")
+            print(f"{options.config}: good: {_summary(config, config.cluster_id)}, data in {config.log_dir}")
             return EXIT_OK
         disk = _disk(config)
         tracer = _tracer(config)
@@ -66,7 +69,15 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"broker: {error}", file=sys.stderr)
         return EXIT_USAGE
     rng = random.Random(os.urandom(32))
-    node = BrokerNode(config, disk=disk, rng=rng, tracer=tracer, mutants=mutants, clock=time.time_ns)
+    node = BrokerNode(
+        config,
+        disk=disk,
+        rng=rng,
+        tracer=tracer,
+        mutants=mutants,
+        clock=time.time_ns,
+        descriptors=_all_descriptors(),
+    )
     code: int = _runner()(_serve(node))
     if code == EXIT_FAILED:
         # No destructor, no flush, no thread may touch the disk any more: it must be as if the process had been killed.
@@ -110,16 +121,17 @@ async def _announce(node: BrokerNode) -> None:
         return
     gc.collect()
     gc.freeze()
-    print(f"{_summary(node.config)} is ready", flush=True)
+    print(f"{_summary(node.config, node.cluster_id)} is ready", flush=True)
 
 
-def _summary(config: BrokerConfig) -> str:
-    return f"broker {config.node_id} of {config.cluster_id} at {config.host}:{config.port}"
+def _summary(config: BrokerConfig, cluster_id: str | None) -> str:
+    cluster = "" if cluster_id is None else f" of {cluster_id}"
+    return f"broker {config.node_id}{cluster} at {config.host}:{config.port}"
 
 
 def _disk(config: BrokerConfig) -> RealDisk:
     try:
-        return RealDisk(config.log_dir)
+        return RealDisk(config.log_dir, apart=(METADATA_DIRECTORY,))
     except OSError as error:
         raise StartupError(
             f"log.dir: {config.log_dir} cannot be made or used: {error.strerror}; give a directory that can be written"
@@ -132,6 +144,13 @@ def _tracer(config: BrokerConfig) -> Tracer:
     except OSError as error:
         raise StartupError(f"trace.path: {config.trace_path} cannot be written: {error.strerror}") from error
     return Tracer(config.node_id, time.time_ns, sink)
+
+
+def _all_descriptors() -> int:
+    """Take as many descriptors as the system gives this process without being asked for more; how many these are."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return most
 
 
 def _discard(event: dict[str, Value]) -> None:

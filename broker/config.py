@@ -5,6 +5,7 @@ Times are milliseconds in the file and in the fields whose names end in `_ms`; s
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -43,7 +44,8 @@ class BrokerConfig:
     voters: tuple[Endpoint, ...]
     log_dir: str
     trace_path: str | None = None
-    cluster_id: str = _key("cluster.id", "brownout-cluster")
+    cluster_id: str | None = _key("cluster.id", None)
+    """None: the first controller makes one, and whoever has none yet takes the cluster's over."""
 
     # metadata quorum (KIP-595)
     quorum_fetch_timeout_ms: int = _key("quorum.fetch.timeout.ms", 1_000, minimum=1)
@@ -52,6 +54,10 @@ class BrokerConfig:
     quorum_request_timeout_ms: int = _key("quorum.request.timeout.ms", 1_000, minimum=1)
     quorum_retry_backoff_ms: int = _key("quorum.retry.backoff.ms", 20, minimum=1)
     quorum_retry_backoff_max_ms: int = _key("quorum.retry.backoff.max.ms", 500, minimum=1)
+
+    metadata_log_max_record_bytes_between_snapshots: int = _key(
+        "metadata.log.max.record.bytes.between.snapshots", 20 << 20, minimum=1
+    )
 
     # controller and registration
     broker_session_timeout_ms: int = _key("broker.session.timeout.ms", 3_000, minimum=1)
@@ -62,6 +68,7 @@ class BrokerConfig:
     min_insync_replicas: int = _key("min.insync.replicas", 1, minimum=1)
     default_replication_factor: int = _key("default.replication.factor", 1, minimum=1)
     num_partitions: int = _key("num.partitions", 1, minimum=1)
+    unclean_leader_election_enable: bool = _key("unclean.leader.election.enable", False)
     replica_lag_time_max_ms: int = _key("replica.lag.time.max.ms", 3_000, minimum=1)
     replica_fetch_wait_max_ms: int = _key("replica.fetch.wait.max.ms", 500, minimum=1)
     replica_fetch_max_bytes: int = _key("replica.fetch.max.bytes", 1 << 20, minimum=1)
@@ -73,11 +80,37 @@ class BrokerConfig:
     log_segment_bytes: int = _key("log.segment.bytes", 1 << 30, minimum=4096)
     log_index_interval_bytes: int = _key("log.index.interval.bytes", 4096, minimum=1)
     log_flush_interval_messages: int = _key("log.flush.interval.messages", 0, minimum=0)
+    producer_id_expiration_ms: int = _key("producer.id.expiration.ms", 86_400_000, minimum=1)
+    producer_id_expiration_check_interval_ms: int = _key("producer.id.expiration.check.interval.ms", 600_000, minimum=1)
     message_max_bytes: int = _key("message.max.bytes", 8 << 20, minimum=1)
 
+    log_cleanup_policy: str = _key("log.cleanup.policy", "delete")
+    log_retention_ms: int = _key("log.retention.ms", -1, minimum=-1)
+    """-1, unlike Kafka's seven days: nothing is deleted unless it is asked for."""
+    log_retention_bytes: int = _key("log.retention.bytes", -1, minimum=-1)
+    log_retention_check_interval_ms: int = _key("log.retention.check.interval.ms", 300_000, minimum=1)
+    auto_create_topics_enable: bool = _key("auto.create.topics.enable", False)
+
+    # consumer groups
+    offsets_topic_num_partitions: int = _key("offsets.topic.num.partitions", 50, minimum=1)
+    offsets_topic_replication_factor: int = _key("offsets.topic.replication.factor", 3, minimum=1)
+    offsets_commit_timeout_ms: int = _key("offsets.commit.timeout.ms", 5_000, minimum=1)
+    offsets_retention_minutes: int = _key("offsets.retention.minutes", 10_080, minimum=1)
+    offsets_retention_check_interval_ms: int = _key("offsets.retention.check.interval.ms", 600_000, minimum=1)
+    offset_metadata_max_bytes: int = _key("offset.metadata.max.bytes", 4_096, minimum=0)
+    group_initial_rebalance_delay_ms: int = _key("group.initial.rebalance.delay.ms", 3_000, minimum=0)
+    group_min_session_timeout_ms: int = _key("group.min.session.timeout.ms", 6_000, minimum=1)
+    group_max_session_timeout_ms: int = _key("group.max.session.timeout.ms", 1_800_000, minimum=1)
+    group_max_size: int = _key("group.max.size", MAX_INT32, minimum=1)
+
     # server
+    metrics_port: int = _key("metrics.port", 0, minimum=0)
+    """0: no metrics are served."""
     socket_request_max_bytes: int = _key("socket.request.max.bytes", 100 << 20, minimum=1024)
     max_connections: int = _key("max.connections", 2_000, minimum=1)
+    max_connections_per_ip: int = _key("max.connections.per.ip", MAX_INT32, minimum=0)
+    max_connections_per_ip_overrides: str = _key("max.connections.per.ip.overrides", "")
+    connections_max_idle_ms: int = _key("connections.max.idle.ms", 600_000, minimum=-1)
     queued_max_requests: int = _key("queued.max.requests", 1_000, minimum=1)
 
     @property
@@ -88,6 +121,16 @@ class BrokerConfig:
     def flush_before_commit(self) -> bool:
         """Whether a record must be on disk before it counts for the ISR (`log.flush.interval.messages` = 1)."""
         return self.log_flush_interval_messages == 1
+
+    @property
+    def connections_by_ip(self) -> dict[str, int]:
+        """The bounds of single addresses (`max.connections.per.ip.overrides`)."""
+        return parse_overrides(self.max_connections_per_ip_overrides, "configuration")
+
+    @property
+    def max_idle_s(self) -> float | None:
+        """How long a connection may be silent; None (`connections.max.idle.ms` = -1) for as long as it likes."""
+        return None if self.connections_max_idle_ms < 0 else max(self.connections_max_idle_ms, 1) / 1000
 
     @classmethod
     def load(cls, path: Path) -> BrokerConfig:
@@ -112,19 +155,27 @@ class BrokerConfig:
             if key is None or key not in rest:
                 continue
             text = rest.pop(key)
-            values[spec.name] = (
-                text if isinstance(spec.default, str) else _integer(source, key, text, spec.metadata["minimum"])
-            )
+            if isinstance(spec.default, bool):
+                values[spec.name] = _boolean(source, key, text)
+            elif isinstance(spec.default, int):
+                values[spec.name] = _integer(source, key, text, spec.metadata["minimum"])
+            else:
+                values[spec.name] = text
         if rest:
             known = sorted(f.metadata["key"] for f in fields(cls) if "key" in f.metadata)
             raise StartupError(
                 f"{source}: unknown key {sorted(rest)[0]!r}; remove it or use one of: {', '.join(known)}"
             )
         config = cls(node_id=node_id, host=host, port=port, voters=voters, log_dir=log_dir, **values)
+        parse_overrides(config.max_connections_per_ip_overrides, source)
         if config.broker_lease_ms >= config.broker_session_timeout_ms:
             raise StartupError(
                 f"{source}: broker.lease.ms ({config.broker_lease_ms}) must be smaller than broker.session.timeout.ms "
                 f"({config.broker_session_timeout_ms}): a leader must stop answering before another can be elected"
+            )
+        if config.log_cleanup_policy != "delete":
+            raise StartupError(
+                f"{source}: log.cleanup.policy: {shown(config.log_cleanup_policy)} is not delete, the only one there is"
             )
         return config
 
@@ -159,6 +210,24 @@ def parse_voters(text: str, source: str) -> tuple[Endpoint, ...]:
     return tuple(voters)
 
 
+def parse_overrides(text: str, source: str) -> dict[str, int]:
+    """`10.0.0.1:100,10.0.0.2:5`, or nothing. Raises `StartupError` for anything else, also for names of hosts."""
+    bounds: dict[str, int] = {}
+    for part in filter(None, (each.strip() for each in text.split(","))):
+        address, _, count = part.rpartition(":")
+        try:
+            address = str(ipaddress.ip_address(address.strip("[]")))
+        except ValueError:
+            address = ""
+        if not address or not is_number(count, MAX_INT32):
+            raise StartupError(
+                f"{source}: max.connections.per.ip.overrides: {shown(part)} is not of the form address:count, such as "
+                "10.0.0.1:100; names of hosts are not looked up"
+            )
+        bounds[address] = int(count)
+    return bounds
+
+
 def parse_listener(text: str, source: str) -> tuple[str, int]:
     """`PLAINTEXT://host:port` or `host:port`. Raises `StartupError` for anything else."""
     host, colon, port = text.removeprefix("PLAINTEXT://").rpartition(":")
@@ -186,6 +255,12 @@ def _take(properties: dict[str, str], source: str, key: str) -> str:
         return properties.pop(key)
     except KeyError:
         raise StartupError(f"{source}: {key} is missing; add a line {key}=...") from None
+
+
+def _boolean(source: str, key: str, text: str) -> bool:
+    if text not in ("true", "false"):
+        raise StartupError(f"{source}: {key}: {shown(text)} is neither true nor false")
+    return text == "true"
 
 
 def _integer(source: str, key: str, text: str, minimum: int | None) -> int:

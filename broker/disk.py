@@ -1,7 +1,8 @@
 """The real disk: files of the kernel, made durable by a thread that commits them in groups.
 
 The loop's thread writes to the page cache only. What has to be durable is handed to one thread that calls fsync;
-everything that was asked for while it was busy is served together by its next call.
+everything that was asked for while it was busy is served together by its next call. A directory may have a thread of
+its own: a vote must not wait until a thousand new partitions are durable.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import errno
 import fcntl
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from broker.ports import Buffer, File
 
@@ -205,6 +206,12 @@ class RealFile:
             # Behind a sync that may be under way: it must not meet another file that got the same descriptor.
             self._commit.later(self, self._close)
 
+    def __del__(self) -> None:
+        # Nobody can use it any more, nor a sync be under way: that would hold it.
+        if not self._closed:
+            self._closed = True
+            os.close(self._fd)
+
     def _close(self) -> None:
         fd, self._fd = self._fd, -1
         os.close(fd)
@@ -250,12 +257,16 @@ class RealFile:
 
 
 class RealDisk:
-    """A directory of the real file system; `root` is created when it is missing."""
+    """A directory of the real file system; `root` is created when it is missing.
 
-    def __init__(self, root: str) -> None:
+    The syncs of what lies below each directory in `apart` (a name in the root) wait for no others.
+    """
+
+    def __init__(self, root: str, *, apart: Collection[str] = ()) -> None:
         self._root = os.path.abspath(root)
         os.makedirs(self._root, exist_ok=True)
         self._commit = GroupCommit()
+        self._apart = {directory: GroupCommit() for directory in apart}
         self._locks: list[int] = []
 
     @property
@@ -265,7 +276,7 @@ class RealDisk:
 
     def open(self, path: str, *, create: bool = False) -> File:
         fd = os.open(self._at(path), os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
-        return RealFile(self._at(path), fd, self._commit)
+        return RealFile(self._at(path), fd, self._commit_of(path))
 
     def exists(self, path: str) -> bool:
         return os.path.exists(self._at(path))
@@ -290,7 +301,7 @@ class RealDisk:
 
     async def sync_directory(self, path: str) -> None:
         directory = self._at(path)
-        await self._commit.run(directory, lambda: _sync_directory(directory))
+        await self._commit_of(path).run(directory, lambda: _sync_directory(directory))
 
     def lock(self, path: str) -> None:
         fd = os.open(self._at(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -302,10 +313,14 @@ class RealDisk:
         self._locks.append(fd)
 
     def close(self) -> None:
-        """End the group commit and release the locks."""
-        self._commit.stop()
+        """End the group commits and release the locks."""
+        for commit in (self._commit, *self._apart.values()):
+            commit.stop()
         while self._locks:
             os.close(self._locks.pop())
+
+    def _commit_of(self, path: str) -> GroupCommit:
+        return self._apart.get(path.partition("/")[0], self._commit)
 
     def _at(self, path: str) -> str:
         return os.path.join(self._root, path) if path else self._root

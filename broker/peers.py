@@ -11,5 +11,6 @@ class Peers(Protocol):
     """Other brokers and voters, by their ids."""
 
     async def request(self, node_id: int, message: Message, version: int, timeout: float) -> Message:
-        """The answer of a node. Raises `ConnectionError` or `TimeoutError`; the request may have been handled."""
+        """The answer of a node; `timeout` is how many seconds may pass without anything of it. Raises `ConnectionError`
+        or `TimeoutError`; the request may have been handled."""
         ...

@@ -42,7 +42,7 @@ class File(Protocol):
 
     async def sync(self) -> None:
         """Return once everything written before the call is durable (a group commit). Raises `OSError` if it is not,
-        and for a file that is closed."""
+        and for a file that is closed. What the metadata quorum rests on waits for no sync of a partition."""
         ...
 
     def send_to(self, transport: asyncio.WriteTransport, offset: int, length: int) -> int:

@@ -28,10 +28,11 @@ EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "unfenced": (),
     "left_without_consent": (),
     "broker_gone": ("broker", "broker_epoch"),
-    # the controller
+    # the controller. logs_compared: so many partitions that nobody led were given to the most complete log.
     "controller_active": ("epoch",),
     "controller_inactive": ("epoch",),
     "session_expired": ("broker", "broker_epoch"),
+    "logs_compared": ("partitions",),
     # the metadata quorum. restored: what the quorum-state file says at a start; persisted: what it says from here on,
     # whatever happens; vote: one is granted to another (a candidate's own goes without saying); high_watermark:
     # everything below `offset` is committed, as learned in `epoch`, and applied; `digest` of the batches applied
@@ -42,22 +43,33 @@ EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "quorum_role": ("role", "epoch", "leader"),
     "quorum_high_watermark": ("offset", "epoch", "digest"),
     "quorum_leader_change": ("offset", "epoch", "leader"),
+    "quorum_snapshot": ("offset", "epoch", "records"),
     "quorum_bad_answer": ("peer", "error"),
     "quorum_failed": ("error",),
-    # partitions. isr_changed: at the leader. truncated: a follower's log matches its leader's, or one step towards it,
-    # also when no record went; rule: `epoch`, `high-watermark`, `none` (empty log), `leader-start`, or K595-40 of the
-    # metadata log; lossy: the cut lies below this replica's high watermark, which is allowed only where the whole ISR
-    # lost data (K101-15). replica_progress: at most four a second, and at rest. high_watermark_checkpointed: for each
-    # partition where it is news.
+    # partitions. leader_recovered: one that was elected uncleanly begins to serve. isr_changed: at the leader.
+    # truncated: a follower's log matches its leader's, or one step towards it, also when no record went; rule: `epoch`,
+    # `high-watermark`, `none` (empty log), `leader-start`, or K595-40 of the metadata log; lossy: the cut lies below
+    # this replica's high watermark, which is allowed only where the whole ISR lost data (K101-15). replica_progress: at
+    # most four a second, and at rest. high_watermark_checkpointed: for each partition where it is news.
+    # partition_set_aside: its files were kept under another name. log_shortened: recovery after a crash has cut what
+    # was never known to be on disk, or the log ends below its high watermark.
     "partition_role": (*_PARTITION, "role", "leader", "leader_epoch", "isr", "partition_epoch"),
+    "leader_recovered": (*_PARTITION, "leader_epoch", "log_end_offset"),
     "isr_changed": (*_PARTITION, "isr", "partition_epoch"),
     "truncated": (*_PARTITION, "from_offset", "to_offset", "rule", "lossy", "leader_epoch"),
     "replica_progress": (*_PARTITION, "log_end_offset", "high_watermark", "leader_epoch"),
     "high_watermark_checkpointed": (*_PARTITION, "high_watermark"),
     "fetched_batches_refused": (*_PARTITION, "leader", "reason"),
     "metadata_behind_log": (*_PARTITION, "leader_epoch", "latest_epoch"),
+    "log_start_moved": (*_PARTITION, "log_start_offset"),
     "partition_failed": (*_PARTITION, "reason"),
     "partition_removed": _PARTITION,
+    "partition_set_aside": (*_PARTITION, "directory", "reason"),
+    "log_shortened": (*_PARTITION, "log_end_offset", "high_watermark", "lost_bytes", "reason"),
+    # the group coordinator. loaded: it serves from here on what `records` records of its partition said.
+    "coordinator_loaded": (*_PARTITION, "leader_epoch", "records"),
+    "coordinator_load_failed": (*_PARTITION, "leader_epoch", "reason"),
+    "offsets_topic_refused": ("error", "reason"),
 }
 """The names in use, each with the fields that its events may have."""
 

@@ -16,7 +16,7 @@ from nodeimage.errors import ImageError
 from nodeimage.programs import run
 
 # What the broker imports beyond the standard library; what these need comes along.
-DEPENDENCIES = ("crc32c", "msgspec", "uvloop")
+DEPENDENCIES = ("cramjam", "crc32c", "msgspec", "uvloop")
 PYTHONS = ("3.11", "3.12", "3.13")
 MACHINES = ("x86_64", "aarch64")
 # Wheels of glibc 2.17 (manylinux2014) to 2.36 (bookworm's) run on the nodes.

@@ -4,7 +4,7 @@ How a lease stays exclusive. A broker that gets the answer "not fenced" may act 
 it *sent* that heartbeat. Another controller fences it no earlier than `broker.session.timeout.ms` after it came to
 power. So such an answer is given only when this node is known to have led at most the difference of the two ago; the
 proof is the begin of its last append that a majority has taken since. While nothing else is committed, an empty record
-serves.
+serves. A broker that looks dead is fenced sooner, but not before its lease has ended: `Sessions` knows until when.
 """
 
 from __future__ import annotations
@@ -12,25 +12,42 @@ from __future__ import annotations
 import asyncio
 import random
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from broker.config import BrokerConfig
 from broker.controller.controller import Controller, caught_up, registered
 from broker.controller.image import Changes, MetadataImage
+from broker.controller.log_comparison import LogComparison
 from broker.controller.operations import Decide, Operations, QuorumLog
+from broker.controller.refusals import refused
 from broker.controller.sessions import Sessions
-from broker.controller.topics import deletion_refused, topic_refused, topics_to_delete
 from broker.errors import ErrorCode, NotLeaderError, ProtocolError
 from broker.mutants import Mutants
+from broker.peers import Peers
+from broker.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from broker.protocol.messages.alter_configs import AlterConfigsRequest
 from broker.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from broker.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
 from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from broker.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from broker.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from broker.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from broker.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from broker.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from broker.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+from broker.protocol.schema import Message
 from broker.trace import Tracer
 
 # A timer that fires later than this means that the loop stood still, and heartbeats may lie unread in its sockets.
 STALL_SECONDS = 0.1
+CONFIGS_TIMEOUT_MS = 10_000  # their requests name no time
 
 T = TypeVar("T")
 
@@ -38,16 +55,18 @@ T = TypeVar("T")
 class _Term:
     """What lives from becoming the active controller until that ends."""
 
-    def __init__(self, epoch: int, operations: Operations, sessions: Sessions) -> None:
+    def __init__(self, epoch: int, operations: Operations, sessions: Sessions, comparison: LogComparison) -> None:
         self.epoch = epoch
         self.operations = operations
         self.sessions = sessions
+        self.comparison = comparison
         self.timer: asyncio.TimerHandle | None = None
         self.timer_at = 0.0
         self.proof: asyncio.Future[None] | None = None
 
     def end(self) -> None:
         self.operations.close()
+        self.comparison.end()
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -65,15 +84,20 @@ class ActiveController:
         config: BrokerConfig,
         image: MetadataImage,
         quorum: QuorumLog,
+        peers: Peers,
         rng: random.Random,
         tracer: Tracer,
         mutants: Mutants,
     ) -> None:
         self._image = image
         self._quorum = quorum
+        self._peers = peers
+        self._node_id = config.node_id
         self._tracer = tracer
         self._rules = Controller(config, rng, mutants)
         self._session_timeout = config.broker_session_timeout_ms / 1000
+        self._lease = config.broker_lease_ms / 1000
+        self._refused_is_dead = mutants.active("refused_is_dead")
         self._proof_lifetime = (config.broker_session_timeout_ms - config.broker_lease_ms) / 1000
         self._term: _Term | None = None
 
@@ -93,12 +117,13 @@ class ActiveController:
             return
         now = asyncio.get_running_loop().time()
         unfenced = [broker.id for broker in self._image.brokers.values() if not broker.fenced]
-        sessions = Sessions(self._session_timeout, now, unfenced)
-        term = _Term(epoch, Operations(self._image, self._quorum, epoch), sessions)
-        self._term = term
+        sessions = Sessions(self._session_timeout, self._lease, now, unfenced)
+        operations = Operations(self._image, self._quorum, epoch)
+        term = self._term = _Term(epoch, operations, sessions, self._log_comparison(operations))
         term.operations.submit(self._rules.first_records, bounded=False).add_done_callback(_retrieve)
         self._schedule(term)
         self._tracer.emit("controller_active", epoch=epoch)
+        term.comparison.look_at((topic.name, index) for topic, index, _ in self._image.partitions())
 
     def metadata_applied(self, changes: Changes) -> None:
         """Committed records were applied to the image."""
@@ -112,7 +137,20 @@ class ActiveController:
             else:
                 term.sessions.close(broker_id)
         self._schedule(term)
+        term.comparison.look_at(changes.partitions)
         term.operations.image_advanced()
+
+    def broker_looks_dead(self, broker_id: int, broker_epoch: int) -> None:
+        """Nobody listens at its address, as far as can be seen from here: it is fenced once its lease has ended, unless
+        it is heard of before."""
+        term, broker = self._term, self._image.brokers.get(broker_id)
+        if term is None or term.operations.closed or broker is None or broker.epoch != broker_epoch:
+            return
+        if self._refused_is_dead:
+            self._fence(term, broker_id)
+            return
+        term.sessions.end_with_lease(broker_id)
+        self._schedule(term)
 
     async def stop(self) -> None:
         """End the term and wait for its task. What was asked and not committed is answered with an error."""
@@ -126,6 +164,16 @@ class ActiveController:
             self._term.end()
             self._tracer.emit("controller_inactive", epoch=self._term.epoch)
             self._term = None
+
+    def _log_comparison(self, operations: Operations) -> LogComparison:
+        return LogComparison(
+            node_id=self._node_id,
+            image=self._image,
+            rules=self._rules,
+            submit=partial(operations.submit, bounded=False),
+            peers=self._peers,
+            tracer=self._tracer,
+        )
 
     # --- requests of brokers
 
@@ -150,22 +198,54 @@ class ActiveController:
         except ProtocolError as error:
             return AlterPartitionResponse(error_code=_code(error))
 
+    async def handle_allocate_producer_ids(
+        self, request: AllocateProducerIdsRequest, _version: int
+    ) -> AllocateProducerIdsResponse:
+        """REQUEST_TIMED_OUT means that a block may have been used up."""
+        try:
+            return await self._run(partial(self._rules.allocate_producer_ids, request=request))
+        except ProtocolError as error:
+            return AllocateProducerIdsResponse(error_code=_code(error))
+
     # --- requests of clients
 
     async def handle_create_topics(self, request: CreateTopicsRequest, _version: int) -> CreateTopicsResponse:
-        try:
-            return await self._run_in_time(partial(self._rules.create_topics, request=request), request.timeout_ms)
-        except ProtocolError as error:
-            refusal = ProtocolError(_code(error), str(error))
-            return CreateTopicsResponse(topics=[topic_refused(topic.name, refusal) for topic in request.topics])
+        return await self._answer(request, partial(self._rules.create_topics, request=request), request.timeout_ms)
 
     async def handle_delete_topics(self, request: DeleteTopicsRequest, _version: int) -> DeleteTopicsResponse:
+        return await self._answer(request, partial(self._rules.delete_topics, request=request), request.timeout_ms)
+
+    async def handle_elect_leaders(self, request: ElectLeadersRequest, _version: int) -> ElectLeadersResponse:
+        return await self._answer(request, partial(self._rules.elect_leaders, request=request), request.timeout_ms)
+
+    async def handle_create_partitions(
+        self, request: CreatePartitionsRequest, _version: int
+    ) -> CreatePartitionsResponse:
+        return await self._answer(request, partial(self._rules.create_partitions, request=request), request.timeout_ms)
+
+    async def handle_alter_configs(
+        self, request: AlterConfigsRequest | IncrementalAlterConfigsRequest, _version: int
+    ) -> Message:
+        return await self._answer(request, partial(self._rules.alter_configs, request=request), CONFIGS_TIMEOUT_MS)
+
+    async def handle_alter_reassignments(
+        self, request: AlterPartitionReassignmentsRequest, _version: int
+    ) -> AlterPartitionReassignmentsResponse:
+        decide = partial(self._rules.alter_reassignments, request=request)
+        return await self._answer(request, decide, request.timeout_ms)
+
+    async def handle_list_reassignments(
+        self, request: ListPartitionReassignmentsRequest, _version: int
+    ) -> ListPartitionReassignmentsResponse:
+        decide = partial(self._rules.list_reassignments, request=request)
+        return await self._answer(request, decide, request.timeout_ms)
+
+    async def _answer(self, request: Message, decide: Decide[T], timeout_ms: int) -> T:
+        """The answer to a client's request, also when it is refused as a whole."""
         try:
-            return await self._run_in_time(partial(self._rules.delete_topics, request=request), request.timeout_ms)
+            return await self._run_in_time(decide, timeout_ms)
         except ProtocolError as error:
-            refusal = ProtocolError(_code(error), str(error))
-            states = topics_to_delete(request)
-            return DeleteTopicsResponse(responses=[deletion_refused(state, refusal) for state in states])
+            return cast(T, refused(request, ProtocolError(_code(error), str(error))))
 
     # --- running operations
 
@@ -250,12 +330,15 @@ class ActiveController:
         if late > STALL_SECONDS:
             term.sessions.extend(late)
         for broker_id in term.sessions.expired(now):
-            epoch = self._image.brokers[broker_id].epoch
-            term.sessions.close(broker_id)
-            self._tracer.emit("session_expired", broker=broker_id, broker_epoch=epoch)
-            fencing = partial(self._rules.fence, broker_id=broker_id, broker_epoch=epoch)
-            term.operations.submit(fencing, bounded=False).add_done_callback(_retrieve)
+            self._fence(term, broker_id)
         self._schedule(term)
+
+    def _fence(self, term: _Term, broker_id: int) -> None:
+        epoch = self._image.brokers[broker_id].epoch
+        term.sessions.close(broker_id)
+        self._tracer.emit("session_expired", broker=broker_id, broker_epoch=epoch)
+        fencing = partial(self._rules.fence, broker_id=broker_id, broker_epoch=epoch)
+        term.operations.submit(fencing, bounded=False).add_done_callback(_retrieve)
 
 
 def _code(error: ProtocolError) -> ErrorCode:

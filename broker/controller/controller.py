@@ -5,44 +5,78 @@ answer once they are. What it does not say it does not do; `active` runs one dec
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from broker.config import BrokerConfig
+from broker.controller.configs import alter_incrementally, alter_wholly
 from broker.controller.image import BrokerImage, MetadataImage
 from broker.controller.isr_decisions import alter_partitions
-from broker.controller.partition_elections import broker_leaves, broker_returns, same_leader_in_next_epoch
+from broker.controller.leader_elections import elect_leaders
+from broker.controller.more_partitions import create_partitions
+from broker.controller.partition_elections import Elections, LogEnd, same_leader_in_next_epoch
+from broker.controller.reassignments import alter_reassignments, list_reassignments
 from broker.controller.topics import create_topics, delete_topics
 from broker.errors import ErrorCode, ProtocolError
 from broker.mutants import Mutants
+from broker.producers.producer_ids import BLOCK_SIZE
+from broker.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from broker.protocol.messages.alter_configs import AlterConfigsRequest
 from broker.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from broker.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
 from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from broker.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from broker.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from broker.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from broker.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from broker.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from broker.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
 from broker.protocol.messages.metadata_records import (
+    ALL_BROKERS,
+    BROKER_RESOURCE,
+    CLUSTER_ID,
     OWN_OFFSET,
     BrokerEndpoint,
     BrokerRegistrationChangeRecord,
-    ClusterIdRecord,
+    ConfigRecord,
     MetadataRecord,
     NoOpRecord,
+    ProducerIdsRecord,
     RegisterBrokerRecord,
 )
+from broker.protocol.schema import Message
+from broker.protocol.uuids import id_text, random_id
 
 FENCE = 1
 UNFENCE = -1
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 @dataclass(frozen=True)
-class Decision(Generic[T]):
+class LogsFound:
+    """What brokers told of a partition's logs: by broker, its epoch then and where its log ends."""
+
+    topic_id: bytes
+    index: int
+    partition_epoch: int
+    ends: Mapping[int, tuple[int, LogEnd]]
+
+
+@dataclass(frozen=True)
+class Decision(Generic[T_co]):
     """Records to commit together, and the answer from the image in which they are applied."""
 
     records: Sequence[MetadataRecord]
-    answer: Callable[[MetadataImage], T]
+    answer: Callable[[MetadataImage], T_co]
 
 
 class Controller:
@@ -51,6 +85,8 @@ class Controller:
     def __init__(self, config: BrokerConfig, rng: random.Random, mutants: Mutants) -> None:
         self._config = config
         self._rng = rng
+        self._elections = Elections(config, mutants)
+        self._elects_unclean_shutdowns = mutants.active("elect_unclean_shutdown_isr")
         self._bounce_unseen = mutants.active("bounce_unseen") or mutants.active("truncate_to_hw")
 
     # --- the life of a broker
@@ -62,7 +98,9 @@ class Controller:
 
         Another incarnation on the same data directory means that the old process is gone, whether or not its session
         has run out: only one process at a time holds the directory's lock. It starts fenced and without its old places
-        (H12), so that nothing it lost with the old process is counted on. Another directory may be a second process
+        (H12), so that nothing it lost with the old process is counted on. If the old process did not close its logs -
+        the mark of that on its disk is not of its last registration - it is not eligible to lead either (KIP-966), for
+        its page cache may be gone. Another directory may be a second process
         that was given the same number by mistake: it is refused while the first one's session lasts. Raises
         `ProtocolError`.
         """
@@ -91,7 +129,7 @@ class Controller:
             if not known.fenced and known.directories != tuple(request.log_dirs):
                 message = f"broker {request.broker_id} is alive at {known.host}:{known.port}, on another data directory"
                 raise ProtocolError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, message)
-            records += self._bounce(image, known, record)
+            records += self._bounce(image, known, record, unclean=request.previous_broker_epoch != known.epoch)
 
         def answer(after: MetadataImage) -> BrokerRegistrationResponse:
             return BrokerRegistrationResponse(broker_epoch=after.brokers[request.broker_id].epoch)
@@ -99,13 +137,14 @@ class Controller:
         return Decision(records, answer)
 
     def _bounce(
-        self, image: MetadataImage, known: BrokerImage, record: RegisterBrokerRecord
+        self, image: MetadataImage, known: BrokerImage, record: RegisterBrokerRecord, *, unclean: bool
     ) -> Sequence[MetadataRecord]:
         """What the end of the old incarnation changes; every partition that it led gets a new epoch (K101-10)."""
         if self._bounce_unseen and not known.fenced:
             record.fenced = False
             return same_leader_in_next_epoch(image, known.id)
-        return broker_leaves(image, known.id, bump_all=True)
+        unclean = unclean and not self._elects_unclean_shutdowns
+        return self._elections.broker_leaves(image, known.id, unclean=unclean, bump_all=True)
 
     def heartbeat(self, image: MetadataImage, request: BrokerHeartbeatRequest) -> Decision[None]:
         """What a heartbeat changes: a broker that is ready is let in, one that wants to leave is let go.
@@ -119,7 +158,7 @@ class Controller:
             return self.fence(image, broker.id, broker.epoch)
         if broker.fenced and caught_up(broker, request):
             change = BrokerRegistrationChangeRecord(broker.id, broker.epoch, fenced=UNFENCE)
-            return Decision([change, *broker_returns(image, broker.id)], _nothing)
+            return Decision([change, *self._elections.broker_returns(image, broker.id)], _nothing)
         return Decision([], _nothing)
 
     def fence(self, image: MetadataImage, broker_id: int, broker_epoch: int) -> Decision[None]:
@@ -128,7 +167,7 @@ class Controller:
         if broker is None or broker.epoch != broker_epoch or broker.fenced:
             return Decision([], _nothing)
         change = BrokerRegistrationChangeRecord(broker_id, broker_epoch, fenced=FENCE)
-        return Decision([change, *broker_leaves(image, broker_id)], _nothing)
+        return Decision([change, *self._elections.broker_leaves(image, broker_id)], _nothing)
 
     # --- topics and partitions
 
@@ -140,18 +179,77 @@ class Controller:
         records, response = delete_topics(image, request)
         return Decision(records, lambda _: response)
 
+    def create_partitions(
+        self, image: MetadataImage, request: CreatePartitionsRequest
+    ) -> Decision[CreatePartitionsResponse]:
+        records, response = create_partitions(image, request, self._rng)
+        return Decision(records, lambda _: response)
+
+    def alter_configs(
+        self, image: MetadataImage, request: AlterConfigsRequest | IncrementalAlterConfigsRequest
+    ) -> Decision[Message]:
+        records, response = (
+            alter_wholly(image, request)
+            if isinstance(request, AlterConfigsRequest)
+            else alter_incrementally(image, request, self._config)
+        )
+        return Decision(records, lambda _: response)
+
+    def alter_reassignments(
+        self, image: MetadataImage, request: AlterPartitionReassignmentsRequest
+    ) -> Decision[AlterPartitionReassignmentsResponse]:
+        records, response = alter_reassignments(image, request)
+        return Decision(records, lambda _: response)
+
+    def list_reassignments(
+        self, image: MetadataImage, request: ListPartitionReassignmentsRequest
+    ) -> Decision[ListPartitionReassignmentsResponse]:
+        return Decision([], lambda _: list_reassignments(image, request))
+
     def alter_partition(
         self, image: MetadataImage, request: AlterPartitionRequest, version: int
     ) -> Decision[AlterPartitionResponse]:
-        records, response = alter_partitions(image, request, version)
+        records, response = alter_partitions(image, request, version, self._elections)
         return Decision(records, lambda _: response)
+
+    def elect_leaders(self, image: MetadataImage, request: ElectLeadersRequest) -> Decision[ElectLeadersResponse]:
+        records, response = elect_leaders(image, request, self._elections)
+        return Decision(records, lambda _: response)
+
+    def elect_most_complete(self, image: MetadataImage, found: Sequence[LogsFound]) -> Decision[None]:
+        """Lead again what nobody is certain to hold, by the most complete log; what has changed meanwhile is left."""
+        records: list[MetadataRecord] = []
+        for logs in found:
+            topic = image.topic_by_id(logs.topic_id)
+            partition = None if topic is None else topic.partitions.get(logs.index)
+            if topic is None or partition is None or partition.partition_epoch != logs.partition_epoch:
+                continue
+            same = {
+                broker: end
+                for broker, (epoch, end) in logs.ends.items()
+                if image.is_available(broker) and image.brokers[broker].epoch == epoch
+            }
+            records += self._elections.most_complete(topic, logs.index, same)
+        return Decision(records, _nothing)
+
+    def allocate_producer_ids(
+        self, image: MetadataImage, request: AllocateProducerIdsRequest
+    ) -> Decision[AllocateProducerIdsResponse]:
+        """A block of ids that no broker has had. Raises `ProtocolError` for a broker that is not the one it claims."""
+        registered(image, request.broker_id, request.broker_epoch)
+        first = image.next_producer_id
+        record = ProducerIdsRecord(request.broker_id, request.broker_epoch, first + BLOCK_SIZE)
+        response = AllocateProducerIdsResponse(producer_id_start=first, producer_id_len=BLOCK_SIZE)
+        return Decision([record], lambda _: response)
 
     # --- the controller itself
 
     def first_records(self, image: MetadataImage) -> Decision[None]:
         """What a new controller commits: the cluster's id, if it is the first one ever (K595-46)."""
-        known = image.cluster_id is not None
-        return Decision([NoOpRecord() if known else ClusterIdRecord(self._config.cluster_id)], _nothing)
+        if image.cluster_id is not None:
+            return Decision([NoOpRecord()], _nothing)
+        cluster_id = self._config.cluster_id or id_text(random_id(self._rng))
+        return Decision([ConfigRecord(BROKER_RESOURCE, ALL_BROKERS, CLUSTER_ID, cluster_id)], _nothing)
 
     def prove_leadership(self, _: MetadataImage) -> Decision[None]:
         """A record whose commit shows that this node still led when it was written."""

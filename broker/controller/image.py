@@ -6,21 +6,24 @@ replaced, so that one that somebody holds never changes under them; the maps tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from broker.protocol.messages.metadata_records import (
+    ALL_BROKERS,
+    BROKER_RESOURCE,
+    CLUSTER_ID,
     NO_LEADER_CHANGE,
     NO_RECOVERY_CHANGE,
     OWN_OFFSET,
     TOPIC_RESOURCE,
     BrokerRegistrationChangeRecord,
-    ClusterIdRecord,
     ConfigRecord,
     MetadataRecord,
     NoOpRecord,
     PartitionChangeRecord,
     PartitionRecord,
+    ProducerIdsRecord,
     RegisterBrokerRecord,
     RemoveTopicRecord,
     TopicRecord,
@@ -53,7 +56,11 @@ class BrokerImage:
 
 @dataclass(frozen=True, slots=True)
 class PartitionImage:
-    """One partition; `replicas` in the order of the assignment, `leader` -1 when there is none."""
+    """One partition; `replicas` in the order of the assignment, `leader` -1 when there is none.
+
+    `elr` and `last_known_elr` are explained in `eligibility`; `recovering`: the leader was elected uncleanly and serves
+    nobody yet (KIP-704).
+    """
 
     leader: int
     leader_epoch: int
@@ -61,11 +68,16 @@ class PartitionImage:
     isr: tuple[int, ...]
     replicas: tuple[int, ...]
     recovering: bool = False
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    elr: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
 
     def changed(self, record: PartitionChangeRecord) -> PartitionImage:
         """This partition after a change: a higher partition epoch, and leader epoch when the record names a leader."""
         names_leader = record.leader != NO_LEADER_CHANGE
         recovery = record.leader_recovery_state
+        elr, last_known = record.eligible_leader_replicas, record.last_known_elr
         return PartitionImage(
             leader=record.leader if names_leader else self.leader,
             leader_epoch=self.leader_epoch + names_leader,
@@ -73,6 +85,10 @@ class PartitionImage:
             isr=self.isr if record.isr is None else tuple(record.isr),
             replicas=self.replicas if record.replicas is None else tuple(record.replicas),
             recovering=self.recovering if recovery == NO_RECOVERY_CHANGE else bool(recovery),
+            adding=self.adding if record.adding_replicas is None else tuple(record.adding_replicas),
+            removing=self.removing if record.removing_replicas is None else tuple(record.removing_replicas),
+            elr=self.elr if elr is None else tuple(elr),
+            last_known_elr=self.last_known_elr if last_known is None else tuple(last_known),
         )
 
 
@@ -106,7 +122,10 @@ class MetadataImage:
         self.cluster_id: str | None = None
         self.brokers: dict[int, BrokerImage] = {}
         self.topics: dict[str, TopicImage] = {}
+        self.next_producer_id = 0
         self._names: dict[bytes, str] = {}
+        self.removed_topics: set[bytes] = set()
+        """The ids of topics that were there and were deleted since: only their data may go. (A snapshot has none.)"""
 
     # --- questions
 
@@ -129,11 +148,10 @@ class MetadataImage:
         broker = self.brokers.get(broker_id)
         return broker is not None and not broker.fenced
 
-    def min_insync_replicas(self, topic: str, default: int) -> int:
-        """`min.insync.replicas` of a topic: its own, or the broker's."""
+    def configs(self, topic: str) -> Mapping[str, str]:
+        """What is set for a topic alone; nothing where there is no such topic."""
         found = self.topics.get(topic)
-        value = None if found is None else found.configs.get("min.insync.replicas")
-        return default if value is None else int(value)
+        return {} if found is None else found.configs
 
     # --- changes
 
@@ -142,6 +160,23 @@ class MetadataImage:
         changes = Changes()
         for offset, data in enumerate(records, base_offset):
             changes.add(self.apply(decode_record(data), offset))
+        return changes
+
+    def restore(self, end_offset: int, records: Sequence[bytes]) -> Changes:
+        """Replace everything by what a snapshot of all records below `end_offset` holds. Raises as `apply_committed`.
+
+        Which broker lost its places when is not in a snapshot: that it was at its end errs to the safe side.
+        """
+        changes = Changes({(topic.name, index) for topic, index, _ in self.partitions()}, set(self.brokers))
+        self.cluster_id = None
+        self.next_producer_id = 0
+        before = set(self._names)
+        for everything in (self.brokers, self.topics, self._names):
+            everything.clear()
+        self.offset = end_offset - 1
+        for data in records:
+            changes.add(self._apply(decode_record(data), self.offset))
+        self.removed_topics |= before - self._names.keys()
         return changes
 
     def apply(self, record: MetadataRecord, offset: int) -> Changes:
@@ -172,11 +207,14 @@ class MetadataImage:
             case RemoveTopicRecord():
                 topic = self._topic(record.topic_id, offset)
                 del self.topics[topic.name], self._names[topic.id]
+                self.removed_topics.add(topic.id)
                 return Changes(partitions={(topic.name, index) for index in topic.partitions})
             case ConfigRecord():
                 return self._configure(record, offset)
-            case ClusterIdRecord():
-                self.cluster_id = record.cluster_id
+            case ProducerIdsRecord():
+                if record.next_producer_id <= self.next_producer_id:
+                    raise ImageError(f"offset {offset}: producer ids fall to {record.next_producer_id}")
+                self.next_producer_id = record.next_producer_id
             case NoOpRecord():
                 pass
         return Changes()
@@ -196,6 +234,10 @@ class MetadataImage:
             isr=tuple(record.isr),
             replicas=tuple(record.replicas),
             recovering=bool(record.leader_recovery_state),
+            adding=tuple(record.adding_replicas),
+            removing=tuple(record.removing_replicas),
+            elr=tuple(record.eligible_leader_replicas or ()),
+            last_known_elr=tuple(record.last_known_elr or ()),
         )
         return Changes(partitions={(topic.name, record.partition_id)})
 
@@ -228,6 +270,9 @@ class MetadataImage:
         return Changes(brokers={broker.id})
 
     def _configure(self, record: ConfigRecord, offset: int) -> Changes:
+        if (record.resource_type, record.resource_name, record.name) == (BROKER_RESOURCE, ALL_BROKERS, CLUSTER_ID):
+            self.cluster_id = record.value
+            return Changes()
         topic = self.topics.get(record.resource_name)
         if record.resource_type != TOPIC_RESOURCE or topic is None:
             raise ImageError(f"offset {offset}: there is no topic {record.resource_name!r} to configure")
@@ -235,4 +280,9 @@ class MetadataImage:
             topic.configs.pop(record.name, None)
         else:
             topic.configs[record.name] = record.value
+        if record.name == "min.insync.replicas":
+            # With a lower number more may be committed without the replicas outside the ISR (KIP-966).
+            for index, partition in topic.partitions.items():
+                if partition.isr:
+                    topic.partitions[index] = replace(partition, elr=(), last_known_elr=())
         return Changes(partitions={(topic.name, index) for index in topic.partitions})

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from broker.controller.eligibility import RECOVERED, change_record
 from broker.controller.image import MetadataImage, PartitionImage
+from broker.controller.partition_elections import Elections
+from broker.controller.reassignments import completed
 from broker.errors import ErrorCode
 from broker.protocol.messages.alter_partition import (
     AlterPartitionRequest,
@@ -19,7 +24,7 @@ FIRST_VERSION_WITH_EPOCHS = 3
 
 
 def alter_partitions(
-    image: MetadataImage, request: AlterPartitionRequest, version: int
+    image: MetadataImage, request: AlterPartitionRequest, version: int, elections: Elections
 ) -> tuple[list[PartitionChangeRecord], AlterPartitionResponse]:
     """The changes that are granted, and the answer that holds once they are committed.
 
@@ -35,7 +40,7 @@ def alter_partitions(
         result = TopicResult(topic_data.topic_id)
         response.topics.append(result)
         for data in topic_data.partitions:
-            result.partitions.append(_alter(image, request.broker_id, topic_data, data, version, records))
+            result.partitions.append(_alter(image, request.broker_id, topic_data, data, version, elections, records))
     return records, response
 
 
@@ -45,6 +50,7 @@ def _alter(
     topic_data: TopicData,
     data: PartitionData,
     version: int,
+    elections: Elections,
     records: list[PartitionChangeRecord],
 ) -> PartitionResult:
     """The result for one partition; the record of a granted change is appended to `records`."""
@@ -59,21 +65,38 @@ def _alter(
         # The second proposal in one request would be checked against a state that the first has changed.
         return PartitionResult(index, ErrorCode.INVALID_REQUEST)
     members = _wanted(data, version)
-    error = refusal(image, partition, sender, data, members)
+    error = refusal(image, partition, sender, data, members, isr_may_grow=elections.isr_grows_while_recovering)
     if error is not ErrorCode.NONE:
         return PartitionResult(index, error)
-    isr = [member.broker_id for member in members]
-    if set(isr) != set(partition.isr):
-        record = PartitionChangeRecord(index, topic_id, isr=isr)
+    isr = tuple(member.broker_id for member in members)
+    if set(isr) == set(partition.isr):
+        isr = partition.isr
+    after = elections.membership(topic, partition, isr)
+    if partition.recovering and data.leader_recovery_state == RECOVERED:
+        # The leader's log is on disk: from here on it is what the partition holds.
+        after = replace(after, last_known_elr=())
+    record = change_record(topic_id, index, partition, after, recovery=data.leader_recovery_state)
+    if isr != partition.isr and (end := completed(image, topic_id, index, partition, after)) is not None:
+        record = end  # the last replica that was awaited has come: the move is over
+    if record is not None:
         records.append(record)
         partition = partition.changed(record)
     return _state(index, partition)
 
 
 def refusal(
-    image: MetadataImage, partition: PartitionImage, sender: int, data: PartitionData, members: list[BrokerState]
+    image: MetadataImage,
+    partition: PartitionImage,
+    sender: int,
+    data: PartitionData,
+    members: list[BrokerState],
+    *,
+    isr_may_grow: bool = False,
 ) -> ErrorCode:
-    """Why a proposed ISR is not granted; NONE when it is. The order of the checks is that of Apache Kafka."""
+    """Why a proposed ISR is not granted; NONE when it is. The order of the checks is that of Apache Kafka.
+
+    `isr_may_grow` (a mutant): also while the leader recovers.
+    """
     if data.leader_epoch > partition.leader_epoch or data.partition_epoch > partition.partition_epoch:
         # The leader has seen more of the log than this controller: another one must be active.
         return ErrorCode.NOT_CONTROLLER
@@ -86,7 +109,9 @@ def refusal(
     ids = [member.broker_id for member in members]
     if len(set(ids)) != len(ids) or not set(ids) <= set(partition.replicas) or partition.leader not in ids:
         return ErrorCode.INVALID_REQUEST
-    if data.leader_recovery_state and (len(ids) > 1 or not partition.recovering):
+    if data.leader_recovery_state and not partition.recovering:
+        return ErrorCode.INVALID_REQUEST
+    if data.leader_recovery_state and len(ids) > 1 and not isr_may_grow:
         return ErrorCode.INVALID_REQUEST
     if not all(_eligible(image, member) for member in members):
         return ErrorCode.INELIGIBLE_REPLICA

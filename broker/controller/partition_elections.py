@@ -1,59 +1,187 @@
-"""Who leads a partition and who is in its ISR when brokers come and go. Pure: an image in, records out.
+"""Who leads a partition when brokers come and go, or when somebody asks for it. Pure: an image in, records out.
 
-Invariants: an ISR is never empty; a fenced broker is in an ISR only as its last member, and then nobody leads; a leader
-is available and in the ISR. Every election is clean: it chooses from the ISR, in the order of the assignment.
+Invariants: a leader is available and in the ISR; only available brokers are in the ISR. Elections are tried in this
+order, each from the first of the assignment on that is available:
+
+1. of the ISR; when that is empty, of the eligible leader replicas (KIP-966): clean, nothing that is committed is lost;
+2. where both are empty and every member of the last known ELR has told where its log ends: the most complete of them;
+3. of all replicas, where `unclean.leader.election.enable` or a client's ElectLeaders allows it.
+
+After 2 and 3 the ISR is the leader alone, which must recover before it serves anyone (KIP-704).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
+from broker.config import BrokerConfig
+from broker.controller.eligibility import (
+    RECOVERED,
+    RECOVERING,
+    Membership,
+    change_record,
+    effective_min_insync,
+    first_of,
+    membership_after,
+)
 from broker.controller.image import MetadataImage, PartitionImage, TopicImage
-from broker.protocol.messages.metadata_records import NO_LEADER, NO_LEADER_CHANGE, PartitionChangeRecord
+from broker.mutants import Mutants
+from broker.protocol.messages.metadata_records import (
+    NO_LEADER,
+    NO_LEADER_CHANGE,
+    NO_RECOVERY_CHANGE,
+    PartitionChangeRecord,
+)
+from broker.topic_settings import TopicSettings
 
 
-def elect(replicas: Iterable[int], isr: Iterable[int], available: Callable[[int], bool]) -> int:
-    """The first replica that is in the ISR and available, -1 when there is none."""
-    members = set(isr)
-    return next((replica for replica in replicas if replica in members and available(replica)), NO_LEADER)
+class LogEnd(NamedTuple):
+    """Where a replica's log ends. Of two logs the larger one holds all that was committed and is left in either."""
+
+    last_epoch: int
+    end_offset: int
 
 
-def broker_leaves(image: MetadataImage, broker_id: int, *, bump_all: bool = False) -> list[PartitionChangeRecord]:
-    """The changes that take a broker out of every ISR and off every leadership.
+class Elected(NamedTuple):
+    """The outcome of an election; `leader` is -1 when nobody can lead."""
 
-    The last member of an ISR stays its only one: it alone may hold what was acknowledged. `bump_all` raises the leader
-    epoch of every partition that changes, even where another broker goes on leading.
-    """
-
-    def available(replica: int) -> bool:
-        return replica != broker_id and image.is_available(replica)
-
-    records = []
-    for topic, index, partition in image.partitions():
-        if broker_id not in partition.isr and partition.leader != broker_id:
-            continue
-        isr = tuple(member for member in partition.isr if member != broker_id) or partition.isr
-        leader = partition.leader
-        if leader == broker_id:
-            leader = elect(partition.replicas, isr, available)
-        record = _change(topic, index, partition, isr, leader, bump=bump_all and leader != NO_LEADER)
-        if record is not None:
-            records.append(record)
-    return records
+    leader: int
+    members: Membership
+    recovery: int = NO_RECOVERY_CHANGE
 
 
-def broker_returns(image: MetadataImage, broker_id: int) -> list[PartitionChangeRecord]:
-    """The changes once a broker has become available: it leads what nobody leads, where it is in the ISR."""
+class Elections:
+    """The rules, with a broker's defaults for what topics do not set themselves."""
 
-    def available(replica: int) -> bool:
-        return replica == broker_id or image.is_available(replica)
+    def __init__(self, config: BrokerConfig, mutants: Mutants) -> None:
+        self._config = config
+        self._clean_recovery_state = RECOVERED if mutants.active("recovery_flag_lost") else NO_RECOVERY_CHANGE
+        self.isr_grows_while_recovering = mutants.active("isr_grows_while_recovering")
+        self._last_known_leader_leads = mutants.active("last_known_leader_leads")
+        self._unclean_keeps_isr = mutants.active("unclean_keeps_isr")
 
-    records = []
-    for topic, index, partition in image.partitions():
-        if partition.leader == NO_LEADER and broker_id in partition.isr:
-            leader = elect(partition.replicas, partition.isr, available)
-            records.append(PartitionChangeRecord(index, topic.id, leader=leader))
-    return records
+    def membership(
+        self, topic: TopicImage, partition: PartitionImage, isr: tuple[int, ...], *unclean: int
+    ) -> Membership:
+        """The membership of a partition once its ISR is `isr` and `unclean` have shut down uncleanly."""
+        return membership_after(partition, isr, self._settings(topic).min_insync_replicas, unclean)
+
+    def _settings(self, topic: TopicImage) -> TopicSettings:
+        return TopicSettings.of(topic.configs, self._config)
+
+    # --- brokers come and go
+
+    def broker_leaves(
+        self, image: MetadataImage, broker_id: int, *, unclean: bool = False, bump_all: bool = False
+    ) -> list[PartitionChangeRecord]:
+        """The changes that take a broker out of every ISR and off every leadership.
+
+        `unclean`: it may have lost what it had not synced, so it is eligible nowhere. `bump_all` raises the leader
+        epoch of every partition that it was in, even where another broker goes on leading.
+        """
+
+        def available(replica: int) -> bool:
+            return replica != broker_id and image.is_available(replica)
+
+        lost = (broker_id,) if unclean else ()
+        records = []
+        for topic, index, partition in image.partitions():
+            was_in_sync = broker_id in partition.isr
+            if not was_in_sync and not (unclean and broker_id in partition.elr):
+                continue
+            isr = tuple(member for member in partition.isr if member != broker_id)
+            members = self.membership(topic, partition, isr, *lost)
+            if partition.leader == broker_id or partition.leader == NO_LEADER:
+                elected = self._elect(topic, partition, members, available)
+                record = _elected(topic, index, partition, elected)
+            else:
+                leader = partition.leader if bump_all and was_in_sync else NO_LEADER_CHANGE
+                record = change_record(topic.id, index, partition, members, leader=leader)
+            if record is not None:
+                records.append(record)
+        return records
+
+    def broker_returns(self, image: MetadataImage, broker_id: int) -> list[PartitionChangeRecord]:
+        """The changes once a broker has become available: it leads what nobody leads, where it may."""
+
+        def available(replica: int) -> bool:
+            return replica == broker_id or image.is_available(replica)
+
+        records = []
+        for topic, index, partition in image.partitions():
+            if partition.leader != NO_LEADER or broker_id not in partition.replicas:
+                continue
+            members = Membership(partition.isr, partition.elr, partition.last_known_elr)
+            elected = self._elect(topic, partition, members, available)
+            record = _elected(topic, index, partition, elected)
+            if record is not None:
+                records.append(record)
+        return records
+
+    # --- elections that are asked for
+
+    def most_complete(self, topic: TopicImage, index: int, ends: Mapping[int, LogEnd]) -> list[PartitionChangeRecord]:
+        """Elect the member of the last known ELR whose log holds most; nothing unless all of them are in `ends`.
+
+        The others stay known as long as the leader recovers: should it lose its log before that is flushed, theirs is
+        again the best that is left.
+        """
+        partition = topic.partitions[index]
+        known = partition.last_known_elr
+        if not waits_for_logs(partition) or known == () or not set(known) <= ends.keys():
+            return []
+        leader = known[0] if self._last_known_leader_leads else max(known, key=lambda replica: ends[replica])
+        others = tuple(replica for replica in known if replica != leader)
+        members = self._settled(topic, partition, Membership((leader,), (), others))
+        record = change_record(topic.id, index, partition, members, leader=leader, recovery=RECOVERING)
+        return [] if record is None else [record]
+
+    def unclean(self, image: MetadataImage, topic: TopicImage, index: int) -> PartitionChangeRecord | None:
+        """Elect whoever is available, for a partition that nobody leads; None when nobody is."""
+        partition = topic.partitions[index]
+        members = Membership(partition.isr, partition.elr, partition.last_known_elr)
+        elected = self._elect(topic, partition, members, image.is_available, unclean_allowed=True)
+        return None if elected.leader == NO_LEADER else _elected(topic, index, partition, elected)
+
+    def _elect(
+        self,
+        topic: TopicImage,
+        partition: PartitionImage,
+        members: Membership,
+        available: Callable[[int], bool],
+        *,
+        unclean_allowed: bool | None = None,
+    ) -> Elected:
+        leader = first_of(partition.replicas, members.isr, available)
+        if leader != NO_LEADER:
+            return Elected(leader, members, self._clean_recovery_state)
+        leader = first_of(partition.replicas, members.elr, available)
+        if leader != NO_LEADER and not members.isr:
+            elr = tuple(replica for replica in members.elr if replica != leader)
+            alone = Membership((leader,), elr, members.last_known_elr)
+            return Elected(leader, self._settled(topic, partition, alone), self._clean_recovery_state)
+        if unclean_allowed is None:
+            unclean_allowed = self._settings(topic).unclean_leader_election
+        if unclean_allowed:
+            leader = first_of(members.last_known_elr, partition.replicas, available)
+            if leader == NO_LEADER:
+                leader = first_of(partition.replicas, partition.replicas, available)
+            if leader != NO_LEADER:
+                # The leader's log is what the partition holds from here on: nobody else is eligible (K704-1).
+                kept = tuple(replica for replica in members.elr if replica != leader) if self._unclean_keeps_isr else ()
+                return Elected(leader, Membership((leader,), kept), RECOVERING)
+        return Elected(NO_LEADER, members)
+
+    def _settled(self, topic: TopicImage, partition: PartitionImage, members: Membership) -> Membership:
+        """Nobody outside an ISR that is large enough is eligible: more may be committed without them."""
+        minimum = effective_min_insync(partition, self._settings(topic).min_insync_replicas)
+        return Membership(members.isr) if len(members.isr) >= minimum else members
+
+
+def waits_for_logs(partition: PartitionImage) -> bool:
+    """Whether nobody leads and nobody is certain to hold what was committed: what is left must be looked for."""
+    return partition.leader == NO_LEADER and not partition.isr and not partition.elr
 
 
 def same_leader_in_next_epoch(image: MetadataImage, broker_id: int) -> list[PartitionChangeRecord]:
@@ -65,10 +193,8 @@ def same_leader_in_next_epoch(image: MetadataImage, broker_id: int) -> list[Part
     ]
 
 
-def _change(
-    topic: TopicImage, index: int, partition: PartitionImage, isr: tuple[int, ...], leader: int, *, bump: bool
+def _elected(
+    topic: TopicImage, index: int, partition: PartitionImage, elected: Elected
 ) -> PartitionChangeRecord | None:
-    new_isr = None if isr == partition.isr else list(isr)
-    if leader == partition.leader and not bump:
-        return None if new_isr is None else PartitionChangeRecord(index, topic.id, isr=new_isr, leader=NO_LEADER_CHANGE)
-    return PartitionChangeRecord(index, topic.id, isr=new_isr, leader=leader)
+    leader = NO_LEADER_CHANGE if elected.leader == partition.leader else elected.leader
+    return change_record(topic.id, index, partition, elected.members, leader=leader, recovery=elected.recovery)

@@ -1,7 +1,12 @@
-"""Until when each broker counts as alive. Pure: times are seconds of one clock that the caller reads.
+"""Until when each broker counts as alive, and until when it may answer as a leader. Pure: times are seconds of one
+clock that the caller reads.
 
 A session that is closed takes no renewal: its broker is on the way out, and an answer that lets it go on as a leader
 must wait until that is decided. It is opened again when the committed log says that the broker is in.
+
+Invariant: no session ends before the lease that its broker may hold, so whoever is fenced because a session has ended
+answers nobody any more. What makes a broker look dead shortens its session down to that lease, and no further: a
+firewall refuses connections just as the host of a dead process does.
 """
 
 from __future__ import annotations
@@ -10,25 +15,39 @@ from collections.abc import Iterable
 
 
 class Sessions:
-    """The sessions of the brokers that are not fenced; each starts with a full timeout."""
+    """The sessions of the brokers that are not fenced; each starts with a full timeout.
 
-    def __init__(self, timeout: float, now: float, brokers: Iterable[int]) -> None:
+    `lease` is for how long a broker acts on an answer, from when it asked. An earlier controller may have given one
+    that lasts until a full `timeout` from `now` (see `active`); once a broker has asked here, it acts on no other.
+    """
+
+    def __init__(self, timeout: float, lease: float, now: float, brokers: Iterable[int]) -> None:
         self._timeout = timeout
+        self._lease = lease
         self._deadlines = dict.fromkeys(brokers, now + timeout)
+        self._lease_ends = dict(self._deadlines)
 
     def open(self, broker: int, now: float) -> None:
         self._deadlines[broker] = now + self._timeout
+        self._lease_ends[broker] = max(now + self._lease, self._lease_ends.get(broker, now))
 
     def close(self, broker: int) -> None:
         self._deadlines.pop(broker, None)
+        self._lease_ends.pop(broker, None)
 
     def is_open(self, broker: int) -> bool:
         return broker in self._deadlines
 
     def renew(self, broker: int, now: float) -> None:
-        """A sign of life; nothing when the session is closed."""
+        """It asked, before `now`, and is about to be answered; nothing when the session is closed."""
         if broker in self._deadlines:
             self._deadlines[broker] = now + self._timeout
+            self._lease_ends[broker] = now + self._lease
+
+    def end_with_lease(self, broker: int) -> None:
+        """It looks dead: wait for its lease and no longer, unless it asks again. Nothing when the session is closed."""
+        if broker in self._deadlines:
+            self._deadlines[broker] = min(self._deadlines[broker], self._lease_ends[broker])
 
     def extend(self, by: float) -> None:
         """Prolong all: the time has passed here unseen, and with it perhaps signs of life."""

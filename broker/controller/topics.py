@@ -7,12 +7,12 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 
-from broker.config import MAX_INT32, BrokerConfig, is_number, shown
+from broker.config import BrokerConfig
+from broker.controller.configs import checked
+from broker.controller.eligibility import first_of
 from broker.controller.image import MetadataImage, TopicImage
-from broker.controller.partition_elections import elect
 from broker.errors import ErrorCode, ProtocolError
 from broker.protocol.messages.create_topics import (
-    CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfigs,
     CreatableTopicResult,
@@ -34,6 +34,7 @@ from broker.protocol.messages.metadata_records import (
     TopicRecord,
 )
 from broker.protocol.schema import NO_ID
+from broker.protocol.uuids import random_id
 
 MAX_NAME_LENGTH = 249
 MAX_PARTITIONS_PER_REQUEST = 10_000
@@ -86,7 +87,9 @@ def _validated(
     _check_name(topic.name)
     if topic.name in image.topics:
         raise ProtocolError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} already exists")
-    _check_configs(topic)
+    if len({entry.name for entry in topic.configs}) < len(topic.configs):
+        raise ProtocolError(ErrorCode.INVALID_CONFIG, "the request names a key more than once")
+    checked({entry.name: entry.value for entry in topic.configs})
     if topic.assignments:
         return _explicit_assignment(image, topic)
     return _automatic_assignment(image, topic, config, rng)
@@ -100,17 +103,6 @@ def _check_name(name: str) -> None:
         raise ProtocolError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is reserved for the metadata quorum")
 
 
-def _check_configs(topic: CreatableTopic) -> None:
-    """Only what has an effect is accepted: `min.insync.replicas`."""
-    for entry in topic.configs:
-        if entry.name != "min.insync.replicas":
-            message = f"{entry.name!r} cannot be set for a topic; supported: min.insync.replicas"
-            raise ProtocolError(ErrorCode.INVALID_CONFIG, message)
-        if entry.value is None or not is_number(entry.value, MAX_INT32) or int(entry.value) < 1:
-            message = f"{entry.name}: {shown(str(entry.value))} is not a number from 1 to {MAX_INT32}"
-            raise ProtocolError(ErrorCode.INVALID_CONFIG, message)
-
-
 def _explicit_assignment(image: MetadataImage, topic: CreatableTopic) -> list[tuple[int, ...]]:
     if topic.num_partitions != -1 or topic.replication_factor != -1:
         message = "with an assignment, num_partitions and replication_factor must be -1"
@@ -119,16 +111,16 @@ def _explicit_assignment(image: MetadataImage, topic: CreatableTopic) -> list[tu
     if len(by_index) != len(topic.assignments) or sorted(by_index) != list(range(len(by_index))):
         raise ProtocolError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0 on, each once")
     for entry in topic.assignments:
-        _check_replicas(image, entry)
+        check_replicas(image, entry.partition_index, entry.broker_ids)
     if len({len(entry.broker_ids) for entry in topic.assignments}) > 1:
         message = "all partitions must have the same number of replicas"
         raise ProtocolError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
     return [tuple(by_index[index].broker_ids) for index in range(len(by_index))]
 
 
-def _check_replicas(image: MetadataImage, entry: CreatableReplicaAssignment) -> None:
-    ids = entry.broker_ids
-    where = f"partition {entry.partition_index}"
+def check_replicas(image: MetadataImage, index: int, ids: list[int]) -> None:
+    """Raises `ProtocolError` for brokers that cannot be the replicas of partition `index`."""
+    where = f"partition {index}"
     if not ids or len(set(ids)) != len(ids):
         raise ProtocolError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{where}: needs replicas, each broker once")
     unknown = [broker_id for broker_id in ids if broker_id not in image.brokers]
@@ -141,11 +133,16 @@ def _check_replicas(image: MetadataImage, entry: CreatableReplicaAssignment) -> 
 def _automatic_assignment(
     image: MetadataImage, topic: CreatableTopic, config: BrokerConfig, rng: random.Random
 ) -> list[tuple[int, ...]]:
-    """Leaders round robin from a random broker on; fenced brokers only where there are too few others."""
     count = config.num_partitions if topic.num_partitions == -1 else topic.num_partitions
     factor = config.default_replication_factor if topic.replication_factor == -1 else topic.replication_factor
     if count < 1:
         raise ProtocolError(ErrorCode.INVALID_PARTITIONS, f"{count} partitions; there must be at least 1")
+    return automatic_assignment(image, count, factor, rng)
+
+
+def automatic_assignment(image: MetadataImage, count: int, factor: int, rng: random.Random) -> list[tuple[int, ...]]:
+    """The replicas of `count` partitions: leaders round robin from a random broker on, fenced brokers only where there
+    are too few others. Raises `ProtocolError` where there are too few of both."""
     if count > MAX_PARTITIONS_PER_REQUEST:
         raise ProtocolError(ErrorCode.POLICY_VIOLATION, f"{count} partitions; at most {MAX_PARTITIONS_PER_REQUEST}")
     available = sorted(broker_id for broker_id in image.brokers if image.is_available(broker_id))
@@ -163,22 +160,27 @@ def _automatic_assignment(
 
 
 def _new_id(image: MetadataImage, rng: random.Random) -> bytes:
-    """A random id (a version 4 UUID) that no topic has."""
-    while True:
-        raw = bytearray(rng.randbytes(16))
-        raw[6] = raw[6] & 0x0F | 0x40
-        raw[8] = raw[8] & 0x3F | 0x80
-        if image.topic_by_id(bytes(raw)) is None:
-            return bytes(raw)
+    """A random id that no topic has."""
+    while image.topic_by_id(topic_id := random_id(rng)) is not None:
+        pass
+    return topic_id
 
 
 def _records(
     image: MetadataImage, topic: CreatableTopic, topic_id: bytes, assignment: list[tuple[int, ...]]
 ) -> list[MetadataRecord]:
-    """The topic, its configuration, its partitions; the first ISR is every replica that is available."""
+    """The topic, its configuration, its partitions."""
     records: list[MetadataRecord] = [TopicRecord(topic.name, topic_id)]
     records += [ConfigRecord(TOPIC_RESOURCE, topic.name, entry.name, entry.value) for entry in topic.configs]
-    for index, replicas in enumerate(assignment):
+    return records + partition_records(image, topic_id, assignment)
+
+
+def partition_records(
+    image: MetadataImage, topic_id: bytes, assignment: list[tuple[int, ...]], first: int = 0
+) -> list[MetadataRecord]:
+    """New partitions, numbered from `first` on; the first ISR is every replica that is available."""
+    records: list[MetadataRecord] = []
+    for index, replicas in enumerate(assignment, first):
         isr = [replica for replica in replicas if image.is_available(replica)]
         records.append(
             PartitionRecord(
@@ -186,7 +188,7 @@ def _records(
                 topic_id=topic_id,
                 replicas=list(replicas),
                 isr=isr,
-                leader=elect(replicas, isr, image.is_available),
+                leader=first_of(replicas, isr, image.is_available),
                 leader_epoch=0,
                 partition_epoch=0,
             )

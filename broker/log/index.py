@@ -1,8 +1,8 @@
 """The sparse index of a segment: where a batch starts, every few KiB, and the largest timestamp in front of it.
 
-It is kept in memory and written to `<base offset>.index` as the segment grows. A file counts only if its last entry,
-which says where the segment ends, is there and the CRC agrees; in every other case the index is made anew from the
-batches.
+It is kept in memory and written to `<base offset>.positions` as the segment grows. A file counts only if its last
+entry, which says where the segment ends, is there and the CRC agrees; in every other case the index is made anew from
+the batches. It holds more than Kafka's `.index` and `.timeindex`, hence it has neither's name.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from struct import Struct
 
 from crc32c import crc32c
 
+from broker.errors import is_out_of_descriptors
 from broker.ports import Disk, File
 
 ENTRY = Struct(">qqq")  # offset, position, largest timestamp in front of the position
@@ -49,7 +50,12 @@ class SparseIndex:
         self._positions.append(position)
         self._timestamps.append(timestamp_before)
         if len(self._offsets) - self._written >= WRITE_AT:
-            self._write()
+            try:
+                self._write()
+            except OSError as error:
+                # The batch is in its file already; the entries stay here and are written with the next ones.
+                if not is_out_of_descriptors(error):
+                    raise
 
     def before_offset(self, offset: int) -> int:
         """The position of a batch that starts at or before `offset`, as near as the index knows."""

@@ -1,19 +1,30 @@
-"""Batches as producers send them, checked and stamped where they lie: the inner loop of every produce request."""
+"""Batches of a leader's log, checked and stamped where they lie: the inner loop of every produce request."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 from typing import NamedTuple
 
 from crc32c import crc32c
 
-from broker.protocol.records import BATCH_HEADER_SIZE, MAGIC, CorruptBatch, validate_batch
+from broker.log.validation import Claims
+from broker.producers.producer_state import Sequenced
+from broker.protocol.records import BATCH_HEADER_SIZE, MAGIC, BatchHeader, CorruptBatch, validate_batch
 
-_CHECKED = Struct(">8xi4xbI2xi8xq14xi")  # length, magic, CRC, last offset delta, largest timestamp, number of records
+# base offset, length, magic, CRC, attributes, last offset delta, two timestamps, producer id and epoch, sequence,
+# records
+_CHECKED = Struct(">qi4xbIhiqqqhii")
 _STAMP = Struct(">qii")  # base offset, length, leader epoch
+_LARGEST_TIMESTAMP = Struct(">q")
+_CRC = Struct(">I")
 _LENGTH_BEHIND = 12
-_CRC_FROM = 21
+_CRC_AT, _CRC_FROM = 17, 21
+_LARGEST_TIMESTAMP_AT = 35
 _SMALLEST = BATCH_HEADER_SIZE - _LENGTH_BEHIND
+
+Admit = Callable[[Claims, memoryview], int]
+"""Whether a producer's batch may be appended, given what its header says and its records: its largest timestamp."""
 
 
 class Batch(NamedTuple):
@@ -23,31 +34,75 @@ class Batch(NamedTuple):
     next_offset: int
     size: int
     max_timestamp: int
+    sequenced: Sequenced | None = None
+    """What it says of its idempotent producer, if it has one."""
+
+    @classmethod
+    def of(cls, header: BatchHeader) -> Batch:
+        """Of a batch that has its offset."""
+        # What a transaction's end leaves is numbered by nobody.
+        if header.producer_id < 0 or header.is_control:
+            sequenced = None
+        else:
+            sequenced = Sequenced(
+                header.producer_id, header.producer_epoch, header.base_sequence, header.last_offset_delta
+            )
+        return cls(header.base_offset, header.next_offset, header.size, header.max_timestamp, sequenced)
 
 
-def stamp_batches(buf: bytearray | memoryview, offset: int, leader_epoch: int) -> list[Batch]:
+def stamp_batches(
+    buf: bytearray | memoryview, offset: int, leader_epoch: int, admit: Admit | None = None
+) -> list[Batch]:
     """Give the batches in `buf` consecutive offsets from `offset` on, and the leader's epoch (K101-1).
 
-    Raises `CorruptBatch`, and leaves `buf` as it was, unless it holds intact batches and nothing else.
+    Those of producers are looked into by `admit`; a largest timestamp that none of their records has is put right, as
+    in Kafka. Raises `CorruptBatch`, or what `admit` raises, and leaves `buf` as it was, unless it holds intact batches
+    that may be appended and nothing else.
     """
     batches: list[Batch] = []
+    wrong_timestamps: list[int] = []
     position, length = 0, len(buf)
     with memoryview(buf) as view:
         while position < length:
             if length - position < BATCH_HEADER_SIZE:
                 validate_batch(buf, position)
-            size, magic, crc, delta, timestamp, count = _CHECKED.unpack_from(view, position)
+            header = _CHECKED.unpack_from(view, position)
+            _, size, magic, crc = header[:4]
             end = position + size + _LENGTH_BEHIND
-            framed = magic == MAGIC and size >= _SMALLEST and end <= length and count > 0 and delta == count - 1
+            framed = magic == MAGIC and size >= _SMALLEST and end <= length
             if not framed or crc32c(view[position + _CRC_FROM : end]) != crc:
                 validate_batch(buf, position)  # raises, and says what is wrong
-            batches.append(Batch(offset, offset + count, end - position, timestamp))
-            offset += count
+            claims = Claims._make(header[:1] + header[4:])
+            timestamp = claims.max_timestamp
+            if admit is None:
+                if claims.records < 1 or claims.last_offset_delta != claims.records - 1:
+                    validate_batch(buf, position)
+            elif (largest := admit(claims, view[position + BATCH_HEADER_SIZE : end])) != timestamp:
+                timestamp = largest
+                wrong_timestamps.append(len(batches))
+            sequenced = (
+                None
+                if claims.producer_id < 0
+                else Sequenced(
+                    claims.producer_id, claims.producer_epoch, claims.base_sequence, claims.last_offset_delta
+                )
+            )
+            batches.append(Batch(offset, offset + claims.records, end - position, timestamp, sequenced))
+            offset += claims.records
             position = end
     if not batches:
         raise CorruptBatch("no batch to append")
     position = 0
-    for batch in batches:
+    for index, batch in enumerate(batches):
         _STAMP.pack_into(buf, position, batch.offset, batch.size - _LENGTH_BEHIND, leader_epoch)
+        if wrong_timestamps and index in wrong_timestamps:
+            _put_timestamp_right(buf, position, batch)
         position += batch.size
     return batches
+
+
+def _put_timestamp_right(buf: bytearray | memoryview, position: int, batch: Batch) -> None:
+    _LARGEST_TIMESTAMP.pack_into(buf, position + _LARGEST_TIMESTAMP_AT, batch.max_timestamp)
+    with memoryview(buf) as view, view[position + _CRC_FROM : position + batch.size] as checked:
+        crc = crc32c(checked)
+    _CRC.pack_into(buf, position + _CRC_AT, crc)

@@ -5,24 +5,28 @@ Invariants:
 - the epoch cache knows every epoch of the log, and the file of an epoch is durable before its first batch (K101-3,
   K101-8);
 - what is cut off goes from the epoch file first, durably, then from the log (K101-7);
+- what is known of producers is what the batches of the log say, and no snapshot of it lies past the log's end;
 - appends reach the page cache only; `flush` says up to which offset the log is on disk.
 """
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_right
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from broker.config import BrokerConfig
 from broker.errors import ErrorCode, ProtocolError
 from broker.log.checkpoint import parent
 from broker.log.epochs import LeaderEpochCache
-from broker.log.intake import Batch, stamp_batches
-from broker.log.recovery import Recovered, recover
-from broker.log.segment import Segment
+from broker.log.intake import Admit, Batch, stamp_batches
+from broker.log.recovery import EpochScan, Recovered, recover, recover_producers
+from broker.log.segment import SCAN_BYTES, Segment
+from broker.mutants import Mutants
 from broker.ports import Buffer, Disk, File
+from broker.producers.producer_state import ProducerState
 from broker.protocol.records import (
     BatchHeader,
     CorruptBatch,
@@ -34,18 +38,32 @@ from broker.protocol.records import (
 
 @dataclass(frozen=True)
 class LogConfig:
-    """Sizes in bytes."""
+    """Sizes in bytes. The rest are mutants: `sequence_unchecked`, `no_producer_snapshot` and
+    `producer_state_survives_truncation`."""
 
     segment_bytes: int = 1 << 30
     index_interval_bytes: int = 4096
+    sequences_unchecked: bool = False
+    forgets_producers: bool = False
+    keeps_cut_producers: bool = False
 
     @classmethod
-    def from_broker(cls, config: BrokerConfig) -> LogConfig:
-        return cls(config.log_segment_bytes, config.log_index_interval_bytes)
+    def from_broker(cls, config: BrokerConfig, mutants: Mutants | None = None) -> LogConfig:
+        mutants = mutants or Mutants()
+        return cls(
+            config.log_segment_bytes,
+            config.log_index_interval_bytes,
+            sequences_unchecked=mutants.active("sequence_unchecked"),
+            forgets_producers=mutants.active("no_producer_snapshot"),
+            keeps_cut_producers=mutants.active("producer_state_survives_truncation"),
+        )
 
 
 class AppendInfo(NamedTuple):
-    """What an append added. Nothing added: `last_offset` is `base_offset` - 1."""
+    """What an append added. Nothing added: `last_offset` is `base_offset` - 1.
+
+    Of an idempotent producer's batch that was there before: its offsets, and no bytes.
+    """
 
     base_offset: int
     last_offset: int
@@ -82,29 +100,71 @@ class PartitionLog:
     def __init__(self, disk: Disk, directory: str, config: LogConfig, recovered: Recovered) -> None:
         self.directory = directory
         self.epochs: LeaderEpochCache = recovered.epochs
+        self.producers = recovered.producers
         self.recovered = recovered
+        self._snapshots = recovered.snapshots
         self._disk = disk
         self._config = config
         self._segments = recovered.segments
         self._active = self._segments[-1]
         self._end = self._durable = self._active.next_offset
+        self._start = self._segments[0].base_offset
         self._truncations = 0
+        self._about_to_cut_to: int | None = None
+        self.before_cut: Callable[[int], Awaitable[None]] | None = None
+        """Awaited before the log is cut to an offset, which `recovery_point` shows by then."""
         self._unsynced: list[Segment] = [self._active]
         self._names_changed = 0
         self._names_durable = 0
 
     @classmethod
-    async def open(cls, disk: Disk, directory: str, config: LogConfig, *, clean_shutdown: bool) -> PartitionLog:
-        """Open or create the log of a directory. What recovery found is in `recovered`."""
+    async def open(
+        cls,
+        disk: Disk,
+        directory: str,
+        config: LogConfig,
+        *,
+        clean_shutdown: bool,
+        recovery_point: int = 0,
+        start_offset: int = 0,
+    ) -> PartitionLog:
+        """Open or create the log of a directory. What recovery found is in `recovered`.
+
+        `start_offset`: where the log began when that was last written down. It may lie inside the first segment.
+        Raises `DamagedLogError` when something below `recovery_point` is not there; nothing was changed then.
+        """
         if not disk.exists(directory):
             disk.make_directory(directory)
             await disk.sync_directory(parent(directory))
-        recovered = await recover(disk, directory, config.index_interval_bytes, clean_shutdown=clean_shutdown)
-        return cls(disk, directory, config, recovered)
+        recovered = await recover(
+            disk,
+            directory,
+            config.index_interval_bytes,
+            clean_shutdown=clean_shutdown,
+            recovery_point=recovery_point,
+            forgets_producers=config.forgets_producers,
+        )
+        log = cls(disk, directory, config, recovered)
+        if start_offset > log._end:
+            # What lay above the start is lost. Offsets below it were deleted, and are not given to other records.
+            await log.truncate_fully_and_start_at(start_offset)
+        log._start = max(start_offset, log._start)
+        log.epochs.truncate_from_start(log._start)
+        return log
+
+    def configure(self, segment_bytes: int, index_interval_bytes: int) -> None:
+        """Other sizes from here on; segments that exist stay as they are."""
+        self._config = replace(self._config, segment_bytes=segment_bytes, index_interval_bytes=index_interval_bytes)
 
     @property
     def log_start_offset(self) -> int:
-        return self._segments[0].base_offset
+        """The first offset that is served. Below it, the first segment may still hold records."""
+        return self._start
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """All segments, oldest first; the last one grows."""
+        return tuple(self._segments)
 
     @property
     def log_end_offset(self) -> int:
@@ -115,6 +175,11 @@ class PartitionLog:
     def durable_end_offset(self) -> int:
         """Everything below is on disk. Grows by `flush`, falls by truncation."""
         return self._durable
+
+    @property
+    def recovery_point(self) -> int:
+        """Everything below is on disk, and will not be cut off."""
+        return self._durable if self._about_to_cut_to is None else min(self._durable, self._about_to_cut_to)
 
     @property
     def last_epoch(self) -> int:
@@ -132,16 +197,23 @@ class PartitionLog:
         """Become leader: `epoch` begins at the log's end, durably, even if no record follows (K101-3, H2)."""
         await self.epochs.assign_durably(epoch, self._end)
 
-    def append_as_leader(self, buf: bytearray | memoryview, epoch: int) -> AppendInfo:
+    def append_as_leader(self, buf: bytearray | memoryview, epoch: int, *, admit: Admit | None = None) -> AppendInfo:
         """Give batches their offsets and epoch, in place, and write them to the page cache.
 
-        Raises `CorruptBatch` (nothing is written), `ValueError` when `epoch` was not started, `OSError` of the disk.
+        What is not this broker's own is looked into by `admit` first. A batch that its idempotent producer has sent
+        before is not written again. Raises `CorruptBatch`, what `admit` raises and, for what such a producer may not
+        send, `ProtocolError` (nothing is written), `ValueError` when `epoch` was not started, `OSError` of the disk.
         """
         if epoch != self.epochs.latest_epoch:
             raise ValueError(
                 f"{self.directory}: epoch {epoch} was not started, the latest is {self.epochs.latest_epoch}"
             )
-        batches = stamp_batches(buf, self._end, epoch)
+        batches = stamp_batches(buf, self._end, epoch, admit)
+        sequenced = [batch.sequenced for batch in batches if batch.sequenced is not None]
+        if sequenced and not self._config.sequences_unchecked:
+            written = self.producers.check(sequenced)
+            if written is not None:
+                return AppendInfo(written.first_offset, written.last_offset, 0)
         self._append(buf, batches)
         return AppendInfo(batches[0].offset, self._end - 1, len(buf))
 
@@ -159,7 +231,7 @@ class PartitionLog:
         for header in self._acceptable(buf, limit_epoch):
             if not self._is_prepared(header):
                 raise UnpreparedEpochError(f"{self.directory}: epoch {header.leader_epoch} from {header.base_offset}")
-            batches.append(Batch(header.base_offset, header.next_offset, header.size, header.max_timestamp))
+            batches.append(Batch.of(header))
             size += header.size
         if batches:
             with memoryview(buf) as view, view[:size] as accepted:
@@ -213,11 +285,16 @@ class PartitionLog:
         segment.file.append([buf])
         for batch in batches:
             segment.note(batch)
+            if batch.sequenced is not None:
+                now = asyncio.get_running_loop().time()
+                self.producers.record(batch.sequenced, batch.offset, batch.max_timestamp, now)
         self._end = segment.next_offset
 
     def _roll(self) -> Segment:
+        # First the snapshot: a segment that is found without one costs only time.
+        self._snapshots.write(self._end, self.producers)
+        self._active.finish()  # if the new one cannot be opened, this one is gone on with
         segment = Segment(self._disk, self.directory, self._end, self._config.index_interval_bytes)
-        self._active.finish()
         self._segments.append(segment)
         self._unsynced.append(segment)
         self._active = segment
@@ -236,6 +313,7 @@ class PartitionLog:
                 # part of the log. Or another flush may have finished with it.
                 if segment in self._unsynced:
                     await segment.file.sync()
+            await self._snapshots.sync()
             if names != self._names_durable:
                 await self._disk.sync_directory(self.directory)
                 self._names_durable = max(self._names_durable, names)
@@ -247,6 +325,32 @@ class PartitionLog:
             if truncations == self._truncations:
                 self._durable = max(self._durable, target)
                 return self._durable
+
+    async def rebuild(self, leader_epoch: int, wanted: Callable[[], bool]) -> bool:
+        """Read all batches again, make the epochs what they say and then `leader_epoch`, and flush both (KIP-704).
+
+        False: it was no longer `wanted`, and nothing was changed. Raises `CorruptBatch` for a batch that is damaged,
+        `OSError`.
+        """
+        scan = EpochScan(self._segments[0].base_offset)  # the log's start may lie inside its first segment
+        for segment in self._segments:
+            pause_at = SCAN_BYTES
+            for position, header in segment.intact_batches():
+                scan.accept(header)
+                if position >= pause_at:
+                    pause_at = position + SCAN_BYTES
+                    await asyncio.sleep(0)  # a large log must not keep the loop from everything else
+                    if not wanted():
+                        return False
+        if scan.next_offset != self._end:
+            raise CorruptBatch(f"{self.directory}: the batches end at {scan.next_offset}, the log at {self._end}")
+        self.epochs.replace(scan.epochs)
+        self.epochs.truncate_from_start(self._start)
+        if not self._config.forgets_producers:
+            self.producers = await recover_producers(self._segments, self._snapshots)
+        await self.start_leader_epoch(leader_epoch)
+        await self.flush()
+        return True
 
     # -- removing -----------------------------------------------------------------------------------------------
 
@@ -260,6 +364,7 @@ class PartitionLog:
             await self.truncate_fully_and_start_at(offset)
             return offset
         end, segment, position = self._batch_start(offset)
+        await self._announce_cut(end)
         if self.epochs.truncate_from_end(end):
             await self.epochs.write_durably()
         if end < self._end:
@@ -268,21 +373,55 @@ class PartitionLog:
             segment.truncate(end, position, segment.max_timestamp_before(position))
             self._cut(end)
             await self.flush()
+            if self.producers.reaches(end) and not self._config.keeps_cut_producers:
+                self.producers = await recover_producers(self._segments, self._snapshots)
+        self._about_to_cut_to = None
         return end
+
+    async def _announce_cut(self, offset: int) -> None:
+        """Let nobody count on what is about to go."""
+        if offset < self._end and self.before_cut is not None:
+            self._about_to_cut_to = offset
+            await self.before_cut(offset)
 
     async def truncate_fully_and_start_at(self, offset: int) -> None:
         """Remove everything, epochs included, and begin anew at `offset`, durably."""
+        await self._announce_cut(0)  # in between there may be no segment at all
         self.epochs.clear()
         await self.epochs.write_durably()
+        self.producers = ProducerState()
+        if self._snapshots.remove_past(-1):
+            await self._disk.sync_directory(self.directory)
         while self._segments:
             self._remove_active()
         self._active = Segment(self._disk, self.directory, offset, self._config.index_interval_bytes)
         self._segments.append(self._active)
         self._unsynced.append(self._active)
         self._names_changed += 1
+        self._start = offset
         self._cut(offset)
         await self.flush()
         self._durable = offset
+        self._about_to_cut_to = None
+
+    def roll(self) -> None:
+        """Begin a new segment, so that the one that grew until now can go."""
+        if self._active.size:
+            self._roll()
+
+    async def advance_start(self, offset: int) -> int:
+        """Serve nothing below `offset` any more, and remove the segments that lie wholly below; the log's start.
+
+        The start never goes back and never passes the end. Whoever keeps it, if it lies inside a segment, must have
+        written it down before: a restart would find the older one.
+        """
+        offset = min(offset, self._end)
+        if offset > self._start:
+            self._start = offset
+            if self.epochs.truncate_from_start(offset):
+                await self.epochs.write_durably()
+            await self.delete_segments_before(offset)
+        return self._start
 
     async def delete_segments_before(self, offset: int) -> int:
         """Remove the segments that lie below `offset`, but never the newest; the log's new start (K101-11, H27)."""
@@ -290,13 +429,23 @@ class PartitionLog:
         while count < len(self._segments) - 1 and self._segments[count].next_offset <= offset:
             count += 1
         if count:
+            await self._snapshot_behind(self._segments[:count])
             removed, self._segments = self._segments[:count], self._segments[count:]
+            self._start = max(self._start, self._segments[0].base_offset)
             if self.epochs.truncate_from_start(self.log_start_offset):
                 await self.epochs.write_durably()
             for segment in removed:
                 self._forget(segment)
+                await self._disk.sync_directory(self.directory)  # one by one: no power cut leaves a gap behind
+            self._snapshots.remove_before(self._segments[0].base_offset)
             await self.flush()
         return self.log_start_offset
+
+    async def _snapshot_behind(self, segments: list[Segment]) -> None:
+        """Have what the log's first segments say of producers in an intact snapshot, durably: they are about to go."""
+        state = await recover_producers(segments, self._snapshots)
+        self._names_changed += self._snapshots.write(segments[-1].next_offset, state)
+        await self.flush()
 
     async def delete(self) -> None:
         """Remove the log and its directory, durably."""
@@ -309,6 +458,7 @@ class PartitionLog:
 
     async def close(self) -> None:
         """Make everything durable, write the indexes and close the files."""
+        self._names_changed += self._snapshots.write(self._end, self.producers)
         await self.flush()
         self._active.finish()
         for segment in self._segments:
@@ -338,6 +488,7 @@ class PartitionLog:
 
     def _cut(self, end: int) -> None:
         self._end = end
+        self._names_changed += self._snapshots.remove_past(end)
         self._durable = min(self._durable, end)
         self._truncations += 1
 
@@ -379,19 +530,43 @@ class PartitionLog:
         Of a compressed batch, whose records stay closed, the first offset and the batch's largest timestamp.
         """
         for segment in self._segments:
-            if segment.max_timestamp < timestamp:
+            if segment.max_timestamp < timestamp or segment.next_offset <= self._start:
                 continue
             for position, header in segment.walk(segment.index.before_timestamp(timestamp)):
-                if header.max_timestamp < timestamp:
+                if header.max_timestamp < timestamp or header.next_offset <= self._start:
                     continue
                 try:
                     records = read_records(segment.file.read(position, header.size))
                 except UnsupportedCompression:
                     return header.base_offset, header.max_timestamp
                 for record in records:
-                    if record.timestamp >= timestamp:
+                    if record.timestamp >= timestamp and record.offset >= self._start:
                         return record.offset, record.timestamp
         return None
+
+    def max_timestamp_below(self, offset: int) -> tuple[int, int] | None:
+        """The first record below `offset` that has the largest timestamp (ms): its offset and timestamp.
+
+        Of a compressed batch, whose records stay closed, the last offset and the batch's largest timestamp.
+        """
+        best: tuple[int, Segment, int] | None = None
+        for segment in self._segments:
+            if segment.base_offset >= offset or (best is not None and segment.max_timestamp <= best[0]):
+                continue
+            for position, header in segment.walk(0):
+                if header.next_offset > offset:
+                    break
+                if header.next_offset > self._start and (best is None or header.max_timestamp > best[0]):
+                    best = (header.max_timestamp, segment, position)
+        if best is None:
+            return None
+        timestamp, segment, position = best
+        _, header = next(segment.walk(position))
+        try:
+            records = read_records(segment.file.read(position, header.size))
+        except UnsupportedCompression:
+            return header.last_offset, timestamp
+        return next((record.offset, timestamp) for record in records if record.timestamp == timestamp)
 
     def _segment_of(self, offset: int) -> Segment:
         if offset >= self._active.base_offset:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import random
-from dataclasses import dataclass
-from uuid import UUID
+from dataclasses import dataclass, replace
 
 from broker.config import parse_properties
 from broker.errors import StartupError
-from broker.log.checkpoint import AtomicFile
+from broker.log.checkpoint import AtomicFile, CorruptCheckpointError
 from broker.ports import Disk
+from broker.protocol.uuids import id_text, parse_id, random_id
 
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
+UNKNOWN_EPOCH = -1
+_EPOCH_KEY = "brokerEpoch"
 
 
 @dataclass(frozen=True)
@@ -21,11 +24,11 @@ class MetaProperties:
     """`cluster_id` is None until the metadata quorum has committed it (K595-46)."""
 
     node_id: int
-    directory_id: str
+    directory_id: bytes
     cluster_id: str | None = None
 
     def text(self) -> str:
-        lines = ["version=1", f"node.id={self.node_id}", f"directory.id={self.directory_id}"]
+        lines = ["version=1", f"node.id={self.node_id}", f"directory.id={id_text(self.directory_id)}"]
         if self.cluster_id is not None:
             lines.append(f"cluster.id={self.cluster_id}")
         return "\n".join(lines) + "\n"
@@ -49,7 +52,7 @@ async def claim_directory(disk: Disk, name: str, node_id: int, rng: random.Rando
     file = AtomicFile(disk, META_PROPERTIES)
     text = file.read()
     if text is None:
-        meta = MetaProperties(node_id, str(UUID(int=rng.getrandbits(128), version=4)))
+        meta = MetaProperties(node_id, random_id(rng))
         await file.write(meta.text())
         return meta
     where = f"{name}/{META_PROPERTIES}"
@@ -63,9 +66,11 @@ async def claim_directory(disk: Disk, name: str, node_id: int, rng: random.Rando
             f"{where}: the directory belongs to broker {properties.get('node.id')}, this is broker {node_id}; "
             "correct node.id or log.dir"
         )
-    if not properties.get("directory.id"):
-        raise StartupError(f"{where}: directory.id is missing; restore the file from a backup")
-    return MetaProperties(node_id, properties["directory.id"], properties.get("cluster.id"))
+    try:
+        directory_id = parse_id(properties.get("directory.id", ""))
+    except ValueError as error:
+        raise StartupError(f"{where}: directory.id: {error}; restore the file from a backup") from None
+    return MetaProperties(node_id, directory_id, properties.get("cluster.id"))
 
 
 async def store_cluster_id(disk: Disk, meta: MetaProperties, cluster_id: str) -> MetaProperties:
@@ -77,23 +82,35 @@ async def store_cluster_id(disk: Disk, meta: MetaProperties, cluster_id: str) ->
             f"{META_PROPERTIES}: the directory belongs to cluster {meta.cluster_id}, the quorum's is {cluster_id}; "
             "correct quorum.voters or log.dir"
         )
-    stored = MetaProperties(meta.node_id, meta.directory_id, cluster_id)
+    stored = replace(meta, cluster_id=cluster_id)
     await AtomicFile(disk, META_PROPERTIES).write(stored.text())
     return stored
 
 
-async def take_clean_shutdown(disk: Disk) -> bool:
-    """Whether the last stop was clean. The mark goes, durably, before anything is written that it would vouch for."""
+async def take_clean_shutdown(disk: Disk) -> int | None:
+    """The broker epoch in which the last stop was clean, -1 if the mark does not say; None: it was not clean.
+
+    The mark goes, durably, before anything is written that it would vouch for.
+    """
     if not disk.exists(CLEAN_SHUTDOWN):
-        return False
+        return None
+    try:
+        content = json.loads(AtomicFile(disk, CLEAN_SHUTDOWN).read() or "{}")
+        epoch = content.get(_EPOCH_KEY, UNKNOWN_EPOCH) if isinstance(content, dict) else UNKNOWN_EPOCH
+    except (ValueError, CorruptCheckpointError):
+        epoch = UNKNOWN_EPOCH  # the directory was closed cleanly; of which registration, nobody can tell
     disk.unlink(CLEAN_SHUTDOWN)
     await disk.sync_directory("")
-    return True
+    return epoch if isinstance(epoch, int) else UNKNOWN_EPOCH
 
 
-async def mark_clean_shutdown(disk: Disk) -> None:
-    """All logs are closed: the next start may trust their indexes."""
+async def mark_clean_shutdown(disk: Disk, broker_epoch: int) -> None:
+    """All logs are closed: the next start may trust their indexes, and the controller that nothing of them is lost.
+
+    The format is Apache Kafka's: a JSON object with the epoch of this broker's registration (KIP-966).
+    """
     file = disk.open(CLEAN_SHUTDOWN, create=True)
+    file.append([json.dumps({"version": 0, _EPOCH_KEY: broker_epoch}, separators=(",", ":")).encode()])
     await file.sync()
     file.close()
     await disk.sync_directory("")

@@ -1,24 +1,37 @@
 """What a log holds after a stop, clean or not.
 
-After a clean stop the indexes say what is there. After any other, every batch is read and checked: the log ends
-before the first bytes that are not an intact batch of the next offset - a torn tail, a hole of zeros, a wrong CRC -
-and everything behind that, later segments included, was never acknowledged as durable and goes.
+After a clean stop the indexes say what is there. After any other, every batch from the recovery point on is read and
+checked: the log ends before the first bytes that are not an intact batch of the next offset - a torn tail, a hole of
+zeros, a wrong CRC - and everything behind that, later segments included, was never acknowledged as durable and goes.
+
+What lies below the recovery point was on disk before the crash. If it is missing or damaged now, the crash has not done
+that, and cutting the log there would silently remove what others count on: the log is not opened, and stays as it is.
+
+What the log knows of its producers is what the newest snapshot says, and the batches from there to the log's end.
 """
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from itertools import pairwise
 
+from broker.errors import StartupError
 from broker.log.checkpoint import CorruptCheckpointError
 from broker.log.epochs import EpochEntry, LeaderEpochCache
 from broker.log.intake import Batch
+from broker.log.producer_snapshots import ProducerSnapshots
 from broker.log.segment import SCAN_BYTES, Segment
 from broker.ports import Disk
+from broker.producers.producer_state import ProducerState
 from broker.protocol.records import BatchHeader, CorruptBatch
 
 SUFFIX = ".log"
 EPOCHS_FILE = "leader-epoch-checkpoint"
+
+
+class DamagedLogError(StartupError):
+    """A log lacks what had been on disk; nothing of it was changed. The message names file, place and remedy."""
 
 
 @dataclass
@@ -27,17 +40,26 @@ class Recovered:
 
     segments: list[Segment]
     epochs: LeaderEpochCache
+    snapshots: ProducerSnapshots
     scanned: bool
     reason: str | None = None
     lost_bytes: int = 0
+    producers: ProducerState = field(default_factory=ProducerState)
+    last_sequenced: int | None = None
+    """No batch of an idempotent producer begins past this offset; None: not looked for."""
 
 
 @dataclass
-class _Scan:
-    """The state of reading a log from its start."""
+class EpochScan:
+    """The state of reading a log from its start, or from a place up to which its epochs are known."""
 
     next_offset: int
     epochs: list[EpochEntry] = field(default_factory=list)
+    last_sequenced: int = field(init=False)
+    """No batch of an idempotent producer begins past it: what lies before the scan may hold any."""
+
+    def __post_init__(self) -> None:
+        self.last_sequenced = self.next_offset - 1
 
     def accept(self, header: BatchHeader) -> None:
         """Raises `CorruptBatch` when an intact batch is not the one that must follow."""
@@ -48,6 +70,8 @@ class _Scan:
             raise CorruptBatch(f"offset {header.base_offset}: leader epoch {header.leader_epoch} follows {latest}")
         if header.leader_epoch > latest:
             self.epochs.append(EpochEntry(header.leader_epoch, header.base_offset))
+        if header.producer_id >= 0:
+            self.last_sequenced = header.base_offset
         self.next_offset = header.next_offset
 
 
@@ -57,8 +81,60 @@ def base_offsets(disk: Disk, directory: str) -> list[int]:
     return sorted(int(name) for name in names if len(name) == 20 and name.isdecimal())
 
 
-async def recover(disk: Disk, directory: str, interval_bytes: int, *, clean_shutdown: bool) -> Recovered:
-    """Open the segments of a log, at least one, and bring log, indexes and epochs into agreement, durably."""
+async def recover(
+    disk: Disk,
+    directory: str,
+    interval_bytes: int,
+    *,
+    clean_shutdown: bool,
+    recovery_point: int = 0,
+    forgets_producers: bool = False,
+) -> Recovered:
+    """Open the segments of a log, at least one, and bring log, indexes, epochs and producers into agreement, durably.
+
+    Everything below `recovery_point` was durable once. Raises `DamagedLogError` when it is not there, having changed
+    nothing. `forgets_producers`: the mutant no_producer_snapshot.
+    """
+    result = await _find(disk, directory, interval_bytes, clean_shutdown=clean_shutdown, recovery_point=recovery_point)
+    segments, snapshots = result.segments, result.snapshots
+    removed = snapshots.remove_past(segments[-1].next_offset)
+    removed |= snapshots.remove_before(segments[0].base_offset)
+    removed |= snapshots.keep([segment.base_offset for segment in segments])
+    if removed:
+        await disk.sync_directory(directory)
+    if not forgets_producers:
+        result.producers = await recover_producers(segments, snapshots, result.last_sequenced)
+    return result
+
+
+async def recover_producers(
+    segments: list[Segment], snapshots: ProducerSnapshots, last_sequenced: int | None = None
+) -> ProducerState:
+    """What a log knows of its producers at its end; no snapshot may lie past that.
+
+    `last_sequenced`: no batch of any begins past this offset, if that is known: there nothing has to be read.
+    """
+    now = asyncio.get_running_loop().time()
+    start, state = snapshots.newest(segments[-1].next_offset, now) or (segments[0].base_offset, ProducerState())
+    for segment in segments:
+        if segment.next_offset <= start or (
+            last_sequenced is not None and last_sequenced < max(start, segment.base_offset)
+        ):
+            continue
+        pause_at = SCAN_BYTES
+        for position, header in segment.walk(segment.position_of(max(start, segment.base_offset))):
+            batch = Batch.of(header)
+            if batch.sequenced is not None and batch.offset >= start:
+                state.record(batch.sequenced, batch.offset, batch.max_timestamp, now)
+            if position >= pause_at:
+                pause_at = position + SCAN_BYTES
+                await asyncio.sleep(0)
+    return state
+
+
+async def _find(
+    disk: Disk, directory: str, interval_bytes: int, *, clean_shutdown: bool, recovery_point: int
+) -> Recovered:
     path = f"{directory}/{EPOCHS_FILE}"
     bases = base_offsets(disk, directory) or [0]
     if clean_shutdown and (segments := _take_over(disk, directory, interval_bytes, bases)) is not None:
@@ -67,10 +143,11 @@ async def recover(disk: Disk, directory: str, interval_bytes: int, *, clean_shut
         except CorruptCheckpointError:
             epochs = LeaderEpochCache(disk, path)  # the batches know their epochs
         epochs.truncate_from_start(bases[0])
-        if epochs.entries or not any(segment.size for segment in segments):
-            return Recovered(segments, epochs, scanned=False)
+        whole = segments[-1].next_offset >= recovery_point
+        if whole and (epochs.entries or not any(segment.size for segment in segments)):
+            return Recovered(segments, epochs, ProducerSnapshots(disk, directory), scanned=False)
         _close(segments)
-    result = await _scan(disk, directory, interval_bytes, bases)
+    result = await _scan(disk, directory, interval_bytes, bases, recovery_point)
     await _make_durable(disk, directory, result)
     return result
 
@@ -88,34 +165,87 @@ def _take_over(disk: Disk, directory: str, interval_bytes: int, bases: list[int]
     return segments
 
 
-async def _scan(disk: Disk, directory: str, interval_bytes: int, bases: list[int]) -> Recovered:
-    result = Recovered([], LeaderEpochCache(disk, f"{directory}/{EPOCHS_FILE}"), scanned=True)
-    scan = _Scan(bases[0])
-    for base in bases:
+async def _scan(disk: Disk, directory: str, interval_bytes: int, bases: list[int], recovery_point: int) -> Recovered:
+    epochs = LeaderEpochCache(disk, f"{directory}/{EPOCHS_FILE}")
+    result = Recovered([], epochs, ProducerSnapshots(disk, directory), scanned=True)
+    result.segments, scan = _below_recovery_point(disk, directory, interval_bytes, bases, recovery_point)
+    for base in bases[len(result.segments) :]:
         segment = Segment(disk, directory, base, interval_bytes)
-        if result.reason is not None or base != scan.next_offset:
-            result.reason = result.reason or f"{segment.file.path}: the segment follows offset {scan.next_offset - 1}"
-            result.lost_bytes += segment.file.size()
-            segment.remove()
-            continue
         result.segments.append(segment)
         try:
+            if base != scan.next_offset:
+                raise CorruptBatch(f"{segment.file.path}: the segment follows offset {scan.next_offset - 1}")
             await _read(segment, scan)
         except CorruptBatch as error:
             result.reason = str(error)
-            result.lost_bytes += segment.file.size() - segment.size
-            segment.truncate(segment.next_offset, segment.size, segment.max_timestamp)
+            break
+    if scan.next_offset < recovery_point:
+        _close(result.segments)
+        raise _damaged(directory, result.reason or "the log ends there", scan.next_offset, recovery_point)
+    if result.reason is not None:
+        _cut_off(disk, directory, interval_bytes, bases, result, scan)
     # K101-12: an entry at or past the end has no record, and an entry that the batches contradict is a truncation or a
     # new epoch that reached the disk before its data did. What the batches say is what holds.
     result.epochs.replace(scan.epochs)
+    result.last_sequenced = scan.last_sequenced
     return result
 
 
-async def _read(segment: Segment, scan: _Scan) -> None:
+def _below_recovery_point(
+    disk: Disk, directory: str, interval_bytes: int, bases: list[int], recovery_point: int
+) -> tuple[list[Segment], EpochScan]:
+    """The segments that lie below the recovery point whole, as their indexes describe them, and a scan of what follows.
+
+    Fewer of them where an index is of no use; none where the epochs of their batches are not known."""
+    try:
+        known = LeaderEpochCache.load(disk, f"{directory}/{EPOCHS_FILE}")
+    except CorruptCheckpointError:
+        return [], EpochScan(bases[0])
+    known.truncate_from_start(bases[0])
+    segments: list[Segment] = []
+    for base, following in pairwise(bases):
+        if following > recovery_point:
+            break
+        segment = Segment(disk, directory, base, interval_bytes)
+        if not segment.load() or segment.next_offset != following:
+            segment.close()
+            break
+        segments.append(segment)
+    if not segments or not known.entries or known.entries[0].start_offset > bases[0]:
+        _close(segments)
+        return [], EpochScan(bases[0])
+    end = segments[-1].next_offset
+    return segments, EpochScan(end, [entry for entry in known.entries if entry.start_offset < end])
+
+
+def _cut_off(
+    disk: Disk, directory: str, interval_bytes: int, bases: list[int], result: Recovered, scan: EpochScan
+) -> None:
+    """Remove what follows the last intact batch."""
+    last = result.segments[-1]
+    if last.base_offset != scan.next_offset and last.size == 0 and len(result.segments) > 1:
+        result.segments.pop().close()  # it does not follow: it goes with the others
+    else:
+        result.lost_bytes += last.file.size() - last.size
+        last.truncate(last.next_offset, last.size, last.max_timestamp)
+    for base in bases[len(result.segments) :]:
+        segment = Segment(disk, directory, base, interval_bytes)
+        result.lost_bytes += segment.file.size()
+        segment.remove()
+
+
+def _damaged(directory: str, reason: str, end: int, recovery_point: int) -> DamagedLogError:
+    return DamagedLogError(
+        f"{directory}: the records from offset {end} to {recovery_point - 1} were on disk and are not intact now: "
+        f"{reason}; restore the directory's files, or move the directory away if other replicas have these records"
+    )
+
+
+async def _read(segment: Segment, scan: EpochScan) -> None:
     pause_at = SCAN_BYTES
     for position, header in segment.intact_batches():
         scan.accept(header)
-        segment.note(Batch(header.base_offset, header.next_offset, header.size, header.max_timestamp))
+        segment.note(Batch.of(header))
         if position >= pause_at:
             pause_at = position + SCAN_BYTES
             await asyncio.sleep(0)  # a large log must not keep the loop from everything else

@@ -27,7 +27,7 @@ class Segment:
         stem = f"{directory}/{base_offset:020d}"
         self._log_path = stem + ".log"
         self.file: File = disk.open(self._log_path, create=True)
-        self.index = SparseIndex(disk, stem + ".index", interval_bytes)
+        self.index = SparseIndex(disk, stem + ".positions", interval_bytes)
         self._offsets = array("q")
         self._positions = array("q")
 

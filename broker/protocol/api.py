@@ -12,22 +12,46 @@ from broker.protocol.codec import encode
 from broker.protocol.decoder import DecodeError, read_uvarint, too_short
 from broker.protocol.encoder import EncodeError
 from broker.protocol.messages import (
+    allocate_producer_ids,
+    alter_configs,
     alter_partition,
+    alter_partition_reassignments,
     api_versions,
     begin_quorum_epoch,
     broker_heartbeat,
     broker_registration,
+    create_partitions,
     create_topics,
+    delete_groups,
+    delete_records,
     delete_topics,
     describe_cluster,
     describe_configs,
+    describe_groups,
+    describe_log_dirs,
     describe_quorum,
+    elect_leaders,
     end_quorum_epoch,
+    envelope,
     fetch,
+    fetch_snapshot,
+    find_coordinator,
+    get_replica_log_info,
+    heartbeat,
+    incremental_alter_configs,
+    init_producer_id,
+    join_group,
+    leave_group,
+    list_groups,
     list_offsets,
+    list_partition_reassignments,
     metadata,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
     offset_for_leader_epoch,
     produce,
+    sync_group,
     vote,
 )
 from broker.protocol.schema import Message
@@ -40,19 +64,43 @@ class ApiKey(IntEnum):
     FETCH = 1
     LIST_OFFSETS = 2
     METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
+    INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
     DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    DESCRIBE_LOG_DIRS = 35
+    CREATE_PARTITIONS = 37
+    DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
+    INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
+    OFFSET_DELETE = 47
     VOTE = 52
     BEGIN_QUORUM_EPOCH = 53
     END_QUORUM_EPOCH = 54
     DESCRIBE_QUORUM = 55
     ALTER_PARTITION = 56
+    ENVELOPE = 58
+    FETCH_SNAPSHOT = 59
     DESCRIBE_CLUSTER = 60
     BROKER_REGISTRATION = 62
     BROKER_HEARTBEAT = 63
+    ALLOCATE_PRODUCER_IDS = 67
+    GET_REPLICA_LOG_INFO = 93
 
 
 @dataclass(frozen=True)
@@ -105,6 +153,12 @@ APIS: dict[ApiKey, Api] = {
         _api(ApiKey.CREATE_TOPICS, create_topics.CreateTopicsRequest, create_topics.CreateTopicsResponse, (2, 7)),
         _api(ApiKey.DELETE_TOPICS, delete_topics.DeleteTopicsRequest, delete_topics.DeleteTopicsResponse, (1, 6)),
         _api(
+            ApiKey.INIT_PRODUCER_ID,
+            init_producer_id.InitProducerIdRequest,
+            init_producer_id.InitProducerIdResponse,
+            (0, 5),
+        ),
+        _api(
             ApiKey.OFFSET_FOR_LEADER_EPOCH,
             offset_for_leader_epoch.OffsetForLeaderEpochRequest,
             offset_for_leader_epoch.OffsetForLeaderEpochResponse,
@@ -116,6 +170,60 @@ APIS: dict[ApiKey, Api] = {
             describe_configs.DescribeConfigsResponse,
             (1, 4),
         ),
+        _api(ApiKey.DELETE_RECORDS, delete_records.DeleteRecordsRequest, delete_records.DeleteRecordsResponse, (0, 2)),
+        _api(ApiKey.ALTER_CONFIGS, alter_configs.AlterConfigsRequest, alter_configs.AlterConfigsResponse, (0, 2)),
+        _api(
+            ApiKey.DESCRIBE_LOG_DIRS,
+            describe_log_dirs.DescribeLogDirsRequest,
+            describe_log_dirs.DescribeLogDirsResponse,
+            (1, 4),
+        ),
+        _api(
+            ApiKey.CREATE_PARTITIONS,
+            create_partitions.CreatePartitionsRequest,
+            create_partitions.CreatePartitionsResponse,
+            (0, 3),
+        ),
+        _api(
+            ApiKey.INCREMENTAL_ALTER_CONFIGS,
+            incremental_alter_configs.IncrementalAlterConfigsRequest,
+            incremental_alter_configs.IncrementalAlterConfigsResponse,
+            (0, 1),
+        ),
+        _api(
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+            alter_partition_reassignments.AlterPartitionReassignmentsRequest,
+            alter_partition_reassignments.AlterPartitionReassignmentsResponse,
+            (0, 1),
+        ),
+        _api(
+            ApiKey.LIST_PARTITION_REASSIGNMENTS,
+            list_partition_reassignments.ListPartitionReassignmentsRequest,
+            list_partition_reassignments.ListPartitionReassignmentsResponse,
+            (0, 0),
+        ),
+        _api(ApiKey.ELECT_LEADERS, elect_leaders.ElectLeadersRequest, elect_leaders.ElectLeadersResponse, (0, 2)),
+        _api(ApiKey.OFFSET_COMMIT, offset_commit.OffsetCommitRequest, offset_commit.OffsetCommitResponse, (2, 9)),
+        _api(ApiKey.OFFSET_FETCH, offset_fetch.OffsetFetchRequest, offset_fetch.OffsetFetchResponse, (1, 9)),
+        _api(
+            ApiKey.FIND_COORDINATOR,
+            find_coordinator.FindCoordinatorRequest,
+            find_coordinator.FindCoordinatorResponse,
+            (0, 6),
+        ),
+        _api(ApiKey.JOIN_GROUP, join_group.JoinGroupRequest, join_group.JoinGroupResponse, (0, 9)),
+        _api(ApiKey.HEARTBEAT, heartbeat.HeartbeatRequest, heartbeat.HeartbeatResponse, (0, 4)),
+        _api(ApiKey.LEAVE_GROUP, leave_group.LeaveGroupRequest, leave_group.LeaveGroupResponse, (0, 5)),
+        _api(ApiKey.SYNC_GROUP, sync_group.SyncGroupRequest, sync_group.SyncGroupResponse, (0, 5)),
+        _api(
+            ApiKey.DESCRIBE_GROUPS,
+            describe_groups.DescribeGroupsRequest,
+            describe_groups.DescribeGroupsResponse,
+            (0, 6),
+        ),
+        _api(ApiKey.LIST_GROUPS, list_groups.ListGroupsRequest, list_groups.ListGroupsResponse, (0, 5)),
+        _api(ApiKey.DELETE_GROUPS, delete_groups.DeleteGroupsRequest, delete_groups.DeleteGroupsResponse, (0, 2)),
+        _api(ApiKey.OFFSET_DELETE, offset_delete.OffsetDeleteRequest, offset_delete.OffsetDeleteResponse, (0, 0)),
         _api(ApiKey.VOTE, vote.VoteRequest, vote.VoteResponse, (0, 2), advertised=False),
         _api(
             ApiKey.BEGIN_QUORUM_EPOCH,
@@ -145,6 +253,14 @@ APIS: dict[ApiKey, Api] = {
             advertised=False,
         ),
         _api(
+            ApiKey.FETCH_SNAPSHOT,
+            fetch_snapshot.FetchSnapshotRequest,
+            fetch_snapshot.FetchSnapshotResponse,
+            (0, 0),
+            advertised=False,
+        ),
+        _api(ApiKey.ENVELOPE, envelope.EnvelopeRequest, envelope.EnvelopeResponse, (0, 0), advertised=False),
+        _api(
             ApiKey.DESCRIBE_CLUSTER,
             describe_cluster.DescribeClusterRequest,
             describe_cluster.DescribeClusterResponse,
@@ -162,6 +278,20 @@ APIS: dict[ApiKey, Api] = {
             broker_heartbeat.BrokerHeartbeatRequest,
             broker_heartbeat.BrokerHeartbeatResponse,
             (0, 1),
+            advertised=False,
+        ),
+        _api(
+            ApiKey.ALLOCATE_PRODUCER_IDS,
+            allocate_producer_ids.AllocateProducerIdsRequest,
+            allocate_producer_ids.AllocateProducerIdsResponse,
+            (0, 0),
+            advertised=False,
+        ),
+        _api(
+            ApiKey.GET_REPLICA_LOG_INFO,
+            get_replica_log_info.GetReplicaLogInfoRequest,
+            get_replica_log_info.GetReplicaLogInfoResponse,
+            (0, 0),
             advertised=False,
         ),
     )

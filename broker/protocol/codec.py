@@ -7,29 +7,33 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from broker.ports import Buffer
-from broker.protocol.decoder import DecodeError, compile_decoder
+from broker.protocol.decoder import UNLIMITED, DecodeError, compile_decoder, entries_left
 from broker.protocol.encoder import EncodeError, compile_encoder
 from broker.protocol.schema import Message
 
-__all__ = ["DecodeError", "EncodeError", "decode", "decode_exactly", "encode", "encoded"]
+__all__ = ["DecodeError", "EncodeError", "decode", "decode_exactly", "encode", "encoded", "entries_decoded"]
 
 M = TypeVar("M", bound=Message)
 
 _decoders: dict[tuple[type[Message], int], Callable[[Buffer, int, int], tuple[Any, int]]] = {}
+_most_entries = UNLIMITED
 _encoders: dict[tuple[type[Message], int], Callable[[Any, bytearray], None]] = {}
 
 
-def decode(cls: type[M], version: int, buf: Buffer, pos: int = 0) -> tuple[M, int]:
+def decode(cls: type[M], version: int, buf: Buffer, pos: int = 0, *, most_entries: int = UNLIMITED) -> tuple[M, int]:
     """Read a message at `pos`; the message and the position behind it.
 
     Strings, ids and `bytes` are copied out of the buffer; `records` are views of it and keep it alive (and a bytearray
-    from being resized). Unknown tagged fields are skipped. Raises `DecodeError`, for any bytes whatsoever nothing else.
+    from being resized). Unknown tagged fields are skipped. `most_entries` bounds the elements of all arrays together;
+    `entries_decoded` tells how many there were. Raises `DecodeError`, for any bytes whatsoever nothing else.
     """
     decoder = _decoders.get((cls, version))
     if decoder is None:
         if version not in cls.VERSIONS:
             raise DecodeError(f"{cls.__name__} has no version {version}")
         decoder = _decoders[cls, version] = compile_decoder(cls, version)
+    global _most_entries
+    _most_entries = entries_left[0] = most_entries
     try:
         return decoder(buf, pos, len(buf))
     except DecodeError as error:
@@ -38,6 +42,11 @@ def decode(cls: type[M], version: int, buf: Buffer, pos: int = 0) -> tuple[M, in
         raise DecodeError(f"{cls.__name__} v{version}: ends too early") from None
     except UnicodeDecodeError as error:
         raise DecodeError(f"{cls.__name__} v{version}: a string is not UTF-8: {error.reason}") from None
+
+
+def entries_decoded() -> int:
+    """How many elements the arrays of the last message had that was decoded, as far as it was read."""
+    return _most_entries - max(0, entries_left[0])
 
 
 def decode_exactly(cls: type[M], version: int, buf: Buffer, pos: int = 0) -> M:

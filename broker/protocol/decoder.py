@@ -3,7 +3,8 @@
 A generated function is `f(b, p, e)`: buffer, position, end of the buffer; it returns the message and the position
 behind it. Safety rests on three invariants. Positions never go down, so that indexing never wraps. Every slice is
 preceded by a comparison with `e`. No loop runs more often than the bytes that are left could fill: the least size of
-an array's element is known when the code is made.
+an array's element is known when the code is made. And all loops of one message together run no more often than
+`entries_left` says.
 """
 
 from __future__ import annotations
@@ -27,6 +28,11 @@ from broker.protocol.schema import (
     live_fields,
 )
 from broker.protocol.source import Source
+
+UNLIMITED = 1 << 62
+entries_left = [UNLIMITED]
+"""How many more elements of arrays, and tagged fields, the message that is being decoded may have. One number for all
+generated code, set by whoever begins: decoding is never interrupted."""
 
 
 class DecodeError(ValueError):
@@ -56,12 +62,19 @@ def too_short(needed: int, left: int) -> DecodeError:
     return DecodeError(f"{needed} bytes announced, {left} left")
 
 
+def too_many() -> DecodeError:
+    """The error of a message with more entries than whoever decodes it allows."""
+    return DecodeError("more entries than one message may have")
+
+
 def compile_decoder(cls: type[Message], version: int) -> Callable[[Buffer, int, int], tuple[Any, int]]:
     """The decoding function of one class at one version."""
     source = Source()
     source.names.update(
         uvarint=read_uvarint,
         too_short=too_short,
+        too_many=too_many,
+        left=entries_left,
         DecodeError=DecodeError,
         unpack_from=unpack_from,
         memoryview=memoryview,
@@ -139,6 +152,7 @@ class _Decoder:
         source.line(f"{count} = b[p]; p += 1")
         with source.block(f"if {count}:"):
             source.line(f"if {count} > 127: {count}, p = uvarint(b, p - 1)")
+            self._count(count)
             with source.block(f"for _ in range({count}):"):
                 source.line(f"{tag}, p = uvarint(b, p); {size}, p = uvarint(b, p); {end} = p + {size}")
                 source.line(f"if {end} > e: raise too_short({size}, e - p)")
@@ -200,6 +214,7 @@ class _Decoder:
         source = self._source
         least = least_size(element, self._version, self._flexible)
         source.line(f"if {length} * {least} > e - p: raise too_short({length} * {least}, e - p)")
+        self._count(length)
         if isinstance(element, Fixed):
             source.line(
                 f"{target} = list(unpack_from('>%d{element.code}' % {length}, b, p)); p += {length} * {element.size}"
@@ -209,3 +224,7 @@ class _Decoder:
         source.line(f"{target} = []; {append} = {target}.append")
         with source.block(f"for _ in range({length}):"):
             source.line(f"{append}({self._value(element, False)})")
+
+    def _count(self, entries: str) -> None:
+        self._source.line(f"left[0] -= {entries}")
+        self._source.line("if left[0] < 0: raise too_many()")

@@ -155,7 +155,9 @@ def _field(cls: type[Message], info: Any, hint: Any) -> Field:
     if isinstance(wire, StructOf) and nullable != (tag is not None):
         raise DeclarationError(f"{cls.__name__}.{info.name}: a structure is nullable exactly when it is tagged")
     default: Any = list if info.default is msgspec.NODEFAULT else info.default
-    if info.default is msgspec.NODEFAULT and info.default_factory is not list:
+    if isinstance(wire, StructOf) and info.default_factory is wire.cls:
+        default = None  # it is in every version of its message: nothing asks for the default
+    elif info.default is msgspec.NODEFAULT and info.default_factory is not list:
         raise DeclarationError(f"{cls.__name__}.{info.name}: needs a constant default or an empty list")
     return Field(info.name, wire, versions, nullable_versions if nullable else v("none"), tag, default)
 

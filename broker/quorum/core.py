@@ -50,6 +50,10 @@ class Core:
         self.log = log
         self.rng = rng
         self.role = role
+        self.cluster_id = settings.cluster_id
+        """None until it is known: then requests carry none, and those of any cluster pass (K595-47, K595-49)."""
+        self.snapshot: OffsetAndEpoch | None = None
+        """The newest snapshot here: the log begins at its end."""
         self.high_watermark = 0
         """What this node knows to be committed. It never goes back while the node runs."""
         self.log_in_motion = False

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.quorum.election_state import ElectionState
-from broker.quorum.messages import Request, Response
+from broker.quorum.messages import OffsetAndEpoch, Request, Response
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +36,26 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadSnapshot:
+    """Fill a snapshot response with bytes from `position` on."""
+
+    snapshot: OffsetAndEpoch
+    position: int
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reply:
     """Answer the request that came in under `ticket`."""
 
     ticket: int
     response: Response
-    read: Read | None = None
+    read: Read | ReadSnapshot | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AppendLeaderChange:
-    """Become leader of the log: register the epoch durably, then append the control record (type 3)."""
+    """Become leader of the log: register the epoch durably, then append the control record (H32)."""
 
     epoch: int
     leader_id: int
@@ -83,6 +92,22 @@ class Truncate:
     """Remove all records at or past `offset`."""
 
     offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeepPiece:
+    """Write bytes of a snapshot that is being fetched."""
+
+    snapshot: OffsetAndEpoch
+    position: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class InstallSnapshot:
+    """The snapshot is fetched: make it durable, begin the log anew at its end, and hand it to the state machine."""
+
+    snapshot: OffsetAndEpoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +154,8 @@ Effect = (
     | RefuseAppend
     | AppendAsFollower
     | Truncate
+    | KeepPiece
+    | InstallSnapshot
     | Flush
     | Commit
     | LeadershipEstablished

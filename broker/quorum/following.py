@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from broker.errors import ErrorCode
 from broker.quorum.core import Core
-from broker.quorum.effects import AppendAsFollower, Commit, Flush, Reply, Send, Truncate
+from broker.quorum.effects import (
+    AppendAsFollower,
+    Commit,
+    Flush,
+    InstallSnapshot,
+    KeepPiece,
+    Reply,
+    Send,
+    Truncate,
+)
 from broker.quorum.messages import (
     BeginRequest,
     BeginResponse,
@@ -13,8 +22,10 @@ from broker.quorum.messages import (
     FetchRequest,
     FetchResponse,
     OffsetAndEpoch,
+    SnapshotRequest,
+    SnapshotResponse,
 )
-from broker.quorum.roles import Follower, Unattached, Voted
+from broker.quorum.roles import Download, Follower, Unattached, Voted
 
 
 class Following:
@@ -87,8 +98,19 @@ class Following:
         voter = loop.next_voter()
         if voter is None:
             return
+        if isinstance(role, Follower) and role.download is not None and voter == role.leader:
+            loop.inflight = SnapshotRequest(
+                cluster_id=core.cluster_id,
+                replica_id=core.settings.node_id,
+                epoch=role.epoch,
+                snapshot=role.download.snapshot,
+                position=role.download.position,
+                max_bytes=core.settings.fetch_max_bytes,
+            )
+            core.emit(Send(voter, loop.inflight))
+            return
         loop.inflight = FetchRequest(
-            cluster_id=core.settings.cluster_id,
+            cluster_id=core.cluster_id,
             replica_id=core.settings.node_id,
             epoch=role.epoch,
             fetch_from=core.log_end(),
@@ -104,7 +126,7 @@ class Following:
             return None
         return role.fetching.not_before if role.fetching.inflight is None else None
 
-    def unanswered(self, now: float, request: FetchRequest) -> None:
+    def unanswered(self, now: float, request: FetchRequest | SnapshotRequest) -> None:
         """The voter could not be reached in time, or its records could not be taken."""
         role = self._core.role
         if isinstance(role, Unattached | Voted | Follower) and role.fetching.inflight is request:
@@ -155,6 +177,9 @@ class Following:
         role.election_at = None
         if role.fetch_deadline is not None:
             role.fetch_deadline = now + core.settings.fetch_timeout_s
+        if response.snapshot is not None:
+            role.download = Download(response.snapshot)
+            return
         if response.diverging is not None:
             # The high watermark of this answer is not for this log: it moves only after the truncation (H7).
             self._truncate(response.diverging)
@@ -164,6 +189,42 @@ class Following:
         if response.records:
             core.log_in_motion = True
             core.emit(AppendAsFollower(role.epoch, response.records), Flush())
+
+    def snapshot_answered(self, now: float, voter: int, request: SnapshotRequest, response: SnapshotResponse) -> None:
+        """Keep a piece of the snapshot; once all are here, the log begins anew at its end (KIP-630).
+
+        A piece that is not the next one, or that the leader has no more, ends the download: the next Fetch says what to
+        do instead.
+        """
+        core, role = self._core, self._core.role
+        if not isinstance(role, Follower) or role.fetching.inflight is not request or role.download is None:
+            return
+        download = role.download
+        next_one = (response.snapshot, response.position) == (download.snapshot, download.position)
+        if (
+            response.error is not ErrorCode.NONE
+            or (voter, response.epoch) != (role.leader, role.epoch)
+            or not next_one
+            or not response.data
+        ):
+            role.download = None
+            role.fetching.failed(now)
+            return
+        role.fetching.succeeded()
+        role.has_fetched = True
+        role.election_at = None
+        if role.fetch_deadline is not None:
+            role.fetch_deadline = now + core.settings.fetch_timeout_s
+        core.emit(KeepPiece(download.snapshot, download.position, response.data))
+        download.position += len(response.data)
+        if download.position < response.size:
+            return
+        role.download = None
+        if download.snapshot.offset > core.high_watermark:
+            core.log_in_motion = True
+            core.high_watermark = download.snapshot.offset
+            core.snapshot = download.snapshot
+            core.emit(InstallSnapshot(download.snapshot), Flush())
 
     def _truncate(self, diverging: OffsetAndEpoch) -> None:
         """Remove offsets >= the leader's end of that epoch, and every epoch above it (K595-40).

@@ -13,11 +13,20 @@ from broker.quorum.effects import (
     Flush,
     LeadershipEstablished,
     Read,
+    ReadSnapshot,
     RefuseAppend,
     Reply,
     Send,
 )
-from broker.quorum.messages import BeginRequest, EndRequest, FetchRequest, FetchResponse, OffsetAndEpoch
+from broker.quorum.messages import (
+    BeginRequest,
+    EndRequest,
+    FetchRequest,
+    FetchResponse,
+    OffsetAndEpoch,
+    SnapshotRequest,
+    SnapshotResponse,
+)
 from broker.quorum.outreach import Outreach
 from broker.quorum.roles import Candidate, Leader, ParkedFetch, ReplicaProgress, Resigned
 
@@ -105,6 +114,11 @@ class Leading:
         if replica.parked is not None:
             # One fetch at a time per replica: the older one has lost its reader.
             self._complete(role, replica, replica.parked)
+        snapshot = self._needs_snapshot(request.fetch_from)
+        if snapshot is not None:
+            response = FetchResponse(ErrorCode.NONE, role.leader_id, role.epoch, _or_unknown(role), snapshot=snapshot)
+            core.emit(Reply(ticket, response))
+            return
         diverging = self._divergence(request.fetch_from)
         if diverging is not None:
             # Nothing below this offset is known to be the leader's: the replica's progress stays as it was (H6).
@@ -118,7 +132,36 @@ class Leading:
         if replica.parked is parked and self._has_news(role, replica, request):
             self._complete(role, replica, parked)
 
-    def _fetch_error(self, request: FetchRequest) -> ErrorCode:
+    def _needs_snapshot(self, fetch_from: OffsetAndEpoch) -> OffsetAndEpoch | None:
+        """The snapshot that a replica has to fetch first: what follows its log is no longer in this one, or its log is
+        of an epoch of which this one knows nothing any more (KIP-630)."""
+        snapshot, start = self._core.snapshot, self._core.log.log_start_offset
+        if snapshot is None:
+            return None
+        gone = fetch_from.offset < start or fetch_from.epoch < snapshot.epoch
+        parted = fetch_from.offset == start == snapshot.offset and fetch_from.epoch != snapshot.epoch
+        return snapshot if gone or parted else None
+
+    def receive_snapshot_fetch(self, now: float, ticket: int, request: SnapshotRequest) -> None:
+        """Serve a piece of the newest snapshot; the fetch endorses this leader as any other does."""
+        core = self._core
+        role = core.role
+        error = self._fetch_error(request)
+        if error is ErrorCode.NONE and request.snapshot != core.snapshot:
+            error = ErrorCode.SNAPSHOT_NOT_FOUND
+        if error is ErrorCode.NONE and request.position < 0:
+            error = ErrorCode.POSITION_OUT_OF_RANGE
+        response = SnapshotResponse(error, role.leader_id, role.epoch, request.snapshot, request.position)
+        if error is not ErrorCode.NONE:
+            core.emit(Reply(ticket, response))
+            return
+        assert isinstance(role, Leader)
+        self._replica(now, role, request.replica_id).last_fetch_at = now
+        self._heard_from(now, role, request.replica_id)
+        max_bytes = max(1, min(request.max_bytes, core.settings.fetch_max_bytes))
+        core.emit(Reply(ticket, response, ReadSnapshot(request.snapshot, request.position, max_bytes)))
+
+    def _fetch_error(self, request: FetchRequest | SnapshotRequest) -> ErrorCode:
         role = self._core.role
         if request.replica_id < 0 or request.replica_id == self._core.settings.node_id:
             return ErrorCode.INVALID_REQUEST
@@ -212,7 +255,7 @@ class Leading:
                 self.resign(now)
                 return self.poll(now)
             for voter in role.outreach.take_due(now):
-                core.emit(Send(voter, BeginRequest(core.settings.cluster_id, core.settings.node_id, role.epoch)))
+                core.emit(Send(voter, BeginRequest(core.cluster_id, core.settings.node_id, role.epoch)))
             for replica, parked in role.parked():
                 if now >= parked.deadline:
                     self._complete(role, replica, parked)
@@ -226,7 +269,7 @@ class Leading:
             # The epoch of this node's own leadership cannot have another leader: go on in the next.
             core.become_unattached(now, role.epoch + 1, soon=True)
             return
-        request = EndRequest(core.settings.cluster_id, role.node_id, role.epoch, role.preferred_successors)
+        request = EndRequest(core.cluster_id, role.node_id, role.epoch, role.preferred_successors)
         for voter in role.outreach.take_due(now):
             core.emit(Send(voter, request))
 

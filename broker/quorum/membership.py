@@ -6,10 +6,10 @@ from broker.errors import ErrorCode, ProtocolError
 from broker.protocol.messages import begin_quorum_epoch as begin
 from broker.protocol.messages import describe_quorum as describe
 from broker.protocol.messages import end_quorum_epoch as end
-from broker.protocol.messages import fetch, vote
+from broker.protocol.messages import fetch, fetch_snapshot, vote
 from broker.quorum import wire
 from broker.quorum.describe import invalid_response, is_about_the_quorum, not_leader_response, status_response
-from broker.quorum.messages import BeginResponse, EndResponse, FetchResponse, VoteResponse
+from broker.quorum.messages import BeginResponse, EndResponse, FetchResponse, SnapshotResponse, VoteResponse
 from broker.quorum.runner import QuorumRunner
 
 
@@ -67,6 +67,19 @@ class Quorum(QuorumRunner):
             return fetch.FetchResponse(error_code=error.code)
         assert isinstance(response, FetchResponse)
         return wire.encode_fetch_response(response, self.log_start_offset)
+
+    async def handle_snapshot_fetch(
+        self, request: fetch_snapshot.FetchSnapshotRequest, _version: int
+    ) -> fetch_snapshot.FetchSnapshotResponse:
+        """FetchSnapshot (59)."""
+        try:
+            response = await self.receive(wire.decode_snapshot_fetch(request))
+        except wire.InvalidRequestError:
+            return fetch_snapshot.FetchSnapshotResponse(error_code=ErrorCode.INVALID_REQUEST)
+        except ProtocolError as error:
+            return fetch_snapshot.FetchSnapshotResponse(error_code=error.code)
+        assert isinstance(response, SnapshotResponse)
+        return wire.encode_snapshot_response(response)
 
     async def handle_describe(
         self, request: describe.DescribeQuorumRequest, _version: int

@@ -71,7 +71,19 @@ class FetchRequest:
     max_bytes: int
 
 
-Request = VoteRequest | BeginRequest | EndRequest | FetchRequest
+@dataclass(frozen=True, slots=True)
+class SnapshotRequest:
+    """A replica asks for the bytes of a snapshot from `position` on (FetchSnapshot, KIP-630)."""
+
+    cluster_id: str | None
+    replica_id: int
+    epoch: int
+    snapshot: OffsetAndEpoch
+    position: int
+    max_bytes: int
+
+
+Request = VoteRequest | BeginRequest | EndRequest | FetchRequest | SnapshotRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +112,20 @@ class EndResponse(Response):
 
 @dataclass(frozen=True, slots=True)
 class FetchResponse(Response):
-    """`high_watermark` is -1 while the leader does not know it; `diverging` excludes `records`."""
+    """`high_watermark` is -1 while the leader does not know it; `diverging` excludes `records`, and so does `snapshot`,
+    which the replica has to fetch first: the log that it needs is gone."""
 
     high_watermark: int = -1
     diverging: OffsetAndEpoch | None = None
     records: bytes = b""
+    snapshot: OffsetAndEpoch | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotResponse(Response):
+    """Bytes of a snapshot of `size` bytes, from `position` on."""
+
+    snapshot: OffsetAndEpoch = OffsetAndEpoch(-1, -1)
+    position: int = 0
+    size: int = 0
+    data: bytes = b""

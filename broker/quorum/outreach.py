@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from broker.quorum.messages import FetchRequest
+from broker.quorum.messages import FetchRequest, SnapshotRequest
 from broker.quorum.settings import QuorumSettings
 
 
@@ -65,7 +65,7 @@ class FetchLoop:
         self._round: list[int] = []
         self._ask_around = leader_id is None
         self._failures = 0
-        self.inflight: FetchRequest | None = None
+        self.inflight: FetchRequest | SnapshotRequest | None = None
         self.not_before = 0.0
 
     def next_voter(self) -> int | None:

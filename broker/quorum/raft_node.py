@@ -10,7 +10,7 @@ import random
 
 from broker.errors import ErrorCode
 from broker.quorum.core import Core, MetadataLogView, initial_role
-from broker.quorum.effects import Effect, Persist, Reply, Send
+from broker.quorum.effects import Commit, Effect, Persist, Reply, Send
 from broker.quorum.election_state import ElectionState
 from broker.quorum.following import Following
 from broker.quorum.leading import Leading, QuorumStatus
@@ -22,8 +22,11 @@ from broker.quorum.messages import (
     EndResponse,
     FetchRequest,
     FetchResponse,
+    OffsetAndEpoch,
     Request,
     Response,
+    SnapshotRequest,
+    SnapshotResponse,
     VoteRequest,
     VoteResponse,
 )
@@ -57,6 +60,22 @@ class RaftNode:
         """What must be on disk for the present role."""
         return self._core.election_state(self._core.role)
 
+    def snapshot_taken(self, snapshot: OffsetAndEpoch) -> None:
+        """There is a snapshot of everything below this committed offset; the log begins there now."""
+        self._core.snapshot = snapshot
+        self._core.high_watermark = max(self._core.high_watermark, snapshot.offset)
+
+    def remember_committed(self, high_watermark: int, epoch: int) -> list[Effect]:
+        """What an earlier process knew to be committed, in `epoch` or before it: it still is, whoever leads now."""
+        if high_watermark > self._core.high_watermark:
+            self._core.high_watermark = high_watermark
+            self._core.emit(Commit(high_watermark, epoch))
+        return self._core.take_effects()
+
+    def learn_cluster_id(self, cluster_id: str) -> None:
+        """The cluster's id was committed: from here on every request carries it (K595-49)."""
+        self._core.cluster_id = cluster_id
+
     # --- events
 
     def start(self, now: float) -> list[Effect]:
@@ -80,6 +99,8 @@ class RaftNode:
             self._following.receive_begin(now, ticket, request)
         elif isinstance(request, EndRequest):
             self._following.receive_end(now, ticket, request)
+        elif isinstance(request, SnapshotRequest):
+            self._leading.receive_snapshot_fetch(now, ticket, request)
         else:
             self._leading.receive_fetch(now, ticket, request)
         return self._finish(now)
@@ -149,7 +170,7 @@ class RaftNode:
             self._leading.resign(now)
         elif isinstance(role, Candidate):
             others = core.settings.other_voters
-            request = EndRequest(core.settings.cluster_id, None, role.epoch, others)
+            request = EndRequest(core.cluster_id, None, role.epoch, others)
             core.emit(*(Send(voter, request) for voter in others))
         return self._finish(now)
 
@@ -185,7 +206,7 @@ class RaftNode:
 
     def _foreign(self, request: Request) -> bool:
         """Whether the request comes from another cluster; a sender that knows no cluster id yet passes (K595-47)."""
-        own = self._core.settings.cluster_id
+        own = self._core.cluster_id
         return request.cluster_id is not None and own is not None and request.cluster_id != own
 
     def _refuse_foreign(self, ticket: int, request: Request) -> None:
@@ -194,7 +215,7 @@ class RaftNode:
         if not isinstance(request, BeginRequest):
             return
         if request.leader_id in core.settings.other_voters and request.epoch >= core.role.epoch:
-            core.fail(_foreign_leader(request.leader_id, f"{request.cluster_id!r}", core.settings.cluster_id))
+            core.fail(_foreign_leader(request.leader_id, f"{request.cluster_id!r}", core.cluster_id))
 
     def _refuse(self, ticket: int, request: Request, error: ErrorCode) -> None:
         """Answer a request that changes nothing here, whatever it asks."""
@@ -206,6 +227,8 @@ class RaftNode:
             answer = BeginResponse(error, leader, epoch)
         elif isinstance(request, EndRequest):
             answer = EndResponse(error, leader, epoch)
+        elif isinstance(request, SnapshotRequest):
+            answer = SnapshotResponse(error, leader, epoch)
         else:
             answer = FetchResponse(error, leader, epoch)
         self._core.emit(Reply(ticket, answer))
@@ -213,8 +236,8 @@ class RaftNode:
     def _refused_as_foreign(self, now: float, voter: int, request: Request) -> None:
         """Refused for the cluster id: only a rejection on Vote, fatal when the elected leader says so (K595-47)."""
         core = self._core
-        if isinstance(request, FetchRequest) and voter == core.role.leader_id:
-            core.fail(_foreign_leader(voter, "another", core.settings.cluster_id))
+        if isinstance(request, FetchRequest | SnapshotRequest) and voter == core.role.leader_id:
+            core.fail(_foreign_leader(voter, "another", core.cluster_id))
         elif isinstance(request, VoteRequest):
             response = VoteResponse(ErrorCode.INCONSISTENT_CLUSTER_ID, None, request.epoch, False)
             self._votes.answered(now, voter, request, response)
@@ -232,6 +255,9 @@ class RaftNode:
                 self._leading.begin_unanswered(now, voter, request)
         elif isinstance(request, EndRequest):
             self._leading.end_answered(voter, request)
+        elif isinstance(request, SnapshotRequest):
+            assert isinstance(response, SnapshotResponse)
+            self._following.snapshot_answered(now, voter, request, response)
         else:
             assert isinstance(response, FetchResponse)
             self._following.answered(now, voter, request, response)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from broker.quorum.messages import FetchRequest
+from broker.quorum.messages import FetchRequest, OffsetAndEpoch
 from broker.quorum.outreach import FetchLoop, Outreach
 
 
@@ -165,6 +165,14 @@ class Candidate(Role):
 
 
 @dataclass(slots=True)
+class Download:
+    """A snapshot that is being fetched: its first `position` bytes are here."""
+
+    snapshot: OffsetAndEpoch
+    position: int = 0
+
+
+@dataclass(slots=True)
 class Follower(Role):
     """Follows the leader of this epoch. As an observer it never stands, whatever its timers say."""
 
@@ -179,6 +187,8 @@ class Follower(Role):
     """When to stand, once the leader is gone: after a random delay (K595-15), or as a successor in turn (K595-29)."""
     has_fetched: bool = False
     leader_high_watermark: int = -1
+    download: Download | None = None
+    """The snapshot that is being fetched; what is fetched meanwhile is that."""
 
     @property
     def leader_id(self) -> int | None:

@@ -16,6 +16,7 @@ from functools import partial
 
 from broker.config import BrokerConfig
 from broker.errors import AppendRefusedError, ErrorCode, ProtocolError
+from broker.log.checkpoint import OffsetCheckpoint
 from broker.log.log import PartitionLog
 from broker.mutants import Mutants
 from broker.peers import Peers
@@ -24,16 +25,30 @@ from broker.quorum import effects as do
 from broker.quorum.committed import committed_batches, data_batch, digest_with, leader_change_batch
 from broker.quorum.election_state import ElectionFile, ElectionState
 from broker.quorum.leading import QuorumStatus
-from broker.quorum.messages import EndRequest, FetchResponse, Request, Response, VoteRequest, VoteResponse
+from broker.quorum.measures import QuorumMeasures
+from broker.quorum.messages import (
+    EndRequest,
+    FetchResponse,
+    OffsetAndEpoch,
+    Request,
+    Response,
+    SnapshotResponse,
+    VoteRequest,
+    VoteResponse,
+)
 from broker.quorum.pending_calls import PendingCalls, stopped
 from broker.quorum.raft_node import RaftNode
-from broker.quorum.roles import Leader
+from broker.quorum.roles import Candidate, Leader, Prospective, Role
 from broker.quorum.settings import QuorumSettings
+from broker.quorum.snapshots import Snapshots
 from broker.quorum.wire import METADATA_TOPIC, PARTITION, decode_response, encode_request
 from broker.trace import Tracer
 
 QUEUED_EVENTS = 1_024
 """Events that may wait; whoever brings another waits for a place."""
+
+MARK_FILE = "high-watermark-checkpoint"
+MARK = (METADATA_TOPIC, PARTITION)
 
 BATCHES_IN_A_ROW = 64
 """Committed batches that are handed on before others get the loop: a restarted node may have many."""
@@ -68,14 +83,20 @@ class QuorumRunner:
         on_failure: Callable[[Exception], None] | None = None,
         clock: Callable[[], int] | None = None,
         mutants: Mutants | None = None,
+        cluster_id: str | None = None,
+        state: Callable[[], list[bytes]],
+        on_snapshot: Callable[[int, list[bytes]], None],
     ) -> None:
+        """`cluster_id`: None while this node has not learned it. `state` gives the records that everything which was
+        given to `on_commit` comes to; `on_snapshot` gets such records, and the offset that they reach to, instead of
+        what came before."""
         self.leader_id: int | None = None
         self.epoch = 0
         self.high_watermark = 0
         self.is_leader = False
         self.failure: Exception | None = None
         self.voters = config.voters
-        self._settings = QuorumSettings.from_config(config)
+        self._settings = QuorumSettings.from_config(config, cluster_id)
         self._append_limit = config.message_max_bytes
         self._forgets_votes = mutants is not None and mutants.active("vote_not_persisted")
         self._log = log
@@ -92,8 +113,17 @@ class QuorumRunner:
         self._node: RaftNode | None = None
         self._closed = False
         self._applied = log.log_start_offset
-        self._digest = 0
+        self._digest: int | None = 0
+        """None behind a snapshot: nobody here knows the batches before it."""
+        self._snapshots = Snapshots(disk, log.directory)
+        self._marks = OffsetCheckpoint(disk, f"{log.directory}/{MARK_FILE}")
+        self._mark_interval_s = config.high_watermark_checkpoint_interval_ms / 1000
+        self._snapshot_after = config.metadata_log_max_record_bytes_between_snapshots
+        self._grown = 0  # bytes of records that were applied since the last snapshot
+        self._state = state
+        self._on_snapshot = on_snapshot
         self._announced = False
+        self.measures = QuorumMeasures()
         self._role_shown: tuple[str, int, int | None] | None = None
         self._calls = PendingCalls()
         self._flush_wanted = asyncio.Event()
@@ -101,6 +131,16 @@ class QuorumRunner:
         self._tick_queued = False
         self._sends: dict[asyncio.Task[None], Request] = {}
         self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def role(self) -> Role:
+        """The role after the last event. Raises `ProtocolError` once the quorum has stopped."""
+        return self._running().role
+
+    @property
+    def log_end(self) -> OffsetAndEpoch:
+        """Where the metadata log ends."""
+        return OffsetAndEpoch(self._log.last_epoch, self._log.log_end_offset)
 
     @property
     def log_start_offset(self) -> int:
@@ -115,9 +155,18 @@ class QuorumRunner:
         # A process that was killed may have left records in the page cache; they count from here on.
         await self._log.flush()
         loop = asyncio.get_running_loop()
+        snapshot = await self._restored_log()
         self._node = RaftNode(loop.time(), self._settings, stored, self._log, self._rng)
-        await self._do(self._node.start(loop.time()))
-        self._tasks = [loop.create_task(self._run()), loop.create_task(self._keep_flushing())]
+        if snapshot is not None:
+            self._begin_at(snapshot)
+        known = min(self._marks.read().get(MARK, 0), self._log.log_end_offset)
+        committed = self._node.remember_committed(known, stored.epoch)
+        await self._do([*self._node.start(loop.time()), *committed])
+        self._tasks = [
+            loop.create_task(self._run()),
+            loop.create_task(self._keep_flushing()),
+            loop.create_task(self._keep_high_watermark()),
+        ]
 
     async def stop(self) -> None:
         """Give up leadership, tell the voters as well as that goes in a request's time, and end all tasks."""
@@ -162,7 +211,9 @@ class QuorumRunner:
         loop = asyncio.get_running_loop()
         try:
             while True:
+                idle_since = loop.time()
                 event = await self._events.get()
+                self.measures.turn(loop.time() - idle_since, loop.time())
                 async with self._turn:
                     await self._do(event(loop.time()))
         except asyncio.CancelledError:
@@ -214,8 +265,12 @@ class QuorumRunner:
         node = self._running()
         ticket, last_offset = self._calls.for_commit()
         try:
+            loop = asyncio.get_running_loop()
+            began = loop.time()
             await self._put(lambda now: node.append(now, ticket, tuple(records)))
-            return await last_offset
+            offset = await last_offset
+            self.measures.commits.note(loop.time(), loop.time() - began)
+            return offset
         finally:
             self._calls.forget(ticket)
 
@@ -235,6 +290,11 @@ class QuorumRunner:
 
         await self.ask(look)
         return found[0]
+
+    def learn_cluster_id(self, cluster_id: str | None) -> None:
+        """What was committed says which cluster this is (None: not yet)."""
+        if cluster_id is not None:
+            self._running().learn_cluster_id(cluster_id)
 
     def _running(self) -> RaftNode:
         if self._node is None or self._closed:
@@ -258,14 +318,69 @@ class QuorumRunner:
                 case do.AppendAsLeader(epoch, records, ticket):
                     self._calls.appending(ticket, self._log.log_end_offset + len(records) - 1)
                     self._log.append_as_leader(data_batch(records, self.wall_ms()), epoch)
+                    self.measures.appended.note(asyncio.get_running_loop().time(), len(records))
                 case do.AppendAsFollower(epoch, records):
-                    await self._log.replicate(records, epoch)
+                    added = await self._log.replicate(records, epoch)
+                    number = added.last_offset - added.base_offset + 1
+                    self.measures.fetched.note(asyncio.get_running_loop().time(), number)
+                case do.InstallSnapshot(snapshot):
+                    await self._install(snapshot)
                 case do.Commit(high_watermark, epoch):
                     await self._commit(high_watermark, epoch)
                 case _:
                     self._do_at_once(effect)
+        if self._grown >= self._snapshot_after:
+            await self._take_snapshot()
         self._show()
         self._set_timer()
+
+    # --- snapshots
+
+    async def _restored_log(self) -> OffsetAndEpoch | None:
+        """The newest snapshot, and the log brought to where it ends: a crash may have come between the two."""
+        snapshot = self._snapshots.latest()
+        if snapshot is not None:
+            if self._log.log_end_offset < snapshot.offset:
+                await self._log.truncate_fully_and_start_at(snapshot.offset)
+            await self._log.advance_start(snapshot.offset)
+            await self._know_epoch(snapshot)
+        return snapshot
+
+    async def _install(self, snapshot: OffsetAndEpoch) -> None:
+        """Take a snapshot over that was fetched. A crash on the way leaves the old log and state, or the new ones."""
+        self._trace_truncation(self._log.log_start_offset)
+        await self._snapshots.finish(snapshot)
+        await self._log.truncate_fully_and_start_at(snapshot.offset)
+        await self._know_epoch(snapshot)
+        self._begin_at(snapshot)
+
+    async def _know_epoch(self, snapshot: OffsetAndEpoch) -> None:
+        """The epoch in which the log goes on; while it is empty no batch tells."""
+        if self._log.last_epoch < snapshot.epoch:
+            await self._log.epochs.assign_durably(snapshot.epoch, snapshot.offset)
+
+    def _begin_at(self, snapshot: OffsetAndEpoch) -> None:
+        """The state, from here on, is what the snapshot holds."""
+        self._snapshots.remove_older(snapshot)
+        records = self._snapshots.load(snapshot)
+        self._on_snapshot(snapshot.offset, records)
+        self._applied = self.high_watermark = snapshot.offset
+        self._digest = None
+        self._grown = 0
+        self._running().snapshot_taken(snapshot)
+        self._tracer.emit("quorum_snapshot", offset=snapshot.offset, epoch=snapshot.epoch, records=len(records))
+
+    async def _take_snapshot(self) -> None:
+        """Write down what everything applied comes to, and let the log below go (KIP-630)."""
+        self._grown = 0
+        snapshot = OffsetAndEpoch(self._log.epochs.epoch_at(self._applied - 1), self._applied)
+        records = self._state()
+        await self._snapshots.write_durably(snapshot, records, self.wall_ms())
+        self._running().snapshot_taken(snapshot)
+        self._log.roll()
+        await self._log.advance_start(snapshot.offset)
+        self._snapshots.remove_older(snapshot)
+        self._tracer.emit("quorum_snapshot", offset=snapshot.offset, epoch=snapshot.epoch, records=len(records))
 
     async def _persist(self, state: ElectionState) -> None:
         granted = state.leader_id is None and state.voted_id not in (None, self._settings.node_id)
@@ -281,6 +396,8 @@ class QuorumRunner:
                 self._send(to, request)
             case do.Reply():
                 self._reply(effect)
+            case do.KeepPiece(snapshot, position, data):
+                self._snapshots.append(snapshot, position, data)
             case do.Flush():
                 self._flush_wanted.set()
             case do.RefuseAppend(ticket):
@@ -324,7 +441,14 @@ class QuorumRunner:
         if not self._calls.wanted(effect.ticket):
             return
         response = effect.response
-        if effect.read is not None and isinstance(response, FetchResponse):
+        if isinstance(effect.read, do.ReadSnapshot) and isinstance(response, SnapshotResponse):
+            piece = self._snapshots.read(effect.read.snapshot, effect.read.position, effect.read.max_bytes)
+            response = (
+                replace(response, error=ErrorCode.SNAPSHOT_NOT_FOUND)
+                if piece is None
+                else replace(response, data=piece.data, size=piece.size)
+            )
+        elif isinstance(effect.read, do.Read) and isinstance(response, FetchResponse):
             end = self._log.log_end_offset
             response = replace(response, records=self._log.read(effect.read.offset, effect.read.max_bytes, end))
         self._calls.answer(effect.ticket, response)
@@ -338,7 +462,9 @@ class QuorumRunner:
             elif batch.records:
                 self._on_commit(batch.base_offset, batch.epoch, batch.records)
             self._applied = batch.next_offset
-            self._digest = digest_with(self._digest, batch)
+            self._grown += sum(map(len, batch.records))
+            if self._digest is not None:
+                self._digest = digest_with(self._digest, batch)
             if count % BATCHES_IN_A_ROW == 0:
                 await asyncio.sleep(0)
         self.high_watermark = high_watermark
@@ -361,6 +487,18 @@ class QuorumRunner:
                 self._flush_wanted.clear()
                 await self._log.flush()
                 await self._events.put(node.flushed)
+        except OSError as error:
+            self._fail(error)
+
+    async def _keep_high_watermark(self) -> None:
+        """Write down now and then what is committed (K595-7): a restarted node acts on that before it has a leader."""
+        written = 0
+        try:
+            while True:
+                await asyncio.sleep(self._mark_interval_s)
+                if self.high_watermark > written:
+                    written = self.high_watermark
+                    await self._marks.write_durably({MARK: written})
         except OSError as error:
             self._fail(error)
 
@@ -389,6 +527,9 @@ class QuorumRunner:
         shown = (role.name, role.epoch, role.leader_id)
         if shown != self._role_shown:
             self._role_shown = shown
+            standing = isinstance(role, Prospective | Candidate)
+            now = asyncio.get_running_loop().time()
+            self.measures.role_changed(now, standing=standing, leader_known=role.leader_id is not None)
             leader = -1 if role.leader_id is None else role.leader_id
             self._tracer.emit("quorum_role", role=role.name, epoch=role.epoch, leader=leader)
 

@@ -9,6 +9,9 @@ from broker.config import BrokerConfig
 
 # A follower's long poll must end well before its fetch timeout, or a quiet leader would look like a dead one.
 FETCH_WAIT_SHARE = 4
+# What a voter asks for at once. While an answer comes it can neither show the leader that it lives nor see that the
+# leader does: at a megabit a second this much takes half of the default fetch timeout.
+FETCH_BYTES = 1 << 16
 # The leader resigns when no majority fetched within this multiple of the fetch timeout (K595-43, H19).
 CHECK_QUORUM_FACTOR = 1.5
 # An exponent beyond this has long reached any maximum.
@@ -28,14 +31,14 @@ class QuorumSettings:
     request_timeout_s: float = 1.0
     retry_backoff_s: float = 0.02
     retry_backoff_max_s: float = 0.5
-    fetch_max_bytes: int = 1 << 20
+    fetch_max_bytes: int = FETCH_BYTES
 
     @classmethod
-    def from_config(cls, config: BrokerConfig) -> QuorumSettings:
+    def from_config(cls, config: BrokerConfig, cluster_id: str | None) -> QuorumSettings:
         """The quorum's part of a broker's configuration."""
         return cls(
             node_id=config.node_id,
-            cluster_id=config.cluster_id,
+            cluster_id=cluster_id,
             voters=tuple(sorted(voter.id for voter in config.voters)),
             fetch_timeout_s=config.quorum_fetch_timeout_ms / 1000,
             election_timeout_s=config.quorum_election_timeout_ms / 1000,
@@ -43,7 +46,7 @@ class QuorumSettings:
             request_timeout_s=config.quorum_request_timeout_ms / 1000,
             retry_backoff_s=config.quorum_retry_backoff_ms / 1000,
             retry_backoff_max_s=config.quorum_retry_backoff_max_ms / 1000,
-            fetch_max_bytes=config.replica_fetch_max_bytes,
+            fetch_max_bytes=min(FETCH_BYTES, config.replica_fetch_max_bytes),
         )
 
     @property

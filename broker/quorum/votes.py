@@ -161,7 +161,7 @@ class Votes:
     def _ask(self, now: float, role: Prospective | Candidate) -> None:
         core = self._core
         request = VoteRequest(
-            cluster_id=core.settings.cluster_id,
+            cluster_id=core.cluster_id,
             candidate_id=core.settings.node_id,
             epoch=role.epoch,
             log_end=core.log_end(),

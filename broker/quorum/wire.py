@@ -11,7 +11,7 @@ from typing import Any
 from broker.errors import ErrorCode
 from broker.protocol.messages import begin_quorum_epoch as begin
 from broker.protocol.messages import end_quorum_epoch as end
-from broker.protocol.messages import fetch, vote
+from broker.protocol.messages import fetch, fetch_snapshot, vote
 from broker.protocol.records import CorruptBatch, validate_batches
 from broker.protocol.schema import Message
 from broker.quorum.messages import (
@@ -24,6 +24,8 @@ from broker.quorum.messages import (
     OffsetAndEpoch,
     Request,
     Response,
+    SnapshotRequest,
+    SnapshotResponse,
     VoteRequest,
     VoteResponse,
 )
@@ -37,6 +39,7 @@ VOTE_VERSION = 2
 BEGIN_VERSION = 1
 END_VERSION = 1
 FETCH_VERSION = 12
+SNAPSHOT_VERSION = 0
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 
 
@@ -63,6 +66,8 @@ def encode_request(request: Request, to: int) -> tuple[Message, int]:
         return begin.BeginQuorumEpochRequest(request.cluster_id, to, topics), BEGIN_VERSION
     if isinstance(request, EndRequest):
         return _end_request(request), END_VERSION
+    if isinstance(request, SnapshotRequest):
+        return _snapshot_request(request), SNAPSHOT_VERSION
     return _fetch_request(request), FETCH_VERSION
 
 
@@ -107,7 +112,44 @@ def _fetch_request(request: FetchRequest) -> Message:
     )
 
 
+def _snapshot_request(request: SnapshotRequest) -> Message:
+    partition = fetch_snapshot.PartitionSnapshot(
+        partition=PARTITION,
+        current_leader_epoch=request.epoch,
+        snapshot_id=_snapshot_id(request.snapshot),
+        position=request.position,
+    )
+    return fetch_snapshot.FetchSnapshotRequest(
+        cluster_id=request.cluster_id,
+        replica_id=request.replica_id,
+        max_bytes=request.max_bytes,
+        topics=[fetch_snapshot.TopicSnapshot(METADATA_TOPIC, [partition])],
+    )
+
+
+def _snapshot_id(snapshot: OffsetAndEpoch) -> fetch_snapshot.SnapshotId:
+    return fetch_snapshot.SnapshotId(snapshot.offset, snapshot.epoch)
+
+
 # --- requests, incoming
+
+
+def decode_snapshot_fetch(message: fetch_snapshot.FetchSnapshotRequest) -> SnapshotRequest:
+    topics = message.topics
+    if len(topics) != 1 or topics[0].name != METADATA_TOPIC or len(topics[0].partitions) != 1:
+        raise InvalidRequestError(f"exactly the topic {METADATA_TOPIC} with one partition is expected")
+    data = topics[0].partitions[0]
+    if data.partition != PARTITION:
+        raise InvalidRequestError(f"{METADATA_TOPIC} has no partition {data.partition}")
+    snapshot = OffsetAndEpoch(data.snapshot_id.epoch, data.snapshot_id.end_offset)
+    return SnapshotRequest(
+        message.cluster_id,
+        message.replica_id,
+        data.current_leader_epoch,
+        snapshot,
+        data.position,
+        max(0, message.max_bytes),
+    )
 
 
 def decode_vote(message: vote.VoteRequest) -> VoteRequest:
@@ -200,9 +242,27 @@ def encode_fetch_response(response: FetchResponse, log_start_offset: int) -> fet
         diverging_epoch=None if diverging is None else fetch.EpochEndOffset(diverging.epoch, diverging.offset),
         current_leader=fetch.LeaderIdAndEpoch(_wire_id(response.leader_id), response.epoch),
         records=response.records,
+        snapshot_id=None
+        if response.snapshot is None
+        else fetch.SnapshotId(response.snapshot.offset, response.snapshot.epoch),
     )
     topic = fetch.FetchableTopicResponse(topic=METADATA_TOPIC, topic_id=METADATA_TOPIC_ID, partitions=[data])
     return fetch.FetchResponse(responses=[topic])
+
+
+def encode_snapshot_response(response: SnapshotResponse) -> fetch_snapshot.FetchSnapshotResponse:
+    if response.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
+        return fetch_snapshot.FetchSnapshotResponse(error_code=response.error)
+    result = fetch_snapshot.PartitionSnapshotResult(
+        PARTITION,
+        response.error,
+        _snapshot_id(response.snapshot),
+        fetch.LeaderIdAndEpoch(_wire_id(response.leader_id), response.epoch),
+        response.size,
+        response.position,
+        response.data,
+    )
+    return fetch_snapshot.FetchSnapshotResponse(topics=[fetch_snapshot.TopicSnapshotResult(METADATA_TOPIC, [result])])
 
 
 # --- responses, incoming
@@ -212,6 +272,8 @@ def decode_response(request: Request, message: Message) -> Response:
     """The answer to a request that was sent. Raises `MalformedResponseError`."""
     if isinstance(request, FetchRequest):
         return _fetch_response(request, message)
+    if isinstance(request, SnapshotRequest):
+        return _snapshot_response(message)
     assert isinstance(message, vote.VoteResponse | begin.BeginQuorumEpochResponse | end.EndQuorumEpochResponse)
     if message.error_code != ErrorCode.NONE:
         # An error of the whole request names neither leader nor epoch.
@@ -241,7 +303,10 @@ def _fetch_response(request: FetchRequest, message: Message) -> FetchResponse:
     diverging = None
     if data.diverging_epoch is not None and data.diverging_epoch.end_offset >= 0:
         diverging = OffsetAndEpoch(data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
-    records = bytes(data.records or b"") if diverging is None else b""
+    snapshot = None
+    if data.snapshot_id is not None and data.snapshot_id.end_offset >= 0:
+        snapshot = OffsetAndEpoch(data.snapshot_id.epoch, data.snapshot_id.end_offset)
+    records = bytes(data.records or b"") if diverging is None and snapshot is None else b""
     check_fetched(request, records)
     return FetchResponse(
         _error(data.error_code),
@@ -250,6 +315,26 @@ def _fetch_response(request: FetchRequest, message: Message) -> FetchResponse:
         data.high_watermark,
         diverging,
         records,
+        snapshot,
+    )
+
+
+def _snapshot_response(message: Message) -> SnapshotResponse:
+    assert isinstance(message, fetch_snapshot.FetchSnapshotResponse)
+    if message.error_code != ErrorCode.NONE:
+        return SnapshotResponse(_error(message.error_code), None, 0)
+    if len(message.topics) != 1 or len(message.topics[0].partitions) != 1:
+        raise MalformedResponseError("an answer about one snapshot has another number of them")
+    data = message.topics[0].partitions[0]
+    leader = data.current_leader or fetch.LeaderIdAndEpoch(NOBODY, 0)
+    return SnapshotResponse(
+        _error(data.error_code),
+        _own_id(leader.leader_id),
+        leader.leader_epoch,
+        OffsetAndEpoch(data.snapshot_id.epoch, data.snapshot_id.end_offset),
+        data.position,
+        data.size,
+        bytes(data.unaligned_records),
     )
 
 

@@ -6,17 +6,18 @@ first when a partition is made and removed first when it is deleted, so a direct
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
+from itertools import count
 from typing import NamedTuple
 
 from broker.errors import StartupError
 from broker.log.checkpoint import AtomicFile
 from broker.log.log import LogConfig, PartitionLog
 from broker.ports import Disk
+from broker.protocol.uuids import id_text, parse_id
 
 METADATA_FILE = "partition.metadata"
+ASIDE = "-aside"  # ends the names of directories that no partition has any more and that nobody may delete but people
 _NAME = re.compile(r"(?P<topic>.+)-(?P<index>\d+)")
 _INTERNAL = "__cluster_metadata"
 _CONTENT = re.compile(r"version: 0\ntopic_id: (?P<id>[A-Za-z0-9_-]{22})\n?")
@@ -51,17 +52,25 @@ class PartitionDirectories:
                 found.append(Found(match["topic"], int(match["index"]), _topic_id(f"{name}/{METADATA_FILE}", text)))
         return found
 
-    async def open(self, topic: str, index: int, *, clean_shutdown: bool) -> PartitionLog:
-        """Open an existing partition's log and recover it."""
-        return await PartitionLog.open(self._disk, f"{topic}-{index}", self._log_config, clean_shutdown=clean_shutdown)
+    async def open(
+        self, topic: str, index: int, *, clean_shutdown: bool, recovery_point: int = 0, start_offset: int = 0
+    ) -> PartitionLog:
+        """Open an existing partition's log and recover it. Raises `DamagedLogError`."""
+        return await PartitionLog.open(
+            self._disk,
+            f"{topic}-{index}",
+            self._log_config,
+            clean_shutdown=clean_shutdown,
+            recovery_point=recovery_point,
+            start_offset=start_offset,
+        )
 
     async def create(self, topic: str, index: int, topic_id: bytes) -> PartitionLog:
         """Make the directory of a new partition, durably, and open its empty log."""
         name = f"{topic}-{index}"
         self._disk.make_directory(name)
         await self._disk.sync_directory("")
-        encoded = base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
-        await AtomicFile(self._disk, f"{name}/{METADATA_FILE}").write(f"version: 0\ntopic_id: {encoded}\n")
+        await AtomicFile(self._disk, f"{name}/{METADATA_FILE}").write(f"version: 0\ntopic_id: {id_text(topic_id)}\n")
         return await self.open(topic, index, clean_shutdown=False)
 
     async def remove(self, topic: str, index: int, log: PartitionLog) -> None:
@@ -70,6 +79,24 @@ class PartitionDirectories:
         self._disk.unlink(f"{name}/{METADATA_FILE}")
         await self._disk.sync_directory(name)
         await log.delete()
+
+    async def set_aside(self, topic: str, index: int) -> str:
+        """Move what a partition's directory holds to another and keep it there; its name. The log is closed.
+
+        `partition.metadata` goes last: what an interruption leaves is never taken for an unfinished deletion.
+        """
+        name = f"{topic}-{index}"
+        taken = self._disk.list("")
+        aside = next(new for number in count(1) if (new := f"{name}.{number}{ASIDE}") not in taken)
+        self._disk.make_directory(aside)
+        await self._disk.sync_directory("")
+        for file in sorted(self._disk.list(name), key=lambda each: each == METADATA_FILE):
+            self._disk.rename(f"{name}/{file}", f"{aside}/{file}")
+        await self._disk.sync_directory(aside)
+        await self._disk.sync_directory(name)
+        self._disk.remove_directory(name)
+        await self._disk.sync_directory("")
+        return aside
 
     async def _remove_leftovers(self, directory: str) -> None:
         for name in self._disk.list(directory):
@@ -81,12 +108,9 @@ class PartitionDirectories:
 def _topic_id(path: str, text: str) -> bytes:
     match = _CONTENT.fullmatch(text)
     try:
-        topic_id = base64.urlsafe_b64decode(match["id"] + "==") if match else b""
-    except binascii.Error:
-        topic_id = b""
-    if len(topic_id) != 16:
+        return parse_id(match["id"] if match else "")
+    except ValueError:
         raise StartupError(
             f"{path}: expected 'version: 0' and 'topic_id: <22 characters>', found {text!r}; "
             "restore the file, or remove the partition's directory so that it is fetched again from its leader"
-        )
-    return topic_id
+        ) from None

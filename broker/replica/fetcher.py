@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import cast
 
 from broker.config import BrokerConfig
@@ -29,6 +29,7 @@ from broker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from broker.replica.answer_size import AnswerSize
 from broker.replica.background import Background, end
 from broker.replica.followed_partition import FollowedPartition
 from broker.replica.follower import AskEpochEnd, PartitionFollower, Phase
@@ -36,7 +37,6 @@ from broker.replica.partition import Partition
 
 FETCH_VERSION = 15
 EPOCH_END_VERSION = 4
-RESPONSE_MAX_BYTES = 10 << 20
 BACKOFF_MIN = 0.01  # seconds; doubles with every error in a row
 
 
@@ -51,14 +51,17 @@ class LeaderFetcher:
         peers: Peers,
         broker_epoch: Callable[[], int],
         background: Background,
+        move_start: Callable[[Partition, int], Awaitable[None]],
     ) -> None:
         self.leader_id = leader_id
         self._config = config
         self._peers = peers
         self._broker_epoch = broker_epoch
         self._background = background
+        self._move_start = move_start
         self._backoff_max = config.replica_fetch_backoff_ms / 1000
         self._timeout = config.replica_socket_timeout_ms / 1000
+        self._size = AnswerSize(self._timeout / 2)
         self._followed: dict[tuple[str, int], FollowedPartition] = {}
         self._turn = 0
         self._changed = asyncio.Event()
@@ -199,9 +202,15 @@ class LeaderFetcher:
         rest = self._rest(set(polled))
         timer = None if rest is None else asyncio.get_running_loop().call_later(rest, self._nudge)
         self._polling = True
+        loop = asyncio.get_running_loop()
+        asked_at = loop.time()
         try:
             request = self._request(polled)
-            return cast(FetchResponse, await self._peers.request(self.leader_id, request, FETCH_VERSION, timeout))
+            response = cast(FetchResponse, await self._peers.request(self.leader_id, request, FETCH_VERSION, timeout))
+            self._size.answered(
+                sum(len(p.records or b"") for t in response.responses for p in t.partitions), loop.time() - asked_at
+            )
+            return response
         finally:
             self._polling = False
             if timer is not None:
@@ -221,9 +230,7 @@ class LeaderFetcher:
 
     async def _make_durable(self, ready: list[FollowedPartition]) -> None:
         """Where a flush is required, a fetch must not claim what a power loss could take: the leader would count it."""
-        if not self._config.flush_before_commit:
-            return
-        unflushed = [it.partition for it in ready if not it.partition.durable]
+        unflushed = [it.partition for it in ready if it.partition.flush_before_commit and not it.partition.durable]
         if unflushed:
             await asyncio.gather(*(partition.make_durable() for partition in unflushed))
 
@@ -249,7 +256,7 @@ class LeaderFetcher:
             replica_state=ReplicaState(replica_id=self._config.node_id, replica_epoch=self._broker_epoch()),
             max_wait_ms=self._config.replica_fetch_wait_max_ms,
             min_bytes=1,
-            max_bytes=RESPONSE_MAX_BYTES,
+            max_bytes=self._size.bytes,
             topics=list(topics.values()),
         )
 
@@ -265,6 +272,8 @@ class LeaderFetcher:
         else:
             try:
                 await it.append(answer.records or b"", answer.high_watermark)
+                if answer.log_start_offset > it.partition.log.log_start_offset:
+                    await self._move_start(it.partition, answer.log_start_offset)
                 it.failures = 0
             except ValueError as error:
                 it.partition.trace("fetched_batches_refused", leader=self.leader_id, reason=str(error))

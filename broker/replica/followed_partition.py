@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from broker.errors import is_out_of_descriptors
 from broker.log.log import UnpreparedEpochError
 from broker.ports import Buffer
+from broker.protocol.records import iter_batches
 from broker.replica.follower import AskEpochEnd, PartitionFollower, Phase, Truncate
 from broker.replica.partition import Partition
 
@@ -56,7 +58,7 @@ class FollowedPartition:
         """Append what the leader sent for `fetch_offset`, then take its high watermark (H7).
 
         Batches of a leader epoch that this follower does not know yet are left out (H11). Raises `ValueError` when the
-        first batch is corrupt or does not continue the log.
+        first batch is corrupt or does not continue the log, or when no file can be opened for it now.
         """
         if not self._continues():
             return
@@ -64,12 +66,16 @@ class FollowedPartition:
             if records and not await self._append(records):
                 return
         except OSError as error:
+            if is_out_of_descriptors(error):
+                raise ValueError(str(error)) from error
             self.partition.fail(error)
             return
         self.follower.high_watermark_told(high_watermark, self.partition.log.log_end_offset)
 
     async def _append(self, records: Buffer) -> bool:
         log, epoch = self.partition.log, self.follower.leader_epoch
+        if log.log_end_offset == log.log_start_offset and await self._begins_inside(records):
+            return self.current
         try:
             log.append_as_follower(records, epoch)
         except UnpreparedEpochError:
@@ -78,6 +84,20 @@ class FollowedPartition:
                 if not self._continues():
                     return False
                 await log.replicate(records, epoch)
+        return True
+
+    async def _begins_inside(self, records: Buffer) -> bool:
+        """Whether the leader's log starts inside a batch, which is sent whole: this one then begins where that does."""
+        log = self.partition.log
+        header = next((header for _, header in iter_batches(records)), None)
+        start = log.log_end_offset
+        if header is None or not header.base_offset < start < header.next_offset:
+            return False
+        async with self.partition.lock:
+            if self._continues():
+                await log.truncate_fully_and_start_at(header.base_offset)
+                await log.replicate(records, self.follower.leader_epoch)
+                await log.advance_start(start)
         return True
 
     def _continues(self) -> bool:

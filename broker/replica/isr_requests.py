@@ -136,6 +136,7 @@ class IsrChangeSender:
                         BrokerState(broker_id=broker, broker_epoch=epoch)
                         for broker, epoch in zip(proposal.isr, proposal.broker_epochs, strict=True)
                     ],
+                    leader_recovery_state=int(proposal.recovering),
                     partition_epoch=proposal.partition_epoch,
                 )
             )
@@ -148,7 +149,9 @@ class IsrChangeSender:
         if not _is_pending(partition, proposal):
             return True
         if result.error_code == ErrorCode.NONE:
-            if not partition.isr_committed(result.leader_epoch, result.isr, result.partition_epoch):
+            recovering = bool(result.leader_recovery_state)
+            epochs = result.leader_epoch, result.partition_epoch
+            if not partition.isr_committed(epochs[0], result.isr, epochs[1], recovering=recovering):
                 partition.proposal_refused(proposal)
             return True
         if result.error_code in NOT_APPLIED:

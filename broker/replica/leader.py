@@ -26,17 +26,23 @@ class FollowerState:
 
 @dataclass(frozen=True)
 class IsrProposal:
-    """A change of the ISR that is on its way to the controller; it applies only on top of `partition_epoch`."""
+    """A change of the ISR, or the end of a recovery, that is on its way to the controller; it applies only on top of
+    `partition_epoch`."""
 
     isr: tuple[int, ...]
     broker_epochs: tuple[int, ...]
     leader_epoch: int
     partition_epoch: int
+    recovering: bool = False
 
 
 class PartitionLeader:
     """One leader epoch of one partition. The invariant: `high_watermark` never falls, and every record below it is on
-    every member of the ISR that the controller has or may come to have (H13)."""
+    every member of the ISR that the controller has or may come to have (H13).
+
+    `recovering`: it was elected uncleanly. Until the controller has taken note of the end of its recovery it is alone
+    in the ISR and commits nothing (K704-4, K704-5). `commits_below_min_isr`: the mutant `hw_below_min_isr`.
+    """
 
     def __init__(
         self,
@@ -52,6 +58,8 @@ class PartitionLeader:
         min_insync_replicas: int,
         lag_time_max: float,
         now: float,
+        recovering: bool = False,
+        commits_below_min_isr: bool = False,
     ) -> None:
         self.node_id = node_id
         self.replicas = tuple(replicas)
@@ -62,6 +70,9 @@ class PartitionLeader:
         self.high_watermark = high_watermark
         self.min_insync_replicas = self._effective(min_insync_replicas)
         self.pending: IsrProposal | None = None
+        self.recovering = recovering
+        self._rebuilt = False
+        self._commits_below_min_isr = commits_below_min_isr
         self._lag_time_max = lag_time_max
         self._committable_end = committable_end
         self._followers = {replica: FollowerState() for replica in self.replicas if replica != node_id}
@@ -134,7 +145,7 @@ class PartitionLeader:
 
     def _advance_high_watermark(self) -> bool:
         # Below min.insync.replicas nothing new is committed: the members left could all be lost at once (H16).
-        if not self.enough_in_sync:
+        if self.recovering or not (self.enough_in_sync or self._commits_below_min_isr):
             return False
         candidate = min(self._end_of(replica) for replica in self.maximal_isr)
         if candidate <= self.high_watermark:
@@ -156,6 +167,7 @@ class PartitionLeader:
         end = self._followers[replica].log_end_offset
         return (
             self.pending is None
+            and not self.recovering
             and replica not in self.isr
             and end >= self.high_watermark
             and end >= self.epoch_start_offset
@@ -199,10 +211,21 @@ class PartitionLeader:
         epochs = tuple(
             own_broker_epoch if replica == self.node_id else self._followers[replica].broker_epoch for replica in isr
         )
-        self.pending = IsrProposal(isr, epochs, self.leader_epoch, self.partition_epoch)
+        recovering = self.recovering and not self._rebuilt
+        self.pending = IsrProposal(isr, epochs, self.leader_epoch, self.partition_epoch, recovering)
         return self.pending
 
-    def isr_committed(self, isr: Iterable[int], partition_epoch: int, now: float) -> bool:
+    def rebuilt(self) -> None:
+        """All that this leader has is checked and on disk: its recovery may end."""
+        self._rebuilt = True
+
+    def propose_recovered(self, own_broker_epoch: int) -> IsrProposal | None:
+        """Propose to end the recovery; None when it is not so far, or when that is in flight (K704-7)."""
+        if not (self.recovering and self._rebuilt) or self.pending is not None:
+            return None
+        return self._propose(self.isr, own_broker_epoch)
+
+    def isr_committed(self, isr: Iterable[int], partition_epoch: int, now: float, *, recovering: bool = False) -> bool:
         """The controller's ISR, from its answer or from the metadata log, whichever comes first. True: it is news.
 
         Any newer partition epoch settles what is in flight: either it is the proposal, or the controller refuses the
@@ -213,6 +236,7 @@ class PartitionLeader:
         joined = set(isr) - set(self.isr)
         self.isr = tuple(isr)
         self.partition_epoch = partition_epoch
+        self.recovering = recovering
         self.pending = None
         for replica in joined & self._followers.keys():
             state = self._followers[replica]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from broker.config import BrokerConfig
 from broker.controller.image import MetadataImage, PartitionImage
-from broker.errors import ErrorCode, ProtocolError
+from broker.errors import ErrorCode, ProtocolError, is_out_of_descriptors
 from broker.log.checkpoint import OffsetCheckpoint
 from broker.log.log import LogConfig, PartitionLog
+from broker.log.recovery import DamagedLogError
+from broker.log.recovery_points import RecoveryPoints
 from broker.mutants import Mutants
 from broker.peers import Peers
 from broker.ports import Disk
@@ -19,12 +22,17 @@ from broker.replica.directories import PartitionDirectories
 from broker.replica.fetcher import LeaderFetcher
 from broker.replica.isr_requests import IsrChangeSender
 from broker.replica.leader import PartitionLeader
+from broker.replica.leader_recovery import LeaderRecovery
+from broker.replica.log_starts import LogStarts
 from broker.replica.partition import Appended, Partition
-from broker.replica.queries import EpochEndFound, OffsetFound, epoch_end, list_offset
+from broker.replica.queries import EpochEndFound, LogEndFound, OffsetFound, epoch_end, list_offset, log_end
 from broker.replica.reads import FetchLimits, FetchPosition, PartitionRead, PartitionReader
+from broker.topic_settings import TopicSettings
 from broker.trace import Tracer
 
 CHECKPOINT_FILE = "replication-offset-checkpoint"
+NOBODY = -1  # leads
+BROUGHT_UP_AT_ONCE = 32  # partitions that get their files and roles at the same time
 PROGRESS_INTERVAL_S = 0.25  # seconds between two replica_progress events of a partition, at least
 
 Key = tuple[str, int]
@@ -36,6 +44,17 @@ class ProduceResult(NamedTuple):
     error: ErrorCode
     base_offset: int = -1
     log_start_offset: int = -1
+
+
+class Counts(NamedTuple):
+    """Replicas of this broker. Of the partitions that it leads, `lagging` have replicas that are not in sync, `short`
+    fewer in sync than `min.insync.replicas`."""
+
+    partitions: int
+    leaders: int
+    lagging: int
+    short: int
+    bytes: int
 
 
 class ReplicaManager:
@@ -59,7 +78,11 @@ class ReplicaManager:
         lease_valid: Callable[[], bool],
         on_disk_failure: Callable[[OSError], None],
         on_defect: Callable[[str, BaseException], None] | None = None,
+        recovery_points: RecoveryPoints | None = None,
+        clock: Callable[[], int] | None = None,
     ) -> None:
+        """`recovery_points`: those of all the broker's logs; None: there are no others than here. `clock` gives the
+        wall clock in nanoseconds, by which records grow old; None: they do not."""
         self._config = config
         self._connector = connector
         self._tracer = tracer
@@ -68,8 +91,15 @@ class ReplicaManager:
         self._on_disk_failure = on_disk_failure
         self._background = Background(on_defect)
         self._truncate_to_hw = mutants.active("truncate_to_hw")
-        self._directories = PartitionDirectories(disk, LogConfig.from_broker(config))
+        self._hw_below_min_isr = mutants.active("hw_below_min_isr")
+        self._serve_while_recovering = mutants.active("serve_while_recovering")
+        self._directories = PartitionDirectories(disk, LogConfig.from_broker(config, mutants))
         self._checkpoint = OffsetCheckpoint(disk, CHECKPOINT_FILE)
+        self._recovery_points = recovery_points or RecoveryPoints(disk)
+        self._offline: dict[Key, str] = {}
+        """Replicas whose logs are damaged, and how: nothing of theirs is served, and their files stay as they are."""
+        self._starts = LogStarts(disk)
+        self._clock = clock
         self._checkpointed: dict[Key, int] = {}
         self._checkpointing = asyncio.Lock()
         self._partitions: dict[Key, Partition] = {}
@@ -86,6 +116,9 @@ class ReplicaManager:
             on_settled=self._expand_isr,
             background=self._background,
         )
+        self._recovery = LeaderRecovery(
+            checkpoint=self._checkpoint_high_watermarks, propose=self._propose_changes, background=self._background
+        )
         self._reader = PartitionReader(self._find, lease_valid, self._replica_fetched)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -94,16 +127,52 @@ class ReplicaManager:
     async def start(self, *, clean_shutdown: bool) -> None:
         """Open and recover every log on the disk; nothing is served before. Raises `StartupError` and `OSError`."""
         high_watermarks = self._checkpoint.read()
+        starts = self._starts.read()
         found = await self._directories.scan()
         logs = await asyncio.gather(
-            *(self._directories.open(it.topic, it.partition, clean_shutdown=clean_shutdown) for it in found)
+            *(
+                self._recovered(it.topic, it.partition, clean_shutdown, starts.get((it.topic, it.partition), 0))
+                for it in found
+            )
         )
         for (topic, index, topic_id), log in zip(found, logs, strict=True):
             high_watermark = high_watermarks.get((topic, index), 0)
-            self._partitions[topic, index] = self._partition(topic, index, topic_id, log, high_watermark)
+            if log is not None:
+                self._trace_recovery(topic, index, log, high_watermark)
+                self._partitions[topic, index] = self._partition(topic, index, topic_id, log, high_watermark)
+        await self._recovery_points.write_durably()
+        self._every(self._config.high_watermark_checkpoint_interval_ms / 1000, self._recovery_points.write_durably)
         self._every(self._config.high_watermark_checkpoint_interval_ms / 1000, self._checkpoint_high_watermarks)
         self._every(self._config.replica_lag_time_max_ms / 2000, self._shrink_isrs)
+        self._every(self._config.log_retention_check_interval_ms / 1000, self._let_go)
         self._every(PROGRESS_INTERVAL_S, self._trace_progress)
+        self._every(self._config.producer_id_expiration_check_interval_ms / 1000, self._expire_producers)
+
+    async def _recovered(self, topic: str, index: int, clean_shutdown: bool, start: int) -> PartitionLog | None:
+        """A log that is on the disk; None when it is damaged, which takes the replica offline."""
+        key = topic, index
+        point = self._recovery_points.of(key)
+        try:
+            return await self._directories.open(
+                topic, index, clean_shutdown=clean_shutdown, recovery_point=point, start_offset=start
+            )
+        except DamagedLogError as damaged:
+            self._offline[key] = str(damaged)
+            self._tracer.emit("partition_failed", topic=topic, partition=index, reason=str(damaged))
+            return None
+
+    def _trace_recovery(self, topic: str, index: int, log: PartitionLog, high_watermark: int) -> None:
+        found = log.recovered
+        if found.reason is not None or log.log_end_offset < high_watermark:
+            self._tracer.emit(
+                "log_shortened",
+                topic=topic,
+                partition=index,
+                log_end_offset=log.log_end_offset,
+                high_watermark=high_watermark,
+                lost_bytes=found.lost_bytes,
+                reason=found.reason or "the file ends there",
+            )
 
     async def stop(self) -> None:
         """Stop following and leading, write the last checkpoint, flush and close the logs."""
@@ -117,6 +186,7 @@ class ReplicaManager:
             await self._checkpoint_high_watermarks()
             for partition in self._partitions.values():
                 await partition.log.close()
+            await self._recovery_points.write_durably()
             self._partitions.clear()
 
     def abort(self) -> None:
@@ -130,7 +200,8 @@ class ReplicaManager:
                 try:
                     await action()
                 except OSError as error:
-                    self._on_disk_failure(error)
+                    if not is_out_of_descriptors(error):  # the next turn does what this one could not
+                        self._on_disk_failure(error)
 
         self._tasks.append(self._background.run(repeat(), action.__name__))
 
@@ -147,11 +218,22 @@ class ReplicaManager:
             self._broker_epoch = own.epoch
             changed, self._outstanding = self._outstanding, set()
             try:
-                await asyncio.gather(*(self._bring_up_to_date(key) for key in sorted(changed)))
+                await self._bring_all_up_to_date(sorted(changed))
             except OSError as error:
                 self._on_disk_failure(error)
             for partition in self._partitions.values():
                 self._expand_isr(partition)  # a broker may have become available
+
+    async def _bring_all_up_to_date(self, keys: Sequence[Key]) -> None:
+        """So many at a time as share their syncs well: thousands of new partitions must not hold everything else up."""
+        left = iter(keys)
+
+        async def work() -> None:
+            for key in left:
+                await self._bring_up_to_date(key)
+                await asyncio.sleep(0)  # not every change waits for the disk
+
+        await asyncio.gather(*(work() for _ in range(min(BROUGHT_UP_AT_ONCE, len(keys)))))
 
     async def _bring_up_to_date(self, key: Key) -> None:
         topic = self._image.topics.get(key[0])
@@ -159,17 +241,23 @@ class ReplicaManager:
         partition = self._partitions.get(key)
         wanted = topic is not None and state is not None and self._config.node_id in state.replicas
         if partition is not None and (not wanted or topic is None or partition.topic_id != topic.id):
-            await self._remove(partition)
+            await self._give_up(partition)
             partition = None
         if not wanted or topic is None or state is None:
             return
+        if partition is None and key in self._offline:
+            if state.leader in (NOBODY, self._config.node_id) or self._config.node_id in state.isr:
+                return  # others count on what it had; only people know whether it can be had back
+            await self._begin_anew(key)
         if partition is None:
             log = await self._directories.create(*key, topic.id)
             partition = self._partitions[key] = self._partition(*key, topic.id, log, 0)
         await self._assume_role(partition, state)
 
     async def _assume_role(self, partition: Partition, state: PartitionImage) -> None:
-        min_insync = self._image.min_insync_replicas(partition.topic, self._config.min_insync_replicas)
+        settings = TopicSettings.of(self._image.configs(partition.topic), self._config)
+        partition.configure(settings)
+        min_insync = settings.min_insync_replicas
         if partition.error is ErrorCode.KAFKA_STORAGE_ERROR or state.leader_epoch < partition.leader_epoch:
             return
         if state.leader_epoch == partition.leader_epoch:
@@ -183,19 +271,43 @@ class ReplicaManager:
         self._unfollow(partition)
         if state.leader == self._config.node_id:
             await partition.lead(state, min_insync)
+            self._recovery.begin(partition)
             return
         follower = await partition.follow(state)
         if state.leader >= 0:
             self._fetcher(state.leader).add(partition, follower)
 
-    async def _remove(self, partition: Partition) -> None:
-        """Delete a partition, its high watermark first: a new topic of the same name must not inherit it."""
+    async def _give_up(self, partition: Partition) -> None:
+        """Delete a partition, its offsets in checkpoints first: a new topic of the same name must not inherit them.
+
+        That metadata do not know its topic is no reason to delete anything: they may have been lost, and then the data
+        is all that is left. What no record has deleted is set aside.
+        """
+        known = self._image.topics.get(partition.topic)
+        deleted = partition.topic_id in self._image.removed_topics
+        moved_away = known is not None and known.id == partition.topic_id
         self._unfollow(partition)
         del self._partitions[partition.key]
         await partition.stop()
         await self._checkpoint_high_watermarks()
-        await self._directories.remove(partition.topic, partition.index, partition.log)
-        partition.trace("partition_removed")
+        await self._recovery_points.forget(partition.key)
+        await self._starts.forget(partition.key)
+        if deleted or moved_away:
+            await self._directories.remove(partition.topic, partition.index, partition.log)
+            partition.trace("partition_removed")
+            return
+        await partition.log.close()
+        directory = await self._directories.set_aside(partition.topic, partition.index)
+        partition.trace("partition_set_aside", directory=directory, reason="no metadata tell of its topic's deletion")
+
+    async def _begin_anew(self, key: Key) -> None:
+        """Others have what a damaged replica had: it is out of the ISR, and fetches everything from its leader."""
+        reason = self._offline[key]
+        await self._recovery_points.forget(key)
+        await self._starts.forget(key)
+        directory = await self._directories.set_aside(*key)
+        del self._offline[key]
+        self._tracer.emit("partition_set_aside", topic=key[0], partition=key[1], directory=directory, reason=reason)
 
     def _unfollow(self, partition: Partition) -> None:
         for fetcher in self._fetchers.values():
@@ -210,10 +322,13 @@ class ReplicaManager:
                 peers=self._connector,
                 broker_epoch=lambda: self._broker_epoch,
                 background=self._background,
+                move_start=self.move_start,
             )
         return fetcher
 
     def _partition(self, topic: str, index: int, topic_id: bytes, log: PartitionLog, high_watermark: int) -> Partition:
+        self._recovery_points.watch((topic, index), log)
+        log.before_cut = partial(self._recovery_points.lower, (topic, index))
         return Partition(
             topic=topic,
             index=index,
@@ -225,7 +340,14 @@ class ReplicaManager:
             background=self._background,
             on_disk_failure=self._on_disk_failure,
             truncates_to_high_watermark=self._truncate_to_hw,
+            commits_below_min_isr=self._hw_below_min_isr,
+            serves_while_recovering=self._serve_while_recovering,
         )
+
+    @property
+    def damaged(self) -> bool:
+        """Whether a log that is on the disk cannot be served: something that was in it is lost."""
+        return bool(self._offline)
 
     # -- requests -----------------------------------------------------------------------------------------------
 
@@ -233,9 +355,15 @@ class ReplicaManager:
         partition = self._partitions.get((topic, index))
         if partition is not None:
             return partition
+        if (topic, index) in self._offline:
+            return ErrorCode.KAFKA_STORAGE_ERROR
         if self._image.partition(topic, index) is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def partition(self, topic: str, index: int) -> Partition | None:
+        """This broker's replica of a partition."""
+        return self._partitions.get((topic, index))
 
     def append(
         self, topic: str, partition: int, records: bytearray | memoryview, acks: int, timeout: float
@@ -289,6 +417,77 @@ class ReplicaManager:
             return EpochEndFound(found)
         return epoch_end(found, current_leader_epoch, asked_epoch)
 
+    def log_end(self, topic_id: bytes, index: int) -> LogEndFound:
+        """Where the log of a replica ends, whoever leads (KIP-966)."""
+        topic = self._image.topic_by_id(topic_id)
+        found = ErrorCode.UNKNOWN_TOPIC_ID if topic is None else self._find(topic.name, index)
+        return LogEndFound(found) if isinstance(found, ErrorCode) else log_end(found)
+
+    @property
+    def broker_epoch(self) -> int:
+        """The epoch of this broker's registration, -1 before it has read that."""
+        return self._broker_epoch
+
+    # -- where logs begin -----------------------------------------------------------------------------------------
+
+    async def delete_records(self, topic: str, index: int, offset: int) -> tuple[ErrorCode, int]:
+        """DeleteRecords for one partition: nothing below `offset` is served any more; the log's start.
+
+        An offset of -1 stands for the high watermark. Followers move their logs' starts with their next fetch.
+        """
+        found = self._find(topic, index)
+        if isinstance(found, ErrorCode):
+            return found, -1
+        if not isinstance(found.role, PartitionLeader) or not self._lease_valid():
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
+        if offset == -1:
+            offset = found.high_watermark
+        if not 0 <= offset <= found.high_watermark:
+            return ErrorCode.OFFSET_OUT_OF_RANGE, -1
+        if offset > found.log.log_start_offset:
+            await self.move_start(found, offset)
+        return ErrorCode.NONE, found.log.log_start_offset
+
+    async def move_start(self, partition: Partition, offset: int) -> None:
+        """Move the start of a partition's log, which first is written down: it may lie inside a segment."""
+        offset = min(offset, partition.high_watermark)
+        if offset <= partition.log.log_start_offset:
+            return
+        try:
+            await self._starts.write(partition.key, offset)
+        except OSError as error:
+            self._on_disk_failure(error)
+            return
+        if self._partitions.get(partition.key) is partition:
+            await partition.remove_below(offset)
+
+    async def _let_go(self) -> None:
+        """What the topics' retention does not keep."""
+        now_ms = -1 if self._clock is None else self._clock() // 1_000_000
+        for partition in list(self._partitions.values()):
+            below = partition.expired(now_ms)
+            if below is not None:
+                await self.move_start(partition, below)
+
+    def counts(self) -> Counts:
+        """How many replicas there are here, and how those partitions fare that this broker leads."""
+        roles = [partition.role for partition in self._partitions.values()]
+        leaders = [role for role in roles if isinstance(role, PartitionLeader)]
+        return Counts(
+            partitions=len(roles),
+            leaders=len(leaders),
+            lagging=sum(len(leader.isr) < len(leader.replicas) for leader in leaders),
+            short=sum(not leader.enough_in_sync for leader in leaders),
+            bytes=sum(partition.log.size for partition in self._partitions.values()),
+        )
+
+    def sizes(self) -> list[tuple[Key, int, int]]:
+        """Every partition, the bytes of its log, and by how many offsets that is behind the high watermark."""
+        return [
+            (key, partition.log.size, max(0, partition.high_watermark - partition.log.log_end_offset))
+            for key, partition in sorted(self._partitions.items())
+        ]
+
     # -- the in-sync sets ---------------------------------------------------------------------------------------
 
     def _replica_fetched(self, partition: Partition, replica: int) -> None:
@@ -313,13 +512,18 @@ class ReplicaManager:
                 self._replica_fetched(partition, replica)
 
     async def _shrink_isrs(self) -> None:
-        now = asyncio.get_running_loop().time()
         for partition in self._partitions.values():
-            leader = partition.role
-            if isinstance(leader, PartitionLeader):
-                proposal = leader.propose_shrink(partition.log.log_end_offset, now, self._broker_epoch)
-                if proposal is not None:
-                    self._isr_changes.submit(partition, proposal)
+            self._propose_changes(partition)
+
+    def _propose_changes(self, partition: Partition) -> None:
+        """Ask for what the leader of a partition wants: the end of its recovery, or an ISR without those that lag."""
+        leader = partition.role
+        if not isinstance(leader, PartitionLeader):
+            return
+        now, end = asyncio.get_running_loop().time(), partition.log.log_end_offset
+        proposal = leader.propose_recovered(self._broker_epoch) or leader.propose_shrink(end, now, self._broker_epoch)
+        if proposal is not None:
+            self._isr_changes.submit(partition, proposal)
 
     # -- what is left behind ------------------------------------------------------------------------------------
 
@@ -335,6 +539,11 @@ class ReplicaManager:
                 self._tracer.emit(
                     "high_watermark_checkpointed", topic=topic, partition=index, high_watermark=high_watermark
                 )
+
+    async def _expire_producers(self) -> None:
+        idle_since = asyncio.get_running_loop().time() - self._config.producer_id_expiration_ms / 1000
+        for partition in self._partitions.values():
+            partition.log.producers.expire(idle_since)
 
     async def _trace_progress(self) -> None:
         for partition in self._partitions.values():

@@ -12,13 +12,16 @@ from dataclasses import dataclass
 
 from broker.config import BrokerConfig
 from broker.controller.image import PartitionImage
-from broker.errors import ErrorCode, ProtocolError
+from broker.errors import ErrorCode, ProtocolError, is_out_of_descriptors
 from broker.log.log import PartitionLog
+from broker.log.retention import expired_below
+from broker.log.validation import admit
 from broker.protocol.records import CorruptBatch
 from broker.replica.background import Background
 from broker.replica.follower import PartitionFollower
 from broker.replica.leader import IsrProposal, PartitionLeader
 from broker.replica.purgatory import FetchWaiters, OffsetWaiters
+from broker.topic_settings import DELETE, TopicSettings
 from broker.trace import Tracer, Value
 
 ALL = -1
@@ -49,7 +52,10 @@ class Partition:
         background: Background,
         on_disk_failure: Callable[[OSError], None],
         truncates_to_high_watermark: bool = False,
+        commits_below_min_isr: bool = False,
+        serves_while_recovering: bool = False,
     ) -> None:
+        """The last three are mutants."""
         self.topic = topic
         self.index = index
         self.topic_id = topic_id
@@ -63,11 +69,13 @@ class Partition:
         self.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
         self._high_watermark = max(min(high_watermark, log.log_end_offset), log.log_start_offset)
         self._config = config
-        self._flush_before_commit = config.flush_before_commit
+        self._settings = TopicSettings.of({}, config)
         self._tracer = tracer
         self._background = background
         self._on_disk_failure = on_disk_failure
         self._naive = truncates_to_high_watermark
+        self._commits_below_min_isr = commits_below_min_isr
+        self._serves_while_recovering = serves_while_recovering
         self._flushing: asyncio.Task[None] | None = None
         self._traced: tuple[int, int, int] | None = None
 
@@ -85,12 +93,33 @@ class Partition:
         return -1 if self.role is None else self.role.leader_epoch
 
     @property
-    def leader(self) -> PartitionLeader:
-        """The leader's role. Raises `ProtocolError` when this broker does not lead (or its disk failed)."""
+    def serving(self) -> PartitionLeader | None:
+        """The leader's role, None when this broker does not lead or recovers from an unclean election (K704-5).
+
+        Where it is None, requests are answered with `error`.
+        """
         role = self.role
-        if isinstance(role, PartitionLeader):
+        if isinstance(role, PartitionLeader) and (not role.recovering or self._serves_while_recovering):
             return role
-        raise ProtocolError(self.error, f"{self.topic}-{self.index}: this broker does not lead")
+        return None
+
+    @property
+    def leader(self) -> PartitionLeader:
+        """`serving`. Raises `ProtocolError` when this broker serves nobody (or its disk failed)."""
+        role = self.serving
+        if role is not None:
+            return role
+        raise ProtocolError(self.error, f"{self.topic}-{self.index}: this broker does not lead, or not yet")
+
+    def configure(self, settings: TopicSettings) -> None:
+        """The topic's configuration, as committed."""
+        self._settings = settings
+        self.log.configure(settings.segment_bytes, settings.index_interval_bytes)
+
+    @property
+    def flush_before_commit(self) -> bool:
+        """Whether a record must be on disk before it counts for the ISR (`flush.messages` = 1)."""
+        return self._settings.flush_before_commit
 
     # -- roles --------------------------------------------------------------------------------------------------
 
@@ -101,7 +130,7 @@ class Partition:
             self._leave_role(keep_producers=still_leads)
             try:
                 await self.log.start_leader_epoch(state.leader_epoch)
-                if self._flush_before_commit:
+                if self.flush_before_commit:
                     await self.log.flush()
             except OSError as error:
                 self.fail(error)
@@ -118,6 +147,8 @@ class Partition:
                 min_insync_replicas=min_insync_replicas,
                 lag_time_max=self._config.replica_lag_time_max_ms / 1000,
                 now=asyncio.get_running_loop().time(),
+                recovering=state.recovering,
+                commits_below_min_isr=self._commits_below_min_isr,
             )
             self._trace_role("leader", state)
             self.flushes.reached(self.log.log_end_offset)
@@ -169,14 +200,19 @@ class Partition:
         self.replica_fetches.wake()
         self.consumer_fetches.wake()
 
-    def isr_committed(self, leader_epoch: int, isr: Iterable[int], partition_epoch: int) -> bool:
+    def isr_committed(
+        self, leader_epoch: int, isr: Iterable[int], partition_epoch: int, *, recovering: bool = False
+    ) -> bool:
         """The controller's ISR for the epoch that this broker leads. True: it is news."""
         role = self.role
         if not isinstance(role, PartitionLeader) or role.leader_epoch != leader_epoch:
             return False
-        before = role.high_watermark
-        if not role.isr_committed(isr, partition_epoch, asyncio.get_running_loop().time()):
+        before, recovered = role.high_watermark, role.recovering and not recovering
+        now = asyncio.get_running_loop().time()
+        if not role.isr_committed(isr, partition_epoch, now, recovering=recovering):
             return False
+        if recovered:
+            self.trace("leader_recovered", leader_epoch=leader_epoch, log_end_offset=self.log.log_end_offset)
         self.trace("isr_changed", isr=list(role.isr), partition_epoch=role.partition_epoch)
         if role.high_watermark > before:
             self._high_watermark_rose()
@@ -190,7 +226,8 @@ class Partition:
         elif self.role is not None:
             if self.role.set_min_insync_replicas(min_insync_replicas):
                 self._high_watermark_rose()
-            if not self.isr_committed(state.leader_epoch, state.isr, state.partition_epoch):
+            epoch, isr = state.leader_epoch, state.isr
+            if not self.isr_committed(epoch, isr, state.partition_epoch, recovering=state.recovering):
                 self._give_up_commits_below_min_isr(self.role)
 
     def proposal_refused(self, proposal: IsrProposal) -> None:
@@ -207,33 +244,44 @@ class Partition:
     # -- the leader's log ---------------------------------------------------------------------------------------
 
     def append(self, records: bytearray | memoryview, acks: int, timeout: float) -> Appended:
-        """Append a producer's batches; the answer may have to wait. Raises `ProtocolError`: nothing appended."""
+        """Append a producer's batches; the answer may have to wait. Raises `ProtocolError`: nothing appended.
+
+        A batch that an idempotent producer sends again waits for what it waited for the first time.
+        """
         leader = self.leader
         if acks == ALL and not leader.enough_in_sync:
             raise ProtocolError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{self.topic}-{self.index}: the ISR {list(leader.isr)} is smaller than {leader.min_insync_replicas}",
             )
+        if len(records) > self._settings.max_message_bytes:
+            limit = f"{len(records)} bytes exceed max.message.bytes={self._settings.max_message_bytes}"
+            raise ProtocolError(ErrorCode.MESSAGE_TOO_LARGE, limit)
         try:
-            info = self.log.append_as_leader(records, leader.leader_epoch)
+            info = self.log.append_as_leader(records, leader.leader_epoch, admit=admit)
         except CorruptBatch as error:
             raise ProtocolError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
         except OSError as error:
-            self.fail(error)
+            if not is_out_of_descriptors(error):  # of those there may be more again; nothing was written
+                self.fail(error)
             raise ProtocolError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        if self._flush_before_commit:
-            self._flush_soon()
-        elif leader.log_grew(self.log.log_end_offset):
-            self._high_watermark_rose()
-        self.replica_fetches.wake()
+        if info.bytes:
+            self._log_grew(leader)
         return Appended(
             info.base_offset, self.log.log_start_offset, self._answer(leader, info.last_offset + 1, acks, timeout)
         )
 
+    def _log_grew(self, leader: PartitionLeader) -> None:
+        if self.flush_before_commit:
+            self._flush_soon()
+        elif leader.log_grew(self.log.log_end_offset):
+            self._high_watermark_rose()
+        self.replica_fetches.wake()
+
     def _answer(self, leader: PartitionLeader, end: int, acks: int, timeout: float) -> asyncio.Future[ErrorCode] | None:
         if acks == ALL and leader.high_watermark < end:
             return self.commits.wait(end, timeout)
-        if acks == 1 and self._flush_before_commit:
+        if acks == 1 and self.flush_before_commit and self.log.durable_end_offset < end:
             return self.flushes.wait(end, timeout)
         return None
 
@@ -253,6 +301,37 @@ class Partition:
         # Parked fetches of replicas stay parked: they learn the new high watermark with their next answer, as in Kafka.
         self.commits.reached(self.high_watermark)
         self.consumer_fetches.wake()
+
+    # -- the log's start ------------------------------------------------------------------------------------------
+
+    def expired(self, now_ms: int) -> int | None:
+        """Below which offset the topic's retention lets everything go; None where there is nothing. `now_ms` -1: the
+        time is not known."""
+        if self.role is None or DELETE not in self._settings.cleanup:
+            return None
+        found = expired_below(
+            self.log.segments,
+            self.high_watermark,
+            now_ms,
+            retention_ms=self._settings.retention_ms,
+            retention_bytes=self._settings.retention_bytes,
+        )
+        if found == self.log.log_end_offset:
+            self.log.roll()
+        return found
+
+    async def remove_below(self, offset: int) -> None:
+        """Move the log's start to `offset`, which the caller has written down, but never past what is committed."""
+        async with self.lock:
+            before = self.log.log_start_offset
+            try:
+                after = await self.log.advance_start(min(offset, self.high_watermark))
+            except OSError as error:
+                self.fail(error)
+                return
+        if after > before:
+            self.trace("log_start_moved", log_start_offset=after)
+            self.replica_fetches.wake()  # the followers move theirs
 
     @property
     def durable(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections import deque
 
 from broker.errors import ErrorCode
@@ -11,8 +12,8 @@ from broker.errors import ErrorCode
 class OffsetWaiters:
     """Producers that wait until a position of the log, for example its high watermark, reaches an offset.
 
-    Offsets are asked for in the order of the log, so the oldest waiter is always the next to be served. One timer
-    serves all waiters: it is set for the first deadline and set again when it fires.
+    Waiters stand in the order of their offsets, so the first is always the next to be served. One timer serves all
+    waiters: it is set for the first deadline and set again when it fires.
     """
 
     def __init__(self) -> None:
@@ -28,7 +29,12 @@ class OffsetWaiters:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[ErrorCode] = loop.create_future()
         deadline = loop.time() + timeout
-        self._waiting.append((offset, deadline, future))
+        if self._waiting and self._waiting[-1][0] > offset:
+            # A batch that was sent again, and lies before others that wait.
+            place = bisect_right(self._waiting, offset, key=lambda waiter: waiter[0])
+            self._waiting.insert(place, (offset, deadline, future))
+        else:
+            self._waiting.append((offset, deadline, future))
         if self._timer is None or self._timer_at > deadline:
             self._set_timer(deadline)
         return future

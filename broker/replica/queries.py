@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from broker.errors import ErrorCode
-from broker.replica.leader import PartitionLeader
 from broker.replica.partition import Partition
 from broker.replica.reads import epoch_error
 from broker.replica.views import UNDEFINED, EpochEnd
 
 LATEST = -1
 EARLIEST = -2
+MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 
 
@@ -32,9 +32,10 @@ class EpochEndFound(NamedTuple):
 
 
 def list_offset(partition: Partition, timestamp: int, current_leader_epoch: int, *, by_replica: bool) -> OffsetFound:
-    """ListOffsets: a time in milliseconds, or -1 latest (for consumers the high watermark), -2 and -4 earliest."""
-    leader = partition.role
-    if not isinstance(leader, PartitionLeader):
+    """ListOffsets: a time in milliseconds, or -1 latest (for consumers the high watermark), -2 and -4 earliest, -3 the
+    record with the largest timestamp."""
+    leader = partition.serving
+    if leader is None:
         return OffsetFound(partition.error)
     if current_leader_epoch != UNDEFINED:
         error = epoch_error(leader.leader_epoch, current_leader_epoch)
@@ -50,6 +51,11 @@ def list_offset(partition: Partition, timestamp: int, current_leader_epoch: int,
         return OffsetFound(ErrorCode.OFFSET_NOT_AVAILABLE)
     if timestamp == LATEST:
         return OffsetFound(offset=leader.high_watermark, leader_epoch=leader.leader_epoch)
+    if timestamp == MAX_TIMESTAMP:
+        largest = log.max_timestamp_below(leader.high_watermark)
+        if largest is None:
+            return OffsetFound()
+        return OffsetFound(offset=largest[0], timestamp=largest[1], leader_epoch=_epoch_at(partition, largest[0]))
     if timestamp < 0:
         return OffsetFound(ErrorCode.UNSUPPORTED_VERSION)
     found = log.offset_for_timestamp(timestamp)
@@ -60,8 +66,8 @@ def list_offset(partition: Partition, timestamp: int, current_leader_epoch: int,
 
 def epoch_end(partition: Partition, current_leader_epoch: int, asked_epoch: int) -> EpochEndFound:
     """OffsetForLeaderEpoch: the largest epoch not above `asked_epoch`, and where it ends (K101-5, K101-6, H1)."""
-    leader = partition.role
-    if not isinstance(leader, PartitionLeader):
+    leader = partition.serving
+    if leader is None:
         return EpochEndFound(partition.error)
     if current_leader_epoch != UNDEFINED:
         error = epoch_error(leader.leader_epoch, current_leader_epoch)
@@ -69,6 +75,27 @@ def epoch_end(partition: Partition, current_leader_epoch: int, asked_epoch: int)
             return EpochEndFound(error)
     log = partition.log
     return EpochEndFound(ErrorCode.NONE, EpochEnd(*log.epochs.end_offset_for(asked_epoch, log.log_end_offset)))
+
+
+class LogEndFound(NamedTuple):
+    """Where a replica's log ends: the epoch of its last record (-1: it has none) and the next offset.
+
+    `leader_epoch` is the one that this replica is in: what it had to take from an earlier leader, it has.
+    """
+
+    error: ErrorCode
+    leader_epoch: int = UNDEFINED
+    last_epoch: int = UNDEFINED
+    end_offset: int = UNDEFINED
+
+
+def log_end(partition: Partition) -> LogEndFound:
+    """Where the log ends that this replica could lead with (KIP-966)."""
+    if partition.role is None:
+        return LogEndFound(partition.error)
+    end = partition.log.log_end_offset
+    last_epoch = partition.log.epochs.epoch_at(end - 1) if end > partition.log.log_start_offset else UNDEFINED
+    return LogEndFound(ErrorCode.NONE, partition.leader_epoch, last_epoch, end)
 
 
 def _epoch_at(partition: Partition, offset: int) -> int:

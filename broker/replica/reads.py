@@ -187,8 +187,8 @@ class PartitionReader:
         if isinstance(partition, ErrorCode):
             refusal.error = partition
             return refusal
-        leader = partition.role
-        if not isinstance(leader, PartitionLeader):
+        leader = partition.serving
+        if leader is None:
             refusal.error = partition.error
             return refusal
         # A replica must say which epoch it follows: only fetches in the leader's own epoch count.

@@ -9,16 +9,19 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
-from uuid import UUID
 
 from broker.config import BrokerConfig
 from broker.controller.active import ActiveController
-from broker.controller.image import MetadataImage
-from broker.errors import StartupError
+from broker.controller.image import Changes, MetadataImage
+from broker.controller.image_records import records_of
+from broker.coordinator.group_coordinator import GroupCoordinator
+from broker.errors import StartupError, is_out_of_descriptors
 from broker.log.log import LogConfig, PartitionLog
 from broker.log.meta_properties import (
     META_PROPERTIES,
+    UNKNOWN_EPOCH,
     MetaProperties,
     claim_directory,
     lock_directory,
@@ -26,15 +29,22 @@ from broker.log.meta_properties import (
     store_cluster_id,
     take_clean_shutdown,
 )
+from broker.log.recovery_points import RecoveryPoints
 from broker.mutants import Mutants
 from broker.ports import Disk
+from broker.protocol.messages.metadata_records import encode_record
+from broker.protocol.records import NO_TIMESTAMP
 from broker.quorum.membership import Quorum
 from broker.quorum.wire import METADATA_TOPIC
 from broker.replica.manager import ReplicaManager
 from broker.server.client import PeerConnector
 from broker.server.dispatch import Dispatcher
+from broker.server.forwarding import ControllerForwarding
+from broker.server.handlers.producer_ids_handler import ProducerIdsHandler
 from broker.server.lifecycle import BrokerLifecycle
 from broker.server.listener import Listener
+from broker.server.metrics import metrics_of, render
+from broker.server.metrics_page import MetricsPage
 from broker.server.routes import add_routes
 from broker.server.watch import DeathWatch
 from broker.trace import Tracer
@@ -59,8 +69,12 @@ class BrokerNode:
         tracer: Tracer,
         mutants: Mutants | None = None,
         clock: Callable[[], int] | None = None,
+        descriptors: int | None = None,
     ) -> None:
-        """`clock` gives the wall clock in nanoseconds, for the timestamps of metadata records; None: they have none."""
+        """`clock` gives the wall clock in nanoseconds, for the timestamps of metadata records; None: they have none.
+
+        `descriptors`: how many this process may have open, where that is bounded.
+        """
         self.config = config
         self.image = MetadataImage()
         self._disk = disk
@@ -89,8 +103,15 @@ class BrokerNode:
             request_max_bytes=config.socket_request_max_bytes,
             max_connections=config.max_connections,
             max_queued=config.queued_max_requests,
+            max_connections_per_ip=config.max_connections_per_ip,
+            max_connections_per_ip_overrides=config.connections_by_ip,
+            max_idle=config.max_idle_s,
+            descriptors=descriptors,
         )
+        self._recovery_points = RecoveryPoints(disk)
+        self.metrics_page = MetricsPage(self._metrics)
         self.replicas = ReplicaManager(
+            recovery_points=self._recovery_points,
             config=config,
             disk=disk,
             connector=self.connector,
@@ -101,7 +122,26 @@ class BrokerNode:
             lease_valid=lambda: self.lifecycle.lease_valid(),
             on_disk_failure=self._disk_failed,
             on_defect=self.fail,
+            clock=clock,
         )
+        self.groups = GroupCoordinator(
+            config=config,
+            replicas=self.replicas,
+            peers=self.connector,
+            controller_id=lambda: self.quorum.leader_id,
+            lease_valid=lambda: self.lifecycle.lease_valid(),
+            wall_ms=self._wall_ms,
+            rng=rng,
+            tracer=tracer,
+            mutants=self._mutants,
+            on_defect=self.fail,
+        )
+
+    @property
+    def cluster_id(self) -> str | None:
+        """The cluster's id: as configured, as this directory remembers it, or as it was committed; None before that."""
+        remembered = None if self._meta is None else self._meta.cluster_id
+        return self.config.cluster_id or remembered or self.image.cluster_id
 
     # --- life
 
@@ -113,24 +153,42 @@ class BrokerNode:
         self._failed = asyncio.get_running_loop().create_future()
         lock_directory(self._disk, self.config.log_dir)
         self._meta = await claim_directory(self._disk, self.config.log_dir, self.config.node_id, self._rng)
-        if self._meta.cluster_id not in (None, self.config.cluster_id):
+        if self.config.cluster_id is not None and self._meta.cluster_id not in (None, self.config.cluster_id):
             raise StartupError(
                 f"{self.config.log_dir}/{META_PROPERTIES}: the directory belongs to cluster {self._meta.cluster_id}, "
                 f"cluster.id is {self.config.cluster_id}; correct cluster.id or log.dir"
             )
-        clean = await take_clean_shutdown(self._disk)
+        closed_in_epoch = await take_clean_shutdown(self._disk)
+        clean = closed_in_epoch is not None
         self._tracer.emit("broker_started", incarnation=self._incarnation_id.hex(), clean_shutdown=clean)
-        self._metadata_log = await PartitionLog.open(
-            self._disk, METADATA_DIRECTORY, LogConfig.from_broker(self.config), clean_shutdown=clean
-        )
+        self._metadata_log = await self._open_metadata_log(clean)
         await self.replicas.start(clean_shutdown=clean)
-        self._compose(UUID(self._meta.directory_id).bytes)
+        # A damaged log is one that this broker no longer has, however it was stopped (KIP-966).
+        vouched = UNKNOWN_EPOCH if closed_in_epoch is None or self.replicas.damaged else closed_in_epoch
+        self._compose(self._meta, vouched)
         await self.listener.start(self.config.host, self.config.port)
+        if self.config.metrics_port:
+            await self.metrics_page.start(self.config.host, self.config.metrics_port)
         await self.quorum.start()
         self._run(self._publish(), "metadata publisher")
         self._run(self.lifecycle.run(), "broker lifecycle")
 
-    def _compose(self, directory_id: bytes) -> None:
+    async def _open_metadata_log(self, clean_shutdown: bool) -> PartitionLog:
+        """Raises `DamagedLogError`: a node that went on without what it knew would forget topics, votes for leaders
+        that lack records, and in the end the data."""
+        key = METADATA_TOPIC, 0
+        log = await PartitionLog.open(
+            self._disk,
+            METADATA_DIRECTORY,
+            LogConfig.from_broker(self.config),
+            clean_shutdown=clean_shutdown,
+            recovery_point=self._recovery_points.of(key),
+        )
+        self._recovery_points.watch(key, log)
+        log.before_cut = partial(self._recovery_points.lower, key)
+        return log
+
+    def _compose(self, meta: MetaProperties, previous_broker_epoch: int) -> None:
         """Make the parts that need to know what is on the disk."""
         self.quorum = Quorum(
             config=self.config,
@@ -144,11 +202,15 @@ class BrokerNode:
             on_failure=self._quorum_failed,
             clock=self._clock,
             mutants=self._mutants,
+            cluster_id=self.cluster_id,
+            state=lambda: [encode_record(record) for record in records_of(self.image)],
+            on_snapshot=self._restored,
         )
         self.controller = ActiveController(
             config=self.config,
             image=self.image,
             quorum=self.quorum,
+            peers=self.connector,
             rng=self._rng,
             tracer=self._tracer,
             mutants=self._mutants,
@@ -158,12 +220,23 @@ class BrokerNode:
             connector=self.connector,
             tracer=self._tracer,
             incarnation_id=self._incarnation_id,
-            directory_id=directory_id,
+            directory_id=meta.directory_id,
+            previous_broker_epoch=previous_broker_epoch,
             controller_id=lambda: self.quorum.leader_id,
             metadata_offset=lambda: self._published,
+            mutants=self._mutants,
+            cluster_id=lambda: self.cluster_id,
         )
         self.watch = DeathWatch(
             node_id=self.config.node_id, image=lambda: self.image, controller=self.controller, tracer=self._tracer
+        )
+        producer_ids = ProducerIdsHandler(
+            node_id=self.config.node_id,
+            peers=self.connector,
+            controller_id=lambda: self.quorum.leader_id,
+            broker_epoch=lambda: self.lifecycle.broker_epoch,
+            first_unused=lambda: self.image.next_producer_id,
+            timeout_s=self.config.quorum_request_timeout_ms / 1000,
         )
         add_routes(
             self.dispatcher,
@@ -174,7 +247,15 @@ class BrokerNode:
             quorum=self.quorum,
             controller=self.controller,
             replicas=self.replicas,
+            groups=self.groups,
             watch=self.watch,
+            forwarding=ControllerForwarding(
+                node_id=self.config.node_id,
+                controller_id=lambda: self.quorum.leader_id,
+                peers=self.connector,
+                request_timeout_s=self.config.quorum_request_timeout_ms / 1000,
+            ),
+            producer_ids=producer_ids,
         )
 
     async def ready(self) -> None:
@@ -199,17 +280,19 @@ class BrokerNode:
             return
         await self._end_tasks()  # no heartbeat may take back what `leave` asks for
         await self.lifecycle.leave(LEAVE_TIMEOUT_S)
+        self.groups.stop()
         await self.replicas.stop()
         self.watch.stop()
         await self.controller.stop()
         await self.quorum.stop()
         await self.listener.stop()
+        self.metrics_page.stop()
         self.dispatcher.stop()
         self.connector.close()
         await self._metadata_log.close()
         if self.failed.done():
             return  # the disk failed on the way: nothing vouches for what it holds
-        await mark_clean_shutdown(self._disk)
+        await mark_clean_shutdown(self._disk, self.lifecycle.epoch_of_logs)
         self._tracer.emit("broker_stopped")
         self.failed.cancel()
 
@@ -222,23 +305,33 @@ class BrokerNode:
         failure.__cause__ = cause
         self._failed.set_exception(failure)
         self.listener.abort()
+        self.metrics_page.stop()
         self.connector.close()
         self.dispatcher.stop()
         self.replicas.abort()
+        self.groups.stop()
         for task in self._tasks:
             task.cancel()
 
     # --- what the parts tell
 
     def _disk_failed(self, error: OSError) -> None:
-        self.fail(f"the disk failed: {error}", error)
+        what = "too many files are open (ulimit -n)" if is_out_of_descriptors(error) else "the disk failed"
+        self.fail(f"{what}: {error}", error)
 
     def _quorum_failed(self, error: Exception) -> None:
         self.fail(f"the metadata quorum failed: {type(error).__name__}: {error}", error)
 
     def _committed(self, base_offset: int, epoch: int, records: list[bytes]) -> None:  # noqa: ARG002
         """Metadata was committed: every node applies it, in order, before anything else sees it."""
-        changes = self.image.apply_committed(base_offset, records)
+        self._applied_to_image(self.image.apply_committed(base_offset, records))
+
+    def _restored(self, end_offset: int, records: list[bytes]) -> None:
+        """A snapshot takes the place of everything that was committed below its end."""
+        self._applied_to_image(self.image.restore(end_offset, records))
+
+    def _applied_to_image(self, changes: Changes) -> None:
+        self.quorum.learn_cluster_id(self.cluster_id)
         if changes.brokers:
             self.connector.learn({broker.id: (broker.host, broker.port) for broker in self.image.brokers.values()})
         self.controller.metadata_applied(changes)
@@ -251,6 +344,9 @@ class BrokerNode:
         if epoch is not None:
             self.watch.look_at_all()
 
+    def _wall_ms(self) -> int:
+        return NO_TIMESTAMP if self._clock is None else self._clock() // 1_000_000
+
     async def _publish(self) -> None:
         """Bring the replicas to where the image is; what is committed meanwhile goes with the next turn."""
         while True:
@@ -260,11 +356,25 @@ class BrokerNode:
             if self.image.cluster_id is not None and self._meta is not None:
                 self._meta = await store_cluster_id(self._disk, self._meta, self.image.cluster_id)
             await self.replicas.apply(self.image, changed)
+            self.groups.apply(self.image)
             self._published = reached
             if 0 <= self.lifecycle.broker_epoch <= reached:
                 self._caught_up.set()
             if not self._applied.is_set():
                 self._settled.set()
+
+    # --- what it tells of itself
+
+    @property
+    def connections(self) -> int:
+        return self.listener.connections
+
+    @property
+    def fenced(self) -> bool:
+        return not self.lifecycle.unfenced.is_set()
+
+    def _metrics(self) -> str:
+        return render(metrics_of(self, asyncio.get_running_loop().time()))
 
     # --- tasks
 

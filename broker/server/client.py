@@ -1,4 +1,7 @@
-"""Outgoing connections to other brokers: one per peer and purpose, pipelined, dropped when an answer does not come.
+"""Outgoing connections to other brokers: one per peer and purpose, pipelined, dropped when no answer comes.
+
+What is limited is the time without a sign of an answer, not the time that a whole one takes: on a slow link a long
+answer would else be begun again and again, and never be there.
 
 Separate purposes have separate connections because answers come in the order of the requests: a vote must not wait
 behind a fetch that is parked at its leader.
@@ -7,7 +10,8 @@ behind a fetch that is parked at its leader.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from struct import Struct
 from typing import cast
 
@@ -29,7 +33,8 @@ _PURPOSES = {
     ApiKey.VOTE: "quorum",
     ApiKey.BEGIN_QUORUM_EPOCH: "quorum",
     ApiKey.END_QUORUM_EPOCH: "quorum",
-    ApiKey.DESCRIBE_QUORUM: "quorum",
+    ApiKey.ENVELOPE: "forwarding",
+    ApiKey.FETCH_SNAPSHOT: "quorum-fetch",
     ApiKey.FETCH: "replica",
     ApiKey.OFFSET_FOR_LEADER_EPOCH: "replica",
     ApiKey.ALTER_PARTITION: "partitions",
@@ -47,6 +52,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._input.make_room()
         self._transport: asyncio.Transport | None = None
         self._waiting: dict[int, asyncio.Future[memoryview]] = {}
+        self._patience: dict[asyncio.Timeout, float] = {}
         self._reason = "the connection was closed"
 
     @property
@@ -62,6 +68,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._input.received(nbytes)
+        self._progress()
         try:
             while (frame := self._input.next_frame()) is not None:
                 self._answer(frame)
@@ -86,6 +93,22 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._waiting[correlation_id] = future
         self._transport.write(frame)
         return future
+
+    @contextlib.contextmanager
+    def patient(self, limit: asyncio.Timeout, timeout: float) -> Iterator[None]:
+        """Let whatever is received meanwhile put the limit off, to `timeout` seconds from then: answers come in the
+        order of the requests, so it belongs to this one's answer or to one before it."""
+        self._patience[limit] = timeout
+        try:
+            yield
+        finally:
+            del self._patience[limit]
+
+    def _progress(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for limit, timeout in self._patience.items():
+            if not limit.expired():
+                limit.reschedule(now + timeout)
 
     def drop(self, reason: str) -> None:
         """Give the connection up at once: what was asked may or may not have happened."""
@@ -193,7 +216,7 @@ class PeerConnector:
         self._addresses = {**addresses, **self._voters}
 
     async def request(self, node_id: int, message: Message, version: int, timeout: float) -> Message:
-        """Ask a broker and return its answer; `timeout` in seconds includes connecting.
+        """Ask a broker and return its answer; nothing of it for `timeout` seconds, connecting included, is too long.
 
         Raises `TimeoutError` (the connection is dropped: the answer to this request must not meet the next) or
         `ConnectionError`. After either the request may or may not have been handled.
@@ -209,12 +232,13 @@ class PeerConnector:
         frame = encode_request(message, version, correlation_id, self._client_id)
         connection: PeerConnection | None = None
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(timeout) as limit:
                 connection = await link.connection()
-                body = await connection.send(correlation_id, frame)
+                with connection.patient(limit, timeout):
+                    body = await connection.send(correlation_id, frame)
         except TimeoutError:
             link.drop(f"no answer within {timeout:g} s")
-            raise TimeoutError(f"{link.name}: {api.key.name} was not answered within {timeout:g} s") from None
+            raise TimeoutError(f"{link.name}: nothing of {api.key.name}'s answer within {timeout:g} s") from None
         except asyncio.CancelledError:
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise

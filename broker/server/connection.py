@@ -70,14 +70,19 @@ class ConnectionHost(Protocol):
     request_max_bytes: int
     max_queued: int
 
-    def opened(self, connection: Connection) -> bool:
-        """A peer has connected; false when there are too many already."""
+    def opened(self, connection: Connection) -> ConnectionHost | None:
+        """A peer has connected: who serves it from here on; None when there are too many already."""
         ...
 
     def closed(self, connection: Connection) -> None: ...
 
     def rejected(self, connection: Connection, reason: str) -> None:
         """The peer broke the protocol and is being disconnected."""
+        ...
+
+    @property
+    def turn_is_over(self) -> bool:
+        """Whether enough has been done in this turn of the loop."""
         ...
 
     def dispatch(self, connection: Connection, frame: memoryview) -> Outcome:
@@ -94,6 +99,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, host: ConnectionHost) -> None:
         self.peer = "?"
+        self.address = "?"  # the peer's, without its port
+        self.quiet_for = 0  # looks of the listener since bytes came
         self.shortcut: Shortcut | None = None
         self._host = host
         self._transport: asyncio.Transport | None = None
@@ -103,6 +110,7 @@ class Connection(asyncio.BufferedProtocol):
         self._output_bytes = 0
         self._write_paused = False
         self._reading = True
+        self._resting = False
         self._flush_scheduled = False
         self._on_lost: dict[asyncio.Future[Any], None] = {}  # in the order in which they came
 
@@ -112,12 +120,15 @@ class Connection(asyncio.BufferedProtocol):
         transport = cast(asyncio.Transport, transport)  # uvloop's is none by name
         name = transport.get_extra_info("peername")
         self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name)
+        self.address = str(name[0]) if isinstance(name, tuple) else str(name)
         self._transport = transport
         # With no buffer of its own the transport says at once when the socket is full, and a file can follow bytes.
         transport.set_write_buffer_limits(high=0)
-        if not self._host.opened(self):
+        host = self._host.opened(self)
+        if host is None:
             transport.abort()
             return
+        self._host = host
         try:
             self._input.make_room()
         except FrameError as error:
@@ -127,6 +138,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._input.space()
 
     def buffer_updated(self, nbytes: int) -> None:
+        self.quiet_for = 0
         self._input.received(nbytes)
         self._process()
 
@@ -162,6 +174,12 @@ class Connection(asyncio.BufferedProtocol):
         """Nothing received in part, nothing under way, nothing to send."""
         return not (self._slots or self._output or self._input.pending)
 
+    @property
+    def descriptor(self) -> int:
+        """The number that the system has for the socket; -1 where there is none."""
+        sock = None if self._transport is None else self._transport.get_extra_info("socket")
+        return -1 if sock is None else int(sock.fileno())
+
     def reserve(self, *, blocking: bool) -> Slot:
         """A slot for an answer that comes later. `blocking`: no further request is begun before it is filled."""
         return Slot(self, blocking=blocking)
@@ -181,6 +199,10 @@ class Connection(asyncio.BufferedProtocol):
         if slot is self._slots[0] or slot.blocking:
             self._flush_scheduled = True
             asyncio.get_running_loop().call_soon(self._flush)
+
+    def served_by(self, host: ConnectionHost) -> None:
+        """Further requests go to `host`."""
+        self._host = host
 
     def release_memory(self) -> None:
         """Shrink the receive buffer when it is not in use."""
@@ -221,6 +243,10 @@ class Connection(asyncio.BufferedProtocol):
                     self._place(self._host.finish(gathered), answered)
                     gathered = None
                 self._place(self._host.dispatch(self, frame), answered)
+                # Looked at only now: whoever else is busy, each connection begins one request in a turn.
+                if self._host.turn_is_over and self._input.pending:
+                    self._rest()
+                    break
             if gathered is not None:
                 self._place(self._host.finish(gathered), answered)
             if answered:
@@ -262,14 +288,29 @@ class Connection(asyncio.BufferedProtocol):
             self._reading = False
             self._transport.pause_reading()
 
+    def _rest(self) -> None:
+        """Begin no further request in this turn of the loop, and go on in the next."""
+        if self._transport is None or self._resting:
+            return
+        self._resting = True
+        if self._reading:
+            self._reading = False
+            self._transport.pause_reading()
+        asyncio.get_running_loop().call_soon(self._rested)
+
+    def _rested(self) -> None:
+        self._resting = False
+        self._continue_reading()
+
     def _continue_reading(self) -> None:
         """Take up reading when the bounds allow it again, beginning with what was received before."""
-        if self._reading or self._transport is None or self._is_full():
+        if self._reading or self._resting or self._transport is None or self._is_full():
             return
         self._process()
-        if self._transport is not None and not self._transport.is_closing() and not self._is_full():
-            self._reading = True
-            self._transport.resume_reading()
+        if self._transport is None or self._transport.is_closing() or self._resting or self._is_full():
+            return
+        self._reading = True
+        self._transport.resume_reading()
 
     # --- responses
 

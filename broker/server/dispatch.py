@@ -9,12 +9,19 @@ from typing import NamedTuple, TypeVar
 
 from broker.errors import ErrorCode, is_disk_failure
 from broker.protocol.api import APIS, Api, ApiKey, advertised_api_keys, decode_request_header, encode_response
-from broker.protocol.codec import DecodeError, decode
+from broker.protocol.codec import DecodeError, decode, entries_decoded
 from broker.protocol.messages.api_versions import ApiVersionsResponse
 from broker.protocol.schema import Message
 from broker.server.connection import Connection, NotReady, Outcome, Rejected, Shortcut, Slot
 from broker.server.reply import Reply
+from broker.server.turns import Turns, Work
 from broker.trace import Tracer
+
+# The most elements that the arrays of one request may have together. Fetch and Produce are served within one turn of
+# the loop.
+MOST_ENTRIES = {ApiKey.FETCH: 20_000, ApiKey.PRODUCE: 20_000}
+MOST_ENTRIES_ELSEWHERE = 100_000
+DECODED_FOR_ONE = 20  # entries that are decoded in the time in which one is answered
 
 
 class Call(NamedTuple):
@@ -29,6 +36,13 @@ class Call(NamedTuple):
     body: int
     """Where the body begins in the frame."""
 
+    def request(self, turns: Turns) -> Message:
+        """The request in the frame; its entries count in this turn. Raises `DecodeError`, also for too many of them."""
+        most = MOST_ENTRIES.get(self.api.key, MOST_ENTRIES_ELSEWHERE)
+        request, _ = decode(self.api.request, self.version, self.frame, self.body, most_entries=most)
+        turns.spend(1 + entries_decoded() // DECODED_FOR_ONE)
+        return request
+
 
 Serve = Callable[[Call], Outcome]
 """Answers a call: at once, or through a slot of its connection. May raise `DecodeError` and `Rejected`."""
@@ -36,6 +50,7 @@ Serve = Callable[[Call], Outcome]
 Q = TypeVar("Q", bound=Message)
 Now = Callable[[Q, int], Message]
 Later = Callable[[Q, int], Awaitable[Message]]
+InTurns = Callable[[Q, int], Work[Message]]
 
 
 class Dispatcher:
@@ -47,6 +62,7 @@ class Dispatcher:
         self._routes: dict[int, tuple[Api, Serve]] = {}
         self._local: dict[type[Message], Later[Message]] = {}
         self._running: dict[asyncio.Task[None], None] = {}  # in the order in which they began
+        self.turns = Turns()
 
     # --- building the table
 
@@ -58,8 +74,22 @@ class Dispatcher:
         """`handler(request, version)` returns the response without waiting."""
 
         def serve(call: Call) -> Outcome:
-            request, _ = decode(call.api.request, call.version, call.frame, call.body)
-            return response_frame(call, handler(request, call.version))  # type: ignore[arg-type]
+            return response_frame(call, handler(call.request(self.turns), call.version))  # type: ignore[arg-type]
+
+        self.serve(key, serve)
+
+    def answer_in_turns(self, key: ApiKey, handler: InTurns[Q]) -> None:
+        """`handler(request, version)` yields after each entry that it has answered, and returns the response.
+
+        What is more than this turn of the loop has room for is done in later ones; the connection's next request waits
+        for it.
+        """
+
+        def serve(call: Call) -> Outcome:
+            work = handler(call.request(self.turns), call.version)  # type: ignore[arg-type]
+            if (response := self.turns.advance(work)) is not None:
+                return response_frame(call, response)
+            return self.later(call, frame_later(call, self.turns.finish(work)), blocking=True)
 
         self.serve(key, serve)
 
@@ -72,7 +102,7 @@ class Dispatcher:
         """
 
         def serve(call: Call) -> Outcome:
-            request, _ = decode(call.api.request, call.version, call.frame, call.body)
+            request = call.request(self.turns)
             if observe is not None:
                 observe(request, call.connection)  # type: ignore[arg-type]
             return self.later(call, frame_later(call, handler(request, call.version)), blocking=True)  # type: ignore[arg-type]
@@ -81,6 +111,11 @@ class Dispatcher:
         self._local[APIS[key].request] = handler  # type: ignore[assignment]
 
     # --- answering
+
+    @property
+    def turn_is_over(self) -> bool:
+        """Whether enough has been done in this turn of the loop."""
+        return self.turns.is_over
 
     def dispatch(self, connection: Connection, frame: memoryview) -> Outcome:
         """Answer one frame. Raises `Rejected` for what no client may send."""

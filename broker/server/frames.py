@@ -115,13 +115,21 @@ class FrameBuffer:
             wanted = LENGTH_SIZE + _LENGTH.unpack_from(self._buffer, start)[0]
         if end < capacity and start + wanted <= capacity:
             return
-        if wanted > capacity or not start:
-            # A peer can claim any length for nothing: memory follows the bytes that it has sent.
+        if wanted > capacity and end - start + LEAST_ROOM <= capacity:
+            # A peer can claim any length for nothing, and send its bytes one by one: what is there is filled first.
+            if start:
+                self._to_the_front()
+        elif wanted > capacity or not start:
+            # Memory follows the bytes that have come.
             roomy = wanted + max(SMALL, min(ROOMY, wanted // 4))
             self._replace(min(roomy, max(2 * capacity, end - start + LEAST_ROOM)))
         else:
-            self._view[: end - start] = self._view[start:end]
-            self._start, self._end = 0, end - start
+            self._to_the_front()
+
+    def _to_the_front(self) -> None:
+        size = self.pending
+        self._view[:size] = self._view[self._start : self._end]
+        self._start, self._end = 0, size
 
     def _replace(self, capacity: int) -> None:
         if not self._budget.reserve(capacity - len(self._buffer)):

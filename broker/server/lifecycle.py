@@ -2,7 +2,9 @@
 
 The lease is what keeps reads honest. A broker that is cut off does not learn that it was fenced and replaced. Its lease
 ends by itself, `broker.lease.ms` after the last heartbeat that succeeded *was sent*; the controller fences it later,
-`broker.session.timeout.ms` after it *received* that heartbeat. So whoever holds a lease has not been replaced.
+`broker.session.timeout.ms` after it *received* that heartbeat. So whoever holds a lease has not been replaced. One that
+leaves gives its lease up before it says so: it may be replaced from the moment in which that is read, and may never
+hear of it.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections.abc import Callable
 
 from broker.config import BrokerConfig
 from broker.errors import ErrorCode, StartupError
+from broker.mutants import Mutants
 from broker.peers import Peers
 from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from broker.protocol.messages.broker_registration import (
@@ -32,7 +35,9 @@ _GONE = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED)
 
 class BrokerLifecycle:
     """Run it as a task for as long as the broker lives. `controller_id` is the quorum's leader as far as known;
-    `metadata_offset` how far this broker has applied the metadata log."""
+    `metadata_offset` how far this broker has applied the metadata log, `cluster_id` the cluster's, once known;
+    `previous_broker_epoch` the registration of the process that closed this directory cleanly, -1 when none did
+    (KIP-966)."""
 
     def __init__(
         self,
@@ -42,8 +47,11 @@ class BrokerLifecycle:
         tracer: Tracer,
         incarnation_id: bytes,
         directory_id: bytes,
+        previous_broker_epoch: int,
         controller_id: Callable[[], int | None],
         metadata_offset: Callable[[], int],
+        mutants: Mutants,
+        cluster_id: Callable[[], str | None],
     ) -> None:
         self.broker_epoch = -1
         self.unfenced = asyncio.Event()
@@ -53,10 +61,18 @@ class BrokerLifecycle:
         self._tracer = tracer
         self._incarnation_id = incarnation_id
         self._directory_id = directory_id
+        self._previous_broker_epoch = previous_broker_epoch
         self._controller_id = controller_id
         self._metadata_offset = metadata_offset
+        self._cluster_id = cluster_id
         self._lease_until = float("-inf")
+        self._leave_under_lease = mutants.active("leave_under_lease")
         self._retry = RETRY_MIN
+
+    @property
+    def epoch_of_logs(self) -> int:
+        """The latest registration since which nothing of this broker's logs was lost; -1: that is not known."""
+        return self._previous_broker_epoch if self.broker_epoch < 0 else self.broker_epoch
 
     def lease_valid(self) -> bool:
         """Whether nobody can have taken over from this broker yet."""
@@ -73,6 +89,8 @@ class BrokerLifecycle:
         """Ask the controller to move leaders away and to count on this broker no more; at most `timeout` seconds."""
         if self.broker_epoch < 0:
             return
+        if not self._leave_under_lease:
+            self._show_fenced(True)
         try:
             async with asyncio.timeout(timeout):
                 while True:
@@ -85,13 +103,15 @@ class BrokerLifecycle:
         self._show_fenced(True)
 
     async def _register(self) -> None:
+        while (cluster_id := self._cluster_id()) is None:
+            await self._pause()  # the metadata log will tell (K595-49)
         request = BrokerRegistrationRequest(
             broker_id=self._config.node_id,
-            cluster_id=self._config.cluster_id,
+            cluster_id=cluster_id,
             incarnation_id=self._incarnation_id,
             listeners=[Listener(name="PLAINTEXT", host=self._config.host, port=self._config.port)],
             log_dirs=[self._directory_id],
-            previous_broker_epoch=self.broker_epoch,
+            previous_broker_epoch=self.epoch_of_logs,
         )
         loop = asyncio.get_running_loop()
         # A session that a dead process has left behind, on a disk that was lost, is over by then.
@@ -106,7 +126,7 @@ class BrokerLifecycle:
                     return
                 if response.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID:
                     raise StartupError(
-                        f"cluster.id {self._config.cluster_id!r} is not that of the cluster at quorum.voters; "
+                        f"cluster.id {cluster_id!r} is not that of the cluster at quorum.voters; "
                         "correct cluster.id, or point quorum.voters at the right cluster"
                     )
                 if response.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION and loop.time() > give_up_at:

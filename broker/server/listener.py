@@ -1,22 +1,33 @@
-"""Accepts connections, bounds their number and the memory of their receive buffers together."""
+"""Accepts connections, ends those that are idle, and bounds the memory of their receive buffers together.
+
+How many there may be, and whose, is decided in `admission`.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Protocol
 
 from broker.errors import StartupError
-from broker.server.connection import Connection, Outcome, Shortcut
+from broker.server.admission import KEPT_FOR_BROKERS, Admission, Doorway
+from broker.server.connection import Connection, ConnectionHost, Outcome, Shortcut
 from broker.server.frames import MemoryBudget
 from broker.trace import Tracer
 
 BUFFERS_MAX_BYTES = 512 << 20  # of all connections together; more than one largest request, less than a small machine
 REJECTIONS_PER_SECOND = 20  # hostile peers must not fill the trace
+LOOKS_UNTIL_IDLE = 4  # a connection is ended between the bound on idleness and a quarter past it
+KEPT_FOR_FILES = 64  # descriptors: a log that cannot open its next segment takes no more records
+UNBOUNDED = (1 << 31) - 1
 
 
 class Requests(Protocol):
     """Who answers the requests; see `ConnectionHost`."""
+
+    @property
+    def turn_is_over(self) -> bool: ...
 
     def dispatch(self, connection: Connection, frame: memoryview) -> Outcome: ...
 
@@ -47,15 +58,35 @@ class Listener:
     """The listening socket of a broker and the connections that came through it."""
 
     def __init__(
-        self, requests: Requests, tracer: Tracer, *, request_max_bytes: int, max_connections: int, max_queued: int
+        self,
+        requests: Requests,
+        tracer: Tracer,
+        *,
+        request_max_bytes: int,
+        max_connections: int,
+        max_queued: int,
+        max_connections_per_ip: int = UNBOUNDED,
+        max_connections_per_ip_overrides: Mapping[str, int] = MappingProxyType({}),
+        max_idle: float | None = None,
+        descriptors: int | None = None,
     ) -> None:
+        """`max_idle` in seconds: how long a connection may be silent with nothing under way; None: for ever.
+
+        `descriptors`: how many this process may have open; some are kept for files, and more for brokers.
+        """
+        self._requests = requests
         self.dispatch = requests.dispatch
         self.finish = requests.finish
         self.request_max_bytes = request_max_bytes
         self.max_queued = max_queued
         limit = max(BUFFERS_MAX_BYTES, 2 * request_max_bytes)
         self.budget: MemoryBudget = SharedBudget(limit, self._release_idle_memory)
-        self._max_connections = max_connections
+        self._admission = Admission(max_connections, max_connections_per_ip, max_connections_per_ip_overrides)
+        self._max_idle = max_idle
+        self._descriptors = UNBOUNDED if descriptors is None else descriptors
+        self._kept_for_files = min(KEPT_FOR_FILES, self._descriptors // 4)
+        self._kept = self._kept_for_files + min(KEPT_FOR_BROKERS, self._descriptors // 4)
+        self._next_look: asyncio.TimerHandle | None = None
         self._tracer = tracer
         self._connections: dict[Connection, None] = {}  # in the order in which they came
         self._server: asyncio.Server | None = None
@@ -76,34 +107,75 @@ class Listener:
             raise StartupError(
                 f"cannot listen at {host}:{port}: {error.strerror or error}; free the port or change `listeners`"
             ) from error
+        self._look_again()
 
     async def stop(self) -> None:
         """Accept no more, and close every connection."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        self._accept_no_more()
         for connection in list(self._connections):
             connection.close()
 
     def abort(self) -> None:
         """Accept no more, and drop every connection with all that it still had to send."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        self._accept_no_more()
         for connection in list(self._connections):
             connection.abort()
 
+    def _accept_no_more(self) -> None:
+        if self._next_look is not None:
+            self._next_look.cancel()
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    # --- idle connections
+
+    def _look_again(self) -> None:
+        if self._max_idle is not None:
+            loop = asyncio.get_running_loop()
+            self._next_look = loop.call_later(self._max_idle / LOOKS_UNTIL_IDLE, self._end_idle)
+
+    def _end_idle(self) -> None:
+        """Close who was silent at the last looks; who waits for an answer is not idle."""
+        for connection in list(self._connections):
+            connection.quiet_for = connection.quiet_for + 1 if connection.is_idle else 0
+            if connection.quiet_for > LOOKS_UNTIL_IDLE:
+                connection.close()
+        self._look_again()
+
     # --- for connections
 
-    def opened(self, connection: Connection) -> bool:
-        if len(self._connections) >= self._max_connections:
-            self.rejected(connection, f"more than max.connections={self._max_connections} connections")
-            return False
+    @property
+    def turn_is_over(self) -> bool:
+        return self._requests.turn_is_over
+
+    def opened(self, connection: Connection) -> ConnectionHost | None:
+        # A new descriptor is the lowest that is free: all below it are in use.
+        left = self._descriptors - connection.descriptor
+        reason = self._admission.refusal(connection.address)
+        if left <= self._kept:
+            reason = f"{connection.descriptor} of {self._descriptors} descriptors are in use; raise ulimit -n"
+        if left <= self._kept_for_files:
+            self.rejected(connection, str(reason))
+            return None
+        if reason is None:
+            self._admission.admit(connection, connection.address)
+            self._connections[connection] = None
+            return self
+        leaving = self._admission.try_out(connection)
+        if leaving is connection:
+            self.rejected(connection, reason)
+            return None
+        if leaving is not None:
+            leaving.reject(reason)
         self._connections[connection] = None
-        return True
+        doorway = Doorway(self, self._admission, reason)
+        doorway.wait_for_proof(connection)
+        return doorway
 
     def closed(self, connection: Connection) -> None:
         self._connections.pop(connection, None)
+        self._admission.left(connection)
 
     def rejected(self, connection: Connection, reason: str) -> None:
         now = asyncio.get_running_loop().time()

@@ -8,16 +8,22 @@ from collections.abc import Callable
 from broker.config import BrokerConfig
 from broker.controller.active import ActiveController
 from broker.controller.image import MetadataImage
+from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.protocol.api import ApiKey, advertised_api_keys
 from broker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from broker.quorum.membership import Quorum
 from broker.replica.manager import ReplicaManager
-from broker.server.dispatch import Dispatcher
+from broker.server.dispatch import Dispatcher, Later, Q
+from broker.server.forwarding import ControllerForwarding
 from broker.server.handlers.configs_handler import ConfigsHandler
 from broker.server.handlers.fetch_handler import FetchHandler
+from broker.server.handlers.groups_handler import GroupsHandler
+from broker.server.handlers.log_handler import LogHandler
 from broker.server.handlers.metadata_handler import MetadataHandler
 from broker.server.handlers.offsets_handler import OffsetsHandler
 from broker.server.handlers.produce_handler import ProduceHandler
+from broker.server.handlers.producer_ids_handler import ProducerIdsHandler
+from broker.server.handlers.replica_logs_handler import ReplicaLogsHandler
 from broker.server.watch import DeathWatch
 
 
@@ -31,7 +37,10 @@ def add_routes(
     quorum: Quorum,
     controller: ActiveController,
     replicas: ReplicaManager,
+    groups: GroupCoordinator,
     watch: DeathWatch,
+    forwarding: ControllerForwarding,
+    producer_ids: ProducerIdsHandler,
 ) -> None:
     """Fill the table of a broker's dispatcher.
 
@@ -39,26 +48,68 @@ def add_routes(
     log up to its own registration.
     """
     offsets = OffsetsHandler(replicas)
-    metadata = MetadataHandler(config.cluster_id, image, settled, caught_up, lambda: quorum.leader_id)
-    dispatcher.serve(ApiKey.PRODUCE, ProduceHandler(replicas, config.message_max_bytes).serve)
+    create = forwarding.to_controller(ApiKey.CREATE_TOPICS, controller.handle_create_topics)
+    metadata = MetadataHandler(
+        image,
+        settled,
+        caught_up,
+        lambda: quorum.leader_id,
+        dispatcher.turns,
+        create if config.auto_create_topics_enable else None,
+    )
+    dispatcher.serve(ApiKey.PRODUCE, ProduceHandler(replicas, config.message_max_bytes, dispatcher.turns).serve)
     dispatcher.serve(ApiKey.FETCH, FetchHandler(dispatcher, replicas, image, quorum.handle_fetch).serve)
-    dispatcher.answer_now(ApiKey.LIST_OFFSETS, offsets.list_offsets)
-    dispatcher.answer_now(ApiKey.OFFSET_FOR_LEADER_EPOCH, offsets.offset_for_leader_epoch)
+    dispatcher.answer_in_turns(ApiKey.LIST_OFFSETS, offsets.list_offsets)
+    dispatcher.answer_in_turns(ApiKey.OFFSET_FOR_LEADER_EPOCH, offsets.offset_for_leader_epoch)
     dispatcher.answer_later(ApiKey.METADATA, metadata.metadata)
     dispatcher.answer_now(ApiKey.DESCRIBE_CLUSTER, metadata.describe_cluster)
-    dispatcher.answer_now(ApiKey.DESCRIBE_CONFIGS, ConfigsHandler(config, image).describe)
+    logs = LogHandler(replicas, config.log_dir)
+    dispatcher.answer_later(ApiKey.DELETE_RECORDS, logs.delete_records)
+    dispatcher.answer_now(ApiKey.DESCRIBE_LOG_DIRS, logs.describe_log_dirs)
+    dispatcher.answer_in_turns(ApiKey.DESCRIBE_CONFIGS, ConfigsHandler(config, image).describe)
+    dispatcher.answer_later(ApiKey.INIT_PRODUCER_ID, producer_ids.init_producer_id)
     dispatcher.answer_now(ApiKey.API_VERSIONS, _api_versions)
 
-    dispatcher.answer_later(ApiKey.CREATE_TOPICS, controller.handle_create_topics)
-    dispatcher.answer_later(ApiKey.DELETE_TOPICS, controller.handle_delete_topics)
+    _add_group_routes(dispatcher, GroupsHandler(dispatcher, groups))
+
+    def controllers(key: ApiKey, handler: Later[Q]) -> None:
+        dispatcher.answer_later(key, forwarding.to_controller(key, handler))
+
+    dispatcher.answer_later(ApiKey.CREATE_TOPICS, create)
+    controllers(ApiKey.DELETE_TOPICS, controller.handle_delete_topics)
+    controllers(ApiKey.ELECT_LEADERS, controller.handle_elect_leaders)
+    controllers(ApiKey.CREATE_PARTITIONS, controller.handle_create_partitions)
+    controllers(ApiKey.ALTER_CONFIGS, controller.handle_alter_configs)
+    controllers(ApiKey.INCREMENTAL_ALTER_CONFIGS, controller.handle_alter_configs)
+    controllers(ApiKey.ALTER_PARTITION_REASSIGNMENTS, controller.handle_alter_reassignments)
+    controllers(ApiKey.LIST_PARTITION_REASSIGNMENTS, controller.handle_list_reassignments)
+    controllers(ApiKey.DESCRIBE_QUORUM, quorum.handle_describe)
+    dispatcher.answer_later(ApiKey.ENVELOPE, forwarding.handle_envelope)
+
+    dispatcher.answer_later(ApiKey.GET_REPLICA_LOG_INFO, ReplicaLogsHandler(replicas).get)
     dispatcher.answer_later(ApiKey.BROKER_REGISTRATION, controller.handle_broker_registration)
     dispatcher.answer_later(ApiKey.BROKER_HEARTBEAT, controller.handle_broker_heartbeat, observe=watch.heard)
     dispatcher.answer_later(ApiKey.ALTER_PARTITION, controller.handle_alter_partition)
+    dispatcher.answer_later(ApiKey.ALLOCATE_PRODUCER_IDS, controller.handle_allocate_producer_ids)
 
+    dispatcher.answer_later(ApiKey.FETCH_SNAPSHOT, quorum.handle_snapshot_fetch)
     dispatcher.answer_later(ApiKey.VOTE, quorum.handle_vote)
     dispatcher.answer_later(ApiKey.BEGIN_QUORUM_EPOCH, quorum.handle_begin)
     dispatcher.answer_later(ApiKey.END_QUORUM_EPOCH, quorum.handle_end)
-    dispatcher.answer_later(ApiKey.DESCRIBE_QUORUM, quorum.handle_describe)
+
+
+def _add_group_routes(dispatcher: Dispatcher, groups: GroupsHandler) -> None:
+    dispatcher.answer_now(ApiKey.FIND_COORDINATOR, groups.find_coordinator)
+    dispatcher.serve(ApiKey.JOIN_GROUP, groups.join)
+    dispatcher.answer_later(ApiKey.SYNC_GROUP, groups.sync)
+    dispatcher.answer_later(ApiKey.HEARTBEAT, groups.heartbeat)
+    dispatcher.answer_later(ApiKey.LEAVE_GROUP, groups.leave)
+    dispatcher.answer_later(ApiKey.OFFSET_COMMIT, groups.commit)
+    dispatcher.answer_now(ApiKey.OFFSET_FETCH, groups.fetch)
+    dispatcher.answer_later(ApiKey.OFFSET_DELETE, groups.delete_offsets)
+    dispatcher.answer_now(ApiKey.DESCRIBE_GROUPS, groups.describe)
+    dispatcher.answer_now(ApiKey.LIST_GROUPS, groups.listed)
+    dispatcher.answer_later(ApiKey.DELETE_GROUPS, groups.delete)
 
 
 def _api_versions(request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:  # noqa: ARG001

@@ -1,23 +1,23 @@
 """How the controller learns of a dead broker sooner than by silence.
 
-A killed process closes its connections. That alone proves nothing; but when its host then refuses a connection to its
-listener, nobody serves clients there any more, so no lease is held there either, and it can be fenced at once. A host
-that does not answer (power loss, a partition, a stopped process) refuses nothing: there the session must run out.
+A killed process closes its connections, and its host then refuses a connection to its listener. That is reason enough
+not to wait for a whole session, and no more: a firewall that rejects what passes between two living brokers looks the
+same to one of them. So the controller still waits until the broker's lease has ended. A host that does not answer
+(power loss, a partition, a stopped process) refuses nothing: there the session must run out.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Protocol
 
 from broker.controller.image import MetadataImage
-from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from broker.server.connection import Connection
 from broker.trace import Tracer
 
 PROBE_TIMEOUT_S = 0.5
-HEARTBEAT_VERSION = 1
 
 
 class Fencing(Protocol):
@@ -26,9 +26,9 @@ class Fencing(Protocol):
     @property
     def is_active(self) -> bool: ...
 
-    def handle_broker_heartbeat(
-        self, request: BrokerHeartbeatRequest, version: int, /
-    ) -> Awaitable[BrokerHeartbeatResponse]: ...
+    def broker_looks_dead(self, broker_id: int, broker_epoch: int) -> None:
+        """Nobody listens at the address of this incarnation of a broker, as far as can be seen."""
+        ...
 
 
 class DeathWatch:
@@ -78,7 +78,7 @@ class DeathWatch:
             task.add_done_callback(lambda _: self._probes.pop(broker_id, None))
 
     async def _probe(self, broker_id: int) -> None:
-        """Fence a broker whose host says that nobody listens at its address."""
+        """Tell the controller of a broker at whose address connections are refused."""
         broker = self._image().brokers.get(broker_id)
         if broker is None or broker.fenced:
             return
@@ -88,9 +88,7 @@ class DeathWatch:
                 transport, _ = await loop.create_connection(asyncio.Protocol, broker.host, broker.port)
         except ConnectionRefusedError:
             self._tracer.emit("broker_gone", broker=broker.id, broker_epoch=broker.epoch)
-            # As if the broker itself had said goodbye; the epoch makes sure that it is this process that goes.
-            goodbye = BrokerHeartbeatRequest(broker_id=broker.id, broker_epoch=broker.epoch, want_shut_down=True)
-            await self._controller.handle_broker_heartbeat(goodbye, HEARTBEAT_VERSION)
+            self._controller.broker_looks_dead(broker.id, broker.epoch)
         except OSError:
             return
         else:

@@ -1,7 +1,9 @@
 """The records of the metadata log, and how they are framed: frame version, record type, record version, body.
 
 Names, types and versions are Apache Kafka's (KRaft), of which each class declares the fields that this broker uses
-meaningfully or must carry. `ClusterIdRecord` is ours: the first leader writes the cluster's id as a record (K595-46).
+meaningfully or must carry. The cluster's id, which the first
+leader writes as a record (K595-46), is a setting of all brokers: Kafka has no record type for it, and its tools must be
+able to read the log.
 """
 
 from __future__ import annotations
@@ -20,8 +22,12 @@ NO_RECOVERY_CHANGE = -1
 OWN_OFFSET = -1
 """In `RegisterBrokerRecord.broker_epoch`: the epoch is the offset of that very record."""
 TOPIC_RESOURCE = 2
-LEADER_CHANGE_TYPE = 3
-"""The control record type of LeaderChangeMessage, as KIP-595 numbers it (K595-21)."""
+BROKER_RESOURCE = 4
+ALL_BROKERS = ""
+"""The name of the resource that stands for every broker."""
+CLUSTER_ID = "cluster.id"
+LEADER_CHANGE_TYPE = 2
+"""The control record type of LeaderChangeMessage, as shipped: KIP-595 says 3, which became another's (H32, K595-21)."""
 
 
 class BrokerEndpoint(Message):
@@ -136,18 +142,22 @@ class ConfigRecord(Message):
     value: String | None = ""
 
 
+class ProducerIdsRecord(Message):
+    """A broker got a block of producer ids; `next_producer_id` is the first of the block behind it."""
+
+    VERSIONS = v("0")
+    FLEXIBLE = v("0+")
+
+    broker_id: Int32 = 0
+    broker_epoch: Int64 = -1
+    next_producer_id: Int64 = 0
+
+
 class NoOpRecord(Message):
     """Changes nothing; that it was committed proves that its writer still led."""
 
     VERSIONS = v("0")
     FLEXIBLE = v("0+")
-
-
-class ClusterIdRecord(Message):
-    VERSIONS = v("0")
-    FLEXIBLE = v("0+")
-
-    cluster_id: String = ""
 
 
 class Voter(Message):
@@ -184,8 +194,8 @@ MetadataRecord = (
     | PartitionChangeRecord
     | RemoveTopicRecord
     | ConfigRecord
+    | ProducerIdsRecord
     | NoOpRecord
-    | ClusterIdRecord
 )
 
 RECORD_TYPES: dict[int, type[MetadataRecord]] = {
@@ -195,9 +205,9 @@ RECORD_TYPES: dict[int, type[MetadataRecord]] = {
     4: ConfigRecord,
     5: PartitionChangeRecord,
     9: RemoveTopicRecord,
+    15: ProducerIdsRecord,
     17: BrokerRegistrationChangeRecord,
     20: NoOpRecord,
-    0x4000: ClusterIdRecord,
 }
 _TYPES: dict[type[Message], int] = {cls: number for number, cls in RECORD_TYPES.items()}
 

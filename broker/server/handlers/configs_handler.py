@@ -17,25 +17,19 @@ from broker.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from broker.server.turns import Work
+from broker.topic_settings import KEYS
 
 TOPIC, BROKER = 2, 4  # Kafka's ConfigResource.Type
 DYNAMIC_TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 1, 4, 5  # DescribeConfigsResponse.ConfigSource
-_TYPE_STRING, _TYPE_LONG = 2, 5
-
-# A topic's keys and the broker's key each falls back to.
-TOPIC_KEYS = {
-    "min.insync.replicas": "min.insync.replicas",
-    "segment.bytes": "log.segment.bytes",
-    "index.interval.bytes": "log.index.interval.bytes",
-    "flush.messages": "log.flush.interval.messages",
-    "max.message.bytes": "message.max.bytes",
-}
+_TYPES = {"boolean": 1, "string": 2, "int": 3, "long": 5, "list": 7}  # DescribeConfigsResponse.ConfigType
 
 
 class ConfigsHandler:
     """Answers for topics and for this very broker; another broker's configuration is that broker's to tell."""
 
     def __init__(self, config: BrokerConfig, image: Callable[[], MetadataImage]) -> None:
+        self._config = config
         self._node_id = config.node_id
         self._image = image
         self._values: dict[str, Any] = {}
@@ -45,10 +39,20 @@ class ConfigsHandler:
                 self._values[key] = getattr(config, spec.name)
                 self._defaults[key] = spec.default
 
-    def describe(self, request: DescribeConfigsRequest, version: int) -> DescribeConfigsResponse:  # noqa: ARG002
-        return DescribeConfigsResponse(
-            results=[self._describe(asked, request.include_synonyms) for asked in request.resources]
-        )
+    def describe(self, request: DescribeConfigsRequest, version: int) -> Work[DescribeConfigsResponse]:  # noqa: ARG002
+        """A resource that is asked for again is answered once: an answer is no longer than the cluster is large."""
+        response = DescribeConfigsResponse()
+        described = set()
+        for asked in request.resources:
+            resource = (asked.resource_type, asked.resource_name)
+            if resource not in described:
+                described.add(resource)
+                result = self._describe(asked, request.include_synonyms)
+                response.results.append(result)
+                for _ in result.configs:
+                    yield
+            yield
+        return response
 
     def _describe(self, asked: DescribeConfigsResource, synonyms: bool) -> DescribeConfigsResult:
         result = DescribeConfigsResult(
@@ -77,28 +81,44 @@ class ConfigsHandler:
     def _broker(self, name: str) -> list[DescribeConfigsResourceResult]:
         if name not in ("", str(self._node_id)):
             raise ProtocolError(ErrorCode.INVALID_REQUEST, f"ask broker {name} itself; this is broker {self._node_id}")
-        return [self._entry(key, value, self._source(key)) for key, value in sorted(self._values.items())]
+        return [
+            _entry(key, _text(value), self._source(key), _kind(value)) for key, value in sorted(self._values.items())
+        ]
 
     def _topic(self, name: str) -> list[DescribeConfigsResourceResult]:
         topic = self._image().topics.get(name)
         if topic is None:
             raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
         own: Mapping[str, str] = topic.configs
-        entries = [self._entry(key, value, DYNAMIC_TOPIC_CONFIG) for key, value in sorted(own.items())]
-        for key, inherited in sorted(TOPIC_KEYS.items()):
-            if key not in own:
-                entries.append(self._entry(key, self._values[inherited], self._source(inherited)))
-        return entries
+        return [
+            _entry(name, own[name], DYNAMIC_TOPIC_CONFIG, key.kind)
+            if name in own
+            else _entry(name, key.default(self._config), self._source(key.inherited), key.kind)
+            for name, key in sorted(KEYS.items())
+        ]
 
     def _source(self, key: str) -> int:
         return DEFAULT_CONFIG if self._values[key] == self._defaults[key] else STATIC_BROKER_CONFIG
 
-    def _entry(self, key: str, value: Any, source: int) -> DescribeConfigsResourceResult:
-        return DescribeConfigsResourceResult(
-            name=key,
-            value=str(value),
-            read_only=source != DYNAMIC_TOPIC_CONFIG,
-            config_source=source,
-            config_type=_TYPE_LONG if isinstance(value, int) else _TYPE_STRING,
-            documentation=None,
-        )
+
+def _entry(name: str, value: str | None, source: int, kind: str) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=name,
+        value=value,
+        read_only=name not in KEYS,
+        config_source=source,
+        config_type=_TYPES[kind],
+        documentation=None,
+    )
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return None if value is None else str(value)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    return "long" if isinstance(value, int) else "string"

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, cast
 
 from broker.controller.image import MetadataImage
 from broker.errors import ErrorCode
-from broker.protocol.codec import decode
 from broker.protocol.messages.fetch import FetchRequest, FetchResponse, FetchTopic, fetching_replica
 from broker.quorum.wire import METADATA_TOPIC, METADATA_TOPIC_ID
 from broker.replica.reads import FetchLimits, FetchPosition, PartitionRead
@@ -24,6 +23,7 @@ MOST_BYTES = 64 << 20  # of one answer
 LONGEST_WAIT = 30.0  # seconds
 FIRST_WITH_TOPIC_IDS = 13
 READ_COMMITTED = 1
+FEW = 100  # partitions that may be asked for twice
 
 QuorumFetch = Callable[[FetchRequest, int], Awaitable[FetchResponse]]
 
@@ -56,7 +56,7 @@ class FetchHandler:
         self._quorum_fetch = quorum_fetch
 
     def serve(self, call: Call) -> Outcome:
-        request, _ = decode(FetchRequest, call.version, call.frame, call.body)
+        request = cast(FetchRequest, call.request(self._dispatcher.turns))
         if any(topic.topic == METADATA_TOPIC or topic.topic_id == METADATA_TOPIC_ID for topic in request.topics):
             work = frame_later(call, self._quorum_fetch(request, call.version))
             return self._dispatcher.later(call, work, blocking=False, only_for_peer=True)
@@ -65,6 +65,9 @@ class FetchHandler:
         limits = _limits(request)
         names = [self._name(call.version, topic) for topic in request.topics]
         positions = _positions(call.version, request, names)
+        if len(positions) > FEW and len({(it.topic, it.partition) for it in positions}) < len(positions):
+            # Every append would have all of them read again: an answer is no longer than this broker has partitions.
+            return self._reply(call, request, [], ErrorCode.INVALID_REQUEST)
         if None in names:
             limits.max_wait = 0  # an unknown topic is told at once
         reads = self._replicas.fetch_now(limits, positions)

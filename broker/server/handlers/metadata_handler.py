@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from broker.controller.image import MetadataImage, PartitionImage, TopicImage
+from broker.coordinator.offsets_topic import OFFSETS_TOPIC
 from broker.errors import ErrorCode
+from broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from broker.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -21,12 +23,15 @@ from broker.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from broker.protocol.schema import NO_ID
+from broker.protocol.schema import NO_ID, Message
 from broker.server.connection import NotReady
+from broker.server.turns import Turns, Work
 
 NOBODY = -1
 SETTLING_TIMEOUT_S = 1.0
 BROKER_ENDPOINTS = 1
+CREATION_TIMEOUT_MS = 5_000
+CREATION_VERSION = 7
 
 
 class MetadataHandler:
@@ -34,17 +39,20 @@ class MetadataHandler:
 
     def __init__(
         self,
-        cluster_id: str,
         image: Callable[[], MetadataImage],
         settled: asyncio.Event,
         caught_up: asyncio.Event,
         controller_id: Callable[[], int | None],
+        turns: Turns,
+        create: Callable[[CreateTopicsRequest, int], Awaitable[Message]] | None = None,
     ) -> None:
-        self._cluster_id = cluster_id
+        """`create` makes the topics that a request asks for and that are not there; None: it does not."""
+        self._create = create
         self._image = image
         self._settled = settled
         self._caught_up = caught_up
         self._controller_id = controller_id
+        self._turns = turns
 
     async def metadata(self, request: MetadataRequest, version: int) -> MetadataResponse:
         """Waits a little while the replicas catch up with the image: who is told of a leader here can write to it.
@@ -58,11 +66,27 @@ class MetadataHandler:
             raise NotReady("Metadata was asked of a broker that has not caught up yet") from None
         with suppress(TimeoutError):
             await asyncio.wait_for(self._settled.wait(), SETTLING_TIMEOUT_S)
+        if self._create is not None and request.allow_auto_topic_creation and request.topics:
+            await self._create_missing(self._create, self._image(), request.topics)
+        return await self._turns.finish(self._answer(request, version))
+
+    def _answer(self, request: MetadataRequest, version: int) -> Work[MetadataResponse]:
+        """A topic that is asked for again is answered once. The brokers come last: whoever is named as a leader of a
+        topic must be among them, also when that became known while the answer was made."""
         image = self._image()
+        topics: list[MetadataResponseTopic] = []
         if request.topics is None or (version == 0 and not request.topics):
-            topics = [_topic(image, topic) for _, topic in sorted(image.topics.items())]
+            for _, topic in sorted(image.topics.items()):
+                topics.append((yield from _topic(image, topic)))
+                yield
         else:
-            topics = [_asked_for(image, topic) for topic in request.topics]
+            answered = set()
+            for asked in request.topics:
+                named = (asked.name, asked.topic_id)
+                if named not in answered:
+                    answered.add(named)
+                    topics.append((yield from _asked_for(image, asked)))
+                yield
         return MetadataResponse(
             brokers=[
                 # Fenced ones too: librdkafka takes a broker that is not listed for gone for good, calls the request
@@ -70,10 +94,26 @@ class MetadataHandler:
                 MetadataResponseBroker(node_id=broker.id, host=broker.host, port=broker.port)
                 for _, broker in sorted(image.brokers.items())
             ],
-            cluster_id=self._cluster_id,
+            cluster_id=image.cluster_id,
             controller_id=self._controller(image),
             topics=topics,
         )
+
+    async def _create_missing(
+        self,
+        create: Callable[[CreateTopicsRequest, int], Awaitable[Message]],
+        image: MetadataImage,
+        asked: list[MetadataRequestTopic],
+    ) -> None:
+        """Have the topics made that are named and missing. This node may learn of them later: its client asks again.
+
+        The offsets topic is not like others: who asks for a coordinator has it made.
+        """
+        names = dict.fromkeys(it.name for it in asked if it.name and it.topic_id == NO_ID)
+        missing = [name for name in names if name not in image.topics and name != OFFSETS_TOPIC]
+        if missing:
+            wanted = [CreatableTopic(name, -1, -1) for name in missing]
+            await create(CreateTopicsRequest(wanted, timeout_ms=CREATION_TIMEOUT_MS), CREATION_VERSION)
 
     def describe_cluster(self, request: DescribeClusterRequest, version: int) -> DescribeClusterResponse:
         if version >= 1 and request.endpoint_type != BROKER_ENDPOINTS:
@@ -83,7 +123,7 @@ class MetadataHandler:
         image = self._image()
         return DescribeClusterResponse(
             error_message=None,
-            cluster_id=self._cluster_id,
+            cluster_id=image.cluster_id or "",
             controller_id=self._controller(image),
             brokers=[
                 DescribeClusterBroker(broker_id=broker.id, host=broker.host, port=broker.port, is_fenced=broker.fenced)
@@ -99,7 +139,7 @@ class MetadataHandler:
         return broker.id if broker is not None and not broker.fenced else NOBODY
 
 
-def _asked_for(image: MetadataImage, asked: MetadataRequestTopic) -> MetadataResponseTopic:
+def _asked_for(image: MetadataImage, asked: MetadataRequestTopic) -> Work[MetadataResponseTopic]:
     """The topic that a request names, by its id if it gives one."""
     if asked.topic_id != NO_ID:
         found = image.topic_by_id(asked.topic_id)
@@ -109,15 +149,15 @@ def _asked_for(image: MetadataImage, asked: MetadataRequestTopic) -> MetadataRes
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if found is None:
         return MetadataResponseTopic(error_code=error, name=asked.name or "", topic_id=asked.topic_id)
-    return _topic(image, found)
+    return (yield from _topic(image, found))
 
 
-def _topic(image: MetadataImage, topic: TopicImage) -> MetadataResponseTopic:
-    return MetadataResponseTopic(
-        name=topic.name,
-        topic_id=topic.id,
-        partitions=[_partition(image, index, partition) for index, partition in sorted(topic.partitions.items())],
-    )
+def _topic(image: MetadataImage, topic: TopicImage) -> Work[MetadataResponseTopic]:
+    answer = MetadataResponseTopic(name=topic.name, topic_id=topic.id, is_internal=topic.name == OFFSETS_TOPIC)
+    for index, partition in sorted(topic.partitions.items()):
+        answer.partitions.append(_partition(image, index, partition))
+        yield
+    return answer
 
 
 def _partition(image: MetadataImage, index: int, partition: PartitionImage) -> MetadataResponsePartition:

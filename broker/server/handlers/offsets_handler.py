@@ -24,6 +24,7 @@ from broker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from broker.replica.queries import EpochEndFound, OffsetFound
+from broker.server.turns import Work
 
 # The version from which on a special timestamp may be asked for (K1023-2).
 SINCE = {
@@ -60,17 +61,16 @@ class OffsetsHandler:
     def __init__(self, replicas: Knowing) -> None:
         self._replicas = replicas
 
-    def list_offsets(self, request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:
+    def list_offsets(self, request: ListOffsetsRequest, version: int) -> Work[ListOffsetsResponse]:
         by_replica = request.replica_id >= 0
-        return ListOffsetsResponse(
-            topics=[
-                ListOffsetsTopicResponse(
-                    name=topic.name,
-                    partitions=[self._offset(topic.name, asked, version, by_replica) for asked in topic.partitions],
-                )
-                for topic in request.topics
-            ]
-        )
+        response = ListOffsetsResponse()
+        for topic in request.topics:
+            result = ListOffsetsTopicResponse(name=topic.name)
+            response.topics.append(result)
+            for asked in topic.partitions:
+                result.partitions.append(self._offset(topic.name, asked, version, by_replica))
+                yield
+        return response
 
     def _offset(
         self, topic: str, asked: ListOffsetsPartition, version: int, by_replica: bool
@@ -93,18 +93,17 @@ class OffsetsHandler:
         self,
         request: OffsetForLeaderEpochRequest,
         version: int,  # noqa: ARG002 - the answer is alike in all versions
-    ) -> OffsetForLeaderEpochResponse:
+    ) -> Work[OffsetForLeaderEpochResponse]:
         if request.replica_id >= 0:
             self._replicas.answer_parked_fetches(request.replica_id)
-        return OffsetForLeaderEpochResponse(
-            topics=[
-                OffsetForLeaderTopicResult(
-                    topic=topic.topic,
-                    partitions=[self._epoch_end(topic.topic, asked) for asked in topic.partitions],
-                )
-                for topic in request.topics
-            ]
-        )
+        response = OffsetForLeaderEpochResponse()
+        for topic in request.topics:
+            result = OffsetForLeaderTopicResult(topic=topic.topic)
+            response.topics.append(result)
+            for asked in topic.partitions:
+                result.partitions.append(self._epoch_end(topic.topic, asked))
+                yield
+        return response
 
     def _epoch_end(self, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
         found = self._replicas.offset_for_leader_epoch(

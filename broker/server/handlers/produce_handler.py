@@ -1,16 +1,18 @@
 """Produce: appended within the turn of the loop in which it arrived, answered when its acknowledgement is due.
 
-Records go from the receive buffer to the log without being looked at here. A producer that sends to one partition at a
-time gets a `ProduceShortcut` for its next requests.
+Records go from the receive buffer to the log, which looks into them; here they are only found to be one batch. A
+producer that sends to one partition at a time gets a `ProduceShortcut` for its next requests.
 """
 
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
+from broker.coordinator.offsets_topic import OFFSETS_TOPIC
 from broker.errors import ErrorCode, ProtocolError
+from broker.log.validation import require_one_batch
 from broker.ports import Buffer
-from broker.protocol.codec import decode
 from broker.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -23,6 +25,7 @@ from broker.server.connection import Outcome, Rejected, Slot
 from broker.server.dispatch import Call, response_frame
 from broker.server.handlers.fetch_response import uvarint
 from broker.server.handlers.produce_shortcut import NO_TAGS, Appending, ProduceShortcut
+from broker.server.turns import Turns
 
 ALL, LEADER_ONLY, NOBODY = -1, 1, 0
 FIRST_FLEXIBLE = 9
@@ -31,12 +34,13 @@ FIRST_FLEXIBLE = 9
 class ProduceHandler:
     """Serves Produce requests. `max_batch_bytes` bounds the records for one partition in one request."""
 
-    def __init__(self, replicas: Appending, max_batch_bytes: int) -> None:
+    def __init__(self, replicas: Appending, max_batch_bytes: int, turns: Turns) -> None:
         self._replicas = replicas
+        self._turns = turns
         self._max_batch_bytes = max_batch_bytes
 
     def serve(self, call: Call) -> Outcome:
-        request, _ = decode(ProduceRequest, call.version, call.frame, call.body)
+        request = cast(ProduceRequest, call.request(self._turns))
         answer = _Answer(call)
         for topic in request.topic_data:
             responses = [self._append(data, topic.name, request, answer) for data in topic.partition_data]
@@ -53,6 +57,8 @@ class ProduceHandler:
         """Check what a producer may get wrong, then append. Raises `ProtocolError`."""
         if acks not in (ALL, LEADER_ONLY, NOBODY):
             raise ProtocolError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {acks}")
+        if topic == OFFSETS_TOPIC:
+            raise ProtocolError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is written by coordinators alone")
         if not records:
             raise ProtocolError(ErrorCode.INVALID_RECORD, "there are no records")
         if len(records) > self._max_batch_bytes:
@@ -60,6 +66,7 @@ class ProduceHandler:
                 ErrorCode.MESSAGE_TOO_LARGE, f"{len(records)} bytes exceed message.max.bytes={self._max_batch_bytes}"
             )
         assert isinstance(records, memoryview | bytearray)
+        require_one_batch(records)
         return self._replicas.append(topic, partition, records, acks, max(timeout_ms, 0) / 1000)
 
     def _append(
@@ -81,6 +88,8 @@ class ProduceHandler:
         if call.version < FIRST_FLEXIBLE or len(request.topic_data) != 1:
             return
         (topic,) = request.topic_data
+        if topic.name == OFFSETS_TOPIC:
+            return
         if len(topic.partition_data) == 1 and request.acks in (ALL, LEADER_ONLY):
             (data,) = topic.partition_data
             length = uvarint(len(data.records or b"") + 1)

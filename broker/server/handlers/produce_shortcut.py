@@ -19,7 +19,7 @@ from broker.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from broker.protocol.records import BATCH_HEADER_SIZE
+from broker.protocol.records import BATCH_HEADER_SIZE, MAGIC
 from broker.replica.partition import Appended
 from broker.server.connection import Outcome, Slot
 from broker.server.dispatch import Call
@@ -30,7 +30,7 @@ LARGEST = 1 << 13  # bytes of records; larger ones are not worth being copied to
 MOST_BYTES = 1 << 18  # of records that are appended together
 
 _PRODUCE = APIS[ApiKey.PRODUCE]
-_BATCH = Struct(">8xi45xi")  # of a batch's header: its length behind the field, and the number of its records
+_BATCH = Struct(">8xi4xb40xi")  # of a batch's header: its length behind the field, its format, its number of records
 _LENGTH_BEHIND = 12
 
 
@@ -93,7 +93,7 @@ class ProduceShortcut:
             if rest != self._rest or key != self._key:
                 return False
             length, start = read_uvarint(frame, self._records_at)
-            batch_length, count = _BATCH.unpack_from(frame, start)
+            batch_length, magic, count = _BATCH.unpack_from(frame, start)
         except (error, IndexError, DecodeError):
             return False
         end = start + length - 1
@@ -101,7 +101,8 @@ class ProduceShortcut:
         if end + 3 != len(frame) or frame[end:] != NO_TAGS:
             return False
         # One whole batch, so that its count is that of the request.
-        if not BATCH_HEADER_SIZE <= size <= self._largest or batch_length + _LENGTH_BEHIND != size:
+        whole = magic == MAGIC and batch_length + _LENGTH_BEHIND == size
+        if not whole or not BATCH_HEADER_SIZE <= size <= self._largest:
             return False
         if self._bytes + size > MOST_BYTES:
             return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -62,13 +63,20 @@ class BrokerProcess:
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def start(self, *options: str) -> None:
+    def start(self, *options: str, descriptors: int | None = None) -> None:
+        """`descriptors`: how many the process may have open; None: as many as this one."""
+
+        def limit() -> None:
+            if descriptors is not None:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
+
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "broker", "--config", str(self.config), *options],
                 cwd=ROOT,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                preexec_fn=limit,
             )
 
     def wait_ready(self) -> None:

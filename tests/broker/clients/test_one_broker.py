@@ -112,7 +112,7 @@ def test_metadata_and_errors_as_confluent_sees_them(broker: Cluster) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic("described", 3, 1)])["described"].result(PATIENCE)
     metadata = admin.list_topics(timeout=PATIENCE)
-    assert metadata.cluster_id == "brownout-cluster"
+    assert len(str(metadata.cluster_id)) == 22
     assert metadata.controller_id == 1
     assert set(metadata.topics["described"].partitions) == {0, 1, 2}
     assert all(partition.leader == 1 for partition in metadata.topics["described"].partitions.values())

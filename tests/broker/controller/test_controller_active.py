@@ -18,7 +18,15 @@ from broker.protocol.messages.alter_partition import AlterPartitionRequest
 from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from broker.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from broker.protocol.messages.get_replica_log_info import (
+    GetReplicaLogInfoRequest,
+    GetReplicaLogInfoResponse,
+    PartitionLogInfo,
+    TopicPartitionLogInfo,
+)
 from broker.protocol.messages.metadata_records import NoOpRecord, decode_record
+from broker.protocol.schema import Message
 from broker.trace import Tracer
 from tests.broker.controller.clock import play, stall
 from tests.broker.controller.world import configuration, registration, topic_request
@@ -69,18 +77,38 @@ class FakeQuorum:
 class Node:
     """What a node does around its controller."""
 
-    def __init__(self) -> None:
+    def __init__(self, *mutants: str) -> None:
         self.events: list[dict[str, Any]] = []
         self.image = MetadataImage()
         self.quorum = FakeQuorum(self._apply)
+        self.asked: list[int] = []
+        self.log_ends: dict[int, tuple[int, int]] = {}
         self.controller = ActiveController(
             config=configuration(broker_session_timeout_ms=int(SESSION * 1000), broker_lease_ms=int(LEASE * 1000)),
             image=self.image,
             quorum=self.quorum,
+            peers=self,
             rng=random.Random(1),
             tracer=Tracer(1, lambda: 0, self.events.append),
-            mutants=Mutants(),
+            mutants=Mutants(mutants),
         )
+
+    async def request(self, node_id: int, message: Message, version: int, timeout: float) -> Message:  # noqa: ARG002
+        """What the brokers answer when they are asked where their logs end."""
+        assert isinstance(message, GetReplicaLogInfoRequest)
+        self.asked.append(node_id)
+        if node_id not in self.log_ends:
+            raise ConnectionError("nobody listens")
+        response = GetReplicaLogInfoResponse(broker_epoch=self.image.brokers[node_id].epoch)
+        for topic in message.topic_partitions:
+            name = next(it.name for it in self.image.topics.values() if it.id == topic.topic_id)
+            told = TopicPartitionLogInfo(topic.topic_id)
+            for index in topic.partitions:
+                epoch, end = self.log_ends[node_id]
+                current = self.image.topics[name].partitions[index].leader_epoch
+                told.partition_log_info.append(PartitionLogInfo(index, epoch, current, end))
+            response.topic_partition_log_info_list.append(told)
+        return response
 
     def _apply(self, base: int, records: list[bytes]) -> None:
         self.controller.metadata_applied(self.image.apply_committed(base, records))
@@ -466,5 +494,109 @@ def test_a_mistake_in_one_request_does_not_end_the_term() -> None:
         with pytest.raises(TypeError):
             await node.controller.handle_create_topics(request, 7)
         assert (await node.controller.handle_create_topics(topic_request("t", [1]), 7)).topics[0].error_code == 0
+
+    play(story())
+
+
+@pytest.mark.conforms("H31")
+def test_a_broker_that_looks_dead_is_fenced_when_its_lease_has_ended() -> None:
+    async def story() -> None:
+        node = await a_node(1, 2)
+        loop = asyncio.get_running_loop()
+        await node.beat(1.0, 1, 2)
+        await node.heartbeat(2)
+        heard = loop.time()
+        node.controller.broker_looks_dead(2, node.image.brokers[2].epoch)
+        await node.beat(LEASE - 0.01 - (loop.time() - heard), 1)
+        while not node.image.brokers[2].fenced:
+            await node.heartbeat(1)
+            await asyncio.sleep(0.01)
+        assert LEASE <= loop.time() - heard < LEASE + 0.5 < SESSION
+
+    play(story())
+
+
+@pytest.mark.conforms("H31")
+def test_a_broker_that_looked_dead_and_is_heard_of_again_stays() -> None:
+    async def story() -> None:
+        node = await a_node(1, 2)
+        node.controller.broker_looks_dead(2, node.image.brokers[2].epoch)
+        await node.beat(2 * SESSION, 1, 2)
+        assert not node.image.brokers[2].fenced
+        node.controller.broker_looks_dead(2, node.image.brokers[2].epoch - 1)  # a process that is gone long since
+        await node.beat(LEASE, 1, 2)
+
+    play(story())
+
+
+@pytest.mark.conforms("H31")
+def test_a_new_controller_waits_for_the_leases_of_the_one_before_it() -> None:
+    async def story() -> None:
+        node = await a_node(1, 2)
+        node.controller.leadership_changed(None)
+        loop = asyncio.get_running_loop()
+        node.lead(2)
+        began = loop.time()
+        node.controller.broker_looks_dead(2, node.image.brokers[2].epoch)
+        while not node.image.brokers[2].fenced:
+            await node.heartbeat(1)
+            await asyncio.sleep(0.1)
+        assert loop.time() - began >= SESSION
+
+    play(story())
+
+
+def test_the_mutant_takes_a_refusal_for_death() -> None:
+    async def story() -> None:
+        node = Node("refused_is_dead")
+        node.lead()
+        await node.start(1, 2)
+        node.controller.broker_looks_dead(2, node.image.brokers[2].epoch)
+        await asyncio.sleep(10 * COMMIT_DELAY)
+        assert node.image.brokers[2].fenced
+
+
+@pytest.mark.conforms("H16", "K101-15")
+def test_the_most_complete_log_leads_once_everybody_who_might_have_it_is_back() -> None:
+    async def story() -> None:
+        node = Node()
+        node.lead()
+        await node.start(1, 2)
+        response = await node.controller.handle_create_topics(topic_request("t", [1, 2]), 7)
+        assert response.topics[0].error_code == 0
+        await node.heartbeat(1, want_shut_down=True)
+        await node.register(1, life=2)
+        node.log_ends = {1: (0, 3)}
+        await node.register(2, life=2)
+        await node.heartbeat(1)
+        partition = node.image.topics["t"].partitions[0]
+        assert (partition.leader, partition.isr, partition.elr, partition.last_known_elr) == (-1, (), (), (2,))
+        await node.heartbeat(2)
+        await asyncio.sleep(1)
+        assert 2 in node.asked
+        assert node.image.topics["t"].partitions[0].leader == -1, "it did not answer"
+        node.log_ends[2] = (0, 5)
+        await asyncio.sleep(1)
+        assert node.image.topics["t"].partitions[0].leader == 2
+        assert node.image.topics["t"].partitions[0].recovering
+        await node.controller.stop()
+
+    play(story())
+
+
+def test_elections_are_for_the_controller_to_hold() -> None:
+    async def story() -> None:
+        node = Node()
+        request = ElectLeadersRequest(0, [TopicPartitions("t", [0, 1])])
+        refused = await node.controller.handle_elect_leaders(request, 2)
+        assert refused.error_code == ErrorCode.NOT_CONTROLLER
+        codes = [it.error_code for it in refused.replica_election_results[0].partition_result]
+        assert codes == [ErrorCode.NOT_CONTROLLER] * 2, "version 0 has no error for the whole"
+        node.lead()
+        await node.start(1)
+        unknown = await node.controller.handle_elect_leaders(request, 2)
+        codes = [it.error_code for it in unknown.replica_election_results[0].partition_result]
+        assert (unknown.error_code, codes) == (0, [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2)
+        await node.controller.stop()
 
     play(story())

@@ -9,7 +9,6 @@ from broker.errors import ErrorCode, ProtocolError
 from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from broker.protocol.messages.metadata_records import (
     BrokerRegistrationChangeRecord,
-    ClusterIdRecord,
     ConfigRecord,
     NoOpRecord,
     PartitionChangeRecord,
@@ -82,7 +81,7 @@ def test_a_bounced_leader_hands_over_and_every_partition_it_was_in_gets_a_new_ep
 
 
 @pytest.mark.conforms("K101-10")
-def test_a_bounced_last_member_keeps_the_isr_and_leads_again_in_a_higher_epoch() -> None:
+def test_a_bounced_last_member_leads_again_in_a_higher_epoch_once_its_log_is_known() -> None:
     world = World()
     world.start(1, 2)
     world.create("t", [1, 2])
@@ -90,10 +89,10 @@ def test_a_bounced_last_member_keeps_the_isr_and_leads_again_in_a_higher_epoch()
     assert world.partition().isr == (1,)
     world.register(1, life=2)
     alone = world.partition()
-    assert (alone.leader, alone.isr, alone.leader_epoch) == (-1, (1,), 1)
+    assert (alone.leader, alone.isr, alone.last_known_elr, alone.leader_epoch) == (-1, (), (1,), 1)
     world.heartbeat(1)
-    again = world.partition()
-    assert (again.leader, again.isr, again.leader_epoch) == (1, (1,), 2)
+    again = world.compare({1: (0, 7)})
+    assert (again.leader, again.isr, again.leader_epoch, again.recovering) == (1, (1,), 2, True)
 
 
 @pytest.mark.parametrize("mutant", ["bounce_unseen", "truncate_to_hw"])
@@ -164,14 +163,15 @@ def test_the_last_member_of_the_isr_is_waited_for_whoever_else_comes_back() -> N
     world.create("t", [1, 2, 3])
     for broker in (3, 1, 2):
         world.fence(broker)
-    assert (world.partition().leader, world.partition().isr) == (-1, (2,))
+    assert (world.partition().leader, world.partition().isr, world.partition().elr) == (-1, (), (2,))
     for broker in (1, 3):
         world.heartbeat(broker)
-        assert (world.partition().leader, world.partition().isr) == (-1, (2,))
+        assert (world.partition().leader, world.partition().elr) == (-1, (2,))
     epoch = world.partition().leader_epoch
     world.heartbeat(2)
     partition = world.partition()
-    assert (partition.leader, partition.isr, partition.leader_epoch) == (2, (2,), epoch + 1)
+    assert (partition.leader, partition.isr, partition.elr) == (2, (2,), ())
+    assert (partition.leader_epoch, partition.recovering) == (epoch + 1, False)
 
 
 def test_a_broker_that_shuts_down_is_let_go_at_once() -> None:
@@ -203,7 +203,7 @@ def test_heartbeats_of_strangers_are_refused() -> None:
 def test_the_first_controller_writes_the_clusters_id_and_only_the_first() -> None:
     world = World()
     first = world.rules.first_records(world.image)
-    assert first.records == [ClusterIdRecord("brownout-cluster")]
+    assert first.records == [ConfigRecord(4, "", "cluster.id", "brownout-cluster")]
     world.decide(first)
     assert world.image.cluster_id == "brownout-cluster"
     assert world.rules.first_records(world.image).records == [NoOpRecord()]

@@ -67,11 +67,11 @@ def test_fenced_brokers_are_used_only_where_there_are_too_few_others(world: Worl
 
 def test_a_topics_own_configuration_is_kept_until_it_is_deleted(world: World) -> None:
     create(world, CreatableTopic("t", 1, 3, configs=[CreatableTopicConfig("min.insync.replicas", "2")]))
-    assert world.image.min_insync_replicas("t", 1) == 2
-    assert world.image.min_insync_replicas("other", 1) == 1
+    assert world.image.configs("t") == {"min.insync.replicas": "2"}
+    assert world.image.configs("other") == {}
     delete(world, DeleteTopicState("t"))
     create(world, CreatableTopic("t", 1, 3))
-    assert world.image.min_insync_replicas("t", 1) == 1
+    assert world.image.configs("t") == {}
 
 
 def test_validation_alone_creates_nothing(world: World) -> None:
@@ -115,7 +115,7 @@ def test_names_that_are_refused(world: World, name: str) -> None:
         (
             CreatableTopic("t", 1, 1, configs=[CreatableTopicConfig("min.insync.replicas", None)]),
             ErrorCode.INVALID_CONFIG,
-            "None",
+            "a value is missing",
         ),
     ],
 )

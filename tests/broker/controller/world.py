@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from broker.config import BrokerConfig, Endpoint
-from broker.controller.controller import Controller, Decision
+from broker.controller.controller import Controller, Decision, LogsFound
+from broker.controller.eligibility import effective_min_insync
 from broker.controller.image import BrokerImage, MetadataImage, PartitionImage
+from broker.controller.partition_elections import LogEnd
+from broker.errors import ErrorCode
 from broker.mutants import Mutants
 from broker.protocol.messages.alter_partition import (
     AlterPartitionRequest,
@@ -22,9 +25,11 @@ from broker.protocol.messages.broker_registration import BrokerRegistrationReque
 from broker.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
+    CreatableTopicConfig,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from broker.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from broker.protocol.messages.metadata_records import NO_LEADER, decode_record, encode_record
 
 T = TypeVar("T")
@@ -33,7 +38,8 @@ CLUSTER = "brownout-cluster"
 
 
 def configuration(**values: object) -> BrokerConfig:
-    return BrokerConfig(1, "n1", 9092, (Endpoint(1, "n1", 9092),), "log", **values)  # type: ignore[arg-type]
+    given = {"cluster_id": CLUSTER, **values}
+    return BrokerConfig(1, "n1", 9092, (Endpoint(1, "n1", 9092),), "log", **given)  # type: ignore[arg-type]
 
 
 def registration(
@@ -54,7 +60,9 @@ class World:
     """The cluster as the tests speak of it. Invariants of the image are checked after every step."""
 
     def __init__(self, *mutants: str, **config: object) -> None:
-        self.rules = Controller(configuration(**config), random.Random(5), Mutants(mutants))
+        settings = configuration(**config)
+        self.rules = Controller(settings, random.Random(5), Mutants(mutants))
+        self.min_insync = settings.min_insync_replicas
         self.image = MetadataImage()
         self.offset = 0
 
@@ -70,18 +78,29 @@ class World:
     def check(self) -> None:
         for topic, index, partition in self.image.partitions():
             where = f"{topic.name}-{index}: {partition}"
-            assert partition.isr, where
-            assert set(partition.isr) <= set(partition.replicas), where
-            if partition.leader != NO_LEADER:
-                assert partition.leader in partition.isr, where
-                assert all(self.image.is_available(member) for member in partition.isr), where
+            known = [*partition.isr, *partition.elr, *partition.last_known_elr]
+            assert known, where
+            assert len(set(known)) == len(known), where
+            assert set(known) <= set(partition.replicas), where
+            assert all(self.image.is_available(member) for member in partition.isr), where
+            if partition.leader == NO_LEADER:
+                assert not partition.isr, where
+                assert not any(self.image.is_available(member) for member in partition.elr), where
             else:
-                assert not any(self.image.is_available(member) for member in partition.isr), where
+                assert partition.leader in partition.isr, where
+            minimum = int(topic.configs.get("min.insync.replicas", self.min_insync))
+            if len(partition.isr) >= effective_min_insync(partition, minimum):
+                assert not partition.elr, where
+                assert not partition.last_known_elr, where
+            assert not partition.recovering or len(partition.isr) <= 1, where
 
     # --- the life of a broker
 
-    def register(self, broker: int, life: int = 1, *, directory: bytes = b"d" * 16) -> int:
+    def register(self, broker: int, life: int = 1, *, directory: bytes = b"d" * 16, clean: bool = False) -> int:
+        """`clean`: the process before closed its logs, and its mark is on the disk."""
         request = registration(broker, life, directory=directory)
+        if clean:
+            request.previous_broker_epoch = self.image.brokers[broker].epoch
         return self.decide(self.rules.register(self.image, request)).broker_epoch
 
     def heartbeat(self, broker: int, *, at: int | None = None, leaving: bool = False) -> BrokerImage:
@@ -96,13 +115,36 @@ class World:
             self.register(broker, life)
             self.heartbeat(broker)
 
+    def restart(self, broker: int, life: int = 2, *, clean: bool = False) -> None:
+        """Another process on the same disk, until it is let in."""
+        self.register(broker, life, clean=clean)
+        self.heartbeat(broker)
+
     def fence(self, broker: int) -> None:
         self.decide(self.rules.fence(self.image, broker, self.image.brokers[broker].epoch))
 
     # --- topics
 
-    def create(self, name: str, *assignments: Iterable[int]) -> CreateTopicsResponse:
-        return self.decide(self.rules.create_topics(self.image, topic_request(name, *assignments)))
+    def create(
+        self, name: str, *assignments: Iterable[int], configs: Mapping[str, str] | None = None
+    ) -> CreateTopicsResponse:
+        request = topic_request(name, *assignments)
+        request.topics[0].configs = [CreatableTopicConfig(key, value) for key, value in (configs or {}).items()]
+        return self.decide(self.rules.create_topics(self.image, request))
+
+    def compare(self, ends: Mapping[int, tuple[int, int]], topic: str = "t", index: int = 0) -> PartitionImage:
+        """Brokers tell the last epoch and the end of their logs; what the partition is after that."""
+        told = {broker: (self.image.brokers[broker].epoch, LogEnd(*end)) for broker, end in ends.items()}
+        logs = LogsFound(self.image.topics[topic].id, index, self.partition(topic, index).partition_epoch, told)
+        self.decide(self.rules.elect_most_complete(self.image, [logs]))
+        return self.partition(topic, index)
+
+    def elect(self, kind: int, topic: str = "t", *indexes: int) -> list[ErrorCode]:
+        """ElectLeaders for some partitions (the first); the error of each."""
+        request = ElectLeadersRequest(kind, [TopicPartitions(topic, list(indexes or (0,)))])
+        response = self.decide(self.rules.elect_leaders(self.image, request))
+        (result,) = response.replica_election_results
+        return [ErrorCode(partition.error_code) for partition in result.partition_result]
 
     def partition(self, topic: str = "t", index: int = 0) -> PartitionImage:
         partition = self.image.partition(topic, index)

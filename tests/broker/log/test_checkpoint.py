@@ -84,7 +84,9 @@ async def test_the_cluster_id_is_kept_once_it_is_committed(tmp_path: Path) -> No
         await store_cluster_id(disk, meta, "two")
 
 
-@pytest.mark.parametrize("text", ["version=2\nnode.id=1\n", "version=1\nnode.id=1\n", "nonsense"])
+@pytest.mark.parametrize(
+    "text", ["version=2\nnode.id=1\n", "version=1\nnode.id=1\n", "version=1\nnode.id=1\ndirectory.id=1\n", "nonsense"]
+)
 @in_loop
 async def test_an_unreadable_owner_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "meta.properties").write_text(text)
@@ -95,11 +97,19 @@ async def test_an_unreadable_owner_is_refused(tmp_path: Path, text: str) -> None
 @in_loop
 async def test_a_clean_shutdown_is_vouched_for_once(tmp_path: Path) -> None:
     disk = RealDisk(str(tmp_path))
-    assert not await take_clean_shutdown(disk)
-    await mark_clean_shutdown(disk)
-    assert (tmp_path / ".kafka_cleanshutdown").exists()
-    assert await take_clean_shutdown(disk)
-    assert not await take_clean_shutdown(disk)
+    assert await take_clean_shutdown(disk) is None
+    await mark_clean_shutdown(disk, 42)
+    assert (tmp_path / ".kafka_cleanshutdown").read_text() == '{"version":0,"brokerEpoch":42}', "as Apache Kafka has it"
+    assert await take_clean_shutdown(disk) == 42
+    assert await take_clean_shutdown(disk) is None
+
+
+@pytest.mark.conforms("H16")
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"brokerEpoch":"x"}', b"\xff"])
+@in_loop
+async def test_a_mark_that_names_no_epoch_vouches_for_the_indexes_alone(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / ".kafka_cleanshutdown").write_bytes(content)
+    assert await take_clean_shutdown(RealDisk(str(tmp_path))) == -1
 
 
 def test_two_processes_cannot_have_one_directory(tmp_path: Path) -> None:

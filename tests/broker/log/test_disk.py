@@ -8,6 +8,7 @@ import errno
 import os
 import socket
 import threading
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -234,3 +235,32 @@ async def test_a_range_goes_to_a_socket_until_it_is_full(tmp_path: Path) -> None
         file.send_to(transport, 0, 1)
     transport.abort()
     there.close()
+
+
+@in_loop
+async def test_what_lies_apart_waits_for_no_other_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = RealDisk(str(tmp_path), apart=("metadata",))
+    disk.make_directory("metadata")
+    entered, go = threading.Event(), threading.Event()
+
+    def held(sync: Callable[[int], None], fd: int) -> None:
+        if "/metadata" not in os.readlink(f"/proc/self/fd/{fd}"):
+            entered.set()
+            assert go.wait(20)
+        sync(fd)
+
+    for name in ("fsync", "fdatasync"):
+        monkeypatch.setattr(os, name, partial(held, getattr(os, name)))
+    others = [disk.open(f"partition-{number}", create=True) for number in range(100)]
+    syncs = [asyncio.create_task(file.sync()) for file in others]
+    await asyncio.to_thread(entered.wait)
+    log = disk.open("metadata/log", create=True)
+    log.append([b"a vote"])
+    await log.sync()
+    await disk.sync_directory("metadata")
+    assert not any(sync.done() for sync in syncs), "a hundred partitions wait, the vote did not"
+    go.set()
+    await asyncio.gather(*syncs)
+    log.append([b"more"])
+    log.close()
+    disk.close()

@@ -170,13 +170,13 @@ async def test_an_index_that_cannot_be_used_is_made_anew(tmp_path: Path, damage:
     expected = [f"value {number}" for number in range(100)]
     await write(log, 1, *expected)
     await log.close()
-    path = sorted((tmp_path / DIRECTORY).glob("*.index"))[1]
+    path = sorted((tmp_path / DIRECTORY).glob("*.positions"))[1]
     data = path.read_bytes()
     if damage == "missing":
         path.unlink()
     else:
         flipped = bytes([data[0] ^ 255, *data[1:]])
-        other = sorted((tmp_path / DIRECTORY).glob("*.index"))[-1].read_bytes()
+        other = sorted((tmp_path / DIRECTORY).glob("*.positions"))[-1].read_bytes()
         path.write_bytes(
             {"empty": b"", "short": data[:-1], "flipped": flipped, "foreign": other, "too long": data + data}[damage]
         )

@@ -7,6 +7,12 @@ from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from broker.protocol.api import APIS
+from broker.protocol.messages.group_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
 from broker.protocol.messages.metadata_records import RECORD_TYPES, ControlRecordKey, LeaderChangeMessage
 from broker.protocol.schema import ArrayOf, Field, Fixed, Identifier, Message, Sized, StructOf, Wire, live_fields
 
@@ -18,6 +24,10 @@ ALL_MESSAGES: list[type[Message]] = [
     *RECORD_TYPES.values(),
     LeaderChangeMessage,
     ControlRecordKey,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    GroupMetadataKey,
+    GroupMetadataValue,
 ]
 
 TEXTS = ["", "t", "topic-with-a-name", "größe", "x" * 200]

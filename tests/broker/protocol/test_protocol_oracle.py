@@ -24,8 +24,12 @@ NOT_IN_ORACLE = {
     "BeginQuorumEpoch",
     "EndQuorumEpoch",
     "AlterPartition",
+    "GetReplicaLogInfo",
     "BrokerRegistration",
     "BrokerHeartbeat",
+    "Envelope",
+    "FetchSnapshot",
+    "AllocateProducerIds",
 }
 MESSAGES = [
     cls

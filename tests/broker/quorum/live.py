@@ -71,6 +71,7 @@ class LiveCluster:
                 "listeners": f"host{node}:9092",
                 "quorum.voters": self._voters,
                 "log.dir": "unused",
+                "cluster.id": "cluster",
                 **self._properties,
                 **properties,
             }
@@ -82,8 +83,12 @@ class LiveCluster:
             seat.committed.clear()
             seat.leadership.clear()
             seat.log = await PartitionLog.open(seat.disk, DIRECTORY, LogConfig(), clean_shutdown=False)
+            config = self.config(node, **properties)
             seat.quorum = Quorum(
-                config=self.config(node, **properties),
+                config=config,
+                cluster_id=config.cluster_id,
+                state=list,
+                on_snapshot=lambda _end, _records: None,
                 disk=seat.disk,
                 log=seat.log,
                 rng=random.Random(node),

@@ -56,6 +56,12 @@ class MemoryLog:
         del self.entries[offset:]
         self.durable_end_offset = min(self.durable_end_offset, offset)
 
+    def begin_at(self, offset: int, epoch: int) -> None:
+        """Nothing below `offset` is there any more; its last record had this epoch."""
+        self.entries = [(epoch, LEADER_CHANGE)] * offset
+        self.log_start_offset = offset
+        self.flush()
+
     def flush(self, snapshot: list[Entry] | None = None) -> None:
         """Make what the log held at the time of the snapshot durable."""
         self.durable = list(self.entries if snapshot is None else snapshot)

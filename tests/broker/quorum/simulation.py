@@ -324,7 +324,7 @@ class Simulation:
     def _reply(self, node: int, member: Member, effect: do.Reply) -> None:
         sender, answer = member.tickets.pop(effect.ticket)
         response = effect.response
-        if effect.read is not None:
+        if isinstance(effect.read, do.Read):
             assert isinstance(response, FetchResponse)
             limit = self.rng.randint(1, FETCH_ENTRIES)
             response = replace(response, records=member.log.read(effect.read.offset, limit))

@@ -24,6 +24,8 @@ from broker.quorum.messages import (
     OffsetAndEpoch,
     Request,
     Response,
+    SnapshotRequest,
+    SnapshotResponse,
     VoteRequest,
     VoteResponse,
 )
@@ -113,6 +115,9 @@ class Story:
     def end(self, leader: int | None, epoch: int, successors: Sequence[int] = (1,)) -> EndResponse:
         return self._ask(EndRequest(CLUSTER, leader, epoch, tuple(successors)), EndResponse)
 
+    def fetch_snapshot(self, replica: int, epoch: int, snapshot: OffsetAndEpoch, position: int = 0) -> SnapshotResponse:
+        return self._ask(SnapshotRequest(CLUSTER, replica, epoch, snapshot, position, 1 << 20), SnapshotResponse)
+
     def fetch(
         self, replica: int, epoch: int, offset: int, last_epoch: int, *, cluster: str | None = CLUSTER
     ) -> FetchResponse | None:
@@ -154,15 +159,26 @@ class Story:
         high_watermark: int = -1,
         diverging: tuple[int, int] | None = None,
         leader: int | None = None,
+        snapshot: OffsetAndEpoch | None = None,
     ) -> None:
-        """The leader answers the fetch under way, with records of these epochs or the (epoch, end) of a divergence."""
+        """The leader answers the fetch under way, with records of these epochs, the (epoch, end) of a divergence, or
+        the snapshot that is to be fetched first."""
         source = self.role.leader_id if leader is None else leader
         assert source is not None
         parted = None if diverging is None else OffsetAndEpoch(*diverging)
         base = self.log.log_end_offset
         records = pack([(epoch, base + number) for number, epoch in enumerate(epochs)])
-        response = FetchResponse(ErrorCode.NONE, source, self.role.epoch, high_watermark, parted, records)
+        response = FetchResponse(ErrorCode.NONE, source, self.role.epoch, high_watermark, parted, records, snapshot)
         self.answer(source, FetchRequest, response)
+
+    def piece(self, data: bytes, size: int, *, position: int | None = None, error: ErrorCode = ErrorCode.NONE) -> None:
+        """The leader sends bytes of the snapshot that it is asked for, at the position that it is asked for."""
+        source = self.role.leader_id
+        assert source is not None
+        asked = self.sent(SnapshotRequest)[-1][1]
+        at = asked.position if position is None else position
+        response = SnapshotResponse(error, source, self.role.epoch, asked.snapshot, at, size, data)
+        self.answer(source, SnapshotRequest, response)
 
     def fetch_refused(self, voter: int, error: ErrorCode, *, leader: int | None, epoch: int) -> None:
         self.answer(voter, FetchRequest, FetchResponse(error, leader, epoch))
@@ -259,7 +275,7 @@ class Story:
             case do.Send(to, request):
                 self.requests.append((to, request))
             case do.Reply(ticket, response, read):
-                if read is not None:
+                if isinstance(read, do.Read):
                     assert isinstance(response, FetchResponse)
                     response = replace(response, records=self.log.read(read.offset, 1 << 20))
                 self.replies[ticket] = response
@@ -271,6 +287,8 @@ class Story:
                 self.log.append(unpack(records))
             case do.Truncate(offset):
                 self.log.truncate_to(offset)
+            case do.InstallSnapshot(snapshot):
+                self.log.begin_at(snapshot.offset, snapshot.epoch)
             case do.Flush():
                 self.unflushed = True
 

@@ -11,6 +11,7 @@ from typing import Any
 from broker.config import BrokerConfig, Endpoint
 from broker.controller.image import MetadataImage
 from broker.controller.isr_decisions import alter_partitions
+from broker.controller.partition_elections import Elections
 from broker.disk import RealDisk
 from broker.errors import ErrorCode
 from broker.mutants import Mutants
@@ -41,6 +42,7 @@ from broker.replica.manager import ProduceResult, ReplicaManager
 from broker.replica.partition import Partition
 from broker.replica.reads import FetchLimits, FetchPosition, PartitionRead
 from broker.server.handlers.offsets_handler import OffsetsHandler
+from broker.server.turns import Turns
 from broker.trace import Tracer
 
 TOPIC = "log"
@@ -145,7 +147,7 @@ class Peers:
             raise ConnectionError(f"broker {node_id} cannot be reached")
         cluster.requests.append((self._node_id, node_id, message))
         if isinstance(message, OffsetForLeaderEpochRequest):
-            return OffsetsHandler(target.manager).offset_for_leader_epoch(message, version)
+            return await Turns().finish(OffsetsHandler(target.manager).offset_for_leader_epoch(message, version))
         assert isinstance(message, FetchRequest), message
         if not cluster.records_flow:
             raise ConnectionError(f"broker {node_id} gives no records")
@@ -292,9 +294,12 @@ class Cluster:
         )
         await self.hear()
 
-    def elect(self, leader: int, isr: list[int] | None = None) -> None:
+    def elect(self, leader: int, isr: list[int] | None = None, *, uncleanly: bool = False) -> None:
         """A new leader epoch; nobody hears of it yet."""
-        self.commit(PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, leader=leader, isr=isr))
+        record = PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, leader=leader, isr=isr)
+        if uncleanly:
+            record.isr, record.leader_recovery_state = [leader], 1
+        self.commit(record)
 
     def delete_topic(self) -> None:
         self.commit(RemoveTopicRecord(TOPIC_ID))
@@ -305,7 +310,8 @@ class Cluster:
         self.alterations.append(message)
         if not self.controller_works:
             return AlterPartitionResponse(error_code=ErrorCode.NOT_CONTROLLER)
-        records, response = alter_partitions(self.committed, message, version)
+        elections = Elections(next(iter(self.nodes.values())).config, Mutants())
+        records, response = alter_partitions(self.committed, message, version, elections)
         self.commit(*records)
         if self.hears_of_alterations:
             await self.hear(*(node for node in self.nodes if node != message.broker_id))

@@ -274,7 +274,7 @@ def test_a_leader_stamps_its_epoch_over_the_producers(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
         partition = bench.partition
         await partition.lead(PartitionImage(2, 7, 1, (2,), (1, 2)), 1)
-        partition.append(bytearray(batches(3, base=90)), 1, 5.0)
+        partition.append(bytearray(batches(3)), 1, 5.0)
         stored = parse_header(partition.log.read(0, 1 << 20, 1))
         assert (stored.base_offset, stored.leader_epoch) == (0, 7)
 

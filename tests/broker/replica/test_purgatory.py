@@ -21,6 +21,21 @@ def test_producers_are_served_in_the_order_of_the_log() -> None:
     asyncio.run(story())
 
 
+def test_a_batch_that_is_sent_again_waits_no_longer_than_its_own_offset() -> None:
+    async def story() -> None:
+        waiters = OffsetWaiters()
+        late = waiters.wait(6, 5.0)
+        again = waiters.wait(3, 5.0)
+        behind = waiters.wait(6, 5.0)
+        waiters.reached(3)
+        assert again.result() is ErrorCode.NONE
+        assert not late.done()
+        waiters.reached(6)
+        assert (late.result(), behind.result()) == (ErrorCode.NONE, ErrorCode.NONE)
+
+    asyncio.run(story())
+
+
 def test_each_producer_has_its_own_deadline() -> None:
     async def story() -> None:
         waiters = OffsetWaiters()

@@ -39,6 +39,7 @@ from broker.protocol.messages.produce import (
 )
 from broker.protocol.records import Record, build_batch
 from broker.protocol.schema import Message
+from broker.protocol.uuids import parse_id
 from broker.server.broker_node import BrokerNode, NodeFailure
 from broker.trace import Tracer, Value
 from tests.broker.clients.harness import free_ports
@@ -138,15 +139,15 @@ class Node:
 
 def story(tell: Callable[[Node], Awaitable[None]], directory: Path, **settings: int) -> Node:
     async def run() -> Node:
-        async with asyncio.timeout(20):
-            node = Node(directory, **settings)
-            await node.node.start()
-            await node.node.ready()
-            await tell(node)
-            if not node.node.failed.done():
-                await node.node.stop()
-            node.disk.close()
-            return node
+        node = Node(directory, **settings)
+        with contextlib.closing(node.disk):
+            async with asyncio.timeout(20):
+                await node.node.start()
+                await node.node.ready()
+                await tell(node)
+                if not node.node.failed.done():
+                    await node.node.stop()
+                return node
 
     return asyncio.run(run())
 
@@ -207,15 +208,22 @@ def test_a_defect_in_a_core_task_ends_the_node(tmp_path: Path) -> None:
 
 @pytest.mark.conforms("K595-8", "K595-46")
 def test_the_committed_cluster_id_is_remembered(tmp_path: Path) -> None:
+    made: list[str | None] = []
+
     async def tell(node: Node) -> None:
-        await node.create_topic()
+        await node.node.ready()
+        made.append(node.node.cluster_id)
 
     story(tell, tmp_path)
-    assert "cluster.id=brownout-cluster\n" in (tmp_path / "meta.properties").read_text()
+    (cluster_id,) = made
+    assert f"cluster.id={cluster_id}\n" in (tmp_path / "meta.properties").read_text()
+    assert len(parse_id(str(cluster_id))) == 16
+    story(tell, tmp_path)
+    assert made == [cluster_id, cluster_id]
 
     async def other() -> None:
         node = Node(tmp_path, cluster_id="other")  # type: ignore[arg-type]
-        with pytest.raises(StartupError, match="belongs to cluster brownout-cluster"):
+        with pytest.raises(StartupError, match=f"belongs to cluster {cluster_id}"):
             await node.node.start()
         node.disk.close()
 
@@ -256,3 +264,33 @@ def test_offsets_by_position_and_by_time(tmp_path: Path) -> None:
         assert await offset(-3, version=6) == (ErrorCode.UNSUPPORTED_VERSION, -1, -1)
 
     story(tell, tmp_path)
+
+
+def test_a_damaged_metadata_log_keeps_the_node_from_starting_and_costs_no_data(tmp_path: Path) -> None:
+    async def write(node: Node) -> None:
+        await node.create_topic()
+        assert await node.produce() == (0, 0)
+
+    story(write, tmp_path)
+    (tmp_path / CLEAN_SHUTDOWN).unlink()  # as after a kill
+    log = tmp_path / "__cluster_metadata-0" / f"{0:020d}.log"
+    whole = log.read_bytes()
+    damaged = bytearray(whole)
+    damaged[65] ^= 1
+    log.write_bytes(damaged)
+    data = (tmp_path / "topic-0" / f"{0:020d}.log").read_bytes()
+
+    async def nothing(_: Node) -> None:
+        raise AssertionError("it must not start")
+
+    for _ in range(2):  # the second time as well
+        with pytest.raises(StartupError, match=r"__cluster_metadata-0: .* not intact now: .*; restore the directory"):
+            story(nothing, tmp_path)
+        assert log.read_bytes() == damaged
+        assert (tmp_path / "topic-0" / f"{0:020d}.log").read_bytes() == data
+
+    async def write_more(node: Node) -> None:
+        assert await node.produce() == (0, 1)
+
+    log.write_bytes(whole)  # what the message asks for
+    story(write_more, tmp_path)

@@ -8,6 +8,7 @@ import os
 import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
@@ -27,11 +28,12 @@ class Echo:
     def __init__(self, file: object | None = None, **limits: int) -> None:
         self.events: list[dict[str, Value]] = []
         self.begun: list[bytes] = []
+        self.turn_is_over = False
         self.late: dict[bytes, Slot] = {}
         self.arrived = asyncio.Event()
         self.file = file
         tracer = Tracer(1, lambda: 0, self.events.append)
-        settings = {"request_max_bytes": 4 << 20, "max_connections": 100, "max_queued": 10, **limits}
+        settings: dict[str, Any] = {"request_max_bytes": 4 << 20, "max_connections": 100, "max_queued": 10, **limits}
         self.listener = Listener(self, tracer, **settings)
 
     def dispatch(self, connection: Connection, frame: memoryview) -> Outcome:
@@ -212,6 +214,7 @@ def test_connections_beyond_the_bound_are_refused_and_room_is_found_again() -> N
             writer.write(framed(b"now here"))
             assert await answer(reader) == b"here"
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(framed(b"now full"))
         with contextlib.suppress(ConnectionResetError):
             assert await reader.read() == b""
         writer.close()

@@ -101,3 +101,14 @@ def test_a_detached_frame_outlives_what_is_received_after_it() -> None:
     buffer.detach()
     assert feed(buffer, framed(b"b" * 100)[50:]) == [b"b" * 100]
     assert frame == b"a" * 100
+
+
+def test_a_frame_that_comes_byte_by_byte_gets_no_more_memory_than_one_that_comes_at_once() -> None:
+    buffer = FrameBuffer(100 << 20, Unlimited())
+    buffer.make_room()
+    for byte in (100 << 20).to_bytes(4, "big") + bytes(60):
+        buffer.space()[0] = byte
+        buffer.received(1)
+        assert buffer.next_frame() is None
+        buffer.make_room()
+    assert buffer.capacity == SMALL

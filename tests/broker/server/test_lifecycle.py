@@ -10,6 +10,7 @@ import pytest
 
 from broker.config import BrokerConfig, Endpoint
 from broker.errors import ErrorCode, StartupError
+from broker.mutants import Mutants
 from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from broker.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from broker.protocol.schema import Message
@@ -30,7 +31,7 @@ CONFIG = BrokerConfig(
 class Controller:
     """Plays the controllers: node 1 leads at first; answers are what the story sets."""
 
-    def __init__(self, config: BrokerConfig = CONFIG) -> None:
+    def __init__(self, config: BrokerConfig = CONFIG, mutants: tuple[str, ...] = ()) -> None:
         self.leader: int | None = 1
         self.registration = BrokerRegistrationResponse(broker_epoch=7)
         self.heartbeat = BrokerHeartbeatResponse(is_fenced=False)
@@ -46,8 +47,11 @@ class Controller:
             tracer=Tracer(4, lambda: 0, self._record),
             incarnation_id=b"i" * 16,
             directory_id=b"d" * 16,
+            cluster_id=lambda: "brownout-cluster",
+            previous_broker_epoch=3,
             controller_id=lambda: self.leader,
             metadata_offset=lambda: 99,
+            mutants=Mutants(mutants),
         )
 
     def _record(self, event: dict[str, Value]) -> None:
@@ -92,7 +96,7 @@ def test_it_registers_and_is_unfenced() -> None:
         assert controller.lifecycle.lease_valid()
         request = controller.asked[0][1]
         assert isinstance(request, BrokerRegistrationRequest)
-        assert (request.broker_id, request.incarnation_id, request.previous_broker_epoch) == (4, b"i" * 16, -1)
+        assert (request.broker_id, request.incarnation_id, request.previous_broker_epoch) == (4, b"i" * 16, 3)
         beat = controller.asked[1][1]
         assert isinstance(beat, BrokerHeartbeatRequest)
         assert (beat.broker_epoch, beat.current_metadata_offset) == (7, 99)
@@ -167,6 +171,28 @@ def test_a_registration_that_is_forgotten_is_made_again() -> None:
         assert controller.lifecycle.broker_epoch == 20
 
     story(tell)
+
+
+@pytest.mark.conforms("H31")
+@pytest.mark.parametrize("mutants", [(), ("leave_under_lease",)])
+def test_who_leaves_gives_the_lease_up_before_the_controller_can_know(mutants: tuple[str, ...]) -> None:
+    async def run() -> None:
+        controller = Controller(replace(CONFIG, broker_lease_ms=2_900), mutants)
+        living = asyncio.create_task(controller.lifecycle.run())
+        await controller.lifecycle.unfenced.wait()
+        living.cancel()
+        asked = len(controller.asked)
+        controller.delay = 1e6  # the answer never comes
+        leaving = asyncio.create_task(controller.lifecycle.leave(1e6))
+        await controller.until(lambda: len(controller.asked) > asked)
+        request = controller.asked[-1][1]
+        assert isinstance(request, BrokerHeartbeatRequest)
+        assert request.want_shut_down
+        assert controller.lifecycle.lease_valid() == bool(mutants)
+        leaving.cancel()
+        await asyncio.gather(living, leaving, return_exceptions=True)
+
+    asyncio.run(run())
 
 
 @pytest.mark.conforms("K595-8")

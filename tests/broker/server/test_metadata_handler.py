@@ -11,6 +11,7 @@ from broker.protocol.messages.metadata import MetadataRequest
 from broker.server.connection import NotReady
 from broker.server.handlers import metadata_handler
 from broker.server.handlers.metadata_handler import MetadataHandler
+from broker.server.turns import Turns
 
 VERSION = 12
 
@@ -27,7 +28,7 @@ def handler(image: MetadataImage, *, caught_up: bool) -> MetadataHandler:
     events[0].set()
     if caught_up:
         events[1].set()
-    return MetadataHandler("c", lambda: image, *events, controller_id=lambda: 1)
+    return MetadataHandler(lambda: image, *events, controller_id=lambda: 1, turns=Turns())
 
 
 def test_fenced_brokers_are_listed_so_that_clients_do_not_take_them_for_gone() -> None:

@@ -111,7 +111,7 @@ def story(tell: Callable[[Client, Replicas], Awaitable[None]], version: int = 9)
             disk_failures: list[OSError] = []
             tracer = Tracer(1, lambda: 0, events.append)
             dispatcher = Dispatcher(tracer, disk_failures.append)
-            dispatcher.serve(ApiKey.PRODUCE, ProduceHandler(replicas, 100_000).serve)
+            dispatcher.serve(ApiKey.PRODUCE, ProduceHandler(replicas, 100_000, dispatcher.turns).serve)
             listener = Listener(dispatcher, tracer, request_max_bytes=1 << 20, max_connections=10, max_queued=1000)
             await listener.start("127.0.0.1", 0)
             assert listener._server is not None

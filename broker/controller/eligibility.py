@@ -1,0 +1,84 @@
+"""Which replicas of a partition may lead it: ISR, eligible leader replicas, and those that were (KIP-966). Pure.
+
+- ISR: available, and holds all that is or may be committed. It is empty only while nobody leads.
+- ELR: left the ISR when that had, or thereby got, fewer than `min.insync.replicas` members. Below that number nothing
+  is committed, so such a replica still holds all that is, whether it can be reached or not. Empty once the ISR is large
+  enough again: from there on more may be committed without it.
+- Last known ELR: belonged to one of the two and has shut down uncleanly since. What it had in the page cache may be
+  gone. When ISR and ELR are empty, the most complete of these logs is the best that is left. The last leader is named
+  first.
+
+The three are disjoint. What is committed is on every member of ISR and ELR; and where both are empty, on every member
+of the last known ELR that has lost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+
+from broker.controller.image import PartitionImage
+from broker.protocol.messages.metadata_records import (
+    NO_LEADER,
+    NO_LEADER_CHANGE,
+    NO_RECOVERY_CHANGE,
+    PartitionChangeRecord,
+)
+
+RECOVERED, RECOVERING = 0, 1
+
+
+@dataclass(frozen=True)
+class Membership:
+    """The replicas that may lead a partition, and those that might."""
+
+    isr: tuple[int, ...]
+    elr: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
+
+
+def effective_min_insync(partition: PartitionImage, min_insync_replicas: int) -> int:
+    """As Kafka: a partition with fewer replicas than `min.insync.replicas` asks for can still be written."""
+    return min(min_insync_replicas, len(partition.replicas))
+
+
+def membership_after(
+    partition: PartitionImage, isr: Iterable[int], min_insync_replicas: int, unclean: Collection[int] = ()
+) -> Membership:
+    """The membership once the ISR is `isr`; `unclean` have lost who knows what in an unclean shutdown."""
+    members = tuple(isr)
+    if len(members) >= effective_min_insync(partition, min_insync_replicas):
+        return Membership(members)
+    held = [*partition.elr, *(replica for replica in partition.isr if replica not in partition.elr)]
+    elr = tuple(replica for replica in held if replica not in members and replica not in unclean)
+    known = dict.fromkeys([*held, *partition.last_known_elr])
+    gone = [replica for replica in known if replica not in members and replica not in elr]
+    gone.sort(key=lambda replica: replica != partition.leader)
+    return Membership(members, elr, tuple(gone))
+
+
+def first_of(replicas: Iterable[int], members: Collection[int], available: Callable[[int], bool]) -> int:
+    """The first replica of the assignment that is among `members` and available, -1 when there is none."""
+    return next((replica for replica in replicas if replica in members and available(replica)), NO_LEADER)
+
+
+def change_record(
+    topic_id: bytes,
+    index: int,
+    partition: PartitionImage,
+    members: Membership,
+    *,
+    leader: int = NO_LEADER_CHANGE,
+    recovery: int = NO_RECOVERY_CHANGE,
+) -> PartitionChangeRecord | None:
+    """The record that brings a partition there, None when it is there already. Naming a leader raises its epoch."""
+    record = PartitionChangeRecord(index, topic_id, leader=leader)
+    if members.isr != partition.isr:
+        record.isr = list(members.isr)
+    if members.elr != partition.elr:
+        record.eligible_leader_replicas = list(members.elr)
+    if members.last_known_elr != partition.last_known_elr:
+        record.last_known_elr = list(members.last_known_elr)
+    if recovery not in (NO_RECOVERY_CHANGE, int(partition.recovering)):
+        record.leader_recovery_state = recovery
+    return None if record == PartitionChangeRecord(index, topic_id) else record

@@ -1,0 +1,68 @@
+"""A metadata image as the records that make it: what a snapshot holds. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from broker.controller.image import BrokerImage, MetadataImage, PartitionImage
+from broker.protocol.messages.metadata_records import (
+    ALL_BROKERS,
+    BROKER_RESOURCE,
+    CLUSTER_ID,
+    TOPIC_RESOURCE,
+    BrokerEndpoint,
+    ConfigRecord,
+    MetadataRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    TopicRecord,
+)
+
+NOBODY = -1
+"""A snapshot says up to where producer ids were given, not to which broker and in which epoch of its."""
+
+
+def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
+    """The records; `MetadataImage.restore` makes the image of them again."""
+    if image.cluster_id is not None:
+        yield ConfigRecord(BROKER_RESOURCE, ALL_BROKERS, CLUSTER_ID, image.cluster_id)
+    if image.next_producer_id:
+        yield ProducerIdsRecord(NOBODY, NOBODY, image.next_producer_id)
+    for _, broker in sorted(image.brokers.items()):
+        yield _registration(broker)
+    for topic in image.topics.values():
+        yield TopicRecord(topic.name, topic.id)
+        for name, value in topic.configs.items():
+            yield ConfigRecord(TOPIC_RESOURCE, topic.name, name, value)
+        for index, partition in topic.partitions.items():
+            yield _partition(topic.id, index, partition)
+
+
+def _registration(broker: BrokerImage) -> RegisterBrokerRecord:
+    return RegisterBrokerRecord(
+        broker_id=broker.id,
+        incarnation_id=broker.incarnation,
+        broker_epoch=broker.epoch,
+        end_points=[BrokerEndpoint("PLAINTEXT", broker.host, broker.port)],
+        rack=broker.rack,
+        fenced=broker.fenced,
+        log_dirs=list(broker.directories),
+    )
+
+
+def _partition(topic_id: bytes, index: int, partition: PartitionImage) -> PartitionRecord:
+    return PartitionRecord(
+        partition_id=index,
+        topic_id=topic_id,
+        replicas=list(partition.replicas),
+        isr=list(partition.isr),
+        removing_replicas=list(partition.removing),
+        adding_replicas=list(partition.adding),
+        leader=partition.leader,
+        leader_recovery_state=int(partition.recovering),
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch,
+        eligible_leader_replicas=list(partition.elr) or None,
+        last_known_elr=list(partition.last_known_elr) or None,
+    )

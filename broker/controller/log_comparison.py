@@ -1,0 +1,149 @@
+"""Looks for the most complete log of partitions that nobody is certain to hold (KIP-966, balanced unclean recovery).
+
+Every member of the last known ELR has shut down uncleanly; some have lost their page cache, others only their process.
+Which, only their logs can tell: the controller waits until all of them are back, asks each where its log ends, and has
+the most complete one elected. The logs do not change meanwhile, for nobody leads; a member that goes and comes back has
+another broker epoch, and counts no more with what its earlier process said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, cast
+
+from broker.controller.controller import Controller, Decision, LogsFound
+from broker.controller.image import MetadataImage
+from broker.controller.partition_elections import LogEnd, waits_for_logs
+from broker.errors import ErrorCode, ProtocolError
+from broker.peers import Peers
+from broker.protocol.messages.get_replica_log_info import (
+    GetReplicaLogInfoRequest,
+    GetReplicaLogInfoResponse,
+    TopicPartitions,
+)
+from broker.trace import Tracer
+
+LOG_INFO_VERSION = 0
+REQUEST_TIMEOUT_S = 1.0
+RETRY_S = 0.2
+MAX_AT_ONCE = 500  # partitions; their requests and their records are far from what one may hold
+
+Key = tuple[str, int]
+Submit = Callable[[Callable[[MetadataImage], Decision[None]]], asyncio.Future[None]]
+
+
+class LogComparison:
+    """Lives as long as one term of the controller. `submit` queues a decision among its operations."""
+
+    def __init__(
+        self, *, node_id: int, image: MetadataImage, rules: Controller, submit: Submit, peers: Peers, tracer: Tracer
+    ) -> None:
+        self._node_id = node_id
+        self._image = image
+        self._rules = rules
+        self._submit = submit
+        self._peers = peers
+        self._tracer = tracer
+        self._waiting: dict[Key, None] = {}
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def look_at(self, partitions: Iterable[Key]) -> None:
+        """These have changed, or perhaps one of their brokers has."""
+        for key in partitions:
+            partition = self._image.partition(*key)
+            if partition is not None and waits_for_logs(partition):
+                self._waiting[key] = None
+            else:
+                self._waiting.pop(key, None)
+        if self._waiting:
+            self._wake.set()
+            if self._task is None:
+                self._task = asyncio.get_running_loop().create_task(self._run(), name="comparison of logs")
+
+    def end(self) -> None:
+        """The term is over."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            ready = self._ready()
+            if not ready:
+                continue
+            found = await self._compare(ready)
+            if found:
+                try:
+                    await self._submit(partial(self._rules.elect_most_complete, found=found))
+                except ProtocolError:
+                    pass  # the term is over, or the log was too full: what still waits is looked at again
+                else:
+                    self._tracer.emit("logs_compared", partitions=len(found))
+            if self._ready():
+                await asyncio.sleep(RETRY_S)
+                self._wake.set()
+
+    def _ready(self) -> list[Key]:
+        """Partitions all of whose last known members are there."""
+        ready = []
+        for key in self._waiting:
+            partition = self._image.partition(*key)
+            if partition is None or not waits_for_logs(partition) or not partition.last_known_elr:
+                continue
+            if all(self._image.is_available(broker) for broker in partition.last_known_elr):
+                ready.append(key)
+                if len(ready) == MAX_AT_ONCE:
+                    break
+        return ready
+
+    async def _compare(self, ready: list[Key]) -> list[LogsFound]:
+        """What all members of each partition told; of those that could not tell all there is nothing."""
+        asked: dict[int, list[tuple[bytes, int]]] = {}
+        states = []
+        for name, index in ready:
+            topic = self._image.topics[name]
+            partition = topic.partitions[index]
+            states.append((topic.id, index, partition))
+            for broker in partition.last_known_elr:
+                asked.setdefault(broker, []).append((topic.id, index))
+        answers = await asyncio.gather(*(self._ask(broker, wanted) for broker, wanted in asked.items()))
+        told = dict(zip(asked, answers, strict=True))
+        found = []
+        for topic_id, index, partition in states:
+            ends = {}
+            for broker in partition.last_known_elr:
+                answer = told[broker].get((topic_id, index))
+                if answer is not None and answer[1] == partition.leader_epoch:
+                    ends[broker] = (answer[0], answer[2])
+            if len(ends) == len(partition.last_known_elr):
+                found.append(LogsFound(topic_id, index, partition.partition_epoch, ends))
+        return found
+
+    async def _ask(self, broker: int, wanted: list[tuple[bytes, int]]) -> dict[tuple[bytes, int], Any]:
+        """By partition: the broker's epoch, the leader epoch that its replica is in, and where its log ends."""
+        topics: dict[bytes, TopicPartitions] = {}
+        for topic_id, index in wanted:
+            topics.setdefault(topic_id, TopicPartitions(topic_id, [])).partitions.append(index)
+        request = GetReplicaLogInfoRequest(self._node_id, list(topics.values()))
+        try:
+            response = cast(
+                GetReplicaLogInfoResponse,
+                await self._peers.request(broker, request, LOG_INFO_VERSION, REQUEST_TIMEOUT_S),
+            )
+        except (ConnectionError, TimeoutError):
+            return {}
+        return {
+            (topic.topic_id, info.partition): (
+                response.broker_epoch,
+                info.current_leader_epoch,
+                LogEnd(info.last_written_leader_epoch, info.log_end_offset),
+            )
+            for topic in response.topic_partition_log_info_list
+            for info in topic.partition_log_info
+            if info.error_code == ErrorCode.NONE
+        }

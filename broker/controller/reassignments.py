@@ -1,0 +1,162 @@
+"""AlterPartitionReassignments and ListPartitionReassignments (KIP-455). Pure: an image and a request in.
+
+A partition that moves has its old and its new replicas together, `adding` and `removing` named; it is there once every
+replica that is added has come into the ISR. Replicas change only together with the leader epoch, so that the leader
+begins anew with those that it now has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from broker.controller.eligibility import Membership, first_of
+from broker.controller.image import MetadataImage, PartitionImage, TopicImage
+from broker.controller.topics import check_replicas
+from broker.errors import ErrorCode, ProtocolError
+from broker.protocol.messages import alter_partition_reassignments as alter
+from broker.protocol.messages import list_partition_reassignments as listing
+from broker.protocol.messages.metadata_records import NO_LEADER, PartitionChangeRecord
+
+
+def alter_reassignments(
+    image: MetadataImage, request: alter.AlterPartitionReassignmentsRequest
+) -> tuple[list[PartitionChangeRecord], alter.AlterPartitionReassignmentsResponse]:
+    """The records that begin, finish or give up reassignments, and an answer for each partition."""
+    records: list[PartitionChangeRecord] = []
+    response = alter.AlterPartitionReassignmentsResponse(
+        error_message=None, allow_replication_factor_change=request.allow_replication_factor_change
+    )
+    seen: set[tuple[str, int]] = set()
+    for asked in request.topics:
+        result = alter.ReassignableTopicResponse(asked.name)
+        response.responses.append(result)
+        for entry in asked.partitions:
+            answer = alter.ReassignablePartitionResponse(entry.partition_index, error_message=None)
+            result.partitions.append(answer)
+            try:
+                if (asked.name, entry.partition_index) in seen:
+                    raise ProtocolError(ErrorCode.INVALID_REQUEST, "the request names this partition more than once")
+                seen.add((asked.name, entry.partition_index))
+                topic, partition = _found(image, asked.name, entry.partition_index)
+                record = _reassigned(image, topic, partition, entry, request.allow_replication_factor_change)
+            except ProtocolError as error:
+                answer.error_code, answer.error_message = error.code, str(error)
+                continue
+            if record is not None:
+                records.append(record)
+    return records, response
+
+
+def list_reassignments(
+    image: MetadataImage, request: listing.ListPartitionReassignmentsRequest
+) -> listing.ListPartitionReassignmentsResponse:
+    """The partitions that move, of those that were asked for (None: of all)."""
+    wanted = None if request.topics is None else {it.name: set(it.partition_indexes) for it in request.topics}
+    response = listing.ListPartitionReassignmentsResponse(error_message=None)
+    for topic in image.topics.values():
+        if wanted is not None and topic.name not in wanted:
+            continue
+        moving = [
+            listing.OngoingPartitionReassignment(
+                index, list(partition.replicas), list(partition.adding), list(partition.removing)
+            )
+            for index, partition in sorted(topic.partitions.items())
+            if (partition.adding or partition.removing) and (wanted is None or index in wanted[topic.name])
+        ]
+        if moving:
+            response.topics.append(listing.OngoingTopicReassignment(topic.name, moving))
+    return response
+
+
+def completed(
+    image: MetadataImage, topic_id: bytes, index: int, partition: PartitionImage, members: Membership
+) -> PartitionChangeRecord | None:
+    """The end of a reassignment, once the ISR of `members` has every replica that is added; None while that is not
+    so. Who is removed is not eligible any more either (KIP-966)."""
+    if not (partition.adding or partition.removing) or not set(partition.adding) <= set(members.isr):
+        return None
+    replicas = [replica for replica in partition.replicas if replica not in partition.removing]
+    left = [member for member in members.isr if member in replicas]
+    leader = partition.leader if partition.leader in left else first_of(replicas, left, image.is_available)
+    if not left or leader == NO_LEADER:
+        return None
+    return PartitionChangeRecord(
+        index,
+        topic_id,
+        isr=left,
+        leader=leader,
+        replicas=replicas,
+        removing_replicas=[],
+        adding_replicas=[],
+        eligible_leader_replicas=[replica for replica in members.elr if replica in replicas],
+        last_known_elr=[replica for replica in members.last_known_elr if replica in replicas],
+    )
+
+
+def _found(image: MetadataImage, name: str, index: int) -> tuple[TopicImage, PartitionImage]:
+    topic = image.topics.get(name)
+    partition = None if topic is None else topic.partitions.get(index)
+    if topic is None or partition is None:
+        raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{index}")
+    return topic, partition
+
+
+def _reassigned(
+    image: MetadataImage,
+    topic: TopicImage,
+    partition: PartitionImage,
+    entry: alter.ReassignablePartition,
+    may_change_factor: bool,
+) -> PartitionChangeRecord | None:
+    """The record that begins or gives up a reassignment; None when everything is as it is asked for."""
+    before = tuple(replica for replica in partition.replicas if replica not in partition.adding)
+    if entry.replicas is None:
+        if not (partition.adding or partition.removing):
+            raise ProtocolError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "this partition does not move")
+        target = before
+    else:
+        target = tuple(entry.replicas)
+        check_replicas(image, entry.partition_index, list(target))
+        if not may_change_factor and len(target) != len(before):
+            message = f"{len(target)} replicas instead of {len(before)}, which the request does not allow"
+            raise ProtocolError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+    if target == partition.replicas and not (partition.adding or partition.removing):
+        return None
+    wanted = _on_the_way(partition, before, target)
+    members = Membership(wanted.isr, wanted.elr, wanted.last_known_elr)
+    finished = completed(image, topic.id, entry.partition_index, wanted, members)
+    if finished is not None:
+        return finished
+    leader = wanted.leader
+    if leader not in wanted.isr:
+        leader = first_of(wanted.replicas, wanted.isr, image.is_available)
+    if not wanted.isr:
+        raise ProtocolError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "nobody in sync would be left")
+    return PartitionChangeRecord(
+        entry.partition_index,
+        topic.id,
+        isr=list(wanted.isr),
+        leader=leader,
+        replicas=list(wanted.replicas),
+        removing_replicas=list(wanted.removing),
+        adding_replicas=list(wanted.adding),
+        eligible_leader_replicas=list(wanted.elr),
+        last_known_elr=list(wanted.last_known_elr),
+    )
+
+
+def _on_the_way(partition: PartitionImage, before: tuple[int, ...], target: tuple[int, ...]) -> PartitionImage:
+    """The partition with its old and new replicas together. One that an earlier reassignment added, and this one does
+    not want, goes at once."""
+    adding = tuple(replica for replica in target if replica not in before)
+    removing = tuple(replica for replica in before if replica not in target)
+    replicas = target + removing
+    return replace(
+        partition,
+        isr=tuple(member for member in partition.isr if member in replicas),
+        elr=tuple(member for member in partition.elr if member in replicas),
+        last_known_elr=tuple(member for member in partition.last_known_elr if member in replicas),
+        replicas=replicas,
+        adding=adding,
+        removing=removing,
+    )

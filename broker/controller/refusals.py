@@ -1,0 +1,62 @@
+"""The answers of requests that are refused as a whole, in the shape of each API."""
+
+from __future__ import annotations
+
+from broker.controller.leader_elections import elections_refused
+from broker.controller.topics import deletion_refused, topic_refused, topics_to_delete
+from broker.errors import ProtocolError
+from broker.protocol.messages import alter_configs as whole
+from broker.protocol.messages import incremental_alter_configs as incremental
+from broker.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
+from broker.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+from broker.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from broker.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from broker.protocol.messages.elect_leaders import ElectLeadersRequest
+from broker.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+from broker.protocol.schema import Message
+
+
+def refused(request: Message, error: ProtocolError) -> Message:
+    """The answer that says `error` of everything that a client's request to the controller asks for."""
+    match request:
+        case CreateTopicsRequest():
+            return CreateTopicsResponse(topics=[topic_refused(topic.name, error) for topic in request.topics])
+        case DeleteTopicsRequest():
+            return DeleteTopicsResponse(responses=[deletion_refused(it, error) for it in topics_to_delete(request)])
+        case DescribeQuorumRequest():
+            return DescribeQuorumResponse(error_code=error.code, error_message=str(error))
+        case ElectLeadersRequest():
+            return elections_refused(request, error)
+        case CreatePartitionsRequest():
+            results = [CreatePartitionsTopicResult(topic.name, error.code, str(error)) for topic in request.topics]
+            return CreatePartitionsResponse(results=results)
+        case incremental.IncrementalAlterConfigsRequest():
+            return incremental.IncrementalAlterConfigsResponse(
+                responses=[
+                    incremental.AlterConfigsResourceResponse(error.code, str(error), it.resource_type, it.resource_name)
+                    for it in request.resources
+                ]
+            )
+        case whole.AlterConfigsRequest():
+            return whole.AlterConfigsResponse(
+                responses=[
+                    whole.AlterConfigsResourceResponse(error.code, str(error), it.resource_type, it.resource_name)
+                    for it in request.resources
+                ]
+            )
+        case AlterPartitionReassignmentsRequest():
+            return AlterPartitionReassignmentsResponse(error_code=error.code, error_message=str(error))
+        case ListPartitionReassignmentsRequest():
+            return ListPartitionReassignmentsResponse(error_code=error.code, error_message=str(error))
+    raise TypeError(f"{type(request).__name__} is no request to the controller")

@@ -1,0 +1,174 @@
+"""All groups that this broker coordinates: each partition of `__consumer_offsets` that it leads, with its shard."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable
+from typing import TypeVar, cast
+
+from broker.config import BrokerConfig
+from broker.controller.image import MetadataImage
+from broker.coordinator.led_partition import LedPartition, Refuse
+from broker.coordinator.offsets_topic import CREATION_TIMEOUT_S, OFFSETS_TOPIC, creation, partition_of
+from broker.errors import ErrorCode, ProtocolError
+from broker.groups.group_settings import GroupSettings
+from broker.groups.outbox import Effect
+from broker.groups.shard import Shard
+from broker.mutants import Mutants
+from broker.peers import Peers
+from broker.protocol.messages.create_topics import CreateTopicsResponse
+from broker.protocol.schema import Message
+from broker.replica.background import Background
+from broker.replica.leader import PartitionLeader
+from broker.replica.manager import ReplicaManager
+from broker.trace import Tracer
+
+CREATE_TOPICS_VERSION = 7
+_CREATED = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+
+M = TypeVar("M", bound=Message)
+
+
+class GroupCoordinator:
+    """The coordinator of one broker. The node calls `apply` after its replicas have followed the metadata."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        replicas: ReplicaManager,
+        peers: Peers,
+        controller_id: Callable[[], int | None],
+        lease_valid: Callable[[], bool],
+        wall_ms: Callable[[], int],
+        rng: random.Random,
+        tracer: Tracer,
+        mutants: Mutants,
+        on_defect: Callable[[str, BaseException], None],
+    ) -> None:
+        self._config = config
+        self._replicas = replicas
+        self._peers = peers
+        self._controller_id = controller_id
+        self._lease_valid = lease_valid
+        self._wall_ms = wall_ms
+        self._rng = rng
+        self._tracer = tracer
+        self._settings = GroupSettings.from_broker(config)
+        self._acknowledges_early = mutants.active("commit_acked_before_hw")
+        self._background = Background(on_defect)
+        self._image = MetadataImage()
+        self._topics: dict[str, bytes] = {}
+        self._led: dict[int, LedPartition] = {}
+        self._creating: asyncio.Task[None] | None = None
+
+    # --- the partitions that this broker leads
+
+    def apply(self, image: MetadataImage) -> None:
+        """Take up what this broker has come to lead, and drop at once what it leads no more."""
+        self._image = image
+        topic = image.topics.get(OFFSETS_TOPIC)
+        for index in sorted(self._led.keys() | (topic.partitions.keys() if topic is not None else set())):
+            self._follow_role(index)
+        topics = {name: its.id for name, its in image.topics.items()}
+        for name in [name for name, its in self._topics.items() if topics.get(name) != its]:
+            for led in self._led.values():
+                if led.loaded:
+                    led.run(led.shard.topic_deleted(name))
+        self._topics = topics
+
+    def _follow_role(self, index: int) -> None:
+        partition = self._replicas.partition(OFFSETS_TOPIC, index)
+        role = None if partition is None else partition.role
+        led = self._led.get(index)
+        if led is not None and led.role is not role:
+            self._led.pop(index).close()
+            led = None
+        if led is None and partition is not None and isinstance(role, PartitionLeader):
+            self._led[index] = LedPartition(
+                partition,
+                role,
+                Shard(self._settings, self._rng, self._wall_ms, self._knows),
+                lease_valid=self._lease_valid,
+                wall_ms=self._wall_ms,
+                commit_timeout_s=self._config.offsets_commit_timeout_ms / 1000,
+                max_batch_bytes=self._config.message_max_bytes,
+                background=self._background,
+                acknowledges_early=self._acknowledges_early,
+            )
+
+    def stop(self) -> None:
+        """Answer everybody who waits, and coordinate nothing any more."""
+        for led in self._led.values():
+            led.close()
+        self._led.clear()
+        self._background.abort()
+
+    def _knows(self, topic: str, partition: int) -> bool:
+        return self._image.partition(topic, partition) is not None
+
+    # --- requests
+
+    def shard_of(self, group: str) -> Shard:
+        """The shard of a group, for questions that change nothing. Raises `ProtocolError` where it may not answer."""
+        led = self._led_for(group)
+        led.check()
+        return led.shard
+
+    async def ask(self, group: str, call: Callable[[Shard, float, int], Iterable[Effect]], refuse: Refuse) -> Message:
+        """What the shard of a group answers to a request, as soon as it does; refusals are answers too."""
+        try:
+            led = self._led_for(group)
+            answer = led.ask(lambda now, ticket: call(led.shard, now, ticket), refuse)
+        except ProtocolError as error:
+            return refuse(error.code)
+        return await answer
+
+    def _led_for(self, group: str) -> LedPartition:
+        topic = self._image.topics.get(OFFSETS_TOPIC)
+        led = None if topic is None else self._led.get(partition_of(group, len(topic.partitions)))
+        if led is None:
+            raise ProtocolError(ErrorCode.NOT_COORDINATOR)
+        return led
+
+    def shards(self) -> list[Shard]:
+        """All shards of this broker. Raises `ProtocolError` while one of them is being loaded."""
+        for led in self._led.values():
+            led.check()
+        return [led.shard for led in self._led.values()]
+
+    # --- who coordinates
+
+    def find(self, group: str) -> tuple[int, str, int]:
+        """Id, host and port of a group's coordinator. Raises `ProtocolError` while there is none.
+
+        Who asks first has the topic created.
+        """
+        topic = self._image.topics.get(OFFSETS_TOPIC)
+        if topic is None:
+            self._create_topic()
+            raise ProtocolError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} is being created")
+        leader = topic.partitions[partition_of(group, len(topic.partitions))].leader
+        broker = self._image.brokers.get(leader)
+        if broker is None or broker.fenced:
+            raise ProtocolError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the partition of {group!r} has no leader")
+        return broker.id, broker.host, broker.port
+
+    def _create_topic(self) -> None:
+        if self._creating is None or self._creating.done():
+            self._creating = self._background.run(self._ask_for_topic(), f"creation of {OFFSETS_TOPIC}")
+
+    async def _ask_for_topic(self) -> None:
+        controller = self._controller_id()
+        if controller is None:
+            return
+        try:
+            request = creation(self._config)
+            answer = await self._peers.request(controller, request, CREATE_TOPICS_VERSION, CREATION_TIMEOUT_S + 1)
+        except (ConnectionError, TimeoutError):
+            return  # whoever asks for a coordinator again has it tried again
+        (result,) = cast(CreateTopicsResponse, answer).topics
+        if result.error_code not in _CREATED:
+            code, reason = ErrorCode(result.error_code), result.error_message or ""
+            self._tracer.emit("offsets_topic_refused", error=code.name, reason=reason)

@@ -1,0 +1,36 @@
+"""The topic in which coordinators keep groups and offsets, and which of its partitions is whose."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.config import BrokerConfig
+from broker.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+CREATION_TIMEOUT_S: Final = 5.0
+_CONFIGS: Final[tuple[tuple[str, str], ...]] = (("retention.ms", "-1"), ("retention.bytes", "-1"))
+"""What the topic is configured with, beyond the broker's own: no age of a record makes its offset a past one.
+`cleanup.policy=compact` belongs here as soon as topics can be configured so."""
+
+
+def partition_of(group: str, partitions: int) -> int:
+    """The partition of a group: Java's hash of its name, as Kafka's clients and tools work it out too."""
+    code = 0
+    units = group.encode("utf-16-be", "surrogatepass")
+    for position in range(0, len(units), 2):
+        code = (31 * code + int.from_bytes(units[position : position + 2], "big")) & 0xFFFFFFFF
+    if code == 1 << 31:
+        return 0
+    return (code if code < 1 << 31 else (1 << 32) - code) % partitions
+
+
+def creation(config: BrokerConfig) -> CreateTopicsRequest:
+    """What asks the controller for the topic. It refuses when there are fewer brokers than replicas, as in Kafka."""
+    topic = CreatableTopic(
+        name=OFFSETS_TOPIC,
+        num_partitions=config.offsets_topic_num_partitions,
+        replication_factor=config.offsets_topic_replication_factor,
+        configs=[CreatableTopicConfig(name, value) for name, value in _CONFIGS],
+    )
+    return CreateTopicsRequest(topics=[topic], timeout_ms=int(CREATION_TIMEOUT_S * 1000))

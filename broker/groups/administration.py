@@ -1,0 +1,236 @@
+"""What is asked about groups from outside, and what goes by itself: describe, list, delete, expire."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from struct import Struct, error
+from typing import Final
+
+from broker.errors import ErrorCode
+from broker.groups.group import CONSUMER, Group, GroupState
+from broker.groups.group_settings import GroupSettings
+from broker.groups.offsets import Changes, CommittedOffset, Offsets, TopicPartition, removals
+from broker.groups.outbox import Outbox
+from broker.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
+from broker.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
+from broker.protocol.messages.group_records import GroupMetadataKey, LogRecord, record
+from broker.protocol.messages.list_groups import ListedGroup
+from broker.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+CLASSIC: Final = "classic"
+_COUNT = Struct(">hi")  # of a subscription: its version, and how many topics follow
+_LENGTH = Struct(">h")
+
+
+class Administration:
+    """Shows and removes groups."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        groups: dict[str, Group],
+        offsets: Offsets,
+        outbox: Outbox,
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._settings = settings
+        self._groups = groups
+        self._offsets = offsets
+        self._outbox = outbox
+        self._wall_ms = wall_ms
+
+    # --- showing
+
+    def describe(self, name: str, version: int) -> DescribedGroup:
+        """A group that is not there is described as dead; from version 6 on that is an error (KIP-1043)."""
+        group = self._groups.get(name)
+        if group is None:
+            missing = DescribedGroup(group_id=name, group_state=GroupState.DEAD.value)
+            if version >= 6:
+                missing.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+                missing.error_message = f"there is no group {name!r}"
+            return missing
+        stable = group.state is GroupState.STABLE
+        return DescribedGroup(
+            group_id=name,
+            group_state=group.state.value,
+            protocol_type=group.protocol_type or "",
+            protocol_data=(group.protocol or "") if stable else "",
+            members=[
+                DescribedGroupMember(
+                    member_id=member.id,
+                    group_instance_id=member.instance_id,
+                    client_id=member.client.id,
+                    client_host=member.client.host,
+                    member_metadata=member.metadata(group.protocol) if stable else b"",
+                    member_assignment=member.assignment if stable else b"",
+                )
+                for member in group.members.values()
+            ],
+        )
+
+    def listed(self) -> Iterable[ListedGroup]:
+        """All groups."""
+        for group in self._groups.values():
+            yield ListedGroup(group.id, group.protocol_type or "", group.state.value, CLASSIC)
+
+    # --- removing
+
+    def delete(self, ticket: int, name: str) -> None:
+        """A group without members and all of its offsets."""
+        group = self._groups.get(name)
+        if group is None:
+            self._deleted(ticket, name, ErrorCode.GROUP_ID_NOT_FOUND)
+            return
+        if group.state is not GroupState.EMPTY:
+            self._deleted(ticket, name, ErrorCode.NON_EMPTY_GROUP)
+            return
+        changes: dict[TopicPartition, CommittedOffset | None] = dict.fromkeys(self._offsets.known(name))
+        self._remove_group(group, changes, lambda code: self._deleted(ticket, name, code))
+
+    def _deleted(self, ticket: int, name: str, code: ErrorCode) -> None:
+        self._outbox.reply(ticket, DeleteGroupsResponse(results=[DeletableGroupResult(name, code)]))
+
+    def delete_offsets(self, ticket: int, request: OffsetDeleteRequest) -> None:
+        """Offsets of partitions that no member reads."""
+        group = self._groups.get(request.group_id)
+        if group is None:
+            self._outbox.reply(ticket, OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND))
+            return
+        if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
+            self._outbox.reply(ticket, OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP))
+            return
+        response = OffsetDeleteResponse()
+        accepted: list[OffsetDeleteResponsePartition] = []
+        changes: dict[TopicPartition, CommittedOffset | None] = {}
+        for topic in request.topics:
+            answers = OffsetDeleteResponseTopic(topic.name)
+            response.topics.append(answers)
+            for asked in topic.partitions:
+                its = OffsetDeleteResponsePartition(asked.partition_index)
+                answers.partitions.append(its)
+                if reads(group, topic.name):
+                    its.error_code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+                elif (topic.name, asked.partition_index) in self._offsets.of(group.id):
+                    accepted.append(its)
+                    changes[topic.name, asked.partition_index] = None
+
+        def answer(code: ErrorCode) -> None:
+            for partition in accepted:
+                partition.error_code = code
+            self._outbox.reply(ticket, response)
+
+        if changes:
+            self._remove_offsets(group.id, changes, [], answer)
+        else:
+            self._outbox.reply(ticket, response)
+
+    def forget_topic(self, topic: str) -> None:
+        """The offsets of a topic that was deleted."""
+        for name in self._offsets.groups():
+            changes = {partition: None for partition in self._offsets.of(name) if partition[0] == topic}
+            if changes:
+                self._remove_offsets(name, changes, [])
+
+    def expire(self) -> None:
+        """What nobody has used for the time of retention: offsets, then groups that have neither those nor members."""
+        now_ms = self._wall_ms()
+        for group in list(self._groups.values()):
+            changes = {
+                partition: None
+                for partition, offset in self._offsets.of(group.id).items()
+                if not self._offsets.is_announced(group.id, partition)
+                and self._is_expired(group, partition[0], offset, now_ms)
+            }
+            empty = group.state is GroupState.EMPTY and not group.invited
+            left = len(self._offsets.of(group.id)) - len(changes)
+            if empty and not left and (changes or not self._offsets.in_use(group.id)):
+                self._remove_group(group, changes)
+            elif changes:
+                self._remove_offsets(group.id, changes, [])
+
+    def _is_expired(self, group: Group, topic: str, offset: CommittedOffset, now_ms: int) -> bool:
+        if offset.expire_ms >= 0:
+            return group.state is GroupState.EMPTY and offset.expire_ms <= now_ms
+        if not group.used:
+            since_ms = offset.commit_ms
+        elif group.state is GroupState.EMPTY:
+            since_ms = max(group.since_ms, offset.commit_ms)
+        elif group.state is GroupState.STABLE and group.protocol_type == CONSUMER and not reads(group, topic):
+            since_ms = offset.commit_ms
+        else:
+            return False
+        return now_ms - since_ms >= self._settings.offsets_retention_ms
+
+    def _remove_group(
+        self, group: Group, changes: Changes, answer: Callable[[ErrorCode], None] = lambda _: None
+    ) -> None:
+        """From here on the name is free: whoever joins under it begins a new group, further on in the log."""
+        del self._groups[group.id]
+        group.state = GroupState.DEAD
+        records = [record(GroupMetadataKey(group.id), None)] if group.used else []
+
+        def undo() -> None:
+            if group.id not in self._groups:
+                group.state = GroupState.EMPTY
+                self._groups[group.id] = group
+
+        if records or changes:
+            self._remove_offsets(group.id, changes, records, answer, undo)
+        else:
+            answer(ErrorCode.NONE)
+
+    def _remove_offsets(
+        self,
+        name: str,
+        changes: Changes,
+        records: list[LogRecord],
+        answer: Callable[[ErrorCode], None] = lambda _: None,
+        undo: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Append the removals, with other records of the same fate; `undo` what was done for them if none is."""
+        self._offsets.announce(name, changes)
+
+        def committed(_now: float) -> None:
+            self._offsets.make(name, changes)
+            answer(ErrorCode.NONE)
+
+        def refused(_now: float, code: ErrorCode) -> None:
+            self._offsets.withdraw(name, changes)
+            undo()
+            answer(code)
+
+        def late(_now: float, code: ErrorCode) -> None:
+            answer(code)
+
+        self._outbox.append([*removals(name, changes), *records], committed=committed, refused=refused, late=late)
+
+
+def reads(group: Group, topic: str) -> bool:
+    """Whether a member of a consumer group is subscribed to a topic; where that cannot be told, it is."""
+    if group.state is GroupState.EMPTY or group.protocol_type != CONSUMER:
+        return False
+    if group.state is not GroupState.STABLE or group.protocol is None:
+        return True
+    subscriptions = [_topics(member.metadata(group.protocol)) for member in group.members.values()]
+    return any(topics is None or topic in topics for topics in subscriptions)
+
+
+def _topics(subscription: bytes) -> set[str] | None:
+    """The topics of a consumer's subscription (version, count, names; the rest does not matter here)."""
+    try:
+        _, count = _COUNT.unpack_from(subscription)
+        position, topics = _COUNT.size, set()
+        for _ in range(count):
+            (length,) = _LENGTH.unpack_from(subscription, position)
+            position += _LENGTH.size
+            topics.add(subscription[position : position + length].decode())
+            position += length
+    except (error, UnicodeDecodeError):
+        return None
+    return topics

@@ -1,0 +1,175 @@
+"""OffsetCommit and OffsetFetch: who may commit, what is kept, and what is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.errors import ErrorCode, ProtocolError
+from broker.groups.group import Group, GroupState
+from broker.groups.group_settings import GroupSettings
+from broker.groups.members import find
+from broker.groups.offsets import CommittedOffset, Offsets, TopicPartition
+from broker.groups.outbox import Outbox
+from broker.groups.timers import Sessions
+from broker.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from broker.protocol.messages.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+
+NO_OFFSET = -1
+
+
+class Commits:
+    """Keeps offsets for groups; a group that only has offsets needs no members (`generation` -1)."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        groups: dict[str, Group],
+        offsets: Offsets,
+        outbox: Outbox,
+        sessions: Sessions,
+        wall_ms: Callable[[], int],
+        knows: Callable[[str, int], bool],
+    ) -> None:
+        self._settings = settings
+        self._groups = groups
+        self._offsets = offsets
+        self._outbox = outbox
+        self._sessions = sessions
+        self._wall_ms = wall_ms
+        self._knows = knows
+
+    def commit(self, now: float, ticket: int, request: OffsetCommitRequest) -> None:
+        """Check, append, and answer when the offsets are committed."""
+        try:
+            group = self._checked(now, request)
+        except ProtocolError as error:
+            self._outbox.reply(ticket, answer_to_all(request, error.code))
+            return
+        response = OffsetCommitResponse()
+        accepted: list[OffsetCommitResponsePartition] = []
+        changes: dict[TopicPartition, CommittedOffset] = {}
+        for topic in request.topics:
+            answers = OffsetCommitResponseTopic(topic.name)
+            response.topics.append(answers)
+            for asked in topic.partitions:
+                its = OffsetCommitResponsePartition(asked.partition_index, self._problem(topic.name, asked))
+                answers.partitions.append(its)
+                if its.error_code == ErrorCode.NONE:
+                    accepted.append(its)
+                    changes[topic.name, asked.partition_index] = self._offset(asked, request.retention_time_ms)
+        if not changes:
+            self._outbox.reply(ticket, response)
+            return
+        self._append(ticket, group, changes, response, accepted)
+
+    def _append(
+        self,
+        ticket: int,
+        group: Group,
+        changes: dict[TopicPartition, CommittedOffset],
+        response: OffsetCommitResponse,
+        accepted: list[OffsetCommitResponsePartition],
+    ) -> None:
+        self._groups.setdefault(group.id, group)
+        self._offsets.announce(group.id, changes)
+
+        def answer(error: ErrorCode) -> None:
+            for partition in accepted:
+                partition.error_code = error
+            self._outbox.reply(ticket, response)
+
+        def committed(_now: float) -> None:
+            self._offsets.make(group.id, changes)
+            answer(ErrorCode.NONE)
+
+        def refused(_now: float, error: ErrorCode) -> None:
+            self._offsets.withdraw(group.id, changes)
+            answer(ErrorCode.INVALID_COMMIT_OFFSET_SIZE if error is ErrorCode.MESSAGE_TOO_LARGE else error)
+
+        def late(_now: float, error: ErrorCode) -> None:
+            answer(error)  # it is in the log, and may be committed yet
+
+        records = [offset.as_record(group.id, partition) for partition, offset in changes.items()]
+        self._outbox.append(records, committed=committed, refused=refused, late=late)
+
+    def _checked(self, now: float, request: OffsetCommitRequest) -> Group:
+        """The group, if whoever commits may. Raises `ProtocolError`."""
+        generation = request.generation_id_or_member_epoch
+        group = self._groups.get(request.group_id)
+        if group is None:
+            if generation >= 0:
+                raise ProtocolError(ErrorCode.ILLEGAL_GENERATION)
+            return Group(request.group_id)
+        if generation < 0 and group.state is GroupState.EMPTY:
+            return group  # whoever assigns partitions to itself
+        if generation >= 0 or request.member_id or request.group_instance_id is not None:
+            member = find(group, request.member_id, request.group_instance_id)
+            if generation != group.generation:
+                raise ProtocolError(ErrorCode.ILLEGAL_GENERATION)
+            if group.state is GroupState.COMPLETING_REBALANCE:
+                # Nobody has an assignment yet: what is committed now was read under an older one.
+                raise ProtocolError(ErrorCode.REBALANCE_IN_PROGRESS)
+            self._sessions.heard(now, group, member)
+            return group
+        raise ProtocolError(ErrorCode.UNKNOWN_MEMBER_ID)  # a group with members is theirs
+
+    def _problem(self, topic: str, asked: OffsetCommitRequestPartition) -> ErrorCode:
+        if not self._knows(topic, asked.partition_index):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if len((asked.committed_metadata or "").encode()) > self._settings.offset_metadata_max_bytes:
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        return ErrorCode.NONE
+
+    def _offset(self, asked: OffsetCommitRequestPartition, retention_ms: int) -> CommittedOffset:
+        now_ms = self._wall_ms()
+        return CommittedOffset(
+            offset=asked.committed_offset,
+            leader_epoch=asked.committed_leader_epoch,
+            metadata=asked.committed_metadata or "",
+            commit_ms=now_ms,
+            expire_ms=now_ms + retention_ms if retention_ms >= 0 else -1,
+        )
+
+    def fetch(self, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+        """What a group has committed for the partitions it names, or for all; -1 where there is nothing."""
+        offsets = self._offsets.of(asked.group_id)
+        response = OffsetFetchResponseGroup(group_id=asked.group_id)
+        if asked.topics is None:
+            wanted: dict[str, list[int]] = {}
+            for topic, partition in sorted(offsets):
+                wanted.setdefault(topic, []).append(partition)
+        else:
+            wanted = {topic.name: topic.partition_indexes for topic in asked.topics}
+        for name, partitions in wanted.items():
+            found = [_shown(index, offsets.get((name, index))) for index in partitions]
+            response.topics.append(OffsetFetchResponseTopics(name, found))
+        return response
+
+
+def answer_to_all(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
+    """The same answer for every partition."""
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                topic.name, [OffsetCommitResponsePartition(asked.partition_index, error) for asked in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _shown(index: int, offset: CommittedOffset | None) -> OffsetFetchResponsePartitions:
+    if offset is None:
+        return OffsetFetchResponsePartitions(index, NO_OFFSET, -1, "", ErrorCode.NONE)
+    return OffsetFetchResponsePartitions(index, offset.offset, offset.leader_epoch, offset.metadata, ErrorCode.NONE)

@@ -1,0 +1,233 @@
+"""One consumer group: its members, their votes, its generation. What may happen to it when is in `members`.
+
+Invariants:
+- the generation never falls, and only members of the current generation hold an assignment;
+- a group with members has a leader, who is one of them, unless it has never had a generation;
+- an instance id (KIP-345) names exactly one member, the one that joined last under it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from broker.protocol.messages.group_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    LogRecord,
+    MemberMetadata,
+    record,
+)
+
+CONSUMER = "consumer"
+
+
+class GroupState(Enum):
+    """The names are those that DescribeGroups and ListGroups give."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Who sent a request, as far as groups show it."""
+
+    id: str
+    host: str
+
+
+@dataclass(slots=True)
+class Member:
+    """A member. `protocols` by name in the order of preference; `joining` and `syncing` are the tickets of requests of
+    this member that wait."""
+
+    id: str
+    instance_id: str | None
+    client: Client
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: dict[str, bytes]
+    assignment: bytes = b""
+    joining: int | None = None
+    syncing: int | None = None
+    is_new: bool = False
+    """Has never been in a generation: it may wait for one longer than a session."""
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """What this member says under a protocol."""
+        return self.protocols.get(protocol or "", b"")
+
+    def vote(self, candidates: set[str]) -> str:
+        """The protocol that it prefers among those that all support."""
+        return next(name for name in self.protocols if name in candidates)
+
+
+@dataclass(slots=True)
+class Group:
+    """A group. `since_ms` is when its state began, in milliseconds since 1970."""
+
+    id: str
+    state: GroupState = GroupState.EMPTY
+    generation: int = 0
+    protocol_type: str | None = None
+    protocol: str | None = None
+    leader: str | None = None
+    members: dict[str, Member] = field(default_factory=dict)
+    instances: dict[str, str] = field(default_factory=dict)
+    """The ids of static members by their instance ids."""
+    invited: set[str] = field(default_factory=set)
+    """Member ids that were given out, and with which nobody has joined yet (KIP-394)."""
+    unsynced: set[str] = field(default_factory=set)
+    """Members of the generation that have not yet asked for their assignment."""
+    newcomers: bool = False
+    """Whether somebody joined since the initial delay was last extended."""
+    in_initial_delay: bool = False
+    initial_delay_left_s: float = 0.0
+    since_ms: int = -1
+
+    # --- members
+
+    def add(self, member: Member) -> None:
+        self.members[member.id] = member
+        if member.instance_id is not None:
+            self.instances[member.instance_id] = member.id
+        if self.leader is None:
+            self.leader = member.id
+
+    def remove(self, member_id: str) -> Member:
+        """Take a member out; the first of those that have joined, or else any other, leads instead."""
+        member = self.members.pop(member_id)
+        self.unsynced.discard(member_id)
+        if member.instance_id is not None and self.instances.get(member.instance_id) == member_id:
+            del self.instances[member.instance_id]
+        if self.leader == member_id:
+            joined = (other.id for other in self.members.values() if other.joining is not None)
+            self.leader = next(joined, next(iter(self.members), None))
+        return member
+
+    def rename(self, member: Member, new_id: str) -> None:
+        """A static member has come back under another id; its place, the lead included, stays its own."""
+        old_id = member.id
+        member.id = new_id
+        self.members = {(new_id if key == old_id else key): value for key, value in self.members.items()}
+        if member.instance_id is not None:
+            self.instances[member.instance_id] = new_id
+        if self.leader == old_id:
+            self.leader = new_id
+        if old_id in self.unsynced:
+            self.unsynced.remove(old_id)
+            self.unsynced.add(new_id)
+
+    @property
+    def all_joined(self) -> bool:
+        return not self.invited and all(member.joining is not None for member in self.members.values())
+
+    def elect_joined_leader(self) -> bool:
+        """See that the leader is one who has joined; false when nobody has."""
+        if self.leader is not None and self.members[self.leader].joining is not None:
+            return True
+        joined = next((member.id for member in self.members.values() if member.joining is not None), None)
+        if joined is not None:
+            self.leader = joined
+        return joined is not None
+
+    @property
+    def rebalance_timeout_s(self) -> float:
+        """The longest that any member asks for."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0) / 1000
+
+    # --- protocols
+
+    def supports(self, protocol_type: str, protocols: Iterable[str]) -> bool:
+        """Whether somebody who speaks these may join: all members must have one in common."""
+        names = set(protocols)
+        if not self.members:
+            return bool(protocol_type and names)
+        return protocol_type == self.protocol_type and bool(self._common() & names)
+
+    def _common(self) -> set[str]:
+        return set.intersection(*(set(member.protocols) for member in self.members.values()))
+
+    def elect_protocol(self) -> str:
+        """The protocol with the most votes among those that all support; a tie goes to who voted first."""
+        candidates = self._common()
+        return Counter(member.vote(candidates) for member in self.members.values()).most_common(1)[0][0]
+
+    # --- generations
+
+    def move_to(self, state: GroupState, now_ms: int) -> None:
+        self.state, self.since_ms = state, now_ms
+
+    def begin_generation(self, now_ms: int) -> None:
+        """Everybody who is left is in it."""
+        self.generation += 1
+        self.unsynced = set(self.members)
+        if self.members:
+            self.protocol = self.elect_protocol()
+            self.move_to(GroupState.COMPLETING_REBALANCE, now_ms)
+        else:
+            self.protocol = self.leader = None
+            self.move_to(GroupState.EMPTY, now_ms)
+
+    @property
+    def used(self) -> bool:
+        """Whether this group has ever had members; one that has not is only a name for offsets."""
+        return self.protocol_type is not None
+
+    # --- the log
+
+    def as_record(self, assignments: dict[str, bytes] | None = None) -> LogRecord:
+        """This generation as the log keeps it, with these assignments instead of those that hold."""
+        value = GroupMetadataValue(
+            protocol_type=self.protocol_type or "",
+            generation=self.generation,
+            protocol=self.protocol,
+            leader=self.leader,
+            current_state_timestamp=self.since_ms,
+            members=[
+                MemberMetadata(
+                    member_id=member.id,
+                    group_instance_id=member.instance_id,
+                    client_id=member.client.id,
+                    client_host=member.client.host,
+                    rebalance_timeout=member.rebalance_timeout_ms,
+                    session_timeout=member.session_timeout_ms,
+                    subscription=member.metadata(self.protocol),
+                    assignment=member.assignment if assignments is None else assignments.get(member.id, b""),
+                )
+                for member in self.members.values()
+            ],
+        )
+        return record(GroupMetadataKey(self.id), value)
+
+    @classmethod
+    def from_record(cls, name: str, value: GroupMetadataValue) -> Group:
+        """The group that a record describes: in a generation that is complete, or empty."""
+        group = cls(
+            name,
+            state=GroupState.STABLE if value.members else GroupState.EMPTY,
+            generation=value.generation,
+            protocol_type=value.protocol_type or None,
+            protocol=value.protocol,
+            leader=value.leader,
+            since_ms=value.current_state_timestamp,
+        )
+        for entry in value.members:
+            group.add(
+                Member(
+                    id=entry.member_id,
+                    instance_id=entry.group_instance_id,
+                    client=Client(entry.client_id, entry.client_host),
+                    rebalance_timeout_ms=entry.rebalance_timeout,
+                    session_timeout_ms=entry.session_timeout,
+                    protocols={value.protocol or "": entry.subscription},
+                    assignment=entry.assignment,
+                )
+            )
+        return group

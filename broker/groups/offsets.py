@@ -1,0 +1,95 @@
+"""The offsets that groups have committed, as far as the log has them committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from broker.protocol.messages.group_records import LogRecord, OffsetCommitKey, OffsetCommitValue, record
+
+TopicPartition = tuple[str, int]
+
+
+class CommittedOffset(NamedTuple):
+    """Up to where a partition was read. Times in milliseconds since 1970; `expire_ms` -1: by the time of retention."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_ms: int
+    expire_ms: int = -1
+
+    def as_record(self, group: str, partition: TopicPartition) -> LogRecord:
+        value = OffsetCommitValue(
+            offset=self.offset,
+            leader_epoch=self.leader_epoch,
+            metadata=self.metadata,
+            commit_timestamp=self.commit_ms,
+        )
+        return record(OffsetCommitKey(group, *partition), value)
+
+
+Changes = Mapping[TopicPartition, CommittedOffset | None]
+"""New offsets; None takes one back."""
+
+
+class Offsets:
+    """By group. Changes are announced when they are appended and made when they are committed, in the log's order, so
+    that nobody reads what a fail-over could take back."""
+
+    def __init__(self) -> None:
+        self._committed: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+        self._announced: dict[tuple[str, TopicPartition], int] = {}
+
+    def of(self, group: str) -> Mapping[TopicPartition, CommittedOffset]:
+        """What a group has committed."""
+        return self._committed.get(group, {})
+
+    def known(self, group: str) -> list[TopicPartition]:
+        """The partitions for which a group has an offset, or for which a change is on its way."""
+        announced = [partition for name, partition in self._announced if name == group]
+        return list(dict.fromkeys([*self.of(group), *announced]))
+
+    def groups(self) -> Iterator[str]:
+        """Groups that have offsets."""
+        return iter(list(self._committed))
+
+    def is_announced(self, group: str, partition: TopicPartition) -> bool:
+        """Whether a change is on its way."""
+        return (group, partition) in self._announced
+
+    def in_use(self, group: str) -> bool:
+        """Whether a group has offsets, or will have."""
+        return group in self._committed or any(name == group for name, _ in self._announced)
+
+    def announce(self, group: str, changes: Changes) -> None:
+        for partition in changes:
+            self._announced[group, partition] = self._announced.get((group, partition), 0) + 1
+
+    def withdraw(self, group: str, changes: Changes) -> None:
+        """What was announced was not appended."""
+        for partition in changes:
+            left = self._announced.pop((group, partition)) - 1
+            if left:
+                self._announced[group, partition] = left
+
+    def make(self, group: str, changes: Changes) -> None:
+        """What was announced is committed."""
+        self.withdraw(group, changes)
+        self.apply(group, changes)
+
+    def apply(self, group: str, changes: Changes) -> None:
+        """Changes that the log has."""
+        offsets = self._committed.setdefault(group, {})
+        for partition, offset in changes.items():
+            if offset is None:
+                offsets.pop(partition, None)
+            else:
+                offsets[partition] = offset
+        if not offsets:
+            del self._committed[group]
+
+
+def removals(group: str, changes: Changes) -> list[LogRecord]:
+    """The records that take offsets back."""
+    return [record(OffsetCommitKey(group, *partition), None) for partition in changes]

@@ -1,0 +1,224 @@
+"""From one generation of a group to the next: everybody joins, the leader assigns, everybody is told.
+
+    EMPTY -> PREPARING_REBALANCE -> COMPLETING_REBALANCE -> STABLE
+                    ^                      |                 |
+                    +----------------------+-----------------+      a member comes, goes or changes
+
+An assignment is handed out only once it is committed: a coordinator that takes over then knows this generation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.errors import ErrorCode, ProtocolError
+from broker.groups.group import Group, GroupState, Member
+from broker.groups.group_settings import GroupSettings
+from broker.groups.outbox import Outbox, told
+from broker.groups.timers import Sessions, Timer, Timers
+from broker.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+from broker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+JOINING, SYNCING = "joining", "syncing"
+
+
+class Rebalance:
+    """Moves groups through their states. `wall_ms` is the wall clock in milliseconds, for the log only."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        outbox: Outbox,
+        timers: Timers,
+        sessions: Sessions,
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._settings = settings
+        self._outbox = outbox
+        self._timers = timers
+        self._sessions = sessions
+        self._wall_ms = wall_ms
+
+    # --- joining
+
+    def begin(self, now: float, group: Group) -> None:
+        """Somebody waits for a new generation, or is gone: have all members join, and go on when they have."""
+        if group.state is not GroupState.PREPARING_REBALANCE:
+            self._prepare(now, group)
+        self.complete_if_all_joined(now, group)
+
+    def _prepare(self, now: float, group: Group) -> None:
+        if group.state is GroupState.COMPLETING_REBALANCE:
+            self._dismiss_syncing(group, ErrorCode.REBALANCE_IN_PROGRESS)
+            for member in group.members.values():
+                member.assignment = b""
+        group.unsynced.clear()
+        self._timers.cancel(Timer(SYNCING, group.id))
+        timeout_s = group.rebalance_timeout_s
+        group.in_initial_delay = group.state is GroupState.EMPTY and self._settings.initial_rebalance_delay_s > 0
+        if group.in_initial_delay:
+            # Others are likely to come soon: wait for them, and not for each of them anew (KIP-134).
+            delay_s = self._settings.initial_rebalance_delay_s
+            group.initial_delay_left_s = max(timeout_s - delay_s, 0.0)
+            group.newcomers = False
+            timeout_s = delay_s
+        group.move_to(GroupState.PREPARING_REBALANCE, self._wall_ms())
+        self._timers.set(Timer(JOINING, group.id), now + timeout_s)
+
+    def complete_if_all_joined(self, now: float, group: Group) -> None:
+        """Begin the generation when nobody is missing; the initial delay is waited for in any case."""
+        if group.state is GroupState.PREPARING_REBALANCE and not group.in_initial_delay and group.all_joined:
+            self._complete(now, group)
+
+    def joining_expired(self, now: float, group: Group) -> None:
+        """The time to join is over, or the initial delay is: it begins anew while members still come."""
+        if group.state is not GroupState.PREPARING_REBALANCE:
+            return
+        if group.in_initial_delay and group.newcomers and group.initial_delay_left_s > 0:
+            group.newcomers = False
+            delay_s = min(self._settings.initial_rebalance_delay_s, group.initial_delay_left_s)
+            group.initial_delay_left_s -= delay_s
+            self._timers.set(Timer(JOINING, group.id), now + delay_s)
+            return
+        self._complete(now, group)
+
+    def _complete(self, now: float, group: Group) -> None:
+        # A static member that is away keeps its place until its session ends: it may be back at once.
+        for member in list(group.members.values()):
+            if member.joining is None and member.instance_id is None:
+                self.drop(group, member)
+        group.in_initial_delay = False
+        if group.members and not group.elect_joined_leader():
+            self._timers.set(Timer(JOINING, group.id), now + group.rebalance_timeout_s)
+            return
+        self._timers.cancel(Timer(JOINING, group.id))
+        group.begin_generation(self._wall_ms())
+        if not group.members:
+            self._outbox.append([group.as_record()])
+            return
+        self._timers.set(Timer(SYNCING, group.id), now + group.rebalance_timeout_s)
+        for member in group.members.values():
+            if member.joining is not None:
+                ticket, member.joining = member.joining, None
+                self._outbox.reply(ticket, joined(group, member))
+            member.is_new = False
+            self._sessions.heard(now, group, member)
+
+    # --- assigning
+
+    def sync(self, now: float, ticket: int, group: Group, member: Member, request: SyncGroupRequest) -> None:
+        """SyncGroup of a member: answered when the leader's assignment is committed. Raises `ProtocolError`."""
+        if request.generation_id != group.generation:
+            raise ProtocolError(ErrorCode.ILLEGAL_GENERATION)
+        said, holds = (request.protocol_type, request.protocol_name), (group.protocol_type, group.protocol)
+        if any(its not in (None, wanted) for its, wanted in zip(said, holds, strict=True)):
+            raise ProtocolError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        match group.state:
+            case GroupState.PREPARING_REBALANCE:
+                raise ProtocolError(ErrorCode.REBALANCE_IN_PROGRESS)
+            case GroupState.STABLE:
+                self._synced(group, member)
+                self._sessions.heard(now, group, member)
+                self._outbox.reply(ticket, assigned(group, member))
+            case GroupState.COMPLETING_REBALANCE:
+                if member.syncing is not None:
+                    self._outbox.reply(member.syncing, refused_sync(ErrorCode.REBALANCE_IN_PROGRESS))
+                member.syncing = ticket
+                self._synced(group, member)
+                if member.id == group.leader:
+                    self._store_assignment(group, {its.member_id: its.assignment for its in request.assignments})
+            case _:
+                raise ProtocolError(ErrorCode.UNKNOWN_MEMBER_ID)
+
+    def _synced(self, group: Group, member: Member) -> None:
+        group.unsynced.discard(member.id)
+        if not group.unsynced:
+            self._timers.cancel(Timer(SYNCING, group.id))
+
+    def _store_assignment(self, group: Group, assignments: dict[str, bytes]) -> None:
+        generation = group.generation
+
+        def still_awaited() -> bool:
+            return group.state is GroupState.COMPLETING_REBALANCE and group.generation == generation
+
+        def committed(now: float) -> None:
+            if not still_awaited():
+                return
+            for member in group.members.values():
+                member.assignment = assignments.get(member.id, b"")
+            group.move_to(GroupState.STABLE, self._wall_ms())
+            for member in group.members.values():
+                if member.syncing is not None:
+                    ticket, member.syncing = member.syncing, None
+                    self._sessions.heard(now, group, member)
+                    self._outbox.reply(ticket, assigned(group, member))
+
+        def refused(now: float, error: ErrorCode) -> None:
+            if still_awaited():
+                self._dismiss_syncing(group, told(error))
+                self.begin(now, group)
+
+        self._outbox.append([group.as_record(assignments)], committed=committed, refused=refused)
+
+    # --- going
+
+    def member_removed(self, now: float, group: Group) -> None:
+        """A member is gone: the others share what it had."""
+        if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+            self.begin(now, group)
+        else:
+            self.complete_if_all_joined(now, group)
+
+    def drop(self, group: Group, member: Member) -> None:
+        """Take a member out; what follows for the group is for the caller to see to."""
+        group.remove(member.id)
+        self._sessions.close(group, member)
+        self.dismiss(member, ErrorCode.UNKNOWN_MEMBER_ID)
+
+    def dismiss(self, member: Member, error: ErrorCode) -> None:
+        """Answer what a member waits for."""
+        if member.joining is not None:
+            ticket, member.joining = member.joining, None
+            self._outbox.reply(ticket, refused_join(error, member.id))
+        if member.syncing is not None:
+            ticket, member.syncing = member.syncing, None
+            self._outbox.reply(ticket, refused_sync(error))
+
+    def _dismiss_syncing(self, group: Group, error: ErrorCode) -> None:
+        for member in group.members.values():
+            if member.syncing is not None:
+                ticket, member.syncing = member.syncing, None
+                self._outbox.reply(ticket, refused_sync(error))
+
+
+def joined(group: Group, member: Member) -> JoinGroupResponse:
+    """The answer to who is in the current generation; its leader gets to know all members."""
+    response = JoinGroupResponse(
+        generation_id=group.generation,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol,
+        leader=group.leader or "",
+        member_id=member.id,
+    )
+    if group.leader == member.id:
+        response.members = [
+            JoinGroupResponseMember(other.id, other.instance_id, other.metadata(group.protocol))
+            for other in group.members.values()
+        ]
+    return response
+
+
+def refused_join(error: ErrorCode, member_id: str) -> JoinGroupResponse:
+    """The answer to who is in no generation."""
+    return JoinGroupResponse(error_code=error, member_id=member_id, protocol_name=None)
+
+
+def assigned(group: Group, member: Member) -> SyncGroupResponse:
+    """What a member is to read."""
+    return SyncGroupResponse(
+        protocol_type=group.protocol_type, protocol_name=group.protocol, assignment=member.assignment
+    )
+
+
+def refused_sync(error: ErrorCode) -> SyncGroupResponse:
+    return SyncGroupResponse(error_code=error)

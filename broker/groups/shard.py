@@ -1,0 +1,227 @@
+"""The coordinator of one partition of `__consumer_offsets`, in one leader epoch.
+
+One object lives for one leader epoch: it begins with what the log holds and ends with the leadership, so that nothing
+of an older epoch can be answered. Requests come in under tickets; every method returns what is to be done now. Each
+reply says what holds once everything it speaks of is committed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+
+from broker.errors import ErrorCode, ProtocolError
+from broker.groups.administration import Administration
+from broker.groups.commits import Commits
+from broker.groups.group import Client, Group
+from broker.groups.group_settings import GroupSettings
+from broker.groups.members import INVITATION, Membership, find
+from broker.groups.offsets import CommittedOffset, Offsets
+from broker.groups.outbox import Effect, Outbox
+from broker.groups.rebalance import JOINING, SYNCING, Rebalance, refused_join, refused_sync
+from broker.groups.timers import SESSION, Sessions, Timer, Timers
+from broker.protocol.messages.describe_groups import DescribedGroup
+from broker.protocol.messages.group_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    read_record,
+)
+from broker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from broker.protocol.messages.join_group import JoinGroupRequest
+from broker.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
+from broker.protocol.messages.list_groups import ListedGroup
+from broker.protocol.messages.offset_commit import OffsetCommitRequest
+from broker.protocol.messages.offset_delete import OffsetDeleteRequest
+from broker.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
+from broker.protocol.messages.sync_group import SyncGroupRequest
+
+RETENTION = "retention"
+
+
+class Shard:
+    """The groups of one partition. `wall_ms` is the wall clock in milliseconds since 1970; `knows` whether the cluster
+    has a partition of a topic. All other times are seconds of the caller's clock."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        rng: random.Random,
+        wall_ms: Callable[[], int],
+        knows: Callable[[str, int], bool],
+    ) -> None:
+        self._settings = settings
+        self._groups: dict[str, Group] = {}
+        self._offsets = Offsets()
+        self._outbox = Outbox()
+        self._timers = Timers()
+        self._sessions = Sessions(self._timers)
+        self._rebalance = Rebalance(settings, self._outbox, self._timers, self._sessions, wall_ms)
+        self._membership = Membership(settings, self._outbox, self._timers, self._sessions, self._rebalance, rng)
+        self._commits = Commits(settings, self._groups, self._offsets, self._outbox, self._sessions, wall_ms, knows)
+        self._administration = Administration(settings, self._groups, self._offsets, self._outbox, wall_ms)
+
+    # --- the log
+
+    def replay(self, key: bytes, value: bytes | None) -> None:
+        """Take in a record of the log, in its order. Raises `DecodeError`."""
+        read = read_record(key, value)
+        match read:
+            case (OffsetCommitKey() as its, OffsetCommitValue() as said):
+                offset = CommittedOffset(
+                    said.offset, said.leader_epoch, said.metadata, said.commit_timestamp, said.expire_timestamp
+                )
+                self._offsets.apply(its.group, {(its.topic, its.partition): offset})
+            case (OffsetCommitKey() as its, None):
+                self._offsets.apply(its.group, {(its.topic, its.partition): None})
+            case (GroupMetadataKey() as its, GroupMetadataValue() as said):
+                self._groups[its.group] = Group.from_record(its.group, said)
+            case (GroupMetadataKey() as its, None):
+                self._groups.pop(its.group, None)
+
+    def begin(self, now: float) -> None:
+        """All of the log was replayed. Members are given a session from here on: their heartbeats went elsewhere."""
+        for name in self._offsets.groups():
+            self._groups.setdefault(name, Group(name))
+        for group in self._groups.values():
+            for member in group.members.values():
+                self._sessions.heard(now, group, member)
+        self._timers.set(Timer(RETENTION), now + self._settings.retention_check_interval_s)
+
+    # --- time and the fate of appends
+
+    def deadline(self) -> float | None:
+        """When `tick` is due."""
+        return self._timers.next()
+
+    def tick(self, now: float) -> list[Effect]:
+        """What time has brought about."""
+        while (timer := self._timers.pop_due(now)) is not None:
+            if timer.kind == RETENTION:
+                self._administration.expire()
+                self._timers.set(timer, now + self._settings.retention_check_interval_s)
+            elif (group := self._groups.get(timer.group)) is not None:
+                self._expired(now, timer, group)
+        return self._outbox.take()
+
+    def _expired(self, now: float, timer: Timer, group: Group) -> None:
+        if timer.kind == SESSION:
+            self._membership.session_expired(now, group, timer.member)
+        elif timer.kind == INVITATION:
+            self._membership.invitation_expired(now, group, timer.member)
+        elif timer.kind == JOINING:
+            self._rebalance.joining_expired(now, group)
+        elif timer.kind == SYNCING:
+            self._membership.remove_unsynced(now, group)
+
+    def committed(self, now: float, token: int) -> list[Effect]:
+        """An append is committed. Told in the order of the log."""
+        self._outbox.committed(now, token)
+        return self._outbox.take()
+
+    def refused(self, now: float, token: int, error: ErrorCode) -> list[Effect]:
+        """Nothing was appended; `error` is what clients are to be told."""
+        self._outbox.refused(now, token, error)
+        return self._outbox.take()
+
+    def late(self, now: float, token: int, error: ErrorCode) -> list[Effect]:
+        """An append is not committed in time; `committed` may follow."""
+        self._outbox.late(now, token, error)
+        return self._outbox.take()
+
+    # --- members
+
+    def join(self, now: float, ticket: int, request: JoinGroupRequest, client: Client, version: int) -> list[Effect]:
+        """JoinGroup; `version` says what the client understands."""
+        try:
+            least, most = self._settings.min_session_timeout_ms, self._settings.max_session_timeout_ms
+            if not least <= request.session_timeout_ms <= most:
+                raise ProtocolError(ErrorCode.INVALID_SESSION_TIMEOUT)
+            group = self._groups.get(request.group_id)
+            if group is None:
+                if request.member_id:
+                    raise ProtocolError(ErrorCode.UNKNOWN_MEMBER_ID)
+                group = Group(request.group_id)
+            self._membership.join(now, ticket, group, request, client, version)
+            self._groups.setdefault(group.id, group)
+        except ProtocolError as error:
+            self._outbox.reply(ticket, refused_join(error.code, request.member_id))
+        return self._outbox.take()
+
+    def sync(self, now: float, ticket: int, request: SyncGroupRequest) -> list[Effect]:
+        """SyncGroup."""
+        try:
+            group = self._group(request.group_id)
+            member = find(group, request.member_id, request.group_instance_id)
+            self._rebalance.sync(now, ticket, group, member, request)
+        except ProtocolError as error:
+            self._outbox.reply(ticket, refused_sync(error.code))
+        return self._outbox.take()
+
+    def heartbeat(self, now: float, ticket: int, request: HeartbeatRequest) -> list[Effect]:
+        """Heartbeat."""
+        try:
+            code = self._membership.heartbeat(now, self._group(request.group_id), request)
+        except ProtocolError as error:
+            code = error.code
+        self._outbox.reply(ticket, HeartbeatResponse(error_code=code))
+        return self._outbox.take()
+
+    def leave(self, now: float, ticket: int, request: LeaveGroupRequest, version: int) -> list[Effect]:
+        """LeaveGroup: up to version 2 of one member, then of several, each with an answer of its own."""
+        leaving = request.members if version >= 3 else [MemberIdentity(request.member_id)]
+        group = self._groups.get(request.group_id)
+        codes = [
+            ErrorCode.UNKNOWN_MEMBER_ID if group is None else self._membership.leave(now, group, member)
+            for member in leaving
+        ]
+        response = LeaveGroupResponse()
+        if version < 3:
+            response.error_code = codes[0]
+        for member, code in zip(leaving, codes, strict=True):
+            response.members.append(MemberResponse(member.member_id, member.group_instance_id, code))
+        self._outbox.reply(ticket, response)
+        return self._outbox.take()
+
+    def _group(self, name: str) -> Group:
+        group = self._groups.get(name)
+        if group is None:
+            raise ProtocolError(ErrorCode.UNKNOWN_MEMBER_ID)
+        return group
+
+    # --- offsets
+
+    def commit(self, now: float, ticket: int, request: OffsetCommitRequest) -> list[Effect]:
+        """OffsetCommit; answered once it is committed."""
+        self._commits.commit(now, ticket, request)
+        return self._outbox.take()
+
+    def fetch(self, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+        """OffsetFetch of one group."""
+        return self._commits.fetch(asked)
+
+    def topic_deleted(self, topic: str) -> list[Effect]:
+        """The offsets of a topic that is gone go with it."""
+        self._administration.forget_topic(topic)
+        return self._outbox.take()
+
+    # --- administration
+
+    def describe(self, name: str, version: int) -> DescribedGroup:
+        """DescribeGroups of one group."""
+        return self._administration.describe(name, version)
+
+    def listed(self) -> Iterable[ListedGroup]:
+        """ListGroups, unfiltered."""
+        return self._administration.listed()
+
+    def delete(self, ticket: int, name: str) -> list[Effect]:
+        """DeleteGroups of one group; answered once it is committed."""
+        self._administration.delete(ticket, name)
+        return self._outbox.take()
+
+    def delete_offsets(self, ticket: int, request: OffsetDeleteRequest) -> list[Effect]:
+        """OffsetDelete; answered once it is committed."""
+        self._administration.delete_offsets(ticket, request)
+        return self._outbox.take()

@@ -1,0 +1,72 @@
+"""Deadlines by name: set, moved, taken back, and found when they are due."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from broker.groups.group import Group, Member
+
+SESSION = "session"
+
+
+class Timer(NamedTuple):
+    """The name of a deadline: what is over, in which group, for which member ("" for the group as a whole)."""
+
+    kind: str
+    group: str = ""
+    member: str = ""
+
+
+class Timers:
+    """Deadlines in seconds. One that was moved or taken back stays in the heap until its old time, and is then left
+    out: heartbeats move deadlines all the time, and seldom does one come due."""
+
+    def __init__(self) -> None:
+        self._set: dict[Timer, tuple[float, int]] = {}
+        self._heap: list[tuple[float, int, Timer]] = []
+        self._count = 0
+
+    def set(self, timer: Timer, at: float) -> None:
+        """Set or move a deadline."""
+        self._count += 1
+        self._set[timer] = (at, self._count)
+        heappush(self._heap, (at, self._count, timer))
+
+    def cancel(self, timer: Timer) -> None:
+        self._set.pop(timer, None)
+
+    def next(self) -> float | None:
+        """The earliest deadline."""
+        while self._heap:
+            at, count, timer = self._heap[0]
+            if self._set.get(timer) == (at, count):
+                return at
+            heappop(self._heap)
+        return None
+
+    def pop_due(self, now: float) -> Timer | None:
+        """The earliest deadline that is over; it is taken back."""
+        at = self.next()
+        if at is None or at > now:
+            return None
+        timer = heappop(self._heap)[2]
+        del self._set[timer]
+        return timer
+
+
+class Sessions:
+    """How long a member lives without being heard of."""
+
+    def __init__(self, timers: Timers) -> None:
+        self._timers = timers
+
+    def heard(self, now: float, group: Group, member: Member) -> None:
+        """A member lives: its session begins anew."""
+        self.open(now, group, member, member.session_timeout_ms / 1000)
+
+    def open(self, now: float, group: Group, member: Member, timeout_s: float) -> None:
+        self._timers.set(Timer(SESSION, group.id, member.id), now + timeout_s)
+
+    def close(self, group: Group, member: Member) -> None:
+        self._timers.cancel(Timer(SESSION, group.id, member.id))

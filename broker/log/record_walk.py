@@ -1,0 +1,248 @@
+"""Walking the records of a batch without making anything of them: are they what the batch's header says?
+
+Consumers parse every field of every record; whichever they cannot parse stops them for good. So every field is looked
+at here, once, by the leader. Records that are alike - same lengths, no headers, as those of most producers are for long
+stretches - are looked at together, a byte of all of them at a time: some nanoseconds for each instead of half a
+microsecond.
+"""
+
+from __future__ import annotations
+
+from broker.protocol.records import CorruptBatch
+
+LEAST_TIMESTAMP = -62_135_596_800_000  # ms: the year 1
+MOST_TIMESTAMP = 253_402_300_799_999  # ms: the end of the year 9999
+
+LEAST_RECORD = 7  # bytes: its length, attributes, two deltas, two lengths and the number of headers
+
+MOST_ALIKE = 4096  # records that are looked at together
+FEW = 16  # records one by one after a stretch that was not alike; fewer are never worth more
+MOST_FAILURES = 8  # such stretches in one batch: what a batch may cost is bounded, however it is made
+
+_INT32_BYTES, _INT64_BYTES = 5, 10
+_LEAST_INT32, _MOST_INT32 = -(1 << 31), (1 << 31) - 1
+# Bytes of offset deltas, zigzag and LEB128, of records that follow each other: one byte below 64, two below 8192, three
+# below 2^20. What does not change within 8192 records is no table.
+_ONE_BYTE, _TWO_BYTES, _THREE_BYTES = 64, 8192, 1 << 20
+_ALONE = bytes(2 * delta for delta in range(_ONE_BYTE))
+_LOW = bytes(2 * delta & 127 | 128 for delta in range(_ONE_BYTE)) * (MOST_ALIKE // _ONE_BYTE + 1)
+_HIGH = bytes(2 * delta >> 7 for delta in range(_TWO_BYTES))
+_MIDDLE = bytes(byte | 128 for byte in _HIGH)
+_CONTINUED = bytes(range(128, 256))
+
+
+class TimestampError(ValueError):
+    """A record's time that is no date; the message says which."""
+
+
+def _integer(data: bytes, pos: int, most_bytes: int) -> tuple[int, int]:
+    """A zigzag integer and the position behind it; not longer than consumers take it, nor larger than its type."""
+    encoded = shift = 0
+    for at in range(pos, pos + most_bytes):
+        byte = data[at]
+        encoded |= (byte & 127) << shift
+        if byte < 128:
+            value = (encoded >> 1) ^ -(encoded & 1)
+            if most_bytes == _INT32_BYTES and not _LEAST_INT32 <= value <= _MOST_INT32:
+                raise CorruptBatch(f"position {pos}: {value} does not fit into 32 bits")
+            return value, at + 1
+        shift += 7
+    raise CorruptBatch(f"position {pos}: a variable-length integer is longer than {most_bytes} bytes")
+
+
+def walk_records(data: bytes, count: int, base_timestamp: int) -> int:
+    """The largest timestamp of the `count` records that `data` is made of, ms.
+
+    Raises `CorruptBatch` unless they are well-formed, have the offset deltas 0, 1, 2, ... and fill `data`; and
+    `TimestampError` for times that are no dates. Positions in messages count from the first record.
+    """
+    try:
+        if count == 1 and (found := _usual(data, 0, 0)) is not None:
+            most, reached = found
+            least = most
+        else:
+            most, least, reached = _walk(data, count)
+    except IndexError:
+        raise CorruptBatch(f"{count} records do not end within their batch") from None
+    if reached != len(data):
+        raise CorruptBatch(f"position {reached}: {len(data) - reached} bytes behind the last record")
+    if base_timestamp + least < LEAST_TIMESTAMP or base_timestamp + most > MOST_TIMESTAMP:
+        raise TimestampError(f"timestamps from {base_timestamp + least} to {base_timestamp + most} ms are no dates")
+    return base_timestamp + most
+
+
+def _walk(data: bytes, count: int) -> tuple[int, int, int]:
+    """The largest and the smallest timestamp delta, and the position behind the last record."""
+    most, least = -(1 << 63), 1 << 63
+    pos = delta = failures = 0
+    next_try = 1
+    while delta < count:
+        start = pos
+        timestamp, pos = _usual(data, pos, delta) or _one(data, pos, delta)
+        delta += 1
+        if timestamp > most:
+            most = timestamp
+        if timestamp < least:
+            least = timestamp
+        if delta >= next_try and count - delta >= FEW and failures < MOST_FAILURES:
+            alike = _alike(data, start, pos, delta, count)
+            if alike is None:
+                failures += 1
+                next_try = delta + FEW
+            else:
+                records, low, high = alike
+                pos += records * (pos - start)
+                delta += records
+                most, least = max(most, high), min(least, low)
+    return most, least, pos
+
+
+def _usual(data: bytes, pos: int, delta: int) -> tuple[int, int] | None:
+    """What `_one` finds of a record as most are, in less time: short, with few bytes in each number and no headers.
+
+    None when it is another, or wrong."""
+    length, second = data[pos], data[pos + 1]
+    if length < 128:
+        pos += 1
+    elif second < 128:
+        length = length & 127 | second << 7
+        pos += 2
+    else:
+        return None
+    stop = pos + (length >> 1)
+    encoded = data[pos + 1]
+    if length & 1 or encoded > 127 or stop > len(data) or data[stop - 1]:
+        return None
+    if delta < _ONE_BYTE:
+        if data[pos + 2] != delta << 1:
+            return None
+        at = pos + 3
+    elif delta < _TWO_BYTES:
+        if data[pos + 2] != (delta << 1 & 127 | 128) or data[pos + 3] != delta >> 6:
+            return None
+        at = pos + 4
+    elif delta < _THREE_BYTES:
+        if data[pos + 2] != (delta << 1 & 127 | 128) or data[pos + 3] != (delta >> 6 & 127 | 128):
+            return None
+        if data[pos + 4] != delta >> 13:
+            return None
+        at = pos + 5
+    else:
+        return None
+    key = data[at]
+    if key == 1:  # -1: null
+        at += 1
+    elif key < 128 and not key & 1:
+        at += 1 + (key >> 1)
+    else:
+        return None
+    length = data[at]
+    if length > 127:
+        second = data[at + 1]
+        if second > 127:
+            return None
+        length = length & 127 | second << 7
+        at += 1
+    if length & 1 or at + (length >> 1) + 2 != stop:
+        return None
+    return (encoded >> 1) ^ -(encoded & 1), stop
+
+
+def _one(data: bytes, pos: int, delta: int) -> tuple[int, int]:
+    """One record: its timestamp delta, and the position behind it."""
+    start = pos
+    length, pos = _integer(data, pos, _INT32_BYTES)
+    stop = pos + length
+    if length < 0 or stop > len(data):
+        raise CorruptBatch(f"position {start}: a record of {length} bytes exceeds its batch")
+    timestamp, pos = _integer(data, pos + 1, _INT64_BYTES)
+    found, pos = _integer(data, pos, _INT32_BYTES)
+    if found != delta:
+        raise CorruptBatch(f"position {start}: an offset delta of {found} where {delta} must follow")
+    pos = _behind_nullable(data, _behind_nullable(data, pos))
+    _check_headers(data, pos, stop)
+    return timestamp, stop
+
+
+def _behind_nullable(data: bytes, pos: int) -> int:
+    length, pos = _integer(data, pos, _INT32_BYTES)
+    if length < -1:
+        raise CorruptBatch(f"position {pos}: a length of {length}")
+    return pos + max(length, 0)
+
+
+def _check_headers(data: bytes, pos: int, stop: int) -> None:
+    if pos >= stop:
+        raise CorruptBatch(f"position {pos}: a record's fields exceed it")
+    count, pos = _integer(data, pos, _INT32_BYTES)
+    if not 0 <= count <= stop - pos:
+        raise CorruptBatch(f"position {pos}: {count} headers in {stop - pos} bytes")
+    for _ in range(count):
+        length, name = _integer(data, pos, _INT32_BYTES)
+        value = name + length
+        if length < 0 or value > stop:
+            raise CorruptBatch(f"position {pos}: a header's name of {length} bytes")
+        try:
+            data[name:value].decode()
+        except UnicodeDecodeError as error:
+            raise CorruptBatch(f"position {name}: a header's name is not UTF-8: {error.reason}") from None
+        pos = _behind_nullable(data, value)
+    if pos != stop:
+        raise CorruptBatch(f"position {pos}: a record that ends at {stop} does not end with its headers")
+
+
+def _alike(data: bytes, start: int, stop: int, delta: int, count: int) -> tuple[int, int, int] | None:
+    """How many records behind the one from `start` to `stop`, which is right, are like it, with the smallest and the
+    largest of their timestamp deltas; None when those that could be are not. `delta` is what the next one has to have.
+    """
+    size = stop - start
+    _, attributes_at = _integer(data, start, _INT32_BYTES)
+    _, delta_at = _integer(data, attributes_at + 1, _INT64_BYTES)
+    _, key_at = _integer(data, delta_at, _INT32_BYTES)
+    key_length, key = _integer(data, key_at, _INT32_BYTES)
+    value_at = key + max(key_length, 0)
+    value_length, value = _integer(data, value_at, _INT32_BYTES)
+    if value + max(value_length, 0) + 1 != stop:
+        return None  # it has headers
+    expected = _deltas(delta, min(count - delta, MOST_ALIKE, (len(data) - stop) // size), key_at - delta_at)
+    records = len(expected[0])
+    if records < FEW - 1:
+        return None
+    last = (records - 1) * size + 1
+    for offset in (*range(start, attributes_at), *range(key_at, key), *range(value_at, value), stop - 1):
+        if data[offset + size : offset + size + last : size].count(data[offset]) != records:
+            return None
+    for offset, column in enumerate(expected, delta_at + size):
+        if data[offset : offset + last : size] != column:
+            return None
+    columns = [data[offset : offset + last : size] for offset in range(attributes_at + 1 + size, delta_at + size)]
+    return _timestamps(columns, records)
+
+
+def _deltas(delta: int, most: int, width: int) -> tuple[bytes, ...]:
+    """The bytes of up to `most` offset deltas from `delta` on that are `width` bytes long, a byte of all at a time."""
+    if delta < _ONE_BYTE and width == 1:
+        return (_ALONE[delta : delta + most],)
+    low, block = delta % _ONE_BYTE, delta % _TWO_BYTES
+    if _ONE_BYTE <= delta < _TWO_BYTES and width == 2:
+        high = _HIGH[delta : delta + most]
+        return _LOW[low : low + len(high)], high
+    if _TWO_BYTES <= delta < _THREE_BYTES and width == 3:
+        middle = _MIDDLE[block : block + most]
+        return _LOW[low : low + len(middle)], middle, bytes([2 * delta >> 14]) * len(middle)
+    return (b"",)
+
+
+def _timestamps(columns: list[bytes], records: int) -> tuple[int, int, int] | None:
+    """The smallest and the largest of the timestamp deltas that these are the bytes of, if all are as long."""
+    *continued, last = columns
+    if not last.isascii() or any(byte.translate(None, _CONTINUED) for byte in continued):
+        return None
+    values = []
+    found = set(zip(*columns, strict=True)) if continued else {(byte,) for byte in set(last)}
+    for encoded in found:
+        value = 0
+        for byte in reversed(encoded):
+            value = value << 7 | byte & 127
+        values.append((value >> 1) ^ -(value & 1))
+    return records, min(values), max(values)

@@ -1,0 +1,45 @@
+"""Which segments a log may let go, by their age and by the log's size. Pure.
+
+Whole segments go, from the oldest on and without a gap, and only what is committed: nothing at or past the high
+watermark. The last segment goes too once all of it has expired; the log begins a new one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+NO_LIMIT = -1
+
+
+class SegmentView(Protocol):
+    """What counts of a segment: its bytes, the offset behind its last record, its largest timestamp (ms, -1: none)."""
+
+    @property
+    def size(self) -> int: ...
+    @property
+    def next_offset(self) -> int: ...
+    @property
+    def max_timestamp(self) -> int: ...
+
+
+def expired_below(
+    segments: Sequence[SegmentView], high_watermark: int, now_ms: int, *, retention_ms: int, retention_bytes: int
+) -> int | None:
+    """The offset below which everything has expired; None when nothing has. `now_ms` -1: the time is not known."""
+    surplus = sum(segment.size for segment in segments) - retention_bytes if retention_bytes != NO_LIMIT else 0
+    found: int | None = None
+    for segment in segments:
+        last = segment is segments[-1]
+        old = (
+            retention_ms != NO_LIMIT
+            and now_ms >= 0
+            and segment.max_timestamp >= 0
+            and now_ms - segment.max_timestamp > retention_ms
+        )
+        large = not last and 0 < segment.size <= surplus
+        if not segment.size or segment.next_offset > high_watermark or not (old or large):
+            break
+        surplus -= segment.size
+        found = segment.next_offset
+    return found

@@ -1,0 +1,110 @@
+"""What a leader takes of producers: batches that every consumer can read, and nothing else.
+
+A log keeps what it has taken for good, and a consumer that cannot parse a batch never gets past it: one faulty producer
+would stop all of a partition's consumers. So each batch is opened and walked before it gets its offsets. The refusals
+are Apache Kafka's, but where it would store what some consumer cannot read: offset deltas that do not count up, names
+of headers that are not UTF-8, bytes behind a stream or a batch.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from broker.errors import ErrorCode, ProtocolError
+from broker.log.record_walk import LEAST_RECORD, TimestampError, walk_records
+from broker.ports import Buffer
+from broker.protocol.compression import TooLargeError, open_records
+from broker.protocol.records import (
+    BATCH_HEADER_SIZE,
+    COMPRESSION_MASK,
+    CONTROL_MASK,
+    MAGIC,
+    TRANSACTIONAL_MASK,
+    CorruptBatch,
+    UnsupportedCompression,
+)
+
+MOST_RECORDS = 1 << 18
+"""Of one batch. What a walk costs the loop is bounded by it: about a microsecond each."""
+
+_LENGTH_AT, _LENGTH_BEHIND = 8, 12
+_MAGIC_AT = 16
+_LOG_APPEND_TIME = 0x08
+_OLD_FORMATS = (0, 1)
+
+
+class Claims(NamedTuple):
+    """What a batch's header says, as far as producers may say it; its CRC is right."""
+
+    base_offset: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    records: int
+
+
+def require_one_batch(records: Buffer) -> None:
+    """A request has one batch for a partition, of format 2. Raises `ProtocolError`."""
+    size = len(records)
+    if size <= _MAGIC_AT:
+        raise ProtocolError(ErrorCode.INVALID_RECORD, f"{size} bytes are no record batch")
+    magic = records[_MAGIC_AT]
+    if magic in _OLD_FORMATS:
+        raise ProtocolError(ErrorCode.INVALID_RECORD, f"format {magic} is taken in older versions of Produce only")
+    wanted = int.from_bytes(records[_LENGTH_AT:_LENGTH_BEHIND], "big", signed=True) + _LENGTH_BEHIND
+    if magic != MAGIC or wanted < BATCH_HEADER_SIZE:
+        raise ProtocolError(ErrorCode.CORRUPT_MESSAGE, f"a batch of format {magic} and of {wanted} bytes")
+    if wanted != size:
+        raise ProtocolError(ErrorCode.INVALID_RECORD, f"{size} bytes, of which the first batch has {wanted}")
+
+
+def admit(claims: Claims, payload: memoryview) -> int:
+    """The largest timestamp, in ms, of a batch that may be appended. Raises `ProtocolError`."""
+    base_offset, attributes, delta, base_timestamp, _, producer_id, epoch, sequence, count = claims
+    if count < 1 or delta != count - 1 or base_offset or producer_id >= 0 > min(epoch, sequence) or attributes:
+        _check_header(claims)
+    data = payload.tobytes()
+    try:
+        if attributes & COMPRESSION_MASK:
+            data = open_records(attributes & COMPRESSION_MASK, data)
+        if count * LEAST_RECORD > len(data):
+            raise CorruptBatch(f"{count} records in {len(data)} bytes")
+        if count > MOST_RECORDS:
+            raise ProtocolError(ErrorCode.MESSAGE_TOO_LARGE, f"{count} records; a batch has at most {MOST_RECORDS}")
+        return walk_records(data, count, base_timestamp)
+    except CorruptBatch as error:
+        raise ProtocolError(ErrorCode.INVALID_RECORD, str(error)) from error
+    except UnsupportedCompression as error:
+        raise ProtocolError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, str(error)) from error
+    except TooLargeError as error:
+        raise ProtocolError(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from error
+    except TimestampError as error:
+        raise ProtocolError(ErrorCode.INVALID_TIMESTAMP, str(error)) from error
+
+
+def _check_header(claims: Claims) -> None:
+    """Raises `ProtocolError` for what no producer may say."""
+    if claims.records < 1 or claims.last_offset_delta != claims.records - 1:
+        reason = f"{claims.records} records and a last offset delta of {claims.last_offset_delta}"
+        raise ProtocolError(ErrorCode.INVALID_RECORD, reason)
+    if claims.base_offset:
+        raise ProtocolError(ErrorCode.INVALID_RECORD, f"a producer's base offset is 0, not {claims.base_offset}")
+    if claims.producer_id >= 0 > min(claims.producer_epoch, claims.base_sequence):
+        reason = f"producer {claims.producer_id} in epoch {claims.producer_epoch}, sequence {claims.base_sequence}"
+        raise ProtocolError(ErrorCode.INVALID_RECORD, f"{reason}: neither is ever negative")
+    _check_attributes(claims.attributes)
+
+
+def _check_attributes(attributes: int) -> None:
+    if attributes & TRANSACTIONAL_MASK:
+        raise ProtocolError(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a batch of a transaction; this broker serves none"
+        )
+    if attributes & CONTROL_MASK:
+        raise ProtocolError(ErrorCode.INVALID_RECORD, "control records are written by brokers only")
+    if attributes & _LOG_APPEND_TIME:
+        raise ProtocolError(ErrorCode.INVALID_TIMESTAMP, "the time of a batch's append is not a producer's to give")

@@ -1,0 +1,1 @@
+"""Idempotent producers: what a log remembers of them, and how they get their ids."""

@@ -1,0 +1,176 @@
+"""What a log knows of the idempotent producers that write to it, and what it therefore refuses (KIP-98, KIP-360).
+
+Pure: whoever appends calls `check` before and `record` after, on a leader; a follower and a recovery only `record`, for
+what is in a log was accepted once. So every replica comes to the same state from the same batches.
+
+A producer numbers its records, from 0 on in each of its epochs; a batch carries the number of its first record. A batch
+that continues the numbers is new; one that is among the last five is there already and gets its offset again; any other
+would leave a gap or reorder. A producer of which nothing is known, or nothing any more, may begin with any number: what
+it wrote before may have been deleted or its entry have expired.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from broker.errors import ErrorCode, ProtocolError
+
+REMEMBERED = 5
+"""Batches of a producer that are known again: it has at most so many requests under way."""
+MAX_SEQUENCE = (1 << 31) - 1
+"""Behind it comes 0."""
+
+
+class Sequenced(NamedTuple):
+    """What the header of an idempotent producer's batch says. `delta`: of its last record, counted from its first."""
+
+    producer_id: int
+    epoch: int
+    sequence: int
+    delta: int
+
+    @property
+    def last_sequence(self) -> int:
+        return after(self.sequence, self.delta)
+
+
+class Written(NamedTuple):
+    """A batch that is in the log. `timestamp` is the batch's largest, in ms, as its producer gave it."""
+
+    last_sequence: int
+    last_offset: int
+    delta: int
+    timestamp: int
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.delta
+
+
+class Producer:
+    """A producer, in its latest epoch; `batches` holds its last ones, oldest first, and never none.
+
+    `seen_at`: when it last wrote, in the seconds of the clock of this process.
+    """
+
+    __slots__ = ("batches", "epoch", "next_sequence", "seen_at")
+
+    def __init__(self, epoch: int, seen_at: float) -> None:
+        self.epoch = epoch
+        self.next_sequence = 0
+        self.seen_at = seen_at
+        self.batches: deque[Written] = deque(maxlen=REMEMBERED)
+
+    @property
+    def last(self) -> Written:
+        return self.batches[-1]
+
+
+class ProducerState:
+    """All producers of one log."""
+
+    def __init__(self) -> None:
+        self._producers: dict[int, Producer] = {}
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def __iter__(self) -> Iterator[tuple[int, Producer]]:
+        """Ids and producers, in the order of their first batches."""
+        return iter(self._producers.items())
+
+    def find(self, producer_id: int) -> Producer | None:
+        return self._producers.get(producer_id)
+
+    # --- before an append
+
+    def check(self, batches: Sequence[Sequenced]) -> Written | None:
+        """Whether batches may be appended together: None, and they may; else where the only one is already.
+
+        Their epochs and sequences are not negative. Raises `ProtocolError`: INVALID_PRODUCER_EPOCH for a producer that
+        a newer epoch has replaced, OUT_OF_ORDER_SEQUENCE_NUMBER for a gap, DUPLICATE_SEQUENCE_NUMBER when some of
+        several batches are there already: there is no one offset to answer with.
+        """
+        if len(batches) == 1 and self._continues(batches[0]):
+            return None
+        expected: dict[int, tuple[int, int]] = {}  # by producer id: the epoch and the sequence of what comes next
+        for batch in batches:
+            known = expected.get(batch.producer_id)
+            if known is None:
+                if (written := self._written(batch)) is not None:
+                    if len(batches) == 1:
+                        return written
+                    raise ProtocolError(ErrorCode.DUPLICATE_SEQUENCE_NUMBER, f"{batch}: is in the log already")
+                known = self._next(batch.producer_id)
+            _must_follow(known, batch)
+            expected[batch.producer_id] = (batch.epoch, after(batch.last_sequence, 1))
+        return None
+
+    def _continues(self, batch: Sequenced) -> bool:
+        """What nearly every batch does: no other one needs to be looked at."""
+        producer = self._producers.get(batch.producer_id)
+        return producer is not None and producer.epoch == batch.epoch and producer.next_sequence == batch.sequence
+
+    def _written(self, batch: Sequenced) -> Written | None:
+        producer = self._producers.get(batch.producer_id)
+        if producer is None or producer.epoch != batch.epoch:
+            return None
+        last = batch.last_sequence
+        for written in producer.batches:
+            if written.last_sequence == last and written.delta == batch.delta:
+                return written
+        return None
+
+    def _next(self, producer_id: int) -> tuple[int, int] | None:
+        producer = self._producers.get(producer_id)
+        return None if producer is None else (producer.epoch, producer.next_sequence)
+
+    # --- after an append
+
+    def record(self, batch: Sequenced, first_offset: int, timestamp: int, now: float) -> None:
+        """A batch is in the log; `now` in seconds. One of another epoch begins a producer anew."""
+        written = Written(batch.last_sequence, first_offset + batch.delta, batch.delta, timestamp)
+        self.remember(batch.producer_id, batch.epoch, written, now)
+
+    def remember(self, producer_id: int, epoch: int, written: Written, now: float) -> None:
+        """`record`, for what is known as written."""
+        producer = self._producers.get(producer_id)
+        if producer is None or producer.epoch != epoch:
+            producer = self._producers[producer_id] = Producer(epoch, now)
+        producer.batches.append(written)
+        producer.next_sequence = after(written.last_sequence, 1)
+        producer.seen_at = now
+
+    # --- forgetting
+
+    def reaches(self, offset: int) -> bool:
+        """Whether some of what is known lies at or past an offset: without that part of the log it is not true."""
+        return any(producer.last.last_offset >= offset for producer in self._producers.values())
+
+    def expire(self, idle_since: float) -> int:
+        """Forget the producers that have not written since then, in seconds; how many those were."""
+        idle = [producer_id for producer_id, producer in self._producers.items() if producer.seen_at <= idle_since]
+        for producer_id in idle:
+            del self._producers[producer_id]
+        return len(idle)
+
+
+def after(sequence: int, count: int) -> int:
+    """The sequence that comes `count` behind another one."""
+    return (sequence + count) & MAX_SEQUENCE
+
+
+def _must_follow(known: tuple[int, int] | None, batch: Sequenced) -> None:
+    if known is None:
+        return
+    epoch, sequence = known
+    if batch.epoch < epoch:
+        message = f"{batch}: producer {batch.producer_id} is in epoch {epoch}"
+        raise ProtocolError(ErrorCode.INVALID_PRODUCER_EPOCH, message)
+    if batch.epoch > epoch:
+        sequence = 0
+    if batch.sequence != sequence:
+        message = f"{batch}: the next sequence is {sequence}"
+        raise ProtocolError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)

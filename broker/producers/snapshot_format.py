@@ -1,0 +1,70 @@
+"""A producer snapshot as bytes, in Kafka's format: version, CRC-32C, and the producers.
+
+Kafka's own has the last batch of a producer only. Here each of the remembered ones is an entry of its own, oldest
+first: who reads an entry for each producer, as Kafka does, is left with the last one and loses nothing; and we know a
+batch again that was not the last one before a restart.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from crc32c import crc32c
+
+from broker.producers.producer_state import ProducerState, Written
+
+VERSION = 1
+NO_TRANSACTION = -1  # as coordinator epoch and as first offset
+
+_HEAD = Struct(">hIi")  # version, CRC, number of entries
+_CRC_FROM = 6
+_COUNT_AT = Struct(">i")
+# Producer id, epoch, last sequence, last offset, offset delta, timestamp, coordinator epoch, first offset of a
+# transaction.
+_ENTRY = Struct(">qhiqiqiq")
+
+
+class CorruptSnapshot(ValueError):  # noqa: N818 - a state of the file, not only an error
+    """Bytes that are no producer snapshot, or a torn one."""
+
+
+def encode_snapshot(state: ProducerState) -> bytes:
+    """What the file holds."""
+    entries = [
+        _ENTRY.pack(
+            producer_id,
+            producer.epoch,
+            written.last_sequence,
+            written.last_offset,
+            written.delta,
+            written.timestamp,
+            NO_TRANSACTION,
+            NO_TRANSACTION,
+        )
+        for producer_id, producer in state
+        for written in producer.batches
+    ]
+    checked = _COUNT_AT.pack(len(entries)) + b"".join(entries)
+    return _HEAD.pack(VERSION, crc32c(checked), len(entries)) + checked[_COUNT_AT.size :]
+
+
+def decode_snapshot(data: bytes, now: float) -> ProducerState:
+    """The producers of a snapshot, which count as seen `now`, in seconds. Raises `CorruptSnapshot`.
+
+    The clock of the process that saw them is gone with it; the timestamps of their batches are their own affair.
+    """
+    if len(data) < _HEAD.size:
+        raise CorruptSnapshot(f"{len(data)} bytes are too few")
+    version, crc, count = _HEAD.unpack_from(data)
+    if version != VERSION:
+        raise CorruptSnapshot(f"version {version}, only {VERSION} is known")
+    if len(data) != _HEAD.size + count * _ENTRY.size:
+        raise CorruptSnapshot(f"{len(data)} bytes for {count} entries")
+    if crc32c(data[_CRC_FROM:]) != crc:
+        raise CorruptSnapshot("the CRC-32C is wrong")
+    state = ProducerState()
+    for producer_id, epoch, sequence, offset, delta, timestamp, _, _ in _ENTRY.iter_unpack(data[_HEAD.size :]):
+        # An entry without a batch is what a transaction's marker leaves: the epoch alone is of no use without one.
+        if offset >= 0:
+            state.remember(producer_id, epoch, Written(sequence, offset, delta, timestamp), now)
+    return state

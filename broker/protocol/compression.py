@@ -1,0 +1,101 @@
+"""Opening what a batch has compressed, with a bound on what comes out: a few KB may claim to be gigabytes.
+
+gzip is the standard library's; the others are the package cramjam's. What cannot be opened is refused: a leader takes
+nothing that it cannot look into.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping
+
+import cramjam
+
+from broker.protocol.records import CorruptBatch, UnsupportedCompression
+
+MOST_OPENED_BYTES = 32 << 20
+"""What the records of one batch may come to; clients' batches are of 16 KB to 1 MB before they are compressed."""
+
+_GZIP_WINDOW = 31  # of zlib: the largest window, and a gzip header is required
+_XERIAL = b"\x82SNAPPY\0"  # how Java's clients frame blocks of snappy; others send one bare block
+_XERIAL_HEADER = 16
+_TOO_SMALL = "write whole buffer"  # cramjam, of an output that holds no more
+
+
+class TooLargeError(ValueError):
+    """Compressed records that come to more than `MOST_OPENED_BYTES`."""
+
+    def __init__(self) -> None:
+        super().__init__(f"the compressed records come to more than {MOST_OPENED_BYTES} bytes")
+
+
+def open_records(codec: int, data: bytes) -> bytes:
+    """What `data` was before it was compressed. Raises `UnsupportedCompression`, `CorruptBatch`, `TooLargeError`."""
+    opener = _OPENERS.get(codec)
+    if opener is None:
+        raise UnsupportedCompression(f"there is no codec {codec}")
+    return opener(data)
+
+
+def _gzip(data: bytes) -> bytes:
+    stream = zlib.decompressobj(_GZIP_WINDOW)
+    try:
+        opened = stream.decompress(data, MOST_OPENED_BYTES + 1)
+    except zlib.error as error:
+        raise CorruptBatch(f"the records are not gzip: {error}") from None
+    if len(opened) > MOST_OPENED_BYTES:
+        raise TooLargeError
+    if not stream.eof or stream.unused_data:
+        raise CorruptBatch(
+            "the gzip stream of the records " + ("has bytes behind it" if stream.eof else "is cut short")
+        )
+    return opened
+
+
+def _snappy(data: bytes) -> bytes:
+    if not data.startswith(_XERIAL):
+        return _snappy_block(data, MOST_OPENED_BYTES)
+    blocks = []
+    left = MOST_OPENED_BYTES
+    position = _XERIAL_HEADER
+    while position < len(data):
+        start = position + 4
+        position = start + int.from_bytes(data[position:start], "big")
+        if position <= start or position > len(data):
+            raise CorruptBatch(f"a block of snappy ends at byte {position} of {len(data)}")
+        blocks.append(_snappy_block(data[start:position], left))
+        left -= len(blocks[-1])
+    return b"".join(blocks)
+
+
+def _snappy_block(data: bytes, most: int) -> bytes:
+    try:
+        if cramjam.snappy.decompress_raw_len(data) > most:
+            raise TooLargeError
+        return bytes(cramjam.snappy.decompress_raw(data))
+    except cramjam.DecompressionError as error:
+        raise CorruptBatch(f"the records are not snappy: {error}") from None
+
+
+def _lz4(data: bytes) -> bytes:
+    return _opened_into(cramjam.lz4.decompress_into, "lz4", data)
+
+
+def _zstd(data: bytes) -> bytes:
+    return _opened_into(cramjam.zstd.decompress_into, "zstd", data)
+
+
+def _opened_into(decompress: Callable[[bytes, bytearray], int], name: str, data: bytes) -> bytes:
+    output = bytearray(MOST_OPENED_BYTES)  # memory of the system as it is written to, not before
+    try:
+        size = decompress(data, output)
+    except cramjam.DecompressionError as error:
+        if _TOO_SMALL in str(error):
+            raise TooLargeError from None
+        raise CorruptBatch(f"the records are not {name}: {error}") from None
+    with memoryview(output) as view:
+        return view[:size].tobytes()
+
+
+NAMES: Mapping[int, str] = {1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
+_OPENERS: Mapping[int, Callable[[bytes], bytes]] = {1: _gzip, 2: _snappy, 3: _lz4, 4: _zstd}

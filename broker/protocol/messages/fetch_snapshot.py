@@ -1,0 +1,65 @@
+"""FetchSnapshot (59): a piece of a snapshot of the metadata log (KIP-630)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from broker.protocol.messages.fetch import LeaderIdAndEpoch
+from broker.protocol.schema import Int16, Int32, Int64, Message, Records, String, Tag, v
+
+
+class SnapshotId(Message):
+    end_offset: Int64 = 0
+    epoch: Int32 = 0
+
+
+class PartitionSnapshot(Message):
+    """`position`: of the first byte that is asked for."""
+
+    partition: Int32 = 0
+    current_leader_epoch: Int32 = 0
+    snapshot_id: SnapshotId = msgspec.field(default_factory=SnapshotId)
+    position: Int64 = 0
+
+
+class TopicSnapshot(Message):
+    name: String = ""
+    partitions: list[PartitionSnapshot] = []
+
+
+class FetchSnapshotRequest(Message):
+    VERSIONS = v("0")
+    FLEXIBLE = v("0+")
+
+    cluster_id: Annotated[String | None, Tag(0)] = None
+    replica_id: Int32 = -1
+    max_bytes: Int32 = 0x7FFFFFFF
+    topics: list[TopicSnapshot] = []
+
+
+class PartitionSnapshotResult(Message):
+    """`size`: of the whole snapshot; `unaligned_records`: bytes of it, which may begin and end inside a batch."""
+
+    index: Int32 = 0
+    error_code: Int16 = 0
+    snapshot_id: SnapshotId = msgspec.field(default_factory=SnapshotId)
+    current_leader: Annotated[LeaderIdAndEpoch | None, Tag(0)] = None
+    size: Int64 = 0
+    position: Int64 = 0
+    unaligned_records: Records = b""
+
+
+class TopicSnapshotResult(Message):
+    name: String = ""
+    partitions: list[PartitionSnapshotResult] = []
+
+
+class FetchSnapshotResponse(Message):
+    VERSIONS = v("0")
+    FLEXIBLE = v("0+")
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    topics: list[TopicSnapshotResult] = []

@@ -1,0 +1,146 @@
+"""Snapshots of the metadata log (KIP-630): what all records below an offset come to, in a file of its own.
+
+`<end offset>-<epoch>.checkpoint` has Kafka's format: a control batch with a header, batches of records, a control batch
+with a footer; offsets count from 0. A file that has the name is whole: it is written or fetched as `.part`, made
+durable, and renamed.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from broker.errors import StartupError
+from broker.ports import Disk
+from broker.protocol.records import CorruptBatch, Record, build_batch, read_records, stamp, validate_batch
+from broker.quorum.messages import OffsetAndEpoch
+
+HEADER_TYPE, FOOTER_TYPE = 3, 4  # of control records, as Apache Kafka numbers them
+RECORDS_IN_A_BATCH = 500
+_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+_PART = ".part"
+_KEY = struct.Struct(">hh")  # version, type
+_HEADER = struct.Struct(">hqB")  # version, timestamp of the last record that it covers, no tagged fields
+_FOOTER = struct.Struct(">hB")
+
+
+class Piece(NamedTuple):
+    """Bytes of a snapshot, and how many it has altogether."""
+
+    data: bytes
+    size: int
+
+
+class Snapshots:
+    """The snapshots in the directory of the metadata log. Raises `OSError` of the disk."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._directory = directory
+
+    def latest(self) -> OffsetAndEpoch | None:
+        """The newest snapshot that is whole; None without one."""
+        matches = [_NAME.fullmatch(name) for name in self._disk.list(self._directory)]
+        found = [(int(match[1]), int(match[2])) for match in matches if match]
+        return OffsetAndEpoch(max(found)[1], max(found)[0]) if found else None
+
+    async def write_durably(self, snapshot: OffsetAndEpoch, records: Sequence[bytes], timestamp_ms: int) -> None:
+        """Make a snapshot of the records that the state comes to."""
+        part = self._path(snapshot) + _PART
+        file = self._disk.open(part, create=True)
+        try:
+            file.truncate(0)
+            file.append(_content(snapshot.epoch, records, timestamp_ms))
+        finally:
+            file.close()
+        await self.finish(snapshot)
+
+    def read(self, snapshot: OffsetAndEpoch, position: int, max_bytes: int) -> Piece | None:
+        """Bytes from `position` on; None when there is no such snapshot."""
+        try:
+            file = self._disk.open(self._path(snapshot))
+        except FileNotFoundError:
+            return None
+        try:
+            return Piece(file.read(position, max_bytes), file.size())
+        finally:
+            file.close()
+
+    def append(self, snapshot: OffsetAndEpoch, position: int, data: bytes) -> None:
+        """Bytes that were fetched; those at 0 begin the file anew."""
+        file = self._disk.open(self._path(snapshot) + _PART, create=True)
+        try:
+            file.truncate(position)
+            file.append([data])
+        finally:
+            file.close()
+
+    async def finish(self, snapshot: OffsetAndEpoch) -> None:
+        """The file is whole: give it its name, durably."""
+        path = self._path(snapshot)
+        file = self._disk.open(path + _PART)
+        try:
+            await file.sync()
+        finally:
+            file.close()
+        self._disk.rename(path + _PART, path)
+        await self._disk.sync_directory(self._directory)
+
+    def load(self, snapshot: OffsetAndEpoch) -> list[bytes]:
+        """The records of a snapshot. Raises `StartupError` for a file that is damaged."""
+        path = self._path(snapshot)
+        file = self._disk.open(path)
+        try:
+            data = file.read(0, file.size())
+        finally:
+            file.close()
+        try:
+            return _records(data)
+        except CorruptBatch as error:
+            raise StartupError(
+                f"{path}: is damaged: {error}; remove this broker's {self._directory} if the other voters are well: it "
+                "is fetched anew"
+            ) from error
+
+    def remove_older(self, snapshot: OffsetAndEpoch) -> None:
+        """Remove all snapshots but this one, and what was never finished."""
+        kept = self._path(snapshot).rpartition("/")[2]
+        for name in self._disk.list(self._directory):
+            if name != kept and _NAME.fullmatch(name.removesuffix(_PART)):
+                self._disk.unlink(f"{self._directory}/{name}")
+
+    def _path(self, snapshot: OffsetAndEpoch) -> str:
+        return f"{self._directory}/{snapshot.offset:020d}-{snapshot.epoch:010d}.checkpoint"
+
+
+def _content(epoch: int, records: Sequence[bytes], timestamp_ms: int) -> list[bytes]:
+    header = Record(0, timestamp_ms, _KEY.pack(0, HEADER_TYPE), _HEADER.pack(0, timestamp_ms, 0))
+    footer = Record(0, timestamp_ms, _KEY.pack(0, FOOTER_TYPE), _FOOTER.pack(0, 0))
+    groups = [records[at : at + RECORDS_IN_A_BATCH] for at in range(0, len(records), RECORDS_IN_A_BATCH)]
+    batches = [build_batch([header], control=True)]
+    batches += [build_batch([Record(0, timestamp_ms, None, value) for value in group]) for group in groups]
+    batches.append(build_batch([footer], control=True))
+    stamped, offset = [], 0
+    for batch in map(bytearray, batches):
+        stamp(batch, 0, offset, epoch)
+        stamped.append(bytes(batch))
+        offset = validate_batch(batch).next_offset
+    return stamped
+
+
+def _records(data: bytes) -> list[bytes]:
+    """The data records. Raises `CorruptBatch` unless a footer ends the file."""
+    records: list[bytes] = []
+    position, last_control = 0, -1
+    while position < len(data):
+        header = validate_batch(data, position)
+        found = read_records(data, position)
+        last_control = _KEY.unpack_from(found[0].key or b"\0\0\0\0")[1] if header.is_control else -1
+        if not header.is_control:
+            records += [record.value or b"" for record in found]
+        position += header.size
+    if last_control != FOOTER_TYPE:
+        raise CorruptBatch("it has no footer")
+    return records

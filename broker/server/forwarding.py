@@ -1,0 +1,135 @@
+"""Requests that only the controller can answer, sent to any broker: handed on to it in an Envelope (KIP-590).
+
+A client is answered as if it had found the controller itself. Nothing is asked twice that may have been done once:
+another try follows only where the answer says that nothing happened, or where nobody listened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, TypeVar, cast
+
+from broker.controller.refusals import refused
+from broker.errors import ErrorCode, ProtocolError
+from broker.peers import Peers
+from broker.protocol.api import (
+    Api,
+    ApiKey,
+    api_of,
+    decode_request_header,
+    decode_response_header,
+    encode_request,
+    encode_response,
+    find_api,
+)
+from broker.protocol.codec import DecodeError, decode, decode_exactly
+from broker.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from broker.protocol.schema import Message
+
+ENVELOPE_VERSION = 0
+LENGTH_BYTES = 4  # of a frame; an envelope's content has none
+DEFAULT_TIMEOUT_MS = 10_000  # for requests that name no time of their own
+PAUSE_S = 0.05  # between two tries, while the controller changes
+ELSEWHERE = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_LEADER_OR_FOLLOWER})
+
+Q = TypeVar("Q", bound=Message)
+Handler = Callable[[Q, int], Awaitable[Message]]
+
+
+class ControllerForwarding:
+    """The way of such requests. `controller_id` is the quorum's leader as far as this node knows."""
+
+    def __init__(
+        self, *, node_id: int, controller_id: Callable[[], int | None], peers: Peers, request_timeout_s: float
+    ) -> None:
+        """`request_timeout_s`: how much longer than the request's own time the controller's answer may take."""
+        self._node_id = node_id
+        self._controller_id = controller_id
+        self._peers = peers
+        self._request_timeout_s = request_timeout_s
+        self._handlers: dict[ApiKey, Handler[Any]] = {}
+
+    def to_controller(self, key: ApiKey, handler: Handler[Q]) -> Handler[Q]:
+        """A handler for any broker, of one that answers NOT_CONTROLLER (or NOT_LEADER_OR_FOLLOWER) on all but one."""
+        self._handlers[key] = handler
+
+        async def serve(request: Q, version: int) -> Message:
+            loop = asyncio.get_running_loop()
+            give_up_at = loop.time() + timeout_of(request)
+            while True:
+                response = await self._ask(handler, request, version)
+                if not says_elsewhere(response) or loop.time() + PAUSE_S >= give_up_at:
+                    return response
+                await asyncio.sleep(PAUSE_S)
+
+        return serve
+
+    async def _ask(self, handler: Handler[Q], request: Q, version: int) -> Message:
+        controller = self._controller_id()
+        if controller is None or controller == self._node_id:
+            return await handler(request, version)
+        envelope = EnvelopeRequest(request_data=bytes(encode_request(request, version, 0, None)[LENGTH_BYTES:]))
+        timeout = timeout_of(request) + self._request_timeout_s
+        try:
+            answer = await self._peers.request(controller, envelope, ENVELOPE_VERSION, timeout)
+            assert isinstance(answer, EnvelopeResponse)
+            return _opened(api_of(request), version, answer)
+        except ConnectionRefusedError:
+            return refused(request, ProtocolError(ErrorCode.NOT_CONTROLLER, f"controller {controller} does not listen"))
+        except (ConnectionError, TimeoutError) as error:
+            message = f"controller {controller} has not answered, it may happen yet: {error}"
+            return refused(request, ProtocolError(ErrorCode.REQUEST_TIMED_OUT, message))
+        except ProtocolError as error:
+            return refused(request, error)
+
+    async def handle_envelope(self, envelope: EnvelopeRequest, _version: int) -> EnvelopeResponse:
+        """Envelope (58), from another broker: answered here, and never handed on a second time."""
+        try:
+            header, position = decode_request_header(envelope.request_data)
+            api = find_api(header.api_key)
+            if api is None or api.key not in self._handlers or not api.serves(header.api_version):
+                return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
+            request = decode_exactly(api.request, header.api_version, envelope.request_data, position)
+        except DecodeError:
+            return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
+        response = await self._handlers[api.key](request, header.api_version)
+        frame = encode_response(api, response, header.api_version, header.correlation_id)
+        return EnvelopeResponse(response_data=bytes(frame[LENGTH_BYTES:]))
+
+
+def _opened(api: Api, version: int, answer: EnvelopeResponse) -> Message:
+    """What an envelope brought back. Raises `ProtocolError` when it was refused or cannot be read."""
+    if answer.error_code != ErrorCode.NONE or answer.response_data is None:
+        raise ProtocolError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the controller refused to look: {answer.error_code}")
+    try:
+        _, position = decode_response_header(api, version, answer.response_data)
+        response, _ = decode(api.response, version, answer.response_data, position)
+    except DecodeError as error:
+        raise ProtocolError(
+            ErrorCode.UNKNOWN_SERVER_ERROR, f"the controller's answer cannot be read: {error}"
+        ) from error
+    return response
+
+
+def timeout_of(request: Message) -> float:
+    """How many seconds a request gives itself."""
+    return max(0, cast(int, getattr(request, "timeout_ms", DEFAULT_TIMEOUT_MS))) / 1000
+
+
+def says_elsewhere(response: Message) -> bool:
+    """Whether an answer says that another node has to be asked, and that nothing was done."""
+    return any(code in ELSEWHERE for code in _error_codes(response))
+
+
+def _error_codes(part: object) -> Iterator[int]:
+    if isinstance(part, list):
+        for element in part:
+            yield from _error_codes(element)
+    elif isinstance(part, Message):
+        for name in part.__struct_fields__:
+            value = getattr(part, name)
+            if name == "error_code":
+                yield value
+            elif isinstance(value, list):
+                yield from _error_codes(value)

@@ -1,0 +1,238 @@
+"""The requests of consumer groups: which shard answers, and what differs from version to version."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final, cast
+
+from broker.coordinator.group_coordinator import GroupCoordinator
+from broker.errors import ErrorCode, ProtocolError
+from broker.groups.commits import answer_to_all
+from broker.groups.group import Client
+from broker.groups.outbox import Effect
+from broker.groups.rebalance import refused_join, refused_sync
+from broker.groups.shard import Shard
+from broker.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from broker.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from broker.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from broker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from broker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from broker.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from broker.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from broker.protocol.messages.offset_commit import OffsetCommitRequest
+from broker.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from broker.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from broker.protocol.messages.sync_group import SyncGroupRequest
+from broker.protocol.schema import Message
+from broker.server.connection import Outcome
+from broker.server.dispatch import Call, Dispatcher, frame_later
+
+GROUP_KEY: Final = 0  # of FindCoordinator: 1 and 2 are transactions and share groups, which are not coordinated here
+LONGEST_ID: Final = 32_000  # bytes of a name that fits into the records of the offsets topic
+
+
+class GroupsHandler:
+    """Serves them all; `dispatcher` runs what waits."""
+
+    def __init__(self, dispatcher: Dispatcher, groups: GroupCoordinator) -> None:
+        self._dispatcher = dispatcher
+        self._groups = groups
+
+    # --- coordinators
+
+    def find_coordinator(self, request: FindCoordinatorRequest, version: int) -> FindCoordinatorResponse:
+        if version >= 4:
+            return FindCoordinatorResponse(
+                coordinators=[self._coordinator(key, request.key_type) for key in request.coordinator_keys]
+            )
+        its = self._coordinator(request.key, request.key_type)
+        return FindCoordinatorResponse(
+            error_code=its.error_code,
+            error_message=its.error_message,
+            node_id=its.node_id,
+            host=its.host,
+            port=its.port,
+        )
+
+    def _coordinator(self, key: str, key_type: int) -> Coordinator:
+        try:
+            if key_type != GROUP_KEY:
+                raise ProtocolError(ErrorCode.INVALID_REQUEST, f"only groups are coordinated, not keys of {key_type}")
+            node_id, host, port = self._groups.find(key)
+        except ProtocolError as error:
+            return Coordinator(key, -1, "", -1, error.code, str(error))
+        return Coordinator(key, node_id, host, port, ErrorCode.NONE, None)
+
+    # --- members
+
+    def join(self, call: Call) -> Outcome:
+        """Needs to know who asks."""
+        request = cast(JoinGroupRequest, call.request(self._dispatcher.turns))
+        client = Client(call.client_id or "", "/" + call.connection.peer.rpartition(":")[0])
+        return self._dispatcher.later(call, frame_later(call, self._join(request, client, call.version)), blocking=True)
+
+    async def _join(self, request: JoinGroupRequest, client: Client, version: int) -> JoinGroupResponse:
+        def refuse(code: ErrorCode) -> JoinGroupResponse:
+            return refused_join(code, request.member_id)
+
+        # A name that the record of the group cannot hold would stop every later generation of it.
+        protocols = (its.name for its in request.protocols)
+        names = (client.id, request.group_instance_id or "", request.protocol_type, *protocols)
+        if not _is_group(request.group_id) or not all(map(_fits, names)):
+            response = refuse(ErrorCode.INVALID_GROUP_ID)
+        else:
+            answer = await self._groups.ask(
+                request.group_id,
+                lambda shard, now, ticket: shard.join(now, ticket, request, client, version),
+                refuse,
+            )
+            response = cast(JoinGroupResponse, answer)
+        if version < 7 and response.protocol_name is None:
+            response.protocol_name = ""
+        return response
+
+    async def sync(self, request: SyncGroupRequest, _version: int) -> Message:
+        if not _is_group(request.group_id):
+            return refused_sync(ErrorCode.INVALID_GROUP_ID)
+        return await self._groups.ask(
+            request.group_id, lambda shard, now, ticket: shard.sync(now, ticket, request), refused_sync
+        )
+
+    async def heartbeat(self, request: HeartbeatRequest, _version: int) -> Message:
+        def refuse(code: ErrorCode) -> HeartbeatResponse:
+            # A client keeps its session while its coordinator is reading the log; it could not do anything about it.
+            loading = code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            return HeartbeatResponse(error_code=ErrorCode.NONE if loading else code)
+
+        if not _is_group(request.group_id):
+            return refuse(ErrorCode.INVALID_GROUP_ID)
+        return await self._groups.ask(
+            request.group_id, lambda shard, now, ticket: shard.heartbeat(now, ticket, request), refuse
+        )
+
+    async def leave(self, request: LeaveGroupRequest, version: int) -> Message:
+        if not _is_group(request.group_id):
+            return _refused_leave(ErrorCode.INVALID_GROUP_ID)
+        return await self._groups.ask(
+            request.group_id, lambda shard, now, ticket: shard.leave(now, ticket, request, version), _refused_leave
+        )
+
+    # --- offsets
+
+    async def commit(self, request: OffsetCommitRequest, _version: int) -> Message:
+        refuse = partial(answer_to_all, request)
+        if not _fits(request.group_id):
+            return refuse(ErrorCode.INVALID_GROUP_ID)
+        return await self._groups.ask(
+            request.group_id, lambda shard, now, ticket: shard.commit(now, ticket, request), refuse
+        )
+
+    def fetch(self, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
+        """Up to version 7 one group, then several."""
+        if version >= 8:
+            return OffsetFetchResponse(groups=[self._fetch(asked) for asked in request.groups])
+        topics = request.topics
+        named = (
+            None if topics is None else [OffsetFetchRequestTopics(its.name, its.partition_indexes) for its in topics]
+        )
+        found = self._fetch(OffsetFetchRequestGroup(request.group_id, topics=named))
+        if found.error_code and version < 2:  # there is no error but that of a partition
+            found.topics = [_refused_topic(its, found.error_code) for its in named or ()]
+        return OffsetFetchResponse(
+            error_code=found.error_code,
+            topics=[
+                OffsetFetchResponseTopic(its.name, [_older(its) for its in its.partitions]) for its in found.topics
+            ],
+        )
+
+    def _fetch(self, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+        try:
+            return self._groups.shard_of(asked.group_id).fetch(asked)
+        except ProtocolError as error:
+            return OffsetFetchResponseGroup(asked.group_id, error_code=error.code)
+
+    async def delete_offsets(self, request: OffsetDeleteRequest, _version: int) -> Message:
+        return await self._groups.ask(
+            request.group_id,
+            lambda shard, _, ticket: shard.delete_offsets(ticket, request),
+            lambda code: OffsetDeleteResponse(error_code=code),
+        )
+
+    # --- administration
+
+    def describe(self, request: DescribeGroupsRequest, version: int) -> DescribeGroupsResponse:
+        return DescribeGroupsResponse(groups=[self._describe(name, version) for name in request.groups])
+
+    def _describe(self, name: str, version: int) -> DescribedGroup:
+        try:
+            return self._groups.shard_of(name).describe(name, version)
+        except ProtocolError as error:
+            return DescribedGroup(error_code=error.code, group_id=name)
+
+    def listed(self, request: ListGroupsRequest, _version: int) -> ListGroupsResponse:
+        """The groups of this broker; a filter that is empty lets all through, and case does not matter."""
+        states = {state.lower() for state in request.states_filter}
+        types = {kind.lower() for kind in request.types_filter}
+        try:
+            shards = self._groups.shards()
+        except ProtocolError as error:
+            return ListGroupsResponse(error_code=error.code)
+        return ListGroupsResponse(
+            groups=[
+                group
+                for shard in shards
+                for group in shard.listed()
+                if (not states or group.group_state.lower() in states)
+                and (not types or group.group_type.lower() in types)
+            ]
+        )
+
+    async def delete(self, request: DeleteGroupsRequest, _version: int) -> DeleteGroupsResponse:
+        response = DeleteGroupsResponse()
+        for name in request.groups_names:
+            answer = await self._groups.ask(name, partial(_delete, name), partial(_not_deleted, name))
+            response.results += cast(DeleteGroupsResponse, answer).results
+        return response
+
+
+def _is_group(name: str) -> bool:
+    """Whether members can be in a group of this name."""
+    return bool(name) and _fits(name)
+
+
+def _fits(name: str) -> bool:
+    return len(name.encode()) <= LONGEST_ID
+
+
+def _refused_leave(code: ErrorCode) -> LeaveGroupResponse:
+    return LeaveGroupResponse(error_code=code)
+
+
+def _delete(name: str, shard: Shard, _now: float, ticket: int) -> list[Effect]:
+    return shard.delete(ticket, name)
+
+
+def _not_deleted(name: str, code: ErrorCode) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(results=[DeletableGroupResult(name, code)])
+
+
+def _refused_topic(asked: OffsetFetchRequestTopics, code: int) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        asked.name, [OffsetFetchResponsePartitions(index, -1, -1, "", code) for index in asked.partition_indexes]
+    )
+
+
+def _older(its: OffsetFetchResponsePartitions) -> OffsetFetchResponsePartition:
+    return OffsetFetchResponsePartition(
+        its.partition_index, its.committed_offset, its.committed_leader_epoch, its.metadata, its.error_code
+    )

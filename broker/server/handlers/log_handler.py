@@ -1,0 +1,69 @@
+"""DeleteRecords and DescribeLogDirs: the logs of this broker as things that take space."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from broker.coordinator.offsets_topic import OFFSETS_TOPIC
+from broker.errors import ErrorCode
+from broker.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from broker.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+
+class Holding(Protocol):
+    """The replicas, as far as their logs' extent is concerned."""
+
+    async def delete_records(self, topic: str, index: int, offset: int) -> tuple[ErrorCode, int]:
+        """Serve nothing below `offset` any more; the log's start (-1 on errors)."""
+        ...
+
+    def sizes(self) -> Sequence[tuple[tuple[str, int], int, int]]:
+        """Every partition, the bytes of its log, and by how many offsets that is behind the high watermark."""
+        ...
+
+
+class LogHandler:
+    """Serves both APIs."""
+
+    def __init__(self, replicas: Holding, log_dir: str) -> None:
+        self._replicas = replicas
+        self._log_dir = log_dir
+
+    async def delete_records(self, request: DeleteRecordsRequest, _version: int) -> DeleteRecordsResponse:
+        """Answered once the leader's log begins there, durably; followers learn it with their next fetch."""
+        return DeleteRecordsResponse(
+            topics=[
+                DeleteRecordsTopicResult(topic.name, [await self._delete(topic.name, it) for it in topic.partitions])
+                for topic in request.topics
+            ]
+        )
+
+    async def _delete(self, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+        if topic == OFFSETS_TOPIC:  # what a group has committed is no record that a client may delete
+            return DeleteRecordsPartitionResult(asked.partition_index, -1, ErrorCode.INVALID_TOPIC_EXCEPTION)
+        error, start = await self._replicas.delete_records(topic, asked.partition_index, asked.offset)
+        return DeleteRecordsPartitionResult(asked.partition_index, start, error)
+
+    def describe_log_dirs(self, request: DescribeLogDirsRequest, version: int) -> DescribeLogDirsResponse:  # noqa: ARG002
+        wanted = None if request.topics is None else {it.topic: set(it.partitions) for it in request.topics}
+        result = DescribeLogDirsResult(log_dir=self._log_dir)
+        topics: dict[str, DescribeLogDirsTopic] = {}
+        for (name, index), size, lag in self._replicas.sizes():
+            if wanted is None or index in wanted.get(name, ()):
+                topic = topics.setdefault(name, DescribeLogDirsTopic(name))
+                topic.partitions.append(DescribeLogDirsPartition(index, size, lag))
+        result.topics = list(topics.values())
+        return DescribeLogDirsResponse(results=[result])

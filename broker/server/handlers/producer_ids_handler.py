@@ -1,0 +1,77 @@
+"""InitProducerId: ids from blocks that this broker gets from the controller, so that no other broker gives the same."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from broker.errors import ErrorCode
+from broker.peers import Peers
+from broker.producers.producer_ids import NONE, Identity, ProducerIds, next_epoch
+from broker.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from broker.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+ALLOCATE_VERSION = 0
+
+
+class ProducerIdsHandler:
+    """Serves InitProducerId. `controller_id` and `broker_epoch` are what this broker knows now, `first_unused` what its
+    image says of the ids of all blocks; `timeout_s` bounds the wait for a block."""
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        peers: Peers,
+        controller_id: Callable[[], int | None],
+        broker_epoch: Callable[[], int],
+        first_unused: Callable[[], int],
+        timeout_s: float,
+    ) -> None:
+        self._node_id = node_id
+        self._peers = peers
+        self._controller_id = controller_id
+        self._broker_epoch = broker_epoch
+        self._first_unused = first_unused
+        self._timeout_s = timeout_s
+        self._ids = ProducerIds()
+        self._turn = asyncio.Lock()
+        self._refused_at = float("-inf")
+
+    async def init_producer_id(self, request: InitProducerIdRequest, _version: int) -> InitProducerIdResponse:
+        """COORDINATOR_LOAD_IN_PROGRESS has every client ask again; a transactional id is refused with the one error
+        that all of them take for final."""
+        if request.transactional_id is not None:
+            return InitProducerIdResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        before = Identity(request.producer_id, request.producer_epoch)
+        if (before.producer_id == NONE) != (before.epoch == NONE):
+            return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
+        identity = next_epoch(before, self._first_unused()) or await self._new()
+        if identity is None:
+            return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return InitProducerIdResponse(producer_id=identity.producer_id, producer_epoch=identity.epoch)
+
+    async def _new(self) -> Identity | None:
+        """A new producer; None when the controller gives no block now. Those who waited for an attempt that failed make
+        no other one: their clients come again."""
+        loop = asyncio.get_running_loop()
+        came_at = loop.time()
+        async with self._turn:
+            if self._ids.empty and self._refused_at < came_at:
+                await self._fetch_block()
+            if not self._ids.empty:
+                return self._ids.take()
+            self._refused_at = max(self._refused_at, loop.time())
+            return None
+
+    async def _fetch_block(self) -> None:
+        controller = self._controller_id()
+        if controller is None:
+            return
+        request = AllocateProducerIdsRequest(broker_id=self._node_id, broker_epoch=self._broker_epoch())
+        try:
+            response = await self._peers.request(controller, request, ALLOCATE_VERSION, self._timeout_s)
+        except (ConnectionError, TimeoutError):
+            return
+        if isinstance(response, AllocateProducerIdsResponse) and response.error_code == ErrorCode.NONE:
+            self._ids.add(response.producer_id_start, response.producer_id_len)

@@ -1,0 +1,47 @@
+"""GetReplicaLogInfo: where the logs of this broker's replicas end, for a controller that looks for the best of them."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from broker.protocol.messages.get_replica_log_info import (
+    GetReplicaLogInfoRequest,
+    GetReplicaLogInfoResponse,
+    PartitionLogInfo,
+    TopicPartitionLogInfo,
+)
+from broker.replica.queries import LogEndFound
+
+MAX_PARTITIONS = 1_000
+"""The most partitions that one answer tells of, as in Apache Kafka."""
+
+
+class Holding(Protocol):
+    """The replicas, as far as the ends of their logs are concerned."""
+
+    @property
+    def broker_epoch(self) -> int: ...
+
+    def log_end(self, topic_id: bytes, index: int) -> LogEndFound: ...
+
+
+class ReplicaLogsHandler:
+    """Answers whoever leads the partitions, or when nobody does."""
+
+    def __init__(self, replicas: Holding) -> None:
+        self._replicas = replicas
+
+    async def get(self, request: GetReplicaLogInfoRequest, version: int) -> GetReplicaLogInfoResponse:  # noqa: ARG002
+        response = GetReplicaLogInfoResponse(broker_epoch=self._replicas.broker_epoch)
+        left = MAX_PARTITIONS
+        for topic in request.topic_partitions:
+            told = TopicPartitionLogInfo(topic.topic_id)
+            for index in topic.partitions[:left]:
+                found = self._replicas.log_end(topic.topic_id, index)
+                told.partition_log_info.append(
+                    PartitionLogInfo(index, found.last_epoch, found.leader_epoch, found.end_offset, found.error)
+                )
+            response.topic_partition_log_info_list.append(told)
+            response.has_more_data = response.has_more_data or len(topic.partitions) > left
+            left -= len(told.partition_log_info)
+        return response

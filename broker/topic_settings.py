@@ -1,0 +1,124 @@
+"""The configuration of topics: Kafka's names, what each may be, and which key of the broker each falls back to.
+
+Only what has an effect is accepted: a setting that is taken and not heeded would be a lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from broker.config import MAX_INT32, MAX_INT64, BrokerConfig, is_number, shown
+from broker.errors import ErrorCode, ProtocolError
+
+DELETE: Final = "delete"
+NEVER: Final = -1
+"""As a retention: nothing is deleted for its age or size."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key. `kind`: boolean, int, long or list, as DescribeConfigs names it; `default`: the broker's value, as text.
+
+    Numbers lie between `least` and `most`; other values are among `allowed`.
+    """
+
+    name: str
+    kind: str
+    default: Callable[[BrokerConfig], str]
+    inherited: str
+    least: int = 0
+    most: int = MAX_INT64
+    allowed: tuple[str, ...] = ()
+
+    def check(self, value: str) -> None:
+        """Raises `ProtocolError` for a value that this key cannot have."""
+        if self.kind in ("int", "long"):
+            digits = value.removeprefix("-")
+            if not is_number(digits, MAX_INT64) or not self.least <= int(value) <= self.most:
+                self._refuse(value, f"a number from {self.least} to {self.most}")
+        elif self.kind == "list":
+            parts = split(value)
+            if not parts or not set(parts) <= set(self.allowed) or len(set(parts)) < len(parts):
+                self._refuse(value, f"one or more of {', '.join(self.allowed)}, each once")
+        elif value not in self.allowed:
+            self._refuse(value, " or ".join(self.allowed))
+
+    def _refuse(self, value: str, wanted: str) -> None:
+        raise ProtocolError(ErrorCode.INVALID_CONFIG, f"{self.name}: {shown(value)} is not {wanted}")
+
+
+def _flush_messages(config: BrokerConfig) -> str:
+    return str(config.log_flush_interval_messages or MAX_INT64)
+
+
+KEYS: Final[Mapping[str, Key]] = {
+    key.name: key
+    for key in (
+        Key("cleanup.policy", "list", lambda c: c.log_cleanup_policy, "log.cleanup.policy", allowed=(DELETE,)),
+        Key("flush.messages", "long", _flush_messages, "log.flush.interval.messages", 1),
+        Key(
+            "index.interval.bytes", "int", lambda c: str(c.log_index_interval_bytes), "log.index.interval.bytes", 1,
+            MAX_INT32,
+        ),
+        Key("max.message.bytes", "int", lambda c: str(c.message_max_bytes), "message.max.bytes", 0, MAX_INT32),
+        Key("min.insync.replicas", "int", lambda c: str(c.min_insync_replicas), "min.insync.replicas", 1, MAX_INT32),
+        Key("retention.bytes", "long", lambda c: str(c.log_retention_bytes), "log.retention.bytes", NEVER),
+        Key("retention.ms", "long", lambda c: str(c.log_retention_ms), "log.retention.ms", NEVER),
+        Key("segment.bytes", "int", lambda c: str(c.log_segment_bytes), "log.segment.bytes", 4096, MAX_INT32),
+        Key(
+            "unclean.leader.election.enable", "boolean",
+            lambda c: str(c.unclean_leader_election_enable).lower(), "unclean.leader.election.enable",
+            allowed=("true", "false"),
+        ),
+    )
+}  # fmt: skip
+
+
+def key_of(name: str) -> Key:
+    """A key by its name. Raises `ProtocolError` for one that topics do not have."""
+    key = KEYS.get(name)
+    if key is None:
+        message = f"{shown(name)} cannot be set for a topic; supported: {', '.join(sorted(KEYS))}"
+        raise ProtocolError(ErrorCode.INVALID_CONFIG, message)
+    return key
+
+
+def split(value: str) -> list[str]:
+    """The parts of a list's text."""
+    return [part.strip() for part in value.split(",") if part.strip()]
+
+
+@dataclass(frozen=True)
+class TopicSettings:
+    """What holds for the partitions of one topic. Sizes in bytes, times in milliseconds; `NEVER`: no limit."""
+
+    cleanup: frozenset[str]
+    flush_before_commit: bool
+    index_interval_bytes: int
+    max_message_bytes: int
+    min_insync_replicas: int
+    retention_bytes: int
+    retention_ms: int
+    segment_bytes: int
+    unclean_leader_election: bool
+
+    @classmethod
+    def of(cls, own: Mapping[str, str], broker: BrokerConfig) -> TopicSettings:
+        """A topic's own configuration over the broker's."""
+
+        def value(name: str) -> str:
+            return own[name] if name in own else KEYS[name].default(broker)
+
+        return cls(
+            cleanup=frozenset(split(value("cleanup.policy"))),
+            flush_before_commit=int(value("flush.messages")) == 1,
+            index_interval_bytes=int(value("index.interval.bytes")),
+            max_message_bytes=int(value("max.message.bytes")),
+            min_insync_replicas=int(value("min.insync.replicas")),
+            retention_bytes=int(value("retention.bytes")),
+            retention_ms=int(value("retention.ms")),
+            segment_bytes=int(value("segment.bytes")),
+            unclean_leader_election=value("unclean.leader.election.enable") == "true",
+        )

@@ -1,0 +1,105 @@
+"""Clients that connect and do nothing: they keep neither brokers out nor the log from its files."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tests.broker.clients.harness import PATIENCE, BrokerProcess, Cluster, cluster, until
+from tests.broker.clients.test_hostile_peers import answer, metadata
+from tests.broker.clients.test_three_brokers import in_sync, produce
+
+# A slow machine is not taken for a dead one.
+UNHURRIED = {
+    "quorum_fetch_timeout_ms": 6_000,
+    "quorum_election_timeout_ms": 6_000,
+    "quorum_request_timeout_ms": 6_000,
+    "broker_session_timeout_ms": 15_000,
+    "broker_lease_ms": 12_000,
+    "replica_lag_time_max_ms": 15_000,
+    "replica_socket_timeout_ms": 10_000,
+}
+
+
+@pytest.fixture(autouse=True)
+def _many_descriptors() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@contextlib.contextmanager
+def idle_clients(broker: BrokerProcess, count: int) -> Iterator[list[socket.socket]]:
+    with contextlib.ExitStack() as stack:
+        yield [
+            stack.enter_context(socket.create_connection(("127.0.0.1", broker.port), PATIENCE)) for _ in range(count)
+        ]
+
+
+def create(nodes: Cluster, topic: str, replicas: int) -> None:
+    admin = AdminClient({"bootstrap.servers": nodes.bootstrap})
+    admin.create_topics([NewTopic(topic, 1, replicas)])[topic].result(PATIENCE)
+
+
+@pytest.mark.parametrize("clients", [20, 2_000])
+def test_a_restarted_broker_gets_back_to_brokers_that_idle_clients_have_filled(tmp_path: Path, clients: int) -> None:
+    with cluster(tmp_path, 3, max_connections=clients, min_insync_replicas=2, **UNHURRIED) as nodes:
+        create(nodes, "log", 3)
+        until(lambda: in_sync(nodes, "log") == {1, 2, 3}, "all are in sync")
+        nodes.brokers[3].kill()
+        until(lambda: in_sync(nodes, "log") == {1, 2}, "the killed one is out")
+        with idle_clients(nodes.brokers[1], clients + 50), idle_clients(nodes.brokers[2], clients + 50):
+            nodes.brokers[3].start()
+            nodes.brokers[3].wait_ready()
+            until(lambda: "3" in membership(nodes.brokers[3]), "the restarted broker is in the cluster")
+        until(lambda: in_sync(nodes, "log") == {1, 2, 3}, "all are in sync again")
+
+
+def membership(broker: BrokerProcess) -> str:
+    return " ".join(str(each.node_id) for each in metadata(broker).brokers)
+
+
+def test_clients_past_the_descriptors_are_refused_and_the_log_gets_its_files(tmp_path: Path) -> None:
+    with cluster(tmp_path, log_segment_bytes=4096) as nodes:
+        create(nodes, "log", 1)
+        broker = nodes.brokers[1]
+        broker.terminate()
+        broker.start(descriptors=160)
+        broker.wait_ready()
+        producer = Producer({"bootstrap.servers": broker.address, "acks": "all"})
+        assert produce(producer, "log", [b"first"]) == [b"first"]
+        with idle_clients(broker, 400):
+            until(lambda: "descriptors are in use" in broker.events.read_text(), "clients are refused for descriptors")
+            values = [bytes(3_000) + b"%d" % number for number in range(20)]
+            assert produce(producer, "log", values) == values  # each a segment of its own
+        assert broker.alive
+        until(lambda: metadata(broker).controller_id == 1, "others are served again")
+
+
+def test_who_is_idle_for_too_long_is_disconnected_and_who_waits_for_an_answer_is_not(tmp_path: Path) -> None:
+    with cluster(tmp_path, connections_max_idle_ms=200) as nodes, idle_clients(nodes.brokers[1], 3) as clients:
+        for client in clients:
+            assert client.recv(1) == b""
+        assert metadata(nodes.brokers[1]).controller_id == 1
+
+
+def test_one_address_has_its_own_bound(tmp_path: Path) -> None:
+    overrides = "127.0.0.1:3,10.0.0.1:50"
+    with (
+        cluster(tmp_path, max_connections_per_ip=2, max_connections_per_ip_overrides=overrides) as nodes,
+        idle_clients(nodes.brokers[1], 3),
+    ):
+        with socket.create_connection(("127.0.0.1", nodes.brokers[1].port), PATIENCE) as fourth:
+            fourth.sendall(b"\0\0\0\x0c\0\x12\0\0\0\0\0\1\xff\xff\0\0")  # ApiVersions: a client's question
+            assert answer(fourth) == b""
+        rejected = "more than max.connections.per.ip=3 connections from 127.0.0.1"
+        until(lambda: rejected in nodes.brokers[1].events.read_text(), "the refusal is told")

@@ -1,0 +1,152 @@
+"""More partitions for a topic, and other replicas for its partitions."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.errors import ErrorCode
+from broker.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from broker.protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from broker.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from tests.broker.controller.world import World
+
+
+def world() -> World:
+    it = World()
+    it.start(1, 2, 3, 4)
+    it.create("t", [1, 2, 3])
+    return it
+
+
+def create(it: World, count: int, *assignments: list[int], name: str = "t", validate_only: bool = False) -> int:
+    explicit = [CreatePartitionsAssignment(ids) for ids in assignments] or None
+    request = CreatePartitionsRequest([CreatePartitionsTopic(name, count, explicit)], 1000, validate_only)
+    return it.decide(it.rules.create_partitions(it.image, request)).results[0].error_code
+
+
+def reassign(it: World, replicas: list[int] | None, *, keep_factor: bool = False, index: int = 0) -> int:
+    topic = ReassignableTopic("t", [ReassignablePartition(index, replicas)])
+    request = AlterPartitionReassignmentsRequest(1000, not keep_factor, [topic])
+    response = it.decide(it.rules.alter_reassignments(it.image, request))
+    return response.responses[0].partitions[0].error_code
+
+
+def moving(it: World) -> list[tuple[list[int], list[int], list[int]]]:
+    response = it.decide(it.rules.list_reassignments(it.image, ListPartitionReassignmentsRequest()))
+    return [
+        (found.replicas, found.adding_replicas, found.removing_replicas)
+        for topic in response.topics
+        for found in topic.partitions
+    ]
+
+
+def test_partitions_are_added_behind_those_that_are_there() -> None:
+    it = world()
+    assert create(it, 3, validate_only=True) == ErrorCode.NONE
+    assert sorted(it.image.topics["t"].partitions) == [0]
+    assert create(it, 3) == ErrorCode.NONE
+    assert sorted(it.image.topics["t"].partitions) == [0, 1, 2]
+    assert all(len(partition.replicas) == 3 for partition in it.image.topics["t"].partitions.values())
+    assert create(it, 4, [4, 3, 2]) == ErrorCode.NONE
+    assert it.partition(index=3).replicas == (4, 3, 2)
+    assert it.partition(index=3).leader == 4
+
+
+@pytest.mark.parametrize(
+    ("count", "assignments", "name", "error"),
+    [
+        (1, [], "t", ErrorCode.INVALID_PARTITIONS),
+        (0, [], "t", ErrorCode.INVALID_PARTITIONS),
+        (20_000, [], "t", ErrorCode.POLICY_VIOLATION),
+        (2, [], "u", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (3, [[1, 2, 3]], "t", ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (2, [[1, 2]], "t", ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (2, [[1, 1, 2]], "t", ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (2, [[1, 2, 9]], "t", ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    ],
+)
+def test_what_cannot_be_added_is_refused(count: int, assignments: list[list[int]], name: str, error: ErrorCode) -> None:
+    it = world()
+    assert create(it, count, *assignments, name=name) == error
+    assert sorted(it.image.topics["t"].partitions) == [0]
+
+
+def test_a_replica_moves_through_the_isr() -> None:
+    it = world()
+    epoch = it.partition().leader_epoch
+    assert reassign(it, [4, 2, 3]) == ErrorCode.NONE
+    partition = it.partition()
+    assert (partition.replicas, partition.isr, partition.leader) == ((4, 2, 3, 1), (1, 2, 3), 1)
+    assert (partition.adding, partition.removing) == ((4,), (1,))
+    assert partition.leader_epoch > epoch  # the leader begins anew, with the replicas that it now has
+    assert moving(it) == [([4, 2, 3, 1], [4], [1])]
+
+    assert it.alter(it.proposal(1, [1, 2, 3, 4])).error_code == ErrorCode.NONE
+    partition = it.partition()
+    assert (partition.replicas, set(partition.isr)) == ((4, 2, 3), {2, 3, 4})
+    assert partition.leader == 4
+    assert (partition.adding, partition.removing) == ((), ())
+    assert moving(it) == []
+
+
+def test_a_replica_that_only_goes_goes_at_once() -> None:
+    it = world()
+    assert reassign(it, [2, 3]) == ErrorCode.NONE
+    partition = it.partition()
+    assert (partition.replicas, partition.isr, partition.leader) == ((2, 3), (2, 3), 2)
+    assert reassign(it, [2, 3]) == ErrorCode.NONE
+
+
+def test_a_replica_is_added_only_once_it_is_in_sync() -> None:
+    it = world()
+    assert reassign(it, [1, 2, 3, 4]) == ErrorCode.NONE
+    assert it.partition().adding == (4,)
+    assert it.alter(it.proposal(1, [1, 2])).error_code == ErrorCode.NONE
+    assert it.partition().adding == (4,)
+    assert it.alter(it.proposal(1, [1, 2, 4])).error_code == ErrorCode.NONE
+    assert (it.partition().adding, it.partition().replicas) == ((), (1, 2, 3, 4))
+    assert set(it.partition().isr) == {1, 2, 4}
+
+
+def test_a_move_is_given_up() -> None:
+    it = world()
+    assert reassign(it, None) == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+    reassign(it, [4, 2, 3])
+    assert reassign(it, None) == ErrorCode.NONE
+    partition = it.partition()
+    assert (set(partition.replicas), partition.adding, partition.removing) == ({1, 2, 3}, (), ())
+    assert partition.leader == 1
+
+
+def test_a_move_may_change_its_mind() -> None:
+    it = world()
+    it.start(5)
+    reassign(it, [4, 2, 3])
+    assert reassign(it, [5, 2, 3]) == ErrorCode.NONE
+    partition = it.partition()
+    assert (set(partition.replicas), partition.adding, partition.removing) == ({1, 2, 3, 5}, (5,), (1,))
+
+
+@pytest.mark.parametrize(
+    ("replicas", "error"),
+    [
+        ([], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ([1, 1, 2], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ([1, 2, 9], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ([1, 2], ErrorCode.INVALID_REPLICATION_FACTOR),
+    ],
+)
+def test_impossible_moves_are_refused(replicas: list[int], error: ErrorCode) -> None:
+    it = world()
+    before = it.partition()
+    assert reassign(it, replicas, keep_factor=True) == error
+    assert reassign(it, [1, 2, 3], index=7) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert it.partition() == before

@@ -1,0 +1,65 @@
+"""Sessions never end before the leases that they guard."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from broker.controller.sessions import Sessions
+
+SESSION, LEASE = 3.0, 2.0
+
+
+@pytest.mark.conforms("H31")
+def test_what_looks_dead_keeps_its_session_until_its_lease_has_ended() -> None:
+    sessions = Sessions(SESSION, LEASE, 0.0, [1])
+    sessions.renew(1, 10.0)
+    sessions.end_with_lease(1)
+    assert sessions.next_deadline() == 12.0
+    assert sessions.expired(11.9) == []
+    sessions.renew(1, 11.9)
+    assert sessions.next_deadline() == 14.9
+
+
+@pytest.mark.conforms("H31")
+def test_an_earlier_controllers_lease_lasts_as_long_as_a_session() -> None:
+    sessions = Sessions(SESSION, LEASE, 10.0, [1])
+    sessions.end_with_lease(1)
+    assert sessions.next_deadline() == 13.0
+    sessions.open(1, 10.5)
+    sessions.end_with_lease(1)
+    assert sessions.next_deadline() == 13.0, "registering again takes no lease away"
+
+
+def test_a_closed_session_takes_nothing() -> None:
+    sessions = Sessions(SESSION, LEASE, 0.0, [1])
+    sessions.close(1)
+    sessions.renew(1, 1.0)
+    sessions.end_with_lease(1)
+    assert sessions.next_deadline() is None
+    sessions.open(1, 5.0)
+    sessions.end_with_lease(1)
+    assert sessions.next_deadline() == 7.0
+
+
+@pytest.mark.conforms("H31")
+@pytest.mark.parametrize("seed", range(200))
+def test_nothing_makes_a_session_end_within_a_lease(seed: int) -> None:
+    rng = random.Random(seed)
+    now, lease_until = 0.0, SESSION
+    sessions = Sessions(SESSION, LEASE, now, [1])
+    for _ in range(30):
+        after = rng.uniform(0.0, 1.5)
+        now += after
+        if sessions.expired(now):
+            assert now >= lease_until
+            return
+        match rng.choice(("renew", "looks dead", "stall")):
+            case "renew":
+                sessions.renew(1, now)
+                lease_until = now + LEASE
+            case "looks dead":
+                sessions.end_with_lease(1)
+            case "stall":
+                sessions.extend(after)

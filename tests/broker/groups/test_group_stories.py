@@ -1,0 +1,372 @@
+"""Groups rebalance, lose members, take them back and keep their offsets, whatever happens to the coordinator."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.coordinator.offsets_topic import partition_of
+from broker.errors import ErrorCode
+from broker.protocol.messages.group_records import OffsetCommitKey, OffsetCommitValue, read_record, record
+from broker.protocol.messages.leave_group import MemberIdentity
+from broker.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from tests.broker.groups.story import GROUP, TOPIC, Story
+
+HOUR_S = 3600.0
+
+
+@pytest.mark.conforms("CG-1")
+def test_two_members_come_to_a_generation_in_which_each_gets_what_the_leader_says() -> None:
+    story = Story()
+    first, ticket = story.joins()
+    assert story.join_answer(ticket).leader == first
+    second, waiting = story.joins()
+    assert not story.is_answered(waiting), "the first member has not joined anew"
+    assert story.heartbeat(first, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+    leading = story.join_answer(story.asks_to_join(first))
+    assert [member.member_id for member in leading.members] == [first, second]
+    assert story.join_answer(waiting).members == []
+    follower = story.asks_to_sync(second, 2)
+    assert not story.is_answered(follower)
+    leader = story.asks_to_sync(first, 2, {first: b"a", second: b"b"})
+    assert (story.sync_answer(leader).assignment, story.sync_answer(follower).assignment) == (b"a", b"b")
+    assert story.state == "Stable"
+
+
+@pytest.mark.conforms("CG-2")
+def test_an_assignment_is_handed_out_only_when_it_is_committed() -> None:
+    story = Story(slow_log=True)
+    member, _ = story.joins()
+    ticket = story.asks_to_sync(member, 1, {member: b"a"})
+    assert not story.is_answered(ticket)
+    story.log_catches_up()
+    assert story.sync_answer(ticket).assignment == b"a"
+
+
+def test_an_assignment_that_cannot_be_stored_begins_another_rebalance() -> None:
+    story = Story()
+    member, _ = story.joins()
+    story.appends_fail_with = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    ticket = story.asks_to_sync(member, 1, {member: b"a"})
+    assert story.sync_answer(ticket).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert story.heartbeat(member, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_an_assignment_that_is_late_does_not_come_back_when_it_is_committed_after_all() -> None:
+    story = Story(slow_log=True)
+    member, _ = story.joins()
+    story.asks_to_sync(member, 1, {member: b"a"})
+    story.log_is_late()
+    story.log_catches_up()
+    assert story.state == "PreparingRebalance"
+
+
+def test_a_member_that_is_not_heard_of_loses_its_place() -> None:
+    story = Story()
+    leader, follower, generation = story.stable_pair(session_ms=10_000)
+    story.wait(6)
+    assert story.heartbeat(leader, generation) is ErrorCode.NONE
+    story.wait(6)
+    assert story.heartbeat(leader, generation) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert story.heartbeat(follower, generation) is ErrorCode.UNKNOWN_MEMBER_ID
+    again = story.join_answer(story.asks_to_join(leader))
+    assert (again.generation_id, len(again.members)) == (generation + 1, 1)
+
+
+def test_a_dead_leader_is_replaced() -> None:
+    story = Story()
+    leader, follower, generation = story.stable_pair()
+    story.leave(MemberIdentity(leader))
+    answer = story.join_answer(story.asks_to_join(follower))
+    assert (answer.leader, answer.generation_id) == (follower, generation + 1)
+
+
+def test_who_does_not_join_anew_in_time_is_left_behind() -> None:
+    story = Story()
+    leader, follower, generation = story.stable_pair(rebalance_ms=20_000, session_ms=30_000)
+    ticket = story.asks_to_join(leader, rebalance_ms=20_000, session_ms=30_000)
+    story.wait(10)
+    assert story.heartbeat(follower, generation) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert not story.is_answered(ticket)
+    story.wait(11)
+    assert [member.member_id for member in story.join_answer(ticket).members] == [leader]
+
+
+def test_who_does_not_ask_for_its_assignment_in_time_is_left_behind() -> None:
+    story = Story()
+    first, _ = story.joins(rebalance_ms=20_000, session_ms=30_000)
+    second, _ = story.joins(rebalance_ms=20_000, session_ms=30_000)
+    story.asks_to_join(first, rebalance_ms=20_000, session_ms=30_000)
+    story.asks_to_sync(first, 2, {first: b"a", second: b"b"})
+    story.wait(21)
+    assert story.heartbeat(second, 2) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert story.heartbeat(first, 2) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_the_initial_delay_gathers_members_and_goes_on_while_they_come() -> None:
+    story = Story(initial_rebalance_delay_s=3.0)
+    _, first = story.joins()
+    story.wait(2)
+    _, second = story.joins()
+    story.wait(2)
+    assert not story.is_answered(first), "somebody came within the delay: it begins anew"
+    story.wait(2)
+    assert story.join_answer(first).generation_id == story.join_answer(second).generation_id == 1
+
+
+def test_the_protocol_with_the_most_votes_among_those_that_all_support_wins() -> None:
+    story = Story(initial_rebalance_delay_s=3.0)
+    tickets = [
+        story.joins(protocols=protocols)[1]
+        for protocols in (("sticky", "range", "own"), ("range", "sticky"), ("range", "sticky"))
+    ]
+    story.wait(10)
+    assert {story.join_answer(ticket).protocol_name for ticket in tickets} == {"range"}
+    refused = story.join_answer(story.asks_to_join(protocols=("own",)))
+    assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    refused = story.join_answer(story.asks_to_join(protocol_type="connect"))
+    assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_an_invitation_that_nobody_takes_up_holds_a_rebalance_up_for_a_session_only() -> None:
+    story = Story()
+    leader, follower, generation = story.stable_pair()
+    story.is_invited(session_ms=6_000)
+    ticket = story.asks_to_join(leader)
+    story.asks_to_join(follower)
+    assert not story.is_answered(ticket)
+    story.wait(7)
+    assert story.join_answer(ticket).generation_id == generation + 1
+
+
+def test_a_client_of_an_older_version_becomes_a_member_at_once() -> None:
+    story = Story()
+    ticket = story.asks_to_join(version=3)
+    assert story.join_answer(ticket).error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("session_ms", [5_999, 1_800_001])
+def test_a_session_out_of_bounds_is_refused(session_ms: int) -> None:
+    story = Story()
+    refused = story.join_answer(story.asks_to_join(session_ms=session_ms))
+    assert refused.error_code == ErrorCode.INVALID_SESSION_TIMEOUT
+
+
+def test_a_group_has_only_so_many_members() -> None:
+    story = Story(max_size=1)
+    story.joins()
+    refused = story.join_answer(story.asks_to_join())
+    assert refused.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+# --- static members
+
+
+def test_a_static_member_that_bounces_gets_its_assignment_back_and_nobody_rebalances() -> None:
+    story = Story()
+    first = story.join_answer(story.asks_to_join(instance="i")).member_id
+    story.asks_to_sync(first, 1, {first: b"a"}, instance="i")
+    back = story.join_answer(story.asks_to_join(instance="i"))
+    assert (back.error_code, back.generation_id, back.skip_assignment) == (ErrorCode.NONE, 1, True)
+    assert back.member_id != first
+    assert story.sync_answer(story.asks_to_sync(back.member_id, 1, instance="i")).assignment == b"a"
+    assert story.state == "Stable"
+    assert story.heartbeat(first, 1, "i") is ErrorCode.FENCED_INSTANCE_ID
+    assert story.commits(5, first, 1, instance="i") is ErrorCode.FENCED_INSTANCE_ID
+    story.take_over()
+    assert story.heartbeat(back.member_id, 1, "i") is ErrorCode.NONE
+
+
+def test_a_static_leader_that_may_not_be_told_to_assign_nothing_is_told_that_another_leads() -> None:
+    story = Story()
+    first = story.join_answer(story.asks_to_join(instance="i", version=8)).member_id
+    story.asks_to_sync(first, 1, {first: b"a"}, instance="i")
+    back = story.join_answer(story.asks_to_join(instance="i", version=8))
+    assert (back.leader, back.members, back.skip_assignment) == (first, [], False)
+
+
+def test_two_processes_with_one_instance_id_do_not_share_a_place() -> None:
+    story = Story(initial_rebalance_delay_s=3.0)
+    waiting = story.asks_to_join(instance="i")
+    story.asks_to_join(instance="i")
+    assert story.join_answer(waiting).error_code == ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_a_static_member_that_cannot_be_stored_stays_who_it_was() -> None:
+    story = Story()
+    first = story.join_answer(story.asks_to_join(instance="i")).member_id
+    story.asks_to_sync(first, 1, {first: b"a"}, instance="i")
+    story.appends_fail_with = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    refused = story.join_answer(story.asks_to_join(instance="i"))
+    assert refused.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert story.heartbeat(first, 1, "i") is ErrorCode.NONE
+
+
+def test_an_administrator_removes_static_members_by_their_instances() -> None:
+    story = Story()
+    story.asks_to_join(instance="i")
+    codes = story.leave(MemberIdentity("", "i"), MemberIdentity("", "other"), MemberIdentity("wrong", "i"))
+    assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_MEMBER_ID]
+
+
+# --- offsets
+
+
+@pytest.mark.conforms("CG-3")
+def test_an_offset_is_acknowledged_and_shown_once_it_is_committed() -> None:
+    story = Story(slow_log=True)
+    ticket = story.asks_to_commit(7)
+    assert not story.is_answered(ticket)
+    assert story.committed() == -1
+    story.log_catches_up()
+    assert story.commit_answer(ticket) is ErrorCode.NONE
+    assert story.committed() == 7
+
+
+def test_an_offset_that_was_late_counts_once_it_is_committed_after_all() -> None:
+    story = Story(slow_log=True)
+    ticket = story.asks_to_commit(7)
+    story.log_is_late()
+    assert story.commit_answer(ticket) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert story.committed() == -1
+    story.log_catches_up()
+    assert story.committed() == 7
+
+
+def test_who_is_not_of_this_generation_commits_nothing() -> None:
+    story = Story()
+    leader, follower, generation = story.stable_pair()
+    assert story.commits(5, leader, generation) is ErrorCode.NONE
+    assert story.commits(9, leader, generation - 1) is ErrorCode.ILLEGAL_GENERATION
+    assert story.commits(9, "somebody", generation) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert story.commits(9) is ErrorCode.UNKNOWN_MEMBER_ID
+    story.leave(MemberIdentity(follower))
+    assert story.commits(6, leader, generation) is ErrorCode.NONE, "before it joins anew it may still commit"
+    story.asks_to_join(leader)
+    assert story.commits(9, leader, generation + 1) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert story.committed() == 6
+
+
+def test_a_group_that_does_not_exist_has_no_generation_to_commit_in() -> None:
+    assert Story().commits(1, "m", 3) is ErrorCode.ILLEGAL_GENERATION
+
+
+def test_offsets_of_partitions_that_do_not_exist_are_refused() -> None:
+    assert Story().commits(1, partition=4) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_offsets_expire_when_a_group_has_been_empty_for_the_time_of_retention() -> None:
+    story = Story(offsets_retention_ms=3_600_000)
+    leader, follower, generation = story.stable_pair()
+    story.commits(5, leader, generation)
+    for _ in range(900):  # a group that lives keeps its offsets
+        story.wait(8.0)
+        story.heartbeat(leader, generation)
+        story.heartbeat(follower, generation)
+    assert story.committed() == 5
+    story.leave(MemberIdentity(leader), MemberIdentity(follower))
+    story.wait(0.9 * HOUR_S)
+    assert story.committed() == 5
+    story.wait(0.3 * HOUR_S)
+    assert story.committed() == -1
+    assert story.state == "Dead"
+    story.take_over()
+    assert story.committed() == -1
+    assert story.state == "Dead"
+
+
+# --- fail-over
+
+
+@pytest.mark.conforms("CG-4")
+def test_a_group_goes_on_in_its_generation_under_another_coordinator() -> None:
+    story = Story()
+    leader, follower, generation = story.stable_pair()
+    story.commits(5, leader, generation)
+    story.take_over()
+    assert story.committed() == 5
+    assert story.heartbeat(leader, generation) is ErrorCode.NONE
+    assert story.sync_answer(story.asks_to_sync(follower, generation)).assignment == b"b"
+    story.wait(11)
+    assert story.heartbeat(follower, generation) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.conforms("CG-4")
+def test_a_coordinator_that_takes_over_in_mid_rebalance_goes_on_from_the_last_generation_that_was_committed() -> None:
+    story = Story()
+    leader, follower, generation = story.stable_pair()
+    newcomer, _ = story.joins()
+    story.asks_to_join(leader)
+    story.asks_to_join(follower)
+    story.slow_log = True
+    story.asks_to_sync(leader, generation + 1, {newcomer: b"c"})
+    story.take_over()
+    assert story.heartbeat(newcomer, generation + 1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert story.heartbeat(leader, generation + 1) is ErrorCode.ILLEGAL_GENERATION
+    assert story.sync_answer(story.asks_to_sync(follower, generation)).assignment == b"b"
+
+
+# --- administration
+
+
+def test_a_group_is_deleted_with_its_offsets_when_it_has_no_members() -> None:
+    story = Story()
+    leader, follower, generation = story.stable_pair()
+    story.commits(5, leader, generation)
+
+    def delete() -> int:
+        story._ticket += 1
+        story._do(story.shard.delete(story._ticket, GROUP))
+        return int(story.answers[story._ticket].results[0].error_code)  # type: ignore[attr-defined]
+
+    assert delete() == ErrorCode.NON_EMPTY_GROUP
+    story.leave(MemberIdentity(leader), MemberIdentity(follower))
+    assert story.state == "Empty"
+    assert delete() == ErrorCode.NONE
+    assert delete() == ErrorCode.GROUP_ID_NOT_FOUND
+    assert story.committed() == -1
+    story.take_over()
+    assert (story.committed(), story.state) == (-1, "Dead")
+
+
+def test_offsets_of_a_topic_that_somebody_reads_are_not_deleted() -> None:
+    subscription = b"\0\0\0\0\0\1\0\1t"  # version 0, one topic, t
+    story = Story()
+    leader, _, generation = story.stable_pair(metadata=subscription)
+    story.commits(5, leader, generation)
+    asked = OffsetDeleteRequestTopic(TOPIC, [OffsetDeleteRequestPartition(0)])
+    story._ticket += 1
+    story._do(story.shard.delete_offsets(story._ticket, OffsetDeleteRequest(GROUP, [asked])))
+    answer = story.answers[story._ticket]
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC  # type: ignore[attr-defined]
+    assert story.committed() == 5
+
+
+def test_the_offsets_of_a_deleted_topic_go_with_it() -> None:
+    story = Story()
+    story.commits(5)
+    story._do(story.shard.topic_deleted(TOPIC))
+    assert story.committed() == -1
+    story.take_over()
+    assert story.committed() == -1
+
+
+# --- what others must be able to read
+
+
+@pytest.mark.conforms("CG-5")
+def test_records_are_those_of_kafka() -> None:
+    key, value = record(OffsetCommitKey("g", "t", 2), OffsetCommitValue(7, 3, "m", 1000))
+    assert key == b"\0\1\0\1g\0\1t\0\0\0\2"
+    assert value == b"\0\3" + (7).to_bytes(8, "big") + b"\0\0\0\3\0\1m" + (1000).to_bytes(8, "big")
+    assert read_record(key, value) == (OffsetCommitKey("g", "t", 2), OffsetCommitValue(7, 3, "m", 1000))
+    assert read_record(b"\0\x09", None) is None, "a key of another version is passed over"
+
+
+@pytest.mark.conforms("CG-5")
+@pytest.mark.parametrize(("group", "partition"), [("g", 3), ("console-consumer-1", 24), ("", 0)])
+def test_a_group_has_the_partition_that_kafka_gives_it(group: str, partition: int) -> None:
+    assert partition_of(group, 50) == partition

@@ -1,0 +1,175 @@
+"""Damage to what had been on disk: it is told, nothing is cut off for it, and no crash is taken for it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from broker.disk import RealDisk
+from broker.log.log import PartitionLog
+from broker.log.recovery import DamagedLogError
+from broker.log.recovery_points import RecoveryPoints
+from broker.log.segment import Segment
+from broker.protocol.records import BatchHeader
+from simulator.disk import FileSystem, SimulatedDisk
+from simulator.loop import new_loop
+from tests.broker.log.making import DIRECTORY, SMALL, in_loop, open_log, values, write
+
+RECORDS = [f"value {number}" for number in range(60)]
+KEY = ("log", 0)
+
+
+async def killed(root: Path) -> dict[Path, bytes]:
+    """A log of several segments, all of it on disk, whose process was killed; what its files hold."""
+    log = await open_log(RealDisk(str(root)))
+    await write(log, 1, *RECORDS[:30])
+    await write(log, 2, *RECORDS[30:])
+    assert await log.flush() == len(RECORDS)
+    return contents(root)
+
+
+def contents(root: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in sorted((root / DIRECTORY).iterdir())}
+
+
+def segments(files: dict[Path, bytes]) -> list[Path]:
+    return [path for path in files if path.suffix == ".log"]
+
+
+async def reopened(root: Path, recovery_point: int = len(RECORDS), *, clean: bool = False) -> PartitionLog:
+    disk = RealDisk(str(root))
+    return await PartitionLog.open(disk, DIRECTORY, SMALL, clean_shutdown=clean, recovery_point=recovery_point)
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 0x10
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("indexes", [True, False])
+@in_loop
+async def test_a_flipped_bit_below_the_recovery_point_cuts_nothing_off(
+    tmp_path: Path, seed: int, indexes: bool
+) -> None:
+    rng = random.Random(seed)
+    files = await killed(tmp_path)
+    for path in [path for path in files if path.suffix == ".positions" and not indexes]:
+        path.unlink()
+    damaged = rng.choice(segments(files))
+    flip(damaged, 61 + rng.randrange(len(files[damaged]) - 61))
+    before = contents(tmp_path)
+    if indexes and damaged != segments(files)[-1]:
+        # An old segment is not read at a start; the damage is its readers' to find, and everything is still there.
+        assert (await reopened(tmp_path)).log_end_offset == len(RECORDS)
+    else:
+        with pytest.raises(DamagedLogError, match="restore the directory's files"):
+            await reopened(tmp_path)
+        assert contents(tmp_path) == before
+    assert {path: path.read_bytes() for path in segments(files)} == {path: before[path] for path in segments(files)}
+
+
+@in_loop
+async def test_what_lies_past_the_recovery_point_is_what_a_crash_may_have_torn(tmp_path: Path) -> None:
+    files = await killed(tmp_path)
+    last = segments(files)[-1]
+    flip(last, 70)
+    log = await reopened(tmp_path, recovery_point=int(last.stem))
+    assert log.log_end_offset == int(last.stem)
+    assert log.recovered.reason is not None
+    assert values(log) == RECORDS[: log.log_end_offset]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("which", [1, -1])
+@in_loop
+async def test_a_segment_that_is_missing_is_damage(tmp_path: Path, which: int, clean: bool) -> None:
+    files = await killed(tmp_path)
+    segments(files)[which].unlink()
+    with pytest.raises(DamagedLogError):
+        await reopened(tmp_path, clean=clean)
+
+
+@in_loop
+async def test_segments_below_the_recovery_point_are_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = await killed(tmp_path)
+    read: list[str] = []
+    intact_batches = Segment.intact_batches
+
+    def noted(segment: Segment) -> Iterator[tuple[int, BatchHeader]]:
+        read.append(segment.file.path)
+        return intact_batches(segment)
+
+    monkeypatch.setattr(Segment, "intact_batches", noted)
+    log = await reopened(tmp_path)
+    assert [Path(path).name for path in read] == [segments(files)[-1].name]
+    assert values(log) == RECORDS
+    assert log.epochs.entries == ((1, 0), (2, 30))
+
+
+@pytest.mark.parametrize("file_system", list(FileSystem))
+@pytest.mark.parametrize("seed", range(12))
+def test_no_power_cut_is_taken_for_damage(file_system: FileSystem, seed: int) -> None:
+    """Whatever is appended, synced, cut and checkpointed before it: what the checkpoint says is there again."""
+    loop = new_loop()
+    rng = random.Random(seed)
+    disk = SimulatedDisk(loop, random.Random(seed), file_system=file_system)
+    protected = 0
+
+    async def life() -> None:
+        nonlocal protected
+        points = RecoveryPoints(disk)
+        point = points.of(KEY)
+        protected += point > 0
+        log = await PartitionLog.open(disk, DIRECTORY, SMALL, clean_shutdown=False, recovery_point=point)
+        points.watch(KEY, log)
+        log.before_cut = partial(points.lower, KEY)
+        for _ in range(rng.randint(1, 8)):
+            if rng.random() < 0.8:
+                epoch = max(log.last_epoch, 0) + (rng.random() < 0.3)
+                await write(log, epoch, *[f"{rng.random()}" * rng.randint(1, 10) for _ in range(rng.randint(0, 5))])
+            if rng.random() < 0.5:
+                await log.flush()
+            if rng.random() < 0.5:
+                await points.write_durably()
+            if rng.random() < 0.3:
+                target = rng.randint(0, log.log_end_offset)
+                if rng.random() < 0.2:
+                    await log.truncate_fully_and_start_at(target)
+                else:
+                    await log.truncate_to(target)
+        for work in (log.flush(), log.truncate_to(rng.randint(0, log.log_end_offset)), points.write_durably()):
+            loop.create_task(work)
+        await asyncio.sleep(rng.random() * 0.01)
+
+    for _ in range(8):
+        loop.run_until_complete(life())
+        disk.power_loss(rng)
+    assert protected
+
+
+def test_a_flipped_bit_on_the_simulated_disk_is_damage_too() -> None:
+    loop = new_loop()
+    disk = SimulatedDisk(loop, random.Random(0))
+
+    async def story() -> None:
+        log = await PartitionLog.open(disk, DIRECTORY, SMALL, clean_shutdown=False)
+        await write(log, 0, "a", "b")
+        await log.flush()
+        file = disk.open(f"{DIRECTORY}/{0:020d}.log")
+        data = bytearray(file.read(0, file.size()))
+        data[65] ^= 1
+        file.truncate(0)
+        file.append([bytes(data)])
+        with pytest.raises(DamagedLogError, match="from offset 0 to 1 were on disk"):
+            await PartitionLog.open(disk, DIRECTORY, SMALL, clean_shutdown=False, recovery_point=2)
+
+    loop.run_until_complete(story())

@@ -1,0 +1,402 @@
+"""What a log knows of its producers: after appends, as a follower, after truncations, stops and power cuts."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from crc32c import crc32c
+
+from broker.disk import RealDisk
+from broker.errors import ErrorCode, ProtocolError
+from broker.log.log import AppendInfo, LogConfig, PartitionLog
+from broker.log.producer_snapshots import ProducerSnapshots
+from broker.log.recovery_points import RecoveryPoints
+from broker.log.validation import admit
+from broker.producers.producer_state import ProducerState, Sequenced, Written
+from broker.protocol.records import Record, build_batch
+from simulator.disk import FileSystem, SimulatedDisk
+from simulator.loop import new_loop
+from tests.broker.log.making import DIRECTORY, SMALL, in_loop, open_log, values
+
+P = 7
+KEY = ("log", 0)
+
+
+def numbered(sequence: int, *texts: str, producer: int = P, epoch: int = 0) -> bytearray:
+    """An idempotent producer's batch."""
+    records = [Record(0, 0, None, text.encode()) for text in texts]
+    return bytearray(
+        build_batch(records, producer_id=producer, producer_epoch=epoch, base_sequence=sequence, leader_epoch=-1)
+    )
+
+
+def write(log: PartitionLog, first: int, count: int) -> None:
+    """`count` batches of one record, of which each says its sequence, large enough for three in a segment."""
+    for sequence in range(first, first + count):
+        log.append_as_leader(numbered(sequence, f"{sequence:0300d}"), log.last_epoch)
+
+
+def content(log: PartitionLog) -> dict[int, tuple[int, list[Written]]]:
+    return {producer_id: (it.epoch, list(it.batches)) for producer_id, it in log.producers}
+
+
+def snapshots(root: Path) -> list[int]:
+    return [int(path.stem) for path in sorted((root / DIRECTORY).glob("*.snapshot"))]
+
+
+def written_anew(log: PartitionLog) -> ProducerState:
+    """What the batches of a log say, read from its start."""
+    from broker.log.intake import Batch
+    from broker.protocol.records import iter_batches
+
+    state = ProducerState()
+    for _, header in iter_batches(log.read(log.log_start_offset, 1 << 30, log.log_end_offset)):
+        batch = Batch.of(header)
+        if batch.sequenced is not None:
+            state.record(batch.sequenced, batch.offset, batch.max_timestamp, 0.0)
+    return state
+
+
+def agrees(log: PartitionLog) -> bool:
+    anew = {producer_id: (it.epoch, list(it.batches)) for producer_id, it in written_anew(log)}
+    return content(log) == anew
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> RealDisk:
+    return RealDisk(str(tmp_path))
+
+
+@pytest.mark.conforms("K98-3")
+@in_loop
+async def test_a_batch_that_is_sent_again_is_not_written_again(disk: RealDisk) -> None:
+    log = await open_log(disk)
+    await log.start_leader_epoch(0)
+    assert log.append_as_leader(numbered(0, "a", "b"), 0)[:2] == (0, 1)
+    assert log.append_as_leader(numbered(2, "c"), 0)[:2] == (2, 2)
+    assert log.append_as_leader(numbered(0, "a", "b"), 0) == AppendInfo(0, 1, 0)
+    assert values(log) == ["a", "b", "c"]
+
+
+@pytest.mark.conforms("K98-2", "K98-4")
+@in_loop
+async def test_what_a_producer_may_not_send_is_not_written(disk: RealDisk) -> None:
+    log = await open_log(disk)
+    await log.start_leader_epoch(0)
+    log.append_as_leader(numbered(0, "a", epoch=1), 0)
+    for batch, code in (
+        (numbered(2, "x", epoch=1), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        (numbered(1, "x", epoch=0), ErrorCode.INVALID_PRODUCER_EPOCH),
+        (numbered(-1, "x", epoch=1), ErrorCode.INVALID_RECORD),
+        (numbered(0, "x", epoch=-1), ErrorCode.INVALID_RECORD),
+        (numbered(-1, "x", producer=P + 1), ErrorCode.INVALID_RECORD),
+        (numbered(0, "x", producer=P + 1, epoch=-1), ErrorCode.INVALID_RECORD),
+    ):
+        with pytest.raises(ProtocolError) as refused:
+            log.append_as_leader(batch, 0, admit=admit)
+        assert refused.value.code is code
+    assert values(log) == ["a"]
+
+
+@pytest.mark.conforms("K98-9")
+@in_loop
+async def test_a_batch_of_a_transaction_is_refused(disk: RealDisk) -> None:
+    log = await open_log(disk)
+    await log.start_leader_epoch(0)
+    batch = numbered(0, "a")
+    batch[22] |= 0x10
+    batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
+    with pytest.raises(ProtocolError) as refused:
+        log.append_as_leader(batch, 0, admit=admit)
+    assert refused.value.code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert log.log_end_offset == 0
+
+
+@in_loop
+async def test_batches_that_arrive_together_are_checked_together(disk: RealDisk) -> None:
+    log = await open_log(disk)
+    await log.start_leader_epoch(0)
+    log.append_as_leader(numbered(0, "a") + numbered(1, "b"), 0)
+    with pytest.raises(ProtocolError):
+        log.append_as_leader(numbered(1, "b") + numbered(2, "c"), 0)
+    assert values(log) == ["a", "b"]
+
+
+@pytest.mark.conforms("K98-8")
+@in_loop
+async def test_a_follower_knows_what_its_leader_knows(tmp_path: Path) -> None:
+    leader = await open_log(RealDisk(str(tmp_path / "leader")))
+    follower = await open_log(RealDisk(str(tmp_path / "follower")))
+    await leader.start_leader_epoch(3)
+    write(leader, 0, 9)
+    await follower.replicate(leader.read(0, 1 << 30, leader.log_end_offset), 3)
+    assert content(follower) == content(leader) != {}
+    await follower.start_leader_epoch(4)
+    assert follower.append_as_leader(numbered(8, f"{8:0300d}"), 4).bytes == 0
+
+
+@pytest.mark.conforms("K98-6")
+@pytest.mark.parametrize("clean", [True, False])
+@in_loop
+async def test_a_restart_forgets_nothing(tmp_path: Path, clean: bool) -> None:
+    log = await open_log(RealDisk(str(tmp_path)))
+    await log.start_leader_epoch(0)
+    write(log, 0, 10)
+    before = content(log)
+    if clean:
+        await log.close()
+        assert snapshots(tmp_path)[-1] == 10
+    again = await open_log(RealDisk(str(tmp_path)), clean=clean)
+    assert content(again) == before
+    assert again.append_as_leader(numbered(6, f"{6:0300d}"), 0) == AppendInfo(6, 6, 0), "the fifth from behind"
+
+
+@pytest.mark.conforms("K98-6")
+@in_loop
+async def test_each_segment_begins_with_a_snapshot(tmp_path: Path) -> None:
+    log = await open_log(RealDisk(str(tmp_path)))
+    await log.start_leader_epoch(0)
+    write(log, 0, 10)
+    bases = [int(path.stem) for path in sorted((tmp_path / DIRECTORY).glob("*.log"))]
+    assert len(bases) > 2
+    assert snapshots(tmp_path) == bases[1:]
+
+
+@pytest.mark.parametrize("damage", ["torn", "empty", "gone"])
+@pytest.mark.parametrize("clean", [True, False])
+@in_loop
+async def test_without_its_newest_snapshots_a_log_reads_from_an_older_one(
+    tmp_path: Path, damage: str, clean: bool
+) -> None:
+    log = await open_log(RealDisk(str(tmp_path)))
+    await log.start_leader_epoch(0)
+    write(log, 0, 10)
+    before = content(log)
+    await log.close()
+    for path in sorted((tmp_path / DIRECTORY).glob("*.snapshot"))[-2:]:
+        if damage == "gone":
+            path.unlink()
+        else:
+            path.write_bytes(path.read_bytes()[:-3] if damage == "torn" else b"")
+    again = await open_log(RealDisk(str(tmp_path)), clean=clean)
+    assert content(again) == before
+
+
+@in_loop
+async def test_what_an_earlier_stop_left_goes_when_it_is_of_no_use(tmp_path: Path) -> None:
+    for first in range(3):
+        log = await open_log(RealDisk(str(tmp_path)), LogConfig(), clean=first > 0)
+        await log.start_leader_epoch(first)
+        write(log, first, 1)
+        await log.close()
+    assert snapshots(tmp_path) == [2, 3]
+    await open_log(RealDisk(str(tmp_path)), LogConfig(), clean=True)
+    assert snapshots(tmp_path) == [3]
+
+
+@pytest.mark.conforms("K98-7")
+@pytest.mark.parametrize("to", range(11))
+@in_loop
+async def test_what_is_cut_off_was_never_written(tmp_path: Path, to: int) -> None:
+    log = await open_log(RealDisk(str(tmp_path)))
+    await log.start_leader_epoch(0)
+    write(log, 0, 10)
+    await log.truncate_to(to)
+    assert agrees(log)
+    assert all(offset <= to for offset in snapshots(tmp_path))
+    if to < 10:
+        await log.start_leader_epoch(1)
+        assert log.append_as_leader(numbered(to, "again"), 1)[:2] == (to, to)
+    again = await open_log(RealDisk(str(tmp_path)))
+    assert content(again) == content(log)
+
+
+@pytest.mark.conforms("K98-7")
+@in_loop
+async def test_a_producers_older_epoch_comes_back_when_the_newer_one_is_cut_off(disk: RealDisk) -> None:
+    log = await open_log(disk)
+    await log.start_leader_epoch(0)
+    log.append_as_leader(numbered(0, "a"), 0)
+    log.append_as_leader(numbered(0, "b", epoch=1), 0)
+    await log.truncate_to(1)
+    assert log.append_as_leader(numbered(1, "c"), 0)[:2] == (1, 1)
+
+
+@in_loop
+async def test_a_log_that_begins_anew_knows_nobody(tmp_path: Path) -> None:
+    log = await open_log(RealDisk(str(tmp_path)))
+    await log.start_leader_epoch(0)
+    write(log, 0, 10)
+    await log.truncate_fully_and_start_at(4)
+    assert content(log) == {}
+    assert snapshots(tmp_path) == []
+    await log.start_leader_epoch(1)
+    assert log.append_as_leader(numbered(99, "x"), 1)[:2] == (4, 4)
+
+
+@in_loop
+async def test_producers_outlive_the_segments_that_are_deleted(tmp_path: Path) -> None:
+    log = await open_log(RealDisk(str(tmp_path)))
+    await log.start_leader_epoch(0)
+    log.append_as_leader(numbered(0, "a", producer=1), 0)
+    write(log, 0, 10)
+    start = await log.delete_segments_before(log.log_end_offset)
+    assert start > 1
+    assert [offset for offset in snapshots(tmp_path) if offset < start] == []
+    before = content(log)
+    again = await open_log(RealDisk(str(tmp_path)))
+    assert content(again) == before
+    assert 1 in before
+
+
+@pytest.mark.conforms("K98-6")
+@pytest.mark.parametrize("missing", range(5))
+@in_loop
+async def test_what_is_not_checked_after_a_crash_is_read_for_its_producers(tmp_path: Path, missing: int) -> None:
+    """Segments below the recovery point are not scanned, and what comes last is of nobody."""
+    log = await open_log(RealDisk(str(tmp_path)))
+    await log.start_leader_epoch(0)
+    write(log, 0, 6)
+    for _ in range(6):
+        log.append_as_leader(bytearray(build_batch([Record(0, 0, None, b"a" * 300)])), 0)
+    end = await log.flush()
+    for path in sorted((tmp_path / DIRECTORY).glob("*.snapshot"), reverse=True)[:missing]:
+        path.unlink()
+    again = await PartitionLog.open(RealDisk(str(tmp_path)), DIRECTORY, SMALL, clean_shutdown=False, recovery_point=end)
+    assert again.recovered.scanned
+    assert content(again) == content(log)
+
+
+@in_loop
+async def test_producers_outlive_the_records_below_a_start_inside_a_segment(tmp_path: Path) -> None:
+    log = await open_log(RealDisk(str(tmp_path)))
+    await log.start_leader_epoch(0)
+    log.append_as_leader(numbered(0, "a", producer=1), 0)
+    write(log, 0, 10)
+    first = log.segments[-2].base_offset
+    assert await log.advance_start(first + 1) == first + 1
+    assert log.segments[0].base_offset == first
+    again = await PartitionLog.open(
+        RealDisk(str(tmp_path)), DIRECTORY, SMALL, clean_shutdown=False, start_offset=first + 1
+    )
+    assert content(again) == content(log)
+    assert 1 in content(log)
+
+
+@in_loop
+async def test_a_log_whose_end_lies_below_its_start_knows_nobody(tmp_path: Path) -> None:
+    log = await open_log(RealDisk(str(tmp_path)))
+    await log.start_leader_epoch(0)
+    write(log, 0, 10)
+    await log.close()
+    again = await PartitionLog.open(RealDisk(str(tmp_path)), DIRECTORY, SMALL, clean_shutdown=True, start_offset=20)
+    assert again.log_end_offset == 20
+    assert content(again) == {}
+    assert snapshots(tmp_path) == []
+
+
+@pytest.mark.conforms("K98-6")
+@pytest.mark.parametrize("file_system", list(FileSystem))
+@pytest.mark.parametrize("seed", range(25))
+def test_no_power_cut_makes_a_log_forget_what_its_deleted_records_said(file_system: FileSystem, seed: int) -> None:
+    """Whatever is appended, synced, cut and deleted: what comes back knows what all batches up to its end said."""
+    loop = new_loop()
+    rng = random.Random(seed)
+    disk = SimulatedDisk(loop, random.Random(seed), file_system=file_system)
+    said: list[Sequenced] = []  # by offset, for each batch has one record
+    start = deleted = 0
+
+    async def life() -> None:
+        nonlocal start, deleted
+        points = RecoveryPoints(disk)
+        log = await PartitionLog.open(
+            disk,
+            DIRECTORY,
+            SMALL,
+            clean_shutdown=False,
+            recovery_point=points.of(KEY),
+            start_offset=start,
+        )
+        points.watch(KEY, log)
+        log.before_cut = partial(points.lower, KEY)
+        del said[log.log_end_offset :]
+        expected = ProducerState()
+        for offset, sequenced in enumerate(said):
+            expected.record(sequenced, offset, 0, 0.0)
+        known = content(log)
+        deleted += bool(log.segments[0].base_offset and known)
+        assert known == {producer_id: (it.epoch, list(it.batches)) for producer_id, it in expected}
+        for _ in range(rng.randint(1, 12)):
+            action = rng.random()
+            if action < 0.7:
+                producer = rng.choice([1, 2, 3, 4 + log.log_end_offset % 50])
+                before = log.producers.find(producer)
+                sequence = 0 if before is None else before.next_sequence
+                text = "v" * rng.randint(1, 400)
+                if log.last_epoch < 0:
+                    await log.start_leader_epoch(0)
+                log.append_as_leader(numbered(sequence, text, producer=producer), log.last_epoch)
+                said.append(Sequenced(producer, 0, sequence, 0))
+            elif action < 0.8:
+                await log.flush()
+                await points.write_durably()
+            elif action < 0.9:
+                start = rng.randint(log.log_start_offset, max(log.durable_end_offset, log.log_start_offset))
+                await log.advance_start(start)
+            else:
+                end = await log.truncate_to(rng.randint(log.log_start_offset, log.log_end_offset))
+                del said[end:]
+        loop.create_task(log.flush())
+        start = rng.randint(log.log_start_offset, max(log.durable_end_offset, log.log_start_offset))
+        loop.create_task(log.advance_start(start))
+        await asyncio.sleep(rng.random() * 0.01)
+
+    for _ in range(16):
+        loop.run_until_complete(life())
+        disk.power_loss(rng)
+    assert deleted
+
+
+@in_loop
+async def test_batches_of_others_leave_no_trace(disk: RealDisk) -> None:
+    log = await open_log(disk)
+    await log.start_leader_epoch(0)
+    log.append_as_leader(bytearray(build_batch([Record(0, 0, None, b"a")])), 0)
+    assert content(log) == {}
+
+
+@pytest.mark.parametrize(
+    ("mutant", "first"), [("sequences_unchecked", 0), ("forgets_producers", 0), ("keeps_cut_producers", 0)]
+)
+@in_loop
+async def test_the_mutants_break_what_they_say(disk: RealDisk, mutant: str, first: int) -> None:
+    config = replace(SMALL, **{mutant: True})
+    log = await open_log(disk, config)
+    log.configure(segment_bytes=500, index_interval_bytes=100)  # a topic's settings are none of its business
+    await log.start_leader_epoch(0)
+    write(log, first, 2)
+    if mutant == "keeps_cut_producers":
+        await log.truncate_to(1)
+        assert log.append_as_leader(numbered(1, f"{1:0300d}"), 0).bytes == 0, "taken for written"
+        return
+    if mutant == "forgets_producers":
+        await log.close()
+        log = await open_log(disk, config, clean=True)
+    assert log.append_as_leader(numbered(1, f"{1:0300d}"), 0).bytes > 0, "written twice"
+
+
+@in_loop
+async def test_a_snapshot_that_is_removed_while_others_are_synced_is_no_matter(tmp_path: Path) -> None:
+    (tmp_path / DIRECTORY).mkdir()
+    files = ProducerSnapshots(RealDisk(str(tmp_path)), DIRECTORY)
+    assert files.write(3, ProducerState())
+    assert not files.write(3, ProducerState())
+    assert files.write(5, ProducerState())
+    assert files.remove_past(4)
+    await files.sync()
+    assert files.offsets == (3,)

@@ -1,0 +1,69 @@
+"""What clients compress is opened; what is damaged, or would come to more than is allowed, is refused."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+
+import cramjam
+import pytest
+
+from broker.protocol.compression import MOST_OPENED_BYTES, NAMES, TooLargeError, open_records
+from broker.protocol.records import CorruptBatch, UnsupportedCompression
+
+RECORDS = b"\x0e\x00\x00\x00\x01\x02v\x00" * 500
+
+
+def snappy_block(data: bytes) -> bytes:
+    return bytes(cramjam.snappy.compress_raw(data))
+
+
+def snappy_of_java(data: bytes) -> bytes:
+    """Two blocks, each behind its length, as snappy-java frames them."""
+    blocks = [snappy_block(data[:1000]), snappy_block(data[1000:])]
+    return b"\x82SNAPPY\0" + b"\0\0\0\1" * 2 + b"".join(len(block).to_bytes(4, "big") + block for block in blocks)
+
+
+CODECS: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
+    "gzip": (1, gzip.compress),
+    "snappy block": (2, snappy_block),
+    "snappy of Java": (2, snappy_of_java),
+    "lz4": (3, lambda data: bytes(cramjam.lz4.compress(data))),
+    "zstd": (4, lambda data: bytes(cramjam.zstd.compress(data))),
+}
+
+
+@pytest.fixture(params=CODECS)
+def codec(request: pytest.FixtureRequest) -> tuple[int, Callable[[bytes], bytes]]:
+    return CODECS[request.param]
+
+
+def test_every_codec_has_a_name_and_is_tried_here() -> None:
+    assert {number for number, _ in CODECS.values()} == set(NAMES)
+
+
+def test_what_was_compressed_is_opened(codec: tuple[int, Callable[[bytes], bytes]]) -> None:
+    number, compress = codec
+
+    assert open_records(number, compress(RECORDS)) == RECORDS
+
+
+def test_what_was_cut_short_or_is_something_else_is_refused(codec: tuple[int, Callable[[bytes], bytes]]) -> None:
+    number, compress = codec
+    whole = compress(RECORDS)
+
+    for damaged in (whole[:-1], whole[: len(whole) // 2], b"\x9b" * 100, b""):
+        with pytest.raises(CorruptBatch):
+            open_records(number, damaged)
+
+
+def test_a_few_bytes_that_come_to_too_many_are_refused(codec: tuple[int, Callable[[bytes], bytes]]) -> None:
+    number, compress = codec
+
+    with pytest.raises(TooLargeError):
+        open_records(number, compress(bytes(MOST_OPENED_BYTES + 1)))
+
+
+def test_a_codec_that_does_not_exist_is_unsupported() -> None:
+    with pytest.raises(UnsupportedCompression):
+        open_records(5, RECORDS)

@@ -1,0 +1,197 @@
+"""Every decoder, fed with what has the structure of its messages and is wrong somewhere: it says so, and nothing else.
+
+Seeded; `BROWNOUT_FUZZ_ROUNDS` makes it run longer.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import tracemalloc
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+from crc32c import crc32c
+
+from broker.errors import ProtocolError
+from broker.log.checkpoint import CorruptCheckpointError, parse_lines
+from broker.log.intake import stamp_batches
+from broker.log.validation import MOST_RECORDS, admit, require_one_batch
+from broker.protocol.api import APIS, decode_request_header, decode_response_header, encode_request
+from broker.protocol.codec import decode, decode_exactly, encoded
+from broker.protocol.decoder import DecodeError
+from broker.protocol.messages.metadata_records import RECORD_TYPES, decode_record
+from broker.protocol.records import CorruptBatch, Record, build_batch, iter_batches, read_records, validate_batches
+from broker.protocol.schema import Message
+from broker.server.frames import SMALL, FrameBuffer, FrameError, Unlimited
+from tests.broker.clients.poison import HONEST, POISON
+from tests.broker.protocol.samples import ALL_MESSAGES, sample, versions_of
+from tests.broker.protocol.structure import joined, mutated, parts, uvarint
+
+ROUNDS = int(os.environ.get("BROWNOUT_FUZZ_ROUNDS", "4"))
+BYTES_PER_BYTE = 700  # of memory for a byte of a frame: an array of empty structures costs most
+BYTES_BESIDES = 1 << 17
+
+
+def bounded(decoder: Callable[[], object], frame: bytes) -> None:
+    """Call it; what it allocates is bounded by the frame's length. Raises what it raises."""
+    tracemalloc.clear_traces()
+    tracemalloc.reset_peak()
+    before, _ = tracemalloc.get_traced_memory()
+    try:
+        decoder()
+    finally:
+        _, peak = tracemalloc.get_traced_memory()
+        assert peak - before < BYTES_BESIDES + BYTES_PER_BYTE * len(frame), f"{peak - before} bytes for {len(frame)}"
+
+
+@pytest.mark.parametrize("cls", ALL_MESSAGES, ids=lambda cls: cls.__name__)
+def test_messages(cls: type[Message]) -> None:
+    """Valid: the codec and the parts agree, both ways. Mutated: a message that is one, or `DecodeError`."""
+    rng = random.Random(cls.__name__)
+    refused = taken = 0
+    for version in versions_of(cls):
+        for _ in range(ROUNDS):
+            message = sample(cls, version, rng)
+            found = parts(message, version)
+            assert encoded(message, version) == joined(found)
+            assert decode_exactly(cls, version, joined(found)) == message
+            for _ in range(ROUNDS):
+                frame = mutated(found, rng)
+                try:
+                    other, end = decode(cls, version, frame)
+                except DecodeError:
+                    refused += 1
+                    continue
+                taken += 1
+                assert end <= len(frame)
+                assert decode_exactly(cls, version, encoded(other, version)) == other
+    assert refused or not parts(sample(cls, versions_of(cls)[0], rng), versions_of(cls)[0])
+    assert taken
+
+
+def test_no_mutated_message_costs_more_memory_than_its_length_explains() -> None:
+    rng = random.Random(1)
+    tracemalloc.start()
+    try:
+        for cls in ALL_MESSAGES:
+            for version in {versions_of(cls)[0], versions_of(cls)[-1]}:
+                found = parts(sample(cls, version, rng), version)
+                decode(cls, version, joined(found))  # the function is compiled
+                for _ in range(ROUNDS):
+                    frame = mutated(found, rng)
+                    try:
+                        bounded(partial(decode, cls, version, frame), frame)
+                    except DecodeError:
+                        continue
+    finally:
+        tracemalloc.stop()
+
+
+def test_headers_of_requests_and_responses() -> None:
+    rng = random.Random(2)
+    for api in APIS.values():
+        for version in range(api.min_version, api.max_version + 1):
+            frame = bytes(encode_request(sample(api.request, version, rng), version, 7, "client"))[4:]
+            header, _ = decode_request_header(frame)
+            assert (header.api_key, header.api_version, header.correlation_id) == (api.key, version, 7)
+            for _ in range(10 * ROUNDS):
+                noise = bytearray(frame[:40])
+                for _ in range(rng.choice([1, 2, 8])):
+                    noise[rng.randrange(len(noise))] = rng.randrange(256)
+                for decoder in (decode_request_header, lambda data, api=api: decode_response_header(api, 0, data)):
+                    try:
+                        decoder(bytes(noise[: rng.randrange(len(noise) + 1)]))
+                    except DecodeError:
+                        continue
+
+
+def test_metadata_records() -> None:
+    rng = random.Random(3)
+    for number, cls in RECORD_TYPES.items():
+        for _ in range(20 * ROUNDS):
+            found = parts(sample(cls, versions_of(cls)[-1], rng), versions_of(cls)[-1])
+            frame = rng.choice([b"\1", b"\1", b"\0", b"\xff"])
+            data = frame + uvarint(number) + uvarint(versions_of(cls)[-1]) + mutated(found, rng)
+            try:
+                decode_record(data)
+            except DecodeError:
+                continue
+
+
+def test_record_batches() -> None:
+    """What a batch's reader takes of a mutated batch, a leader takes only if consumers can read it too."""
+    rng = random.Random(4)
+    seeds = [*HONEST.values(), *(batch for name, batch in POISON.items() if "200 MB" not in name)]
+    seeds.append(build_batch([Record(0, number, b"k", b"v" * 20, (("h", None),)) for number in range(30)]))
+    taken = 0
+    for _ in range(600 * ROUNDS):
+        batch = bytearray(rng.choice(seeds))
+        for _ in range(rng.choice([0, 1, 1, 3])):
+            batch[rng.randrange(len(batch))] ^= 1 << rng.randrange(8)
+        if rng.random() < 0.7 and len(batch) > 61:
+            reseal(batch)
+        for reader in (validate_batches, lambda data: list(iter_batches(data)), require_one_batch):
+            try:
+                reader(batch)
+            except (CorruptBatch, ProtocolError):
+                continue
+        before = bytes(batch)
+        try:
+            stamped = stamp_batches(batch, 100, 3, admit)
+        except (CorruptBatch, ProtocolError):
+            assert batch == before, "a batch that is refused is left as it was"
+            continue
+        taken += 1
+        assert all(0 < it.next_offset - it.offset <= MOST_RECORDS for it in stamped)
+        validate_batches(batch)
+        for position, header in iter_batches(batch):
+            if not header.compression:
+                assert len(read_records(batch, position)) == header.records_count
+    assert taken > 20
+
+
+def reseal(batch: bytearray) -> None:
+    batch[17:21] = crc32c(bytes(batch[21:])).to_bytes(4, "big")
+
+
+def test_frames() -> None:
+    """Whatever lengths a stream announces, and in how small pieces it comes: the buffer follows what has come."""
+    rng = random.Random(5)
+    for _ in range(100 * ROUNDS):
+        buffer = FrameBuffer(1 << 20, Unlimited(), 8)
+        buffer.make_room()
+        received = 0
+        try:
+            for _ in range(rng.randint(1, 6)):
+                length = rng.choice([0, 7, 8, 100, 5_000, 1 << 20, (1 << 20) + 1, -1, 0x7FFFFFFF])
+                data = length.to_bytes(4, "big", signed=True) + bytes(min(max(length, 0), rng.choice([0, 90, 20_000])))
+                while data:
+                    space = buffer.space()
+                    size = min(len(space), len(data))
+                    space[:size] = data[:size]
+                    del space
+                    buffer.received(size)
+                    received += size
+                    data = data[size:]
+                    while buffer.next_frame() is not None:
+                        pass
+                    buffer.make_room()
+                    assert buffer.capacity <= 4 * received + 2 * SMALL
+        except FrameError:
+            continue
+
+
+def test_checkpoints() -> None:
+    rng = random.Random(6)
+    whole = "0\n2\nlog 0 5\nlog 1 7\n"
+    assert parse_lines("f", whole, 3, "remove it") == [["log", "0", "5"], ["log", "1", "7"]]
+    for _ in range(200 * ROUNDS):
+        text = list(whole)
+        for _ in range(rng.choice([1, 2, 5])):
+            text[rng.randrange(len(text))] = chr(rng.choice([0, 10, 32, 48, 57, 0x660, 0x10FFFF]))
+        try:
+            parse_lines("f", "".join(text), 3, "remove it")
+        except CorruptCheckpointError:
+            continue

@@ -1,0 +1,113 @@
+"""Stories of a log whose beginning is gone: who has to fetch a snapshot, and how that goes on (KIP-630)."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.errors import ErrorCode
+from broker.protocol.codec import decode_exactly, encode
+from broker.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+from broker.quorum import wire
+from broker.quorum.effects import InstallSnapshot, KeepPiece, ReadSnapshot, Reply
+from broker.quorum.messages import FetchRequest, FetchResponse, OffsetAndEpoch, SnapshotRequest, SnapshotResponse
+from tests.broker.quorum.story import Story
+
+SNAPSHOT = OffsetAndEpoch(epoch=2, offset=5)
+
+
+def leading() -> Story:
+    """Leads; everything below offset 5, whose last record had the epoch 2, is in a snapshot only."""
+    story = Story(log=[1, 1, 1, 2, 2, 2])
+    story.log.log_start_offset = SNAPSHOT.offset
+    story.node.snapshot_taken(SNAPSHOT)
+    story.become_leader()
+    return story
+
+
+@pytest.mark.parametrize(("offset", "epoch"), [(0, -1), (3, 1), (4, 2), (5, 1), (9, 1), (5, 3)], ids=str)
+def test_who_needs_what_is_gone_is_sent_to_the_snapshot(offset: int, epoch: int) -> None:
+    story = leading()
+    answer = story.fetch(2, story.role.epoch, offset, epoch)
+    assert answer is not None
+    assert (answer.snapshot, answer.diverging, answer.records) == (SNAPSHOT, None, b"")
+
+
+def test_who_is_behind_it_by_nothing_goes_on_with_the_log() -> None:
+    story = leading()
+    answer = story.fetch(2, story.role.epoch, 5, 2)
+    assert answer is not None
+    assert answer.snapshot is None
+    assert answer.records
+
+
+def test_only_the_newest_snapshot_is_served_and_only_by_its_leader() -> None:
+    story = leading()
+    epoch = story.role.epoch
+    assert story.fetch_snapshot(2, epoch, SNAPSHOT).error is ErrorCode.NONE
+    read = [effect.read for effect in story.done(Reply) if isinstance(effect, Reply)][-1]
+    assert isinstance(read, ReadSnapshot)
+    assert (read.snapshot, read.position) == (SNAPSHOT, 0)
+    assert story.fetch_snapshot(2, epoch, OffsetAndEpoch(2, 4)).error is ErrorCode.SNAPSHOT_NOT_FOUND
+    assert story.fetch_snapshot(2, epoch, SNAPSHOT, -1).error is ErrorCode.POSITION_OUT_OF_RANGE
+    assert story.fetch_snapshot(2, epoch - 1, SNAPSHOT).error is ErrorCode.FENCED_LEADER_EPOCH
+    assert story.fetch_snapshot(2, epoch + 1, SNAPSHOT).error is ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert Story().fetch_snapshot(2, 0, SNAPSHOT).error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_leader_whose_followers_fetch_snapshots_does_not_resign() -> None:
+    story = leading()
+    epoch = story.role.epoch
+    for _ in range(20):
+        story.wait(0.5)
+        story.fetch_snapshot(2, epoch, SNAPSHOT)
+    assert story.role.leader_id == 1
+
+
+def test_a_follower_fetches_the_pieces_in_turn_and_begins_anew_at_the_end() -> None:
+    story = Story(log=[1])
+    story.follow(2, epoch=3)
+    story.fetched(snapshot=SNAPSHOT, high_watermark=9)
+    assert [request.position for _, request in story.sent(SnapshotRequest)] == [0]
+    story.piece(b"abc", 7)
+    assert not story.done(InstallSnapshot)
+    story.piece(b"defg", 7)
+    assert story.done(KeepPiece) == [KeepPiece(SNAPSHOT, 0, b"abc"), KeepPiece(SNAPSHOT, 3, b"defg")]
+    assert story.done(InstallSnapshot) == [InstallSnapshot(SNAPSHOT)]
+    assert story.node.high_watermark == SNAPSHOT.offset
+    assert story.sent(FetchRequest)[-1][1].fetch_from == SNAPSHOT
+    story.fetched([3], high_watermark=6)
+    assert story.node.high_watermark == 6
+
+
+@pytest.mark.parametrize(
+    ("data", "position", "error"),
+    [(b"abc", 4, ErrorCode.NONE), (b"", None, ErrorCode.NONE), (b"", None, ErrorCode.SNAPSHOT_NOT_FOUND)],
+    ids=["another piece", "nothing", "no such snapshot"],
+)
+def test_a_download_that_goes_wrong_begins_with_a_fetch_again(
+    data: bytes, position: int | None, error: ErrorCode
+) -> None:
+    story = Story(log=[1])
+    story.follow(2, epoch=3)
+    story.fetched(snapshot=SNAPSHOT)
+    story.piece(b"abc", 7)
+    story.piece(data, 7, position=position, error=error)
+    story.wait(1.0)
+    assert not story.done(InstallSnapshot)
+    assert not story.sent(SnapshotRequest)
+    assert story.sent(FetchRequest)[-1][1].fetch_from == OffsetAndEpoch(1, 1)
+
+
+def test_what_goes_over_the_wire_comes_back() -> None:
+    request = SnapshotRequest("c", 3, 7, SNAPSHOT, 11, 100)
+    message, version = wire.encode_request(request, 2)
+    data = bytearray()
+    encode(message, version, data)
+    assert wire.decode_snapshot_fetch(decode_exactly(FetchSnapshotRequest, version, data)) == request
+    response = SnapshotResponse(ErrorCode.NONE, 2, 7, SNAPSHOT, 11, 40, b"bytes")
+    data = bytearray()
+    encode(wire.encode_snapshot_response(response), version, data)
+    assert wire.decode_response(request, decode_exactly(FetchSnapshotResponse, version, data)) == response
+    fetch = FetchRequest("c", 3, 7, OffsetAndEpoch(1, 1), 0.1, 100)
+    sent = FetchResponse(ErrorCode.NONE, 2, 7, 9, snapshot=SNAPSHOT)
+    assert wire.decode_response(fetch, wire.encode_fetch_response(sent, 5)) == sent

@@ -1,0 +1,235 @@
+"""Snapshots of the metadata log (KIP-630): their files, and a cluster that lives on them."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from broker.controller.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from broker.controller.image_records import records_of
+from broker.disk import RealDisk
+from broker.errors import StartupError
+from broker.producers.producer_ids import BLOCK_SIZE
+from broker.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from broker.protocol.messages.metadata_records import encode_record
+from broker.quorum.messages import OffsetAndEpoch
+from broker.quorum.snapshots import Snapshots
+from simulator.client import SimulatedClient
+from simulator.cluster import SimulatedCluster
+from tests.broker.controller.world import World
+from tests.broker.log.making import in_loop
+
+ID = OffsetAndEpoch(epoch=3, offset=120)
+NAME = "log/00000000000000000120-0000000003.checkpoint"
+SMALL = {"metadata.log.max.record.bytes.between.snapshots": "1000", "default.replication.factor": "3"}
+
+
+def snapshots(path: Path) -> Snapshots:
+    disk = RealDisk(str(path))
+    disk.make_directory("log")
+    return Snapshots(disk, "log")
+
+
+@pytest.mark.parametrize("count", [0, 1, 500, 1_234])
+@in_loop
+async def test_what_is_written_is_read(tmp_path: Path, count: int) -> None:
+    store = snapshots(tmp_path)
+    assert store.latest() is None
+    records = [b"%d" % number for number in range(count)]
+    await store.write_durably(ID, records, 7)
+    assert (tmp_path / NAME).exists()
+    assert snapshots(tmp_path).latest() == ID
+    assert store.load(ID) == records
+
+
+@in_loop
+async def test_a_snapshot_is_fetched_in_pieces(tmp_path: Path) -> None:
+    source, target = snapshots(tmp_path / "a"), snapshots(tmp_path / "b")
+    records = [b"record %d" % number for number in range(300)]
+    await source.write_durably(ID, records, 7)
+    target.append(ID, 0, b"what an earlier attempt left behind" * 100)
+    position = 0
+    while True:
+        piece = source.read(ID, position, 777)
+        assert piece is not None
+        target.append(ID, position, piece.data)
+        position += len(piece.data)
+        assert target.latest() is None
+        if position == piece.size:
+            break
+    await target.finish(ID)
+    assert target.latest() == ID
+    assert target.load(ID) == records
+    assert source.read(OffsetAndEpoch(3, 121), 0, 10) is None
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "no footer"])
+@in_loop
+async def test_a_damaged_snapshot_is_not_believed(tmp_path: Path, damage: str) -> None:
+    store = snapshots(tmp_path)
+    await store.write_durably(ID, [b"a" * 100, b"b" * 100], 7)
+    data = bytearray((tmp_path / NAME).read_bytes())
+    if damage == "flip":
+        data[200] ^= 1
+    footer = 61 + 1 + 1 + 1 + 1 + 1 + 4 + 1 + 3 + 1
+    (tmp_path / NAME).write_bytes(data[:-5] if damage == "cut" else data[:-footer] if damage == "no footer" else data)
+    with pytest.raises(StartupError, match=r"checkpoint: is damaged"):
+        store.load(ID)
+
+
+@in_loop
+async def test_only_the_newest_stays(tmp_path: Path) -> None:
+    store = snapshots(tmp_path)
+    newer = OffsetAndEpoch(epoch=4, offset=200)
+    await store.write_durably(ID, [b"a"], 7)
+    await store.write_durably(newer, [b"b"], 7)
+    store.append(OffsetAndEpoch(epoch=2, offset=300), 0, b"begun")
+    assert store.latest() == newer
+    store.remove_older(newer)
+    assert [path.name for path in (tmp_path / "log").iterdir()] == ["00000000000000000200-0000000004.checkpoint"]
+
+
+def test_an_image_is_made_again_of_its_records() -> None:
+    world = World(min_insync_replicas=3)
+    world.decide(world.rules.first_records(world.image))
+    world.start(1, 2, 3)
+    world.create("t", [1, 2, 3], [2, 3, 1])
+    world.create("u", [3, 2])
+    world.fence(3)
+    assert {partition.elr for _, _, partition in world.image.partitions()} == {(3,)}
+    for broker_id in (1, 2):
+        epoch = world.image.brokers[broker_id].epoch
+        world.decide(world.rules.allocate_producer_ids(world.image, AllocateProducerIdsRequest(broker_id, epoch)))
+    records = [encode_record(record) for record in records_of(world.image)]
+    again = MetadataImage()
+    changes = again.restore(world.image.offset + 1, records)
+    assert (again.offset, again.cluster_id) == (world.image.offset, world.image.cluster_id)
+    assert again.topics == world.image.topics
+    assert again.topic_by_id(again.topics["t"].id) is again.topics["t"]
+    assert again.next_producer_id == world.image.next_producer_id == 2 * BLOCK_SIZE  # none is given twice
+    for broker_id, broker in again.brokers.items():
+        known = world.image.brokers[broker_id]
+        assert (broker.epoch, broker.fenced, broker.incarnation) == (known.epoch, known.fenced, known.incarnation)
+        assert broker.lost_at >= known.lost_at
+    assert not again.removed_topics
+    assert changes.partitions == {("t", 0), ("t", 1), ("u", 0)}
+    gone = {topic.id for topic in again.topics.values()}
+    assert again.restore(again.offset + 1, records[:1]).partitions == changes.partitions
+    assert again.removed_topics == gone  # a snapshot does not say what was deleted before it, only what is left
+
+
+def test_everything_that_an_image_has_is_in_its_records() -> None:
+    """Whoever adds something to the image adds it to `records_of`, to the test above, and then here."""
+
+    def names(cls: type) -> set[str]:
+        return {field.name for field in fields(cls)}
+
+    of_this_process = {"removed_topics"}
+    assert set(vars(MetadataImage())) - of_this_process == {
+        "offset", "cluster_id", "brokers", "topics", "next_producer_id", "_names",
+    }  # fmt: skip
+    assert names(TopicImage) == {"name", "id", "partitions", "configs"}
+    assert names(PartitionImage) == {
+        "leader", "leader_epoch", "partition_epoch", "isr", "replicas", "recovering", "adding", "removing", "elr",
+        "last_known_elr",
+    }  # fmt: skip
+    assert names(BrokerImage) == {
+        "id", "epoch", "incarnation", "host", "port", "fenced", "rack", "lost_at", "directories",
+    }  # fmt: skip
+
+
+def start_of(cluster: SimulatedCluster, name: str) -> int:
+    return cluster.node(name).quorum.log_start_offset
+
+
+@pytest.mark.conforms("K595-6", "K595-7")
+@pytest.mark.parametrize("seed", range(4))
+def test_a_cluster_lives_on_its_snapshots(seed: int) -> None:
+    """One is away while the others let their logs go; all lose power; everything that was committed is there."""
+    with SimulatedCluster(seed, properties=SMALL) as cluster:
+
+        async def story() -> None:
+            cluster.start()
+            await cluster.ready()
+            client = SimulatedClient(cluster.addresses)
+            await client.create_topic("first", 2)
+            away = next(name for name in cluster.machines if name != cluster.controller())
+            end_before = cluster.node(away).quorum.log_end.offset
+            cluster.kill(away)
+            for number in range(12):
+                await client.create_topic(f"t{number}", 2, replication_factor=2)
+            others = [name for name in cluster.machines if name != away]
+            await cluster.until(lambda: all(start_of(cluster, name) > end_before for name in others))
+
+            cluster.start(away)
+            await cluster.ready()
+            assert start_of(cluster, away) > end_before  # its own log could not go on: it has fetched a snapshot
+            wanted = {"first"} | {f"t{number}" for number in range(12)}
+            for name in cluster.machines:
+                await cluster.until(lambda name=name: set(cluster.node(name).image.topics) == wanted)  # type: ignore[misc]
+
+            cluster.power_loss()
+            cluster.start()
+            await cluster.ready()
+            client = SimulatedClient(cluster.addresses)
+            for name in cluster.machines:
+                assert set(cluster.node(name).image.topics) == wanted
+                assert start_of(cluster, name) > 0
+            await client.create_topic("last")
+            async with asyncio.timeout(30):
+                await client.produce("first", 1, [b"value"])
+
+        cluster.run(story())
+
+
+@pytest.mark.conforms("K595-6", "K595-7")
+@pytest.mark.parametrize("snapshots_from", ["1000", "1000000"])
+def test_a_node_that_is_alone_acts_on_what_it_knew_to_be_committed(snapshots_from: str) -> None:
+    properties = {**SMALL, "metadata.log.max.record.bytes.between.snapshots": snapshots_from}
+    with SimulatedCluster(7, properties=properties) as cluster:
+
+        async def story() -> None:
+            cluster.start()
+            await cluster.ready()
+            client = SimulatedClient(cluster.addresses)
+            wanted = {f"t{number}" for number in range(5)}
+            for name in sorted(wanted):
+                await client.create_topic(name, 1)
+            await asyncio.sleep(3)
+            cluster.power_loss()
+            cluster.start("n2")
+            alone = cluster.machines["n2"]
+            await cluster.until(lambda: alone.node is not None and set(alone.node.image.topics) == wanted)
+            assert cluster.node("n2").quorum.leader_id is None
+            cluster.start()
+            await cluster.ready()
+            await SimulatedClient(cluster.addresses).create_topic("last")
+
+        cluster.run(story())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_crash_at_any_moment_leaves_a_log_that_goes_on(seed: int) -> None:
+    properties = {**SMALL, "metadata.log.max.record.bytes.between.snapshots": "200"}
+    with SimulatedCluster(seed, properties=properties) as cluster:
+
+        async def story() -> None:
+            cluster.start()
+            await cluster.ready()
+            for number in range(6):
+                client = SimulatedClient(cluster.addresses)
+                await client.create_topic(f"t{number}", 1)
+                victim = f"n{number % 3 + 1}"
+                await asyncio.sleep(cluster.rng.random() * 0.02)
+                cluster.power_loss(victim)
+                cluster.start(victim)
+                await cluster.ready()
+                client.close()
+            wanted = {f"t{number}" for number in range(6)}
+            for name in cluster.machines:
+                await cluster.until(lambda name=name: set(cluster.node(name).image.topics) == wanted)  # type: ignore[misc]
+
+        cluster.run(story())

@@ -1,0 +1,28 @@
+"""How much a follower asks for follows how long its answers take."""
+
+from __future__ import annotations
+
+from broker.replica.answer_size import LEAST_BYTES, MOST_BYTES, AnswerSize
+
+
+def test_long_answers_shrink_it_and_quick_ones_let_it_grow_again() -> None:
+    size = AnswerSize(1.0)
+    assert size.bytes == MOST_BYTES
+    size.answered(MOST_BYTES, 4.0)
+    assert size.bytes == MOST_BYTES // 2
+    size.answered(size.bytes, 0.7)
+    assert size.bytes == MOST_BYTES // 2, "neither long nor quick"
+    size.answered(size.bytes, 0.2)
+    assert size.bytes == MOST_BYTES
+    for _ in range(20):
+        size.answered(size.bytes, 4.0)
+    assert size.bytes == LEAST_BYTES
+    for _ in range(20):
+        size.answered(size.bytes, 0.01)
+    assert size.bytes == MOST_BYTES
+
+
+def test_an_answer_that_was_waited_for_says_nothing() -> None:
+    size = AnswerSize(1.0)
+    size.answered(100, 4.0)
+    assert size.bytes == MOST_BYTES

@@ -1,0 +1,120 @@
+"""Replicas whose files are damaged, and data of topics that nobody knows: kept, told, and fetched anew where others
+have it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.errors import ErrorCode
+from broker.protocol.messages.metadata_records import MetadataRecord, PartitionRecord, TopicRecord
+from tests.broker.replica.cluster import TOPIC, TOPIC_ID, Cluster, until
+from tests.broker.replica.test_manager import tell
+
+FLUSH: dict[str, Any] = {"log_flush_interval_messages": 1}
+
+
+def log_file(root: Path, node: int) -> Path:
+    (found,) = (root / f"n{node}" / f"{TOPIC}-0").glob("*.log")
+    return found
+
+
+def flip(path: Path, at: int) -> bytes:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+    return bytes(data)
+
+
+async def killed_with_records(cluster: Cluster, victim: int, *values: str) -> None:
+    """The values are on every disk, and the victim's recovery point says so."""
+    for value in values:
+        assert (await cluster.nodes[1].produce(value)).error is ErrorCode.NONE
+    node = cluster.nodes[victim]
+    await until(lambda: node.partition().log.durable_end_offset == len(values))
+    await node.manager._recovery_points.write_durably()
+    await cluster.kill(victim)
+
+
+def test_a_damaged_replica_on_which_others_count_goes_offline_with_the_reason(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1)
+        await cluster.create_topic([1])
+        await killed_with_records(cluster, 1, "a", "b", "c")
+        damaged = flip(log_file(tmp_path, 1), 65)
+        await cluster.start(1)
+        cluster.elect(1)
+        await cluster.hear()
+        node = cluster.nodes[1]
+        assert (await node.produce("d")).error is ErrorCode.KAFKA_STORAGE_ERROR
+        assert node.read().error is ErrorCode.KAFKA_STORAGE_ERROR
+        (failed,) = node.traced("partition_failed")
+        assert "from offset 0 to 2 were on disk and are not intact" in failed["reason"]
+        assert log_file(tmp_path, 1).read_bytes() == damaged
+        assert not node.disk_failures
+        # Restarted again, it is offline still: the damage is not forgotten.
+        await cluster.stop(1)
+        await cluster.start(1)
+        assert cluster.nodes[1].traced("partition_failed")
+        assert log_file(tmp_path, 1).read_bytes() == damaged
+
+    tell(tmp_path, story, **FLUSH)
+
+
+def test_a_damaged_follower_outside_the_isr_begins_anew_and_keeps_what_it_had_aside(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        await cluster.create_topic([1, 2])
+        await killed_with_records(cluster, 2, "a", "b", "c")
+        damaged = flip(log_file(tmp_path, 2), 65)
+        cluster.elect(1, [1])
+        await cluster.hear()
+        await cluster.start(2)
+        cluster.elect(1, [1])
+        await cluster.hear()
+        await until(lambda: cluster.nodes[2].content() == ["a", "b", "c"])
+        (aside,) = cluster.nodes[2].traced("partition_set_aside")
+        (kept,) = (tmp_path / "n2" / aside["directory"]).glob("*.log")
+        assert kept.read_bytes() == damaged
+
+    tell(tmp_path, story, **FLUSH)
+
+
+@pytest.mark.parametrize("forgotten", [True, False])
+def test_only_the_data_of_topics_that_were_deleted_goes(tmp_path: Path, forgotten: bool) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1)
+        await cluster.create_topic([1])
+        await cluster.nodes[1].produce("a")
+        data = log_file(tmp_path, 1).read_bytes()
+        await cluster.stop(1)
+        if forgotten:  # the metadata log has lost the topic; somebody makes one of its name
+            cluster.records.clear()
+            cluster.committed = type(cluster.committed)()
+        else:
+            cluster.delete_topic()
+        await cluster.start(1)
+        await cluster.hear()
+        directory = tmp_path / "n1" / f"{TOPIC}-0"
+        assert directory.exists() is forgotten
+        name, topic_id = TOPIC, b"another id of it"
+        assert topic_id != TOPIC_ID
+        cluster.commit(*made(name, topic_id))
+        await cluster.hear()
+        assert cluster.nodes[1].partition().log.log_end_offset == 0
+        kept = sorted((tmp_path / "n1").glob(f"{TOPIC}-0.*-aside/*.log"))
+        assert [path.read_bytes() for path in kept] == ([data] if forgotten else [])
+        assert bool(cluster.nodes[1].traced("partition_removed")) is not forgotten
+
+    tell(tmp_path, story)
+
+
+def made(name: str, topic_id: bytes) -> list[MetadataRecord]:
+    return [
+        TopicRecord(name, topic_id),
+        PartitionRecord(
+            partition_id=0, topic_id=topic_id, replicas=[1], isr=[1], leader=1, leader_epoch=0, partition_epoch=0
+        ),
+    ]

@@ -1,0 +1,247 @@
+"""A leader that was elected uncleanly: it serves nobody before what its log holds is checked and on disk (KIP-704)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.errors import ErrorCode
+from broker.log.epochs import EpochEntry
+from broker.log.log import PartitionLog
+from broker.replica.follower import PartitionFollower, Phase
+from broker.replica.leader import PartitionLeader
+from broker.replica.reads import FetchLimits, FetchPosition
+from tests.broker.replica.cluster import TOPIC, TOPIC_ID, Cluster, Node, until
+
+Story = Callable[[Cluster], Awaitable[None]]
+
+
+class Gate:
+    """Recoveries wait at it while it is shut."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.waiting = 0
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
+    gate = Gate()
+    rebuild = PartitionLog.rebuild
+
+    async def stalled(log: PartitionLog, leader_epoch: int, wanted: Callable[[], bool]) -> bool:
+        gate.waiting += 1
+        await gate.open.wait()
+        return await rebuild(log, leader_epoch, wanted)
+
+    monkeypatch.setattr(PartitionLog, "rebuild", stalled)
+    return gate
+
+
+def tell(path: Path, story: Story, *, mutants: tuple[str, ...] = (), **settings: Any) -> None:
+    async def run() -> None:
+        async with Cluster(path, mutants=mutants, replica_lag_time_max_ms=60_000, **settings) as cluster:
+            await story(cluster)
+
+    asyncio.run(run())
+
+
+async def unclean(cluster: Cluster) -> Node:
+    """Broker 2 leads, elected uncleanly, with a record less than broker 1 has."""
+    await cluster.start(1, 2)
+    await cluster.create_topic([1, 2])
+    await cluster.nodes[1].produce("a", "b")
+    await until(lambda: cluster.nodes[2].partition().high_watermark == 2)
+    cluster.cut.add((2, 1))
+    fetcher = cluster.nodes[2].manager._fetchers[1]
+    await until(lambda: fetcher._followed[TOPIC, 0].failures > 0)
+    await cluster.nodes[1].produce("lost", acks=1)
+    cluster.elect(2, uncleanly=True)
+    await cluster.hear()
+    cluster.cut.clear()
+    return cluster.nodes[2]
+
+
+async def answers(node: Node) -> list[ErrorCode]:
+    """What produce, fetch, a follower's fetch, ListOffsets and OffsetForLeaderEpoch come to."""
+    produced = await node.produce("x", acks=1)
+    position = FetchPosition(TOPIC, 0, 0, 1 << 20, current_leader_epoch=1, topic_id=TOPIC_ID)
+    by_follower = node.manager.fetch_now(FetchLimits(replica_id=1, replica_epoch=0), [position])
+    assert by_follower is not None
+    return [
+        produced.error,
+        node.read().error,
+        by_follower[0].error,
+        node.manager.list_offset(TOPIC, 0, -1).error,
+        node.manager.offset_for_leader_epoch(TOPIC, 0, 1, 0).error,
+    ]
+
+
+@pytest.mark.conforms("K704-5", "K704-10", "K704-4")
+def test_nobody_is_served_until_the_recovery_is_over(tmp_path: Path, gate: Gate) -> None:
+    async def story(cluster: Cluster) -> None:
+        node = await unclean(cluster)
+        assert await answers(node) == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 5
+        assert node.content() == ["a", "b"]
+        follower = cluster.nodes[1].partition().role
+        assert isinstance(follower, PartitionFollower)
+        fetcher = cluster.nodes[1].manager._fetchers[2]
+        await until(lambda: fetcher._followed[TOPIC, 0].failures > 3)  # it asks again, ever more seldom
+        assert follower.phase is Phase.TRUNCATING
+        assert cluster.nodes[1].content() == ["a", "b", "lost"], "it has not been told yet what goes"
+        assert cluster.alterations == []
+        gate.open.set()
+        await until(lambda: len(node.traced("leader_recovered")) == 1)
+        await until(lambda: cluster.committed.topics[TOPIC].partitions[0].isr == (2, 1))
+        assert cluster.nodes[1].content() == ["a", "b"]
+        assert (await node.produce("c")).error is ErrorCode.NONE
+        assert cluster.nodes[1].content() == ["a", "b", "c"]
+
+    tell(tmp_path, story)
+
+
+@pytest.mark.conforms("K704-5")
+@pytest.mark.kills("serve_while_recovering")
+def test_with_the_mutant_a_leader_answers_that_still_recovers(tmp_path: Path, gate: Gate) -> None:
+    async def story(cluster: Cluster) -> None:
+        node = await unclean(cluster)
+        assert gate.waiting == 1
+        assert (await node.produce("x", acks=1)).error is ErrorCode.NONE, "nothing of this log is safe yet"
+        assert node.read().error is ErrorCode.NONE
+
+    tell(tmp_path, story, mutants=("serve_while_recovering",))
+
+
+@pytest.mark.conforms("K704-7")
+def test_the_end_of_the_recovery_is_asked_for_until_it_is_granted(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.controller_works = False
+        node = await unclean(cluster)
+        await until(lambda: cluster.alterations != [])
+        assert await answers(node) == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 5, "the controller has not agreed yet"
+        cluster.controller_works = True
+        await until(lambda: len(node.traced("leader_recovered")) == 1)
+        assert len(cluster.alterations) > 1
+        for asked in cluster.alterations:
+            (data,) = asked.topics[0].partitions
+            assert ([it.broker_id for it in data.new_isr_with_epochs], data.leader_recovery_state) == ([2], 0)
+        assert not cluster.committed.topics[TOPIC].partitions[0].recovering
+
+    tell(tmp_path, story)
+
+
+@pytest.mark.conforms("K704-5")
+def test_epochs_and_high_watermark_are_made_anew_and_on_disk(tmp_path: Path, gate: Gate) -> None:
+    async def story(cluster: Cluster) -> None:
+        node = await unclean(cluster)
+        log = node.partition().log
+        log.epochs.replace([EpochEntry(0, 1), EpochEntry(1, 2)])
+        assert log.durable_end_offset < log.log_end_offset
+        gate.open.set()
+        await until(lambda: len(cluster.alterations) == 1)
+        assert log.durable_end_offset == log.log_end_offset == 2
+        root = tmp_path / "n2"
+        assert (root / f"{TOPIC}-0" / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n1 2\n"
+        assert f"{TOPIC} 0 2\n" in (root / "replication-offset-checkpoint").read_text()
+
+    tell(tmp_path, story, high_watermark_checkpoint_interval_ms=600_000)
+
+
+@pytest.mark.conforms("K704-9")
+def test_a_leader_that_is_killed_in_mid_recovery_starts_over(tmp_path: Path, gate: Gate) -> None:
+    async def story(cluster: Cluster) -> None:
+        await unclean(cluster)
+        assert gate.waiting == 1
+        await cluster.kill(2)
+        await cluster.start(2)
+        cluster.elect(2)  # the controller still has the partition as recovering
+        await cluster.hear()
+        node = cluster.nodes[2]
+        assert gate.waiting == 2
+        assert await answers(node) == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 5
+        gate.open.set()
+        await until(lambda: len(node.traced("leader_recovered")) == 1)
+        assert node.content() == ["a", "b"]
+
+    tell(tmp_path, story)
+
+
+def test_a_leader_that_loses_its_place_in_mid_recovery_asks_for_nothing(tmp_path: Path, gate: Gate) -> None:
+    async def story(cluster: Cluster) -> None:
+        node = await unclean(cluster)
+        cluster.elect(1, uncleanly=True)
+        await cluster.hear()
+        gate.open.set()
+        await until(lambda: len(cluster.nodes[1].traced("leader_recovered")) == 1)
+        await until(lambda: node.content() == ["a", "b", "lost"])
+        assert {asked.broker_id for asked in cluster.alterations if len(asked.topics[0].partitions) == 1} >= {1}
+        assert node.traced("leader_recovered") == []
+
+    tell(tmp_path, story)
+
+
+def test_a_log_that_turns_out_damaged_is_not_led(tmp_path: Path, gate: Gate) -> None:
+    async def story(cluster: Cluster) -> None:
+        node = await unclean(cluster)
+        path = tmp_path / "n2" / f"{TOPIC}-0" / f"{0:020}.log"
+        data = bytearray(path.read_bytes())
+        data[-1] ^= 1
+        path.write_bytes(data)
+        gate.open.set()
+        await until(lambda: node.disk_failures != [])
+        assert "CRC" in str(node.disk_failures[0]) or "byte" in str(node.disk_failures[0])
+        assert cluster.alterations == []
+        assert (await node.produce("x")).error is ErrorCode.KAFKA_STORAGE_ERROR
+
+    tell(tmp_path, story)
+
+
+def recovering(**changes: Any) -> PartitionLeader:
+    settings: dict[str, Any] = {
+        "node_id": 1,
+        "replicas": (1, 2),
+        "isr": (1,),
+        "leader_epoch": 5,
+        "partition_epoch": 20,
+        "epoch_start_offset": 10,
+        "committable_end": 10,
+        "high_watermark": 4,
+        "min_insync_replicas": 1,
+        "lag_time_max": 10.0,
+        "now": 0.0,
+        "recovering": True,
+    }
+    return PartitionLeader(**{**settings, **changes})
+
+
+@pytest.mark.conforms("K704-4", "K704-5")
+def test_a_leader_that_recovers_commits_nothing_and_takes_nobody_in() -> None:
+    leader = recovering()
+    assert not leader.follower_fetched(2, broker_epoch=7, fetch_offset=10, leader_end=10, now=1.0)
+    assert (leader.high_watermark, leader.may_join(2)) == (4, False)
+    assert leader.propose_recovered(70) is None, "it is not ready"
+    leader.rebuilt()
+    proposal = leader.propose_recovered(70)
+    assert proposal is not None
+    assert (proposal.isr, proposal.recovering) == ((1,), False)
+    assert leader.propose_recovered(70) is None, "it is in flight"
+    assert leader.isr_committed((1,), 21, 2.0)
+    assert (leader.recovering, leader.high_watermark, leader.may_join(2)) == (False, 10, True)
+
+
+@pytest.mark.conforms("K704-3")
+def test_news_of_the_isr_that_say_nothing_of_a_recovery_mean_that_there_is_none() -> None:
+    leader = recovering()
+    assert leader.isr_committed((1,), 21, 1.0)
+    assert not leader.recovering
+
+
+@pytest.mark.conforms("H16")
+def test_with_the_mutant_a_leader_alone_commits_below_the_minimum() -> None:
+    for mutated in (False, True):
+        leader = recovering(recovering=False, min_insync_replicas=2, commits_below_min_isr=mutated)
+        assert leader.high_watermark == (10 if mutated else 4)

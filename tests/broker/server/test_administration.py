@@ -1,0 +1,284 @@
+"""What administrators ask of any broker, in the simulated world: configurations, retention, logs, partitions."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from broker.errors import ErrorCode
+from broker.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from broker.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from broker.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from broker.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from broker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from broker.protocol.messages.incremental_alter_configs import (
+    SET,
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from broker.protocol.messages.list_offsets import (
+    MAX_TIMESTAMP,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from broker.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+from broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from broker.replica.partition import Partition
+from simulator.client import RefusedError, SimulatedClient
+from simulator.cluster import SimulatedCluster
+from tests.broker.server.asking import Asking, ready
+
+TOPIC = "log"
+SMALL = {"min.insync.replicas": "2", "log.segment.bytes": "4096", "log.retention.check.interval.ms": "500"}
+SYNCED = {**SMALL, "log.flush.interval.messages": "1"}
+
+
+def replicas(cluster: SimulatedCluster, index: int = 0) -> list[Partition]:
+    """Every broker's replica of a partition."""
+    nodes = [machine.node for machine in cluster.machines.values() if machine.node is not None]
+    found = [node.replicas._partitions.get((TOPIC, index)) for node in nodes]
+    return [partition for partition in found if partition is not None]
+
+
+def in_sync(cluster: SimulatedCluster) -> bool:
+    """Whether every broker has heard that all replicas of the partition are in sync."""
+    nodes = [machine.node for machine in cluster.machines.values() if machine.node is not None]
+    states = [node.image.partition(TOPIC, 0) for node in nodes]
+    return all(state is not None and len(state.isr) == len(state.replicas) for state in states)
+
+
+async def configure(client: Asking, broker: int, key: str, value: str) -> None:
+    resource = AlterConfigsResource(2, TOPIC, [AlterableConfig(key, SET, value)])
+    request = IncrementalAlterConfigsRequest([resource])
+    response = await client.ask(broker, request, 1, IncrementalAlterConfigsResponse)
+    assert response.responses[0].error_code == ErrorCode.NONE, response
+
+
+async def written(cluster: SimulatedCluster, batches: int = 12, size: int = 1000) -> tuple[Asking, SimulatedClient]:
+    """A topic with batches of two records, at the oldest time there is, over several segments."""
+    client, asking = SimulatedClient(cluster.addresses), await ready(cluster)
+    await client.create_topic(TOPIC, 1)
+    for number in range(batches):
+        await client.produce(TOPIC, 0, [b"%04d" % number * (size // 4), b"second"])
+    end = 2 * batches
+    await cluster.until(lambda: [it.high_watermark for it in replicas(cluster)] == [end] * 3)
+    return asking, client
+
+
+async def delete(client: Asking, broker: int, offset: int) -> tuple[int, int]:
+    request = DeleteRecordsRequest([DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(0, offset)])], 5_000)
+    response = await client.ask(broker, request, 2, DeleteRecordsResponse)
+    (result,) = response.topics[0].partitions
+    return result.error_code, result.low_watermark
+
+
+def test_a_configuration_holds_on_every_broker_and_is_described() -> None:
+    with SimulatedCluster(1, properties=SMALL) as cluster:
+
+        async def story() -> None:
+            client, _ = await written(cluster, 1)
+            await configure(client, 2, "max.message.bytes", "500")
+            await configure(client, 3, "flush.messages", "1")
+            for broker in (1, 2, 3):
+                request = DescribeConfigsRequest([DescribeConfigsResource(2, TOPIC, None)])
+                node = cluster.node(f"n{broker}")
+                await cluster.until(lambda node=node: len(node.image.configs(TOPIC)) == 2)  # type: ignore[misc]
+                response = await client.ask(broker, request, 4, DescribeConfigsResponse)
+                shown = {entry.name: (entry.value, entry.config_source) for entry in response.results[0].configs}
+                assert shown["max.message.bytes"] == ("500", 1)
+                assert shown["flush.messages"] == ("1", 1)
+                assert shown["segment.bytes"] == ("4096", 4)
+                assert shown["retention.ms"] == ("-1", 5)
+                assert shown["unclean.leader.election.enable"] == ("false", 5)
+            await cluster.until(lambda: all(it.flush_before_commit for it in replicas(cluster)))
+            writer = SimulatedClient(cluster.addresses)
+            with pytest.raises(RefusedError) as refused:
+                await writer.produce(TOPIC, 0, [b"x" * 600])
+            assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
+            await writer.produce(TOPIC, 0, [b"x" * 300])
+
+        cluster.run(story())
+
+
+@pytest.mark.conforms("K101-11")
+@pytest.mark.parametrize(("key", "value"), [("retention.ms", "1000"), ("retention.bytes", "5000")])
+def test_retention_moves_the_start_of_every_replica(key: str, value: str) -> None:
+    with SimulatedCluster(2, properties=SMALL) as cluster:
+
+        async def story() -> None:
+            client, reader = await written(cluster)
+            assert all(len(it.log.segments) > 3 for it in replicas(cluster))
+            await configure(client, 1, key, value)
+
+            def moved() -> bool:
+                starts = {(it.log.log_start_offset, it.log.segments[0].base_offset) for it in replicas(cluster)}
+                (only, *others) = starts
+                return not others and only[0] == only[1] > 0
+
+            await cluster.until(moved)
+            for it in replicas(cluster):
+                assert it.log.log_start_offset <= it.high_watermark == 24
+                assert it.log.epochs.entries[0].start_offset == it.log.log_start_offset
+                if key == "retention.bytes":
+                    assert 5_000 <= it.log.size < 5_000 + 4_096
+                else:
+                    assert it.log.log_start_offset == 24
+            assert await reader.produce(TOPIC, 0, [b"after"]) == 24
+
+        cluster.run(story())
+
+
+@pytest.mark.conforms("K101-11")
+@pytest.mark.parametrize("seed", range(3))
+def test_deleted_records_stay_deleted_on_every_replica_whatever_happens(seed: int) -> None:
+    with SimulatedCluster(seed, properties=SYNCED) as cluster:
+
+        async def story() -> None:
+            client, reader = await written(cluster)
+            leader = await reader.leader_of(TOPIC, 0)
+            assert await delete(client, leader % 3 + 1, 5) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+            assert await delete(client, leader, 99) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+            assert await delete(client, leader, 15) == (ErrorCode.NONE, 15)  # inside a batch
+            assert await delete(client, leader, 3) == (ErrorCode.NONE, 15)
+            with pytest.raises(RefusedError) as refused:
+                await reader.fetch(TOPIC, 0, 14)
+            assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+            assert (await reader.fetch(TOPIC, 0, 15)).records[0].offset == 15
+            await cluster.until(lambda: [it.log.log_start_offset for it in replicas(cluster)] == [15] * 3)
+            cluster.power_loss()
+            cluster.start()
+            await cluster.ready()
+            leader = await reader.leader_of(TOPIC, 0)
+            client, reader = Asking(cluster), SimulatedClient(cluster.addresses)
+            await cluster.until(lambda: in_sync(cluster))
+            await reader.produce(TOPIC, 0, [b"after"])
+            leader = await reader.leader_of(TOPIC, 0)
+            assert await delete(client, leader, 0) == (ErrorCode.NONE, 15)
+            assert await delete(client, leader, -1) == (ErrorCode.NONE, 25)
+
+        cluster.run(story())
+
+
+def test_a_replica_that_is_added_begins_where_the_leader_does() -> None:
+    """The leader's log begins inside a batch, which a new follower gets whole."""
+    with SimulatedCluster(3, nodes=4, properties=SMALL) as cluster:
+
+        async def story() -> None:
+            client, reader = await written(cluster)
+            leader = await reader.leader_of(TOPIC, 0)
+            assert (await delete(client, leader, 15))[0] == ErrorCode.NONE
+            state = cluster.node("n1").image.partition(TOPIC, 0)
+            assert state is not None
+            (new,) = {1, 2, 3, 4} - set(state.replicas)
+            gone = next(replica for replica in state.replicas if replica != leader)
+            wanted = [replica for replica in state.replicas if replica != gone] + [new]
+            topic = ReassignableTopic(TOPIC, [ReassignablePartition(0, wanted)])
+            answer = await client.ask(
+                gone, AlterPartitionReassignmentsRequest(5_000, topics=[topic]), 1, AlterPartitionReassignmentsResponse
+            )
+            assert answer.responses[0].partitions[0].error_code == ErrorCode.NONE
+
+            def there() -> bool:
+                now = cluster.node("n1").image.partition(TOPIC, 0)
+                return now is not None and set(now.replicas) == set(wanted) == set(now.isr)
+
+            await cluster.until(there)
+            listed = await client.ask(new, ListPartitionReassignmentsRequest(), 0, ListPartitionReassignmentsResponse)
+            assert listed.topics == []
+            await reader.produce(TOPIC, 0, [b"after"])
+            copy = cluster.node(f"n{new}").replicas._partitions[TOPIC, 0]
+            await cluster.until(lambda: copy.log.log_end_offset == 25)
+            assert copy.log.log_start_offset == 15
+            await cluster.until(lambda: (TOPIC, 0) not in cluster.node(f"n{gone}").replicas._partitions)
+            records = (await reader.fetch(TOPIC, 0, 15)).records
+            assert records[0].offset == 15
+
+        cluster.run(story())
+
+
+def test_more_partitions_can_be_written_and_take_space() -> None:
+    with SimulatedCluster(4, properties=SMALL) as cluster:
+
+        async def story() -> None:
+            client, reader = await written(cluster, 2)
+            request = CreatePartitionsRequest([CreatePartitionsTopic(TOPIC, 3, None)], 5_000)
+            response = await client.ask(2, request, 3, CreatePartitionsResponse)
+            assert response.results[0].error_code == ErrorCode.NONE
+            assert await reader.read_all(TOPIC, 2) == []
+            await reader.produce(TOPIC, 2, [b"there"])
+            assert [record.value for record in await reader.read_all(TOPIC, 2)] == [b"there"]
+            await cluster.until(lambda: len(replicas(cluster, 2)) == 3)
+            described = await client.ask(1, DescribeLogDirsRequest(None), 4, DescribeLogDirsResponse)
+            (directory,) = described.results
+            sizes = {it.partition_index: it.partition_size for it in directory.topics[0].partitions}
+            assert sizes[0] > 2_000
+            assert sizes[1] == 0
+
+        cluster.run(story())
+
+
+def test_the_record_with_the_largest_timestamp_is_found() -> None:
+    with SimulatedCluster(5, properties=SMALL) as cluster:
+
+        async def story() -> None:
+            client, reader = await written(cluster, 3)
+            leader = await reader.leader_of(TOPIC, 0)
+            asked = ListOffsetsTopic(TOPIC, [ListOffsetsPartition(0, timestamp=MAX_TIMESTAMP)])
+            response = await client.ask(leader, ListOffsetsRequest(topics=[asked]), 7, ListOffsetsResponse)
+            found = response.topics[0].partitions[0]
+            assert (found.error_code, found.offset, found.timestamp) == (ErrorCode.NONE, 0, 0)
+
+        cluster.run(story())
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_topics_are_made_by_asking_for_them_only_where_that_is_allowed(allowed: bool) -> None:
+    properties = {"auto.create.topics.enable": str(allowed).lower(), "num.partitions": "2"}
+    with SimulatedCluster(6, properties=properties) as cluster:
+
+        async def story() -> None:
+            client = await ready(cluster)
+
+            async def ask(name: str, *, create: bool) -> int:
+                request = MetadataRequest([MetadataRequestTopic(name=name)], create)
+                return (await client.ask(2, request, 12, MetadataResponse)).topics[0].error_code
+
+            assert await ask("asked", create=False) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            await ask("asked", create=True)
+            await ask("bad name", create=True)
+            await ask("__consumer_offsets", create=True)
+            await asyncio.sleep(1)
+            assert ("asked" in cluster.node("n1").image.topics) is allowed
+            assert "bad name" not in cluster.node("n1").image.topics
+            assert "__consumer_offsets" not in cluster.node("n1").image.topics, "its coordinators have it made"
+            if allowed:
+                assert await ask("asked", create=True) == ErrorCode.NONE
+                assert len(cluster.node("n3").image.topics["asked"].partitions) == 2
+
+        cluster.run(story())

@@ -1,0 +1,49 @@
+"""Who gets in: bounds on all and on each address, and places past them for those who show that they are brokers."""
+
+from __future__ import annotations
+
+from broker.server.admission import KEPT_FOR_BROKERS, Admission
+from broker.server.connection import Connection
+from broker.server.listener import Listener
+from broker.trace import Tracer
+from tests.broker.server.test_connection import Echo
+
+
+def connections(count: int) -> list[Connection]:
+    listener = Listener(
+        Echo(), Tracer(1, lambda: 0, lambda _: None), request_max_bytes=1, max_connections=1, max_queued=1
+    )
+    return [Connection(listener) for _ in range(count)]
+
+
+def test_the_bounds_are_of_all_and_of_each_address() -> None:
+    admission = Admission(3, 2, {"10.0.0.9": 1})
+    first, second, ninth = connections(3)
+    for connection, address in ((first, "10.0.0.1"), (ninth, "10.0.0.9")):
+        assert admission.refusal(address) is None
+        admission.admit(connection, address)
+    assert admission.refusal("10.0.0.9") == "more than max.connections.per.ip=1 connections from 10.0.0.9"
+    assert admission.refusal("10.0.0.1") is None
+    admission.admit(second, "10.0.0.1")
+    assert admission.refusal("10.0.0.2") == "more than max.connections=3 connections"
+    admission.left(ninth)
+    assert admission.refusal("10.0.0.9") is None
+    assert admission.refusal("10.0.0.1") == "more than max.connections.per.ip=2 connections from 10.0.0.1"
+
+
+def test_who_says_nothing_makes_room_for_the_next_and_brokers_stay() -> None:
+    admission = Admission(0, 0, {})
+    broker, *silent = connections(KEPT_FOR_BROKERS + 1)
+    assert admission.try_out(broker) is None
+    admission.is_broker(broker)
+    for connection in silent[:-1]:
+        assert admission.try_out(connection) is None
+    assert admission.try_out(silent[-1]) is silent[0]
+    assert not admission.on_trial(silent[0])
+    assert admission.on_trial(silent[-1])
+    for connection in silent[1:]:
+        admission.is_broker(connection)
+    (late,) = connections(1)
+    assert admission.try_out(late) is late
+    admission.left(broker)
+    assert admission.try_out(late) is None

@@ -1,0 +1,63 @@
+"""Which cluster this is: made by the first controller, committed, remembered, and asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.protocol.uuids import parse_id
+from simulator.client import SimulatedClient
+from simulator.cluster import SimulatedCluster
+
+
+@pytest.mark.conforms("K595-46", "K595-49")
+@pytest.mark.parametrize("seed", range(3))
+def test_a_cluster_without_an_id_makes_one_and_keeps_it(seed: int) -> None:
+    with SimulatedCluster(seed) as cluster:
+
+        async def story() -> None:
+            cluster.start()
+            await cluster.ready()
+            client = SimulatedClient(cluster.addresses)
+            first = (await client.metadata()).cluster_id
+            assert first is not None
+            parse_id(first)
+            assert [cluster.node(name).cluster_id for name in cluster.machines] == [first] * 3
+            cluster.power_loss()
+            cluster.start()
+            await cluster.ready()
+            assert (await client.metadata()).cluster_id == first
+
+        cluster.run(story())
+
+
+@pytest.mark.conforms("K595-46")
+def test_two_clusters_have_two_ids() -> None:
+    ids = []
+    for seed in (1, 2):
+        with SimulatedCluster(seed, nodes=1) as cluster:
+
+            async def story(cluster: SimulatedCluster = cluster) -> None:
+                cluster.start()
+                await cluster.ready()
+                ids.append(cluster.node("n1").cluster_id)
+
+            cluster.run(story())
+    assert len(set(ids)) == 2
+
+
+@pytest.mark.conforms("K595-47", "K595-49")
+def test_a_node_asks_without_an_id_until_it_has_learned_it() -> None:
+    with SimulatedCluster(4) as cluster:
+
+        async def story() -> None:
+            cluster.start("n1", "n2")
+            await cluster.ready(["n1", "n2"])
+            late = cluster.machines["n3"]
+            cluster.start("n3")
+            await cluster.until(lambda: late.node is not None and hasattr(late.node, "quorum"))
+            node = cluster.node("n3")
+            assert node.cluster_id is None
+            await cluster.ready()
+            assert node.cluster_id == cluster.node("n1").cluster_id
+
+        cluster.run(story())

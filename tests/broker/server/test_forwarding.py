@@ -1,0 +1,119 @@
+"""What only the controller can do, asked of any broker: in the simulated world, with its faults."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from broker.errors import ErrorCode
+from broker.protocol.api import encode_request
+from broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from broker.protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    PartitionData,
+    TopicData,
+)
+from broker.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from broker.protocol.messages.vote import VoteRequest
+from simulator.cluster import SimulatedCluster
+from tests.broker.server.asking import ready
+
+ASK_QUORUM = DescribeQuorumRequest([TopicData("__cluster_metadata", [PartitionData(0)])])
+
+
+def create(name: str, timeout_ms: int = 30_000) -> CreateTopicsRequest:
+    return CreateTopicsRequest([CreatableTopic(name, 1, 3)], timeout_ms=timeout_ms)
+
+
+def not_controllers(cluster: SimulatedCluster) -> list[int]:
+    controller = cluster.controller()
+    return [machine.node_id for machine in cluster.machines.values() if machine.name != controller]
+
+
+@pytest.mark.conforms("K595-44")
+def test_any_broker_answers_what_only_the_controller_knows() -> None:
+    with SimulatedCluster(1) as cluster:
+
+        async def story() -> None:
+            client = await ready(cluster)
+            for broker in (1, 2, 3):
+                created = await client.ask(broker, create(f"t{broker}"), 7, CreateTopicsResponse)
+                assert created.topics[0].error_code == ErrorCode.NONE
+                described = await client.ask(broker, ASK_QUORUM, 2, DescribeQuorumResponse)
+                (partition,) = described.topics[0].partitions
+                assert partition.error_code == ErrorCode.NONE
+                assert f"n{partition.leader_id}" == cluster.controller()
+                assert [voter.replica_id for voter in partition.current_voters] == [1, 2, 3]
+            for broker in (1, 2, 3):
+                deletion = DeleteTopicsRequest([DeleteTopicState(f"t{broker % 3 + 1}")], timeout_ms=10_000)
+                deleted = await client.ask(broker, deletion, 6, DeleteTopicsResponse)
+                assert deleted.responses[0].error_code == ErrorCode.NONE
+                again = await client.ask(broker, deletion, 6, DeleteTopicsResponse)
+                assert again.responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+        cluster.run(story())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_request_waits_for_the_next_controller_within_its_time(seed: int) -> None:
+    with SimulatedCluster(seed) as cluster:
+
+        async def story() -> None:
+            client = await ready(cluster)
+            others = not_controllers(cluster)
+            cluster.kill(str(cluster.controller()))
+            answers = await asyncio.gather(
+                *(client.ask(broker, create(f"t{broker}"), 7, CreateTopicsResponse) for broker in others)
+            )
+            assert [answer.topics[0].error_code for answer in answers] == [ErrorCode.NONE] * 2
+
+        cluster.run(story())
+
+
+def test_a_request_in_vain_is_answered_when_its_time_is_up() -> None:
+    with SimulatedCluster(3) as cluster:
+
+        async def story() -> None:
+            client = await ready(cluster)
+            (left, other) = not_controllers(cluster)
+            cluster.kill(str(cluster.controller()), f"n{other}")
+            started = cluster.loop.time()
+            answer = await client.ask(left, create("t", 2_000), 7, CreateTopicsResponse)
+            assert answer.topics[0].error_code == ErrorCode.NOT_CONTROLLER
+            assert cluster.loop.time() - started < 2.5
+
+        cluster.run(story())
+
+
+def test_what_may_have_happened_is_not_asked_twice() -> None:
+    """The controller gets the request and its answer is lost: the client must not be told that nothing happened."""
+    with SimulatedCluster(5) as cluster:
+
+        async def story() -> None:
+            client = await ready(cluster)
+            (asked, _) = not_controllers(cluster)
+            controller = str(cluster.controller())
+            await client.ask(asked, create("first"), 7, CreateTopicsResponse)  # the way is open
+            cluster.cut(controller, f"n{asked}")
+            answer = await client.ask(asked, create("second", 1_000), 7, CreateTopicsResponse)
+            assert answer.topics[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+            cluster.heal()
+            await cluster.until(lambda: "second" in cluster.node(controller).image.topics)
+
+        cluster.run(story())
+
+
+def test_an_envelope_holds_nothing_but_requests_to_the_controller() -> None:
+    with SimulatedCluster(1, nodes=1) as cluster:
+
+        async def story() -> None:
+            client = await ready(cluster)
+            vote = bytes(encode_request(VoteRequest(), 2, 0, None)[4:])
+            for content in (vote, b"", b"\0" * 9, vote[:7]):
+                answer = await client.ask(1, EnvelopeRequest(request_data=content), 0, EnvelopeResponse)
+                assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+        cluster.run(story())

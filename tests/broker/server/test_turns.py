@@ -1,0 +1,171 @@
+"""However much one frame asks for, no turn of the loop does more than its share: counted in entries, not in seconds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from broker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from broker.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from broker.protocol.schema import Message
+from broker.server import dispatch
+from broker.server.client import PeerConnector
+from broker.server.dispatch import DECODED_FOR_ONE, MOST_ENTRIES_ELSEWHERE
+from broker.server.handlers.configs_handler import BROKER, TOPIC
+from broker.server.turns import ENTRIES_PER_TURN, Turns, Work
+from simulator.client import SimulatedClient
+from simulator.cluster import SimulatedCluster
+
+MANY = 20_000
+# What decoding the frame counts for comes on top in the turn in which it arrives; so does one resource's configuration.
+MOST_IN_A_TURN = ENTRIES_PER_TURN + 2 * MANY // DECODED_FOR_ONE + 50
+
+
+class Counted(Turns):
+    """Remembers how many entries each turn had."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turns: list[int] = [0]
+
+    def spend(self, entries: int) -> None:
+        super().spend(entries)
+        self.turns[-1] += entries
+
+    def _next(self) -> None:
+        super()._next()
+        self.turns.append(0)
+
+
+def many_offsets(topics: int = 1) -> ListOffsetsRequest:
+    partitions = [ListOffsetsPartition(partition_index=index % 3, timestamp=-1) for index in range(MANY // topics)]
+    return ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=partitions)] * topics)
+
+
+REQUESTS: dict[str, tuple[Message, int]] = {
+    "ListOffsets": (many_offsets(), 6),
+    "ListOffsets of many topics": (many_offsets(topics=MANY), 6),
+    "OffsetForLeaderEpoch": (
+        OffsetForLeaderEpochRequest(
+            replica_id=-1,
+            topics=[
+                OffsetForLeaderTopic(
+                    topic="t", partitions=[OffsetForLeaderPartition(partition=0, leader_epoch=1)] * MANY
+                )
+            ],
+        ),
+        4,
+    ),
+    "DescribeConfigs of brokers": (
+        DescribeConfigsRequest(resources=[DescribeConfigsResource(resource_type=BROKER, resource_name="1")] * MANY),
+        4,
+    ),
+    "DescribeConfigs of topics": (
+        DescribeConfigsRequest(
+            resources=[DescribeConfigsResource(resource_type=TOPIC, resource_name=f"x{n}") for n in range(MANY)]
+        ),
+        4,
+    ),
+    "Metadata of the same topic": (MetadataRequest(topics=[MetadataRequestTopic(name="t")] * MANY), 12),
+    "Metadata of unknown topics": (
+        MetadataRequest(topics=[MetadataRequestTopic(name=f"x{n}") for n in range(MANY)]),
+        12,
+    ),
+    "Metadata of all": (MetadataRequest(topics=None), 12),
+}
+TOO_MANY: dict[str, tuple[Message, int]] = {
+    "Fetch": (
+        FetchRequest(topics=[FetchTopic(topic="t", partitions=[FetchPartition(partition=0)] * (MANY + 1))]),
+        12,
+    ),
+    "Produce": (
+        ProduceRequest(
+            acks=-1,
+            topic_data=[TopicProduceData(name="t", partition_data=[PartitionProduceData(records=None)] * (MANY + 1))],
+        ),
+        9,
+    ),
+    "CreateTopics": (CreateTopicsRequest(topics=[CreatableTopic(name="t")] * (MOST_ENTRIES_ELSEWHERE + 1)), 7),
+}
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedCluster]:
+    monkeypatch.setattr(dispatch, "Turns", Counted)
+    with SimulatedCluster(1, 1) as made:
+        yield made
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_large_request_is_answered_in_turns(cluster: SimulatedCluster, name: str) -> None:
+    request, version = REQUESTS[name]
+
+    async def story() -> None:
+        cluster.start()
+        await cluster.ready()
+        await SimulatedClient(cluster.addresses).create_topic("t", 3, 1)
+        known = cluster.node("n1").image.topics["t"].partitions
+        known.update(dict.fromkeys(range(3, 5_000), known[0]))
+        counted = cluster.node("n1").dispatcher.turns
+        assert isinstance(counted, Counted)
+        counted.turns = [0]
+        peers = PeerConnector(-1, cluster.addresses, response_max_bytes=64 << 20)
+        await peers.request(1, request, version, 30.0)
+        assert max(counted.turns) <= MOST_IN_A_TURN
+        assert sum(counted.turns) >= 4_000
+        peers.close()
+
+    cluster.run(story())
+
+
+@pytest.mark.parametrize("name", TOO_MANY)
+def test_more_entries_than_any_client_needs_cost_the_connection(cluster: SimulatedCluster, name: str) -> None:
+    request, version = TOO_MANY[name]
+
+    async def story() -> None:
+        cluster.start()
+        await cluster.ready()
+        peers = PeerConnector(-1, cluster.addresses, response_max_bytes=64 << 20)
+        with pytest.raises(ConnectionError):
+            await peers.request(1, request, version, 30.0)
+        (rejected,) = cluster.journal.of("connection_rejected")
+        assert "more entries than one message may have" in str(rejected["reason"])
+        peers.close()
+
+    cluster.run(story())
+
+
+def test_those_who_ask_for_much_take_turns() -> None:
+    async def story() -> None:
+        turns = Turns()
+        order: list[str] = []
+
+        def work(name: str) -> Work[str]:
+            for _ in range(3 * ENTRIES_PER_TURN):
+                yield
+            order.append(name)
+            return name
+
+        def little() -> Work[str]:
+            yield
+            return "little"
+
+        large = [asyncio.create_task(turns.finish(work(name))) for name in "ab"]
+        await asyncio.sleep(0)
+        assert turns.is_over
+        assert await turns.finish(little()) == "little"
+        assert order == [], "who asks for little does not wait for those who ask for much"
+        assert await asyncio.gather(*large) == ["a", "b"]
+
+    asyncio.run(story())
