@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from broker.errors import ErrorCode
 from broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from broker.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from broker.protocol.messages.list_offsets import (
+    LATEST_TIMESTAMP,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from broker.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponsePartition,
+)
 from broker.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -24,7 +38,10 @@ CLIENT_ID = -1
 RESPONSE_MAX_BYTES = 16 << 20
 FETCH_BYTES = 1 << 20
 RETRY_PAUSE_S = 0.05
-METADATA_VERSION, CREATE_VERSION, PRODUCE_VERSION, FETCH_VERSION = 12, 7, 12, 12
+REFRESH_S = 1.0  # how often a client library asks who leads
+METADATA_VERSION, CREATE_VERSION, PRODUCE_VERSION, FETCH_VERSION, LIST_OFFSETS_VERSION = 12, 7, 12, 12, 7
+CONSUMER = -1
+INIT_PRODUCER_ID_VERSION = 5
 
 # Answers to a produce request that say for certain that nothing was appended.
 NOTHING_HAPPENED = frozenset(
@@ -35,6 +52,8 @@ NOTHING_HAPPENED = frozenset(
         ErrorCode.CORRUPT_MESSAGE,
         ErrorCode.MESSAGE_TOO_LARGE,
         ErrorCode.INVALID_RECORD,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
     }
 )
 
@@ -66,19 +85,20 @@ class SimulatedClient:
         self._brokers = sorted(brokers)
         self._connector = PeerConnector(CLIENT_ID, brokers, response_max_bytes=RESPONSE_MAX_BYTES)
         self._leaders: dict[tuple[str, int], int] = {}
+        self._epochs: dict[tuple[str, int], int] = {}  # the newest that was heard of, by partition
         self._turn = 0
 
     async def metadata(self, topics: Sequence[str] = (), timeout: float = 1.0) -> MetadataResponse:
-        """What the next broker that answers knows. Raises `UncertainError` when none does."""
+        """What a broker that answers knows: the same as before, until something went wrong. Raises `UncertainError`."""
         request = MetadataRequest(
             topics=[MetadataRequestTopic(name=name) for name in topics], allow_auto_topic_creation=False
         )
         for _ in self._brokers:
-            self._turn += 1
             node = self._brokers[self._turn % len(self._brokers)]
             try:
                 answer = await self._connector.request(node, request, METADATA_VERSION, timeout)
             except OSError:
+                self._turn += 1
                 continue
             assert isinstance(answer, MetadataResponse)
             return answer
@@ -116,27 +136,113 @@ class SimulatedClient:
             if found is not None:
                 for state in found.partitions:
                     if state.partition_index == partition and state.leader_id not in (-1, unlike):
-                        self._leaders[topic, partition] = state.leader_id
-                        return state.leader_id
+                        if self._learn(topic, state):
+                            return state.leader_id
+                        self._turn += 1  # this broker is behind
             await asyncio.sleep(RETRY_PAUSE_S)
 
+    async def keep_up(self, topic: str) -> None:
+        """Ask now and then who leads, as client libraries do in the background; for ever."""
+        while True:
+            await asyncio.sleep(REFRESH_S)
+            await self.refresh(topic)
+
+    async def refresh(self, topic: str) -> None:
+        """Ask who leads, and forget what was known, unless that is newer or nobody answers."""
+        try:
+            (found,) = (await self.metadata([topic])).topics
+        except UncertainError:
+            return
+        for state in found.partitions:
+            if state.leader_id >= 0:
+                self._learn(topic, state)
+
+    def _learn(self, topic: str, state: MetadataResponsePartition) -> bool:
+        """Take over who leads, unless something newer is known; whether it was."""
+        key = topic, state.partition_index
+        if state.leader_epoch < self._epochs.get(key, -1):
+            return False
+        self._epochs[key], self._leaders[key] = state.leader_epoch, state.leader_id
+        return True
+
+    async def init_producer_id(self, timeout: float = 30.0) -> int:
+        """The id of a new idempotent producer, as soon as a broker gives one. Raises `TimeoutError`."""
+        request = InitProducerIdRequest(transactional_id=None)
+        async with asyncio.timeout(timeout):
+            while True:
+                self._turn += 1
+                node = self._brokers[self._turn % len(self._brokers)]
+                with contextlib.suppress(OSError):
+                    answer = await self._connector.request(node, request, INIT_PRODUCER_ID_VERSION, 5.0)
+                    if isinstance(answer, InitProducerIdResponse) and answer.error_code == ErrorCode.NONE:
+                        return answer.producer_id
+                await asyncio.sleep(RETRY_PAUSE_S)
+
     async def produce(
-        self, topic: str, partition: int, values: Sequence[bytes], *, acks: int = -1, timeout: float = 5.0
+        self,
+        topic: str,
+        partition: int,
+        values: Sequence[bytes],
+        *,
+        acks: int = -1,
+        timeout: float = 5.0,
+        producer_id: int = -1,
+        sequence: int = -1,
     ) -> int:
-        """Append one batch; the offset of its first record. Raises `RefusedError` or `UncertainError`."""
-        records = build_batch([Record(0, 0, None, value) for value in values])
+        """Append one batch; the offset of its first record. Raises `RefusedError` or `UncertainError`.
+
+        `producer_id` and `sequence`: an idempotent producer's, in its first epoch.
+        """
+        code, offset = await self.append(
+            topic, partition, values, acks=acks, timeout=timeout, producer_id=producer_id, sequence=sequence
+        )
+        if code == ErrorCode.NONE:
+            return offset
+        if code in NOTHING_HAPPENED:
+            raise RefusedError(code)
+        raise UncertainError(code.name)
+
+    async def append(
+        self,
+        topic: str,
+        partition: int,
+        values: Sequence[bytes],
+        *,
+        acks: int,
+        timeout: float,
+        producer_id: int = -1,
+        sequence: int = -1,
+    ) -> tuple[ErrorCode, int]:
+        """Send one batch, once: the leader's answer and the offset of its first record. Raises `UncertainError` when
+        there was none, `ValueError` for acks=0, which is not answered."""
+        if acks == 0:
+            raise ValueError("an append with acks=0 is answered by nobody")
+        records = build_batch(
+            [Record(0, 0, None, value) for value in values],
+            producer_id=producer_id,
+            producer_epoch=min(producer_id, 0),
+            base_sequence=sequence,
+        )
         data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=partition, records=records)])
         request = ProduceRequest(acks=acks, timeout_ms=int(timeout * 1000), topic_data=[data])
         answer = await self._ask_leader(topic, partition, request, PRODUCE_VERSION, timeout + 1)
         assert isinstance(answer, ProduceResponse)
         response = answer.responses[0].partition_responses[0]
-        if response.error_code == ErrorCode.NONE:
-            return response.base_offset
-        self._leaders.pop((topic, partition), None)
-        code = ErrorCode(response.error_code)
-        if code in NOTHING_HAPPENED:
-            raise RefusedError(code)
-        raise UncertainError(code.name)
+        if response.error_code != ErrorCode.NONE:
+            self._forget(topic, partition)
+        return ErrorCode(response.error_code), response.base_offset
+
+    async def end(self, topic: str, partition: int, *, timeout: float) -> int:
+        """The leader's high watermark. Raises `RefusedError`, and `UncertainError` when nobody answers."""
+        asked = ListOffsetsPartition(partition_index=partition, timestamp=LATEST_TIMESTAMP)
+        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[asked])])
+        answer = await self._ask_leader(topic, partition, request, LIST_OFFSETS_VERSION, timeout)
+        assert isinstance(answer, ListOffsetsResponse)
+        found = answer.topics[0].partitions[0]
+        if found.error_code != ErrorCode.NONE:
+            self._forget(topic, partition)
+            raise RefusedError(ErrorCode(found.error_code))
+        return found.offset
 
     async def fetch(
         self, topic: str, partition: int, offset: int, *, max_wait: float = 0.5, timeout: float = 5.0
@@ -150,7 +256,7 @@ class SimulatedClient:
         assert isinstance(answer, FetchResponse)
         found = answer.responses[0].partitions[0]
         if found.error_code != ErrorCode.NONE:
-            self._leaders.pop((topic, partition), None)
+            self._forget(topic, partition)
             raise RefusedError(ErrorCode(found.error_code))
         data = bytes(found.records or b"")
         records: list[Record] = []
@@ -164,22 +270,44 @@ class SimulatedClient:
     async def read_all(self, topic: str, partition: int, timeout: float = 30.0) -> list[Record]:
         """Every record up to the high watermark, as soon as there is a leader that answers. Raises `TimeoutError`."""
         records: list[Record] = []
-        offset = 0
+        offset, end = 0, -1
         async with asyncio.timeout(timeout):
-            while True:
+            while offset != end:
                 try:
-                    fetched = await self.fetch(topic, partition, offset, max_wait=0.0)
+                    # Not what a fetch says: a new leader's high watermark may lie below what was acknowledged.
+                    end = max(end, await self.end(topic, partition, timeout=timeout))
+                    if offset < end:
+                        fetched = await self.fetch(topic, partition, offset, max_wait=0.0)
+                        records += fetched.records
+                        offset = fetched.next_offset
                 except (RefusedError, UncertainError):
                     await asyncio.sleep(RETRY_PAUSE_S)
-                    continue
-                records += fetched.records
-                offset = fetched.next_offset
-                if offset >= fetched.high_watermark:
-                    return records
+        return records
+
+    async def end_at(self, broker: int, topic: str, partition: int, timeout: float = 5.0) -> int:
+        """Where a partition ends, as this broker tells a consumer, whoever leads. Raises `RefusedError` for an error
+        code, `UncertainError` when it does not answer."""
+        asked = ListOffsetsTopic(
+            name=topic, partitions=[ListOffsetsPartition(partition_index=partition, timestamp=LATEST_TIMESTAMP)]
+        )
+        request = ListOffsetsRequest(replica_id=CONSUMER, topics=[asked])
+        try:
+            answer = await self._connector.request(broker, request, LIST_OFFSETS_VERSION, timeout)
+        except OSError as error:
+            raise UncertainError(str(error)) from error
+        assert isinstance(answer, ListOffsetsResponse)
+        found = answer.topics[0].partitions[0]
+        if found.error_code != ErrorCode.NONE:
+            raise RefusedError(ErrorCode(found.error_code))
+        return found.offset
 
     def close(self) -> None:
         """Drop every connection."""
         self._connector.close()
+
+    def _forget(self, topic: str, partition: int) -> None:
+        """The leader was none, or is not reached: another broker may know better."""
+        self._turn += self._leaders.pop((topic, partition), None) is not None
 
     async def _ask_leader(self, topic: str, partition: int, request: Message, version: int, timeout: float) -> Message:
         try:
@@ -189,5 +317,5 @@ class SimulatedClient:
                     leader = await self.leader_of(topic, partition)
                 return await self._connector.request(leader, request, version, timeout)
         except OSError as error:
-            self._leaders.pop((topic, partition), None)
-            raise UncertainError(str(error)) from error
+            self._forget(topic, partition)
+            raise UncertainError(str(error) or type(error).__name__) from error

@@ -7,40 +7,99 @@ import contextvars
 import gc
 import random
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
-from broker.config import BrokerConfig
+from broker.config import BrokerConfig, parse_properties
 from broker.errors import StartupError
 from broker.mutants import Mutants
 from broker.server.broker_node import BrokerNode, NodeFailure
 from broker.server.client import Address
-from broker.trace import Tracer
+from broker.trace import JsonLines, Sink, Tracer, Value
 from simulator.conditions import Conditions
 from simulator.disk import FileSystem, SimulatedDisk
 from simulator.host import Host
 from simulator.journal import Journal
 from simulator.loop import new_loop
 from simulator.network import SimulatedNetwork
+from simulator.subtree import Subtree
 
 T = TypeVar("T")
 PORT = 9092
 CLIENT = "client"
 BEGINNING_NS = 1_700_000_000_000_000_000  # of the simulated wall clock
 POLL = 0.01  # seconds
+FIRST_PID = 100
+
+
+EXIT_OK, EXIT_DEFECT, EXIT_USAGE, EXIT_FAILED, KILLED = 0, 1, 64, 70, 137
+"""How a process ends, as shells have it: the broker's own exit codes, and SIGKILL."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """What the process of a machine is given: all of its broker's properties, and its mutants. `directory`: where on
+    the machine's disk the properties' `log.dir` is; empty: the disk's root."""
+
+    properties: Mapping[str, str]
+    mutants: tuple[str, ...] = ()
+    directory: str = ""
+
+    @classmethod
+    def of(cls, command: Sequence[str], files: Mapping[str, str], data_dir: str) -> Program:
+        """What `python -m broker ...` is given, where `files` (texts by path) and the disk at `data_dir` are there.
+
+        Raises `ValueError` for any other command, `StartupError` for a configuration that is none."""
+        if tuple(command[1:3]) != ("-m", "broker"):
+            raise ValueError(f"the simulator runs `python -m broker` only, not {' '.join(command)}")
+        given = list(zip(command[3::2], command[4::2], strict=True))
+        (path,) = (value for option, value in given if option == "--config")
+        properties = parse_properties(files[path], path)
+        properties.pop("trace.path", None)  # events go to the machine's listener
+        mutants = tuple(value for option, value in given if option == "--mutant")
+        directory = properties["log.dir"].removeprefix(data_dir).strip("/")
+        BrokerConfig.from_properties(properties, path)
+        return cls(properties, mutants, directory)
 
 
 class Machine:
-    """One machine: a disk that stays, and the process that runs on it for now."""
+    """One machine: a disk that stays, and the process that runs on it for now.
+
+    `pid` counts the machine's processes; `exits`: how those ended that have. `say` gets what a process prints, `trace`
+    its events."""
 
     def __init__(self, node_id: int, name: str, disk: SimulatedDisk) -> None:
         self.node_id = node_id
         self.name = name
         self.disk = disk
         self.powered = True
+        self.boots = 1
         self.lives = 0
+        self.began_s = 0.0
+        self.exits: dict[int, int] = {}
         self.host: Host | None = None
         self.node: BrokerNode | None = None
+        self.ending: asyncio.Task[None] | None = None
+        self.say: Callable[[str], None] = lambda _: None
+        self.trace: Sink = lambda _: None
+
+    def record_to(self, directory: Path) -> None:
+        """Write what its processes trace and print to files there, as those of a real node do."""
+        directory.mkdir(parents=True, exist_ok=True)
+        self.trace = JsonLines(str(directory / "events.jsonl"))
+
+        def say(line: str) -> None:
+            with (directory / "service.log").open("a", encoding="utf-8") as log:
+                log.write(f"{line}\n")
+
+        self.say = say
+
+    @property
+    def pid(self) -> int:
+        """Of the process that was started last; 0: none was."""
+        return FIRST_PID + self.lives if self.lives else 0
 
     @property
     def running(self) -> bool:
@@ -63,8 +122,11 @@ class SimulatedCluster:
         mutants: Iterable[str] = (),
         conditions: Conditions | None = None,
         file_system: FileSystem | None = None,
+        programs: Mapping[str, Program] | None = None,
+        client: str = CLIENT,
     ) -> None:
-        """`file_system` None: the seed chooses."""
+        """`file_system` None: the seed chooses. `programs`: what each machine runs; None: the same, with `properties`
+        and `mutants`. `client`: the name of the first host that is no machine."""
         self.seed = seed
         self.loop = new_loop()
         self.journal = Journal()
@@ -72,17 +134,31 @@ class SimulatedCluster:
         self.network = SimulatedNetwork(
             self.loop, random.Random(f"{seed}/network"), conditions, observe=self.journal.mix
         )
-        self._properties = dict(properties or {})
-        self._mutants = tuple(mutants)
+        self._programs = programs or {
+            f"n{number}": Program(
+                {
+                    "node.id": str(number),
+                    "listeners": f"n{number}:{PORT}",
+                    "quorum.voters": ",".join(f"{i}@n{i}:{PORT}" for i in range(1, nodes + 1)),
+                    "log.dir": f"/n{number}",
+                    **(properties or {}),
+                },
+                tuple(mutants),
+            )
+            for number in range(1, nodes + 1)
+        }
         self._context = contextvars.Context()
         self._hosts: list[Host] = []
-        self.client = self._new_host(CLIENT)
+        self.client = self.new_host(client)
         choice = random.Random(f"{seed}/disks").choice((FileSystem.EXT4, FileSystem.XFS))
         self.machines: dict[str, Machine] = {}
         for node_id in range(1, nodes + 1):
             name = f"n{node_id}"
             disk = SimulatedDisk(self.loop, random.Random(f"{seed}/{name}/disk"), conditions, file_system or choice)
             self.machines[name] = Machine(node_id, name, disk)
+            if self._programs[name].directory:
+                disk.make_directory(self._programs[name].directory)
+                disk.commit()
 
     def __enter__(self) -> SimulatedCluster:
         return self
@@ -141,54 +217,99 @@ class SimulatedCluster:
             if machine.running:
                 continue
             if not machine.powered:
-                machine.powered = True
-                self.network.power_restored(machine.name)
+                self.restore_power(machine.name)
             self._start(machine)
 
     def kill(self, *names: str) -> None:
         """kill -9: the process is gone, what it wrote is in the page cache."""
         for machine in self._chosen(names):
             self._note("killed", machine)
-            self._process_ended(machine)
+            self._process_ended(machine, KILLED)
 
-    def power_loss(self, *names: str) -> None:
-        """Cut the power, of all machines at the same moment: silence, and only what was durable stays."""
+    def power_loss(self, *names: str, rng: random.Random | None = None, commit: bool | None = None) -> None:
+        """Cut the power, of all machines at the same moment: silence, and only what was durable stays.
+
+        `rng`, `commit`: as `SimulatedDisk.power_loss` takes them."""
         for machine in self._chosen(names):
             self._note("power_lost", machine)
             machine.powered = False
             self.network.power_lost(machine.host, machine.name)
             if machine.host is not None:
                 machine.host.kill()
+                machine.exits[machine.pid] = KILLED
             machine.host = machine.node = None
-            machine.disk.power_loss(self.rng)
+            machine.disk.power_loss(rng or self.rng, commit=commit)
+
+    def restore_power(self, name: str) -> None:
+        """Boot a machine that is off; no process is started."""
+        machine = self.machines[name]
+        if not machine.powered:
+            self._note("power_restored", machine)
+            machine.powered, machine.boots = True, machine.boots + 1
+            self.network.power_restored(name)
 
     async def stop(self, *names: str) -> None:
         """Stop brokers cleanly, as SIGTERM does, one after the other."""
         for machine in self._chosen(names):
-            if machine.host is None or machine.node is None:
-                continue
-            self._note("stopping", machine)
-            await self.loop.create_task(machine.node.stop(), context=machine.host.context.copy())
-            self._process_ended(machine)
+            if (ending := self.terminate(machine.name)) is not None:
+                await ending
+
+    def terminate(self, name: str) -> asyncio.Task[None] | None:
+        """SIGTERM, without waiting for the end; None where no process runs."""
+        machine = self.machines[name]
+        if machine.host is None or machine.node is None:
+            return None
+        if machine.ending is not None:  # it was asked before
+            return machine.ending
+        self._note("stopping", machine)
+        machine.ending = ending = self.loop.create_task(_stop(machine.node), context=machine.host.context.copy())
+        ending.add_done_callback(partial(self._process_stopped, machine, machine.host), context=self._context)
+        return ending
+
+    def stand_still(self, name: str) -> None:
+        """SIGSTOP to the process of a machine."""
+        machine = self.machines[name]
+        if machine.host is not None:
+            self._note("paused", machine)
+            machine.host.stand_still()
+
+    def go_on(self, name: str) -> None:
+        """SIGCONT to it."""
+        machine = self.machines[name]
+        if machine.host is not None and machine.host.backlog is not None:
+            self._note("resumed", machine)
+            self.loop.resume(machine.host)
 
     # --- the network
 
-    def partition(self, *groups: Sequence[str]) -> None:
-        """Cut the network into groups; who is in none keeps all connections."""
-        self.journal.record({"event": "partition", "at": self.loop.time(), "groups": [list(group) for group in groups]})
+    def partition(self, *groups: Sequence[str], reject: bool = False) -> None:
+        """Cut the network into groups; who is in none keeps all connections. With `reject` packets between them are
+        answered with resets, else they vanish."""
+        event = "rejecting" if reject else "partition"
+        self.journal.record({"event": event, "at": self.loop.time(), "groups": [list(group) for group in groups]})
         for number, group in enumerate(groups):
             for other in groups[number + 1 :]:
-                self.network.partition(list(group), list(other))
+                self.network.partition(list(group), list(other), reject=reject)
 
     def cut(self, source: str, target: str) -> None:
         """Drop packets in one direction."""
         self.journal.record({"event": "cut", "at": self.loop.time(), "source": source, "target": target})
         self.network.cut(source, target)
 
-    def heal(self) -> None:
-        """Mend all cuts."""
-        self.journal.record({"event": "heal", "at": self.loop.time()})
-        self.network.heal()
+    def reject(self, source: str, target: str) -> None:
+        """Answer packets in one direction with resets."""
+        self.journal.record({"event": "rejecting", "at": self.loop.time(), "source": source, "target": target})
+        self.network.reject(source, target)
+
+    def slow_down(self, source: str, target: str, bytes_per_s: float) -> None:
+        """Give a direction a bandwidth, from here on."""
+        self.journal.record({"event": "slow", "at": self.loop.time(), "source": source, "target": target})
+        self.network.limit(source, target, bytes_per_s)
+
+    def heal(self, source: str | None = None, target: str | None = None) -> None:
+        """Mend one cut, or all."""
+        self.journal.record({"event": "heal", "at": self.loop.time(), "source": source, "target": target})
+        self.network.heal(source, target)
 
     # --- looking
 
@@ -213,56 +334,76 @@ class SimulatedCluster:
     # --- how it is done
 
     def _start(self, machine: Machine) -> None:
-        machine.lives += 1
-        machine.host = self._new_host(machine.name)
+        machine.lives, machine.ending = machine.lives + 1, None
+        machine.began_s = self.loop.time()
+        machine.host = self.new_host(machine.name)
         self._note("started", machine)
         machine.node = machine.host.context.copy().run(self._make_node, machine)
-        living = self.loop.create_task(self._live(machine.node), context=machine.host.context.copy())
+        living = self.loop.create_task(self._live(machine, machine.node), context=machine.host.context.copy())
         living.add_done_callback(partial(self._process_exited, machine, machine.host), context=self._context)
 
     def _make_node(self, machine: Machine) -> BrokerNode:
-        properties = {
-            "node.id": str(machine.node_id),
-            "listeners": f"{machine.name}:{PORT}",
-            "quorum.voters": ",".join(f"{i}@{host}:{port}" for i, (host, port) in self.addresses.items()),
-            "log.dir": f"/{machine.name}",
-            **self._properties,
-        }
+        program = self._programs[machine.name]
+
+        def sink(event: dict[str, Value]) -> None:
+            self.journal.record(event)
+            machine.trace(event)
+
         return BrokerNode(
-            BrokerConfig.from_properties(properties, machine.name),
-            disk=machine.disk,
+            BrokerConfig.from_properties(program.properties, machine.name),
+            disk=Subtree(machine.disk, program.directory) if program.directory else machine.disk,
             rng=random.Random(f"{self.seed}/{machine.name}/{machine.lives}"),
-            tracer=Tracer(machine.node_id, self._wall_clock, self.journal.record),
-            mutants=Mutants(self._mutants),
-            clock=self._wall_clock,
+            tracer=Tracer(machine.node_id, self.wall_ns, sink),
+            mutants=Mutants(program.mutants),
+            clock=self.wall_ns,
         )
 
     @staticmethod
-    async def _live(node: BrokerNode) -> str:
-        """The life of a process, as `python -m broker` lives it; why it ended."""
+    async def _live(machine: Machine, node: BrokerNode) -> tuple[int, str]:
+        """The life of a process, as `python -m broker` lives it: its exit code, and why it ended."""
+        who = f"broker {node.config.node_id}"
         try:
             await node.start()
+            await node.ready()
+            machine.say(f"{who} of {node.config.cluster_id} at {node.config.host}:{node.config.port} is ready")
             await asyncio.wait([node.failed])
             node.failed.result()
-        except (StartupError, NodeFailure, OSError) as error:
-            return str(error)
+        except (StartupError, OSError) as error:
+            machine.say(f"broker: {error}")
+            return EXIT_USAGE, str(error)
+        except NodeFailure as failure:
+            machine.say(f"{who} gives up: {failure}")
+            return EXIT_USAGE if isinstance(failure.__cause__, StartupError) else EXIT_FAILED, str(failure)
         except asyncio.CancelledError:
             pass
-        return "stopped"
+        return EXIT_OK, "stopped"
 
-    def _process_exited(self, machine: Machine, host: Host, task: asyncio.Task[str]) -> None:
-        if host.alive and machine.host is host:
-            self._note("exited", machine, reason=task.result())
-            self._process_ended(machine)
+    def _process_exited(self, machine: Machine, host: Host, task: asyncio.Task[tuple[int, str]]) -> None:
+        if not host.alive or machine.host is not host:
+            return
+        if task.exception() is not None:  # as an interpreter ends that nobody has caught it from
+            code, reason = EXIT_DEFECT, f"{type(task.exception()).__name__}: {task.exception()}"
+            machine.say(reason)
+        else:
+            code, reason = task.result()
+        if code != EXIT_OK:  # else it was asked to end, and is about to
+            self._note("exited", machine, reason=reason)
+            self._process_ended(machine, code)
 
-    def _process_ended(self, machine: Machine) -> None:
+    def _process_stopped(self, machine: Machine, host: Host, task: asyncio.Task[None]) -> None:
+        if machine.host is host and host.alive:
+            self._process_ended(machine, EXIT_OK if task.exception() is None else EXIT_DEFECT)
+
+    def _process_ended(self, machine: Machine, code: int) -> None:
         host, machine.host, machine.node = machine.host, None, None
         if host is not None:
+            machine.exits[machine.pid] = code
             host.kill()
             self.network.process_died(host)
             machine.disk.process_died()
 
-    def _new_host(self, name: str) -> Host:
+    def new_host(self, name: str) -> Host:
+        """Another process, at an address of this name."""
         host = Host(name, name)
         self._hosts.append(host)
         return host
@@ -273,13 +414,21 @@ class SimulatedCluster:
     def _chosen(self, names: Sequence[str]) -> list[Machine]:
         return [self.machines[name] for name in names or self.machines]
 
-    def _wall_clock(self) -> int:
+    def wall_ns(self) -> int:
+        """The simulated wall clock, in nanoseconds."""
         return BEGINNING_NS + round(self.loop.time() * 1e9)
 
 
 def _is_composed(node: BrokerNode) -> bool:
     """Whether a node has recovered what is on its disk, and so has all of its parts."""
     return hasattr(node, "quorum") and hasattr(node, "lifecycle")
+
+
+async def _stop(node: BrokerNode) -> None:
+    """A process looks at its signals only once it has read its disk, as `python -m broker` does."""
+    while not _is_composed(node):  # noqa: ASYNC110 - a node has no event for it, and nobody else wants one
+        await asyncio.sleep(POLL)
+    await node.stop()
 
 
 def _is_ready(node: BrokerNode | None) -> bool:

@@ -132,6 +132,20 @@ class SimulatedDisk:
         self._power_cuts = 0
         self._locks: dict[str, Host | None] = {}
 
+    async def sync_everything(self) -> None:
+        """syncfs: all that is in the page cache becomes durable. Raises `OSError`."""
+        files = [(path, inode) for path, inode in sorted(self._names.items(), key=_by_path) if inode is not None]
+        await asyncio.gather(*(self.commit_later(inode, path) for path, inode in files))
+        await self.sync_directory("")
+
+    def files(self) -> list[tuple[str, bytes | None]]:
+        """Every path with its content as processes see it, None for a directory, parents first."""
+        return [
+            (path, None if inode is None else bytes(inode.data))
+            for path, inode in sorted(self._names.items(), key=_by_path)
+            if path
+        ]
+
     # --- the Disk port
 
     def open(self, path: str, *, create: bool = False) -> File:
@@ -315,7 +329,11 @@ class SimulatedDisk:
 
 def _inodes(names: dict[str, Inode | None]) -> list[Inode]:
     """The files among the names, in an order that is always the same."""
-    return [inode for _, inode in sorted(names.items(), key=lambda entry: entry[0]) if inode is not None]
+    return [inode for _, inode in sorted(names.items(), key=_by_path) if inode is not None]
+
+
+def _by_path(entry: tuple[str, Inode | None]) -> str:
+    return entry[0]
 
 
 def _error(number: int, path: str) -> OSError:

@@ -9,9 +9,15 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 PRUNE_AT = 64  # tasks
+
+
+class Handle(Protocol):
+    """A callback that is due."""
+
+    def cancelled(self) -> bool: ...
 
 
 class Host:
@@ -25,6 +31,8 @@ class Host:
         self.name = name
         self.address = address
         self.alive = True
+        self.backlog: list[Handle] | None = None
+        """While the process stands still (SIGSTOP): what of it is due since. None: it runs."""
         self.context = contextvars.Context()
         self.context.run(CURRENT_HOST.set, self)
         self._tasks: list[asyncio.Task[Any]] = []
@@ -40,6 +48,16 @@ class Host:
     def kill(self) -> None:
         """Stop at once: what it was about to do does not happen."""
         self.alive = False
+
+    def stand_still(self) -> None:
+        """SIGSTOP: nothing of it runs; its timers go on, and its kernel takes in what arrives."""
+        if self.backlog is None:
+            self.backlog = []
+
+    def go_on(self) -> list[Handle]:
+        """SIGCONT: what has become due meanwhile, in order, to be run now."""
+        due, self.backlog = self.backlog or [], None
+        return due
 
     def bury(self, close: Callable[[asyncio.Task[Any]], None]) -> None:
         """After the simulation: let go of the tasks, each closed by `close`."""

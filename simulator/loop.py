@@ -104,6 +104,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._sequence = 0
         self._cancelled = 0
         self._stopping = False
+        self._awaited: Callable[[], bool] | None = None
         self._closed = False
         self._running = False
 
@@ -194,6 +195,28 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def stop(self) -> None:
         self._stopping = True
 
+    def run_for(self, seconds: float) -> None:
+        """Let virtual time pass. Raises `LivelockError`."""
+        self.run_until(lambda: False, seconds)
+
+    def run_until(self, holds: Callable[[], bool], seconds: float) -> bool:
+        """Run until something holds, which is looked at after every callback, for at most so many virtual seconds;
+        whether it does. Raises `LivelockError`."""
+        if holds():
+            return True
+        over = self.call_at(self._now + max(0.0, seconds), self.stop, context=contextvars.Context())
+        self._awaited = holds
+        try:
+            self.run_forever()
+        finally:
+            self._awaited = None
+            over.cancel()
+        return holds()
+
+    def resume(self, host: Host) -> None:
+        """Let a host that stood still go on: what became due meanwhile comes before everything else."""
+        self._ready.extendleft(reversed(host.go_on()))  # type: ignore[arg-type]
+
     def is_running(self) -> bool:
         return self._running
 
@@ -220,11 +243,16 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             handle = ready.popleft()
             if handle.cancelled() or not (handle.host is None or handle.host.alive):
                 continue
+            if handle.host is not None and handle.host.backlog is not None:
+                handle.host.backlog.append(handle)
+                continue
             self.steps += 1
             self._steps_at_moment += 1
             if self._steps_at_moment > LIVELOCK:
                 raise LivelockError(f"{LIVELOCK} callbacks at {self._now:.6f} s, the last is {handle!r}")
             handle._run()
+            if self._awaited is not None and self._awaited():
+                self._stopping = True
 
     def _advance(self) -> None:
         while self._timers:

@@ -2,8 +2,11 @@
 
 - A cut (one direction of a pair) drops packets silently. What was sent stalls and flows after the cut heals, when the
   sender next retransmits; connecting takes as long as the kernel keeps trying.
+- A direction that rejects answers each packet with a reset to whoever sent it: connecting is refused as if nobody
+  listened there, and a connection ends at the side that sends or acknowledges over it.
 - A process that dies has its connections reset. A machine that loses power says nothing at all; whoever still sends to
   it gets a reset once it is back, and whoever only waits never learns.
+- A direction may have a bandwidth: what all its connections send then leaves one after the other.
 - Latency comes from the seed, per packet, but bytes never overtake each other within a connection.
 """
 
@@ -14,6 +17,7 @@ import contextvars
 import errno
 import os
 import random
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -79,7 +83,12 @@ class SimulatedNetwork:
         self._servers: dict[tuple[str, int], SimulatedServer] = {}
         self._open: dict[int, SimulatedTransport] = {}
         self._cut: set[tuple[str, str]] = set()  # asked for membership only: its order must not matter
+        self._rejecting: set[tuple[str, str]] = set()
+        self._bandwidth: dict[tuple[str, str], float] = {}
+        self._busy_until: dict[tuple[str, str], float] = {}
         self._off: set[str] = set()
+        self._seen: Counter[tuple[str, str]] = Counter()
+        self._dropped: Counter[tuple[str, str]] = Counter()
         self._stalled: dict[Pipe, float] = {}
         self._context = contextvars.Context()
         self._next_port = EPHEMERAL
@@ -91,20 +100,47 @@ class SimulatedNetwork:
     def cut(self, source: str, target: str) -> None:
         """Drop every packet from address `source` to address `target`, silently."""
         self._cut.add((source, target))
+        self._dropped[source, target] = 0
 
-    def partition(self, group: list[str], others: list[str]) -> None:
+    @property
+    def cuts(self) -> list[tuple[str, str]]:
+        """The pairs (source, target) between which nothing passes now, dropped or rejected."""
+        return sorted(self._cut | self._rejecting)
+
+    def counts(self, source: str, target: str) -> tuple[int, int]:
+        """Packets from one address to another: all, and those that were dropped since the pair was cut, if it is."""
+        return self._seen[source, target], self._dropped[source, target]
+
+    def reject(self, source: str, target: str) -> None:
+        """Answer every packet from address `source` to address `target` with a reset, as a firewall may."""
+        self._rejecting.add((source, target))
+        self._dropped[source, target] = 0
+
+    def partition(self, group: list[str], others: list[str], *, reject: bool = False) -> None:
         """Cut every pair between two groups, both ways."""
+        sever = self.reject if reject else self.cut
         for one in group:
             for other in others:
-                self.cut(one, other)
-                self.cut(other, one)
+                sever(one, other)
+                sever(other, one)
+
+    def limit(self, source: str, target: str, bytes_per_s: float | None) -> None:
+        """Give a direction a bandwidth for all its connections together; None: as much as anybody sends."""
+        if bytes_per_s is None:
+            self._bandwidth.pop((source, target), None)
+        else:
+            self._bandwidth[source, target] = bytes_per_s
 
     def heal(self, source: str | None = None, target: str | None = None) -> None:
         """Mend one cut, or all. Stalled connections go on when their senders retransmit; a few are reset."""
         if source is not None and target is not None:
             self._cut.discard((source, target))
+            self._rejecting.discard((source, target))
+            self._dropped[source, target] = 0
         else:
             self._cut.clear()
+            self._rejecting.clear()
+            self._dropped.clear()
         for pipe in list(self._stalled):
             if self.passes(pipe.source.address, pipe.target.address):
                 since = self._stalled.pop(pipe)
@@ -139,7 +175,23 @@ class SimulatedNetwork:
 
     def passes(self, source: str, target: str) -> bool:
         """Whether packets get through now."""
-        return (source, target) not in self._cut and source not in self._off and target not in self._off
+        return (
+            (source, target) not in self._cut
+            and source not in self._off
+            and target not in self._off
+            and (source, target) not in self._rejecting
+        )
+
+    def rejects(self, source: str, target: str) -> bool:
+        """Whether a packet that is sent now is answered with a reset on its way."""
+        return (source, target) in self._rejecting and (source, target) not in self._cut and source not in self._off
+
+    def count(self, source: str, target: str) -> None:
+        """A packet is on its way now: a datagram, or one of a connection."""
+        if source not in self._off:
+            self._seen[source, target] += 1
+            pair = (source, target)
+            self._dropped[pair] += pair in self._cut or pair in self._rejecting
 
     # --- asyncio's calls
 
@@ -161,6 +213,9 @@ class SimulatedNetwork:
         local = (current.address, self._next_port)
         while True:
             await asyncio.sleep(self.latency(current.address, host))
+            self.count(current.address, host)
+            if self.rejects(current.address, host):
+                raise _refused(host, port)
             if host in self._off:
                 await asyncio.sleep(self.conditions.unreachable_after_s)
                 if host in self._off:
@@ -175,7 +230,7 @@ class SimulatedNetwork:
         server = self._servers.get((host, port))
         if server is None:
             await asyncio.sleep(self.latency(current.address, host))
-            raise ConnectionRefusedError(errno.ECONNREFUSED, f"Connect call failed ('{host}', {port})")
+            raise _refused(host, port)
         return await self._establish(factory, current, local, server, (host, port))
 
     async def _establish(
@@ -206,6 +261,10 @@ class SimulatedNetwork:
         client.attach(protocol)
         return client, protocol
 
+    def is_open(self, address: str, port: int) -> bool:
+        """Whether a process listens there."""
+        return (address, port) in self._servers
+
     # --- for servers, transports and pipes
 
     def close_server(self, server: SimulatedServer) -> None:
@@ -229,6 +288,15 @@ class SimulatedNetwork:
         conditions = self.conditions
         spiked = self._rng.random() < conditions.spike_probability
         return self._rng.uniform(*(conditions.spike if spiked else conditions.latency))
+
+    def sent(self, source: str, target: str, size: int) -> float:
+        """When the last of so many bytes has left, if they are sent now."""
+        now, pair = self.loop.time(), (source, target)
+        bandwidth = self._bandwidth.get(pair)
+        if bandwidth is None:
+            return now
+        self._busy_until[pair] = max(now, self._busy_until.get(pair, now)) + size / bandwidth
+        return self._busy_until[pair]
 
     def piece_of(self, size: int) -> int:
         """How much of what has arrived is received at once."""
@@ -275,3 +343,7 @@ class SimulatedNetwork:
         if host is None:
             raise RuntimeError("only a host has an address: run this in a host's context")
         return host
+
+
+def _refused(host: str, port: int) -> ConnectionRefusedError:
+    return ConnectionRefusedError(errno.ECONNREFUSED, f"Connect call failed ('{host}', {port})")

@@ -30,8 +30,20 @@ class Carrier(Protocol):
         """Whether packets get through now from one address to another."""
         ...
 
+    def rejects(self, source: str, target: str) -> bool:
+        """Whether a packet that is sent now is answered with a reset on its way."""
+        ...
+
+    def count(self, source: str, target: str) -> None:
+        """A packet is on its way now, and gets through or does not."""
+        ...
+
     def latency(self, source: str, target: str) -> float:
         """How many seconds one packet takes."""
+        ...
+
+    def sent(self, source: str, target: str, size: int) -> float:
+        """When the last of so many bytes has left, if they are sent now."""
         ...
 
     def at(self, when: float, call: Callable[..., None], *args: object) -> None:
@@ -76,12 +88,14 @@ class Pipe:
     def send(self, data: bytes) -> None:
         """Put bytes on their way; `END` after the last. What is sent at one moment travels together."""
         now = self._network.loop.time()
+        source, target = self.source.address, self.target.address
         self._outstanding += len(data)
-        if self._sent_at == now and self._under_way and data and self._under_way[-1][1]:
+        left = self._network.sent(source, target, len(data))
+        if left == now and self._sent_at == now and self._under_way and data and self._under_way[-1][1]:
             at, earlier = self._under_way[-1]
             self._under_way[-1] = (at, earlier + data)
             return
-        at = max(self._last_arrival, now + self._network.latency(self.source.address, self.target.address))
+        at = max(self._last_arrival, left + self._network.latency(source, target))
         self._last_arrival, self._sent_at = at, now
         self._under_way.append((at, data))
         self._network.at(at, self.arrive)
@@ -91,7 +105,12 @@ class Pipe:
         network, now = self._network, self._network.loop.time()
         source, target = self.source.address, self.target.address
         taken = False
+        if self._under_way and self._under_way[0][0] <= now and network.rejects(source, target):
+            self._under_way.clear()
+            self.source.reset()
+            return
         while self._under_way and self._under_way[0][0] <= now:
+            network.count(source, target)
             acknowledged = network.passes(target, source)
             excess = self._unacknowledged > network.conditions.unacknowledged
             if not network.passes(source, target) or (not acknowledged and excess):
@@ -107,6 +126,8 @@ class Pipe:
             # Nobody is there any more: the kernel answers with a reset.
             self._arrived.clear()
             network.send_reset(target, self.target.pipe_out)
+        elif network.rejects(target, source):
+            self.target.reset()  # by what answers its acknowledgement
         else:
             self.target.wake()
 

@@ -438,3 +438,67 @@ def test_the_seed_decides_everything() -> None:
 
     assert seen(1) == seen(1)
     assert seen(1) != seen(2)
+
+
+def test_a_direction_that_rejects_refuses_and_resets_whoever_sends_over_it() -> None:
+    world = World()
+    made: list[Client] = []
+    serve(world, factory=lambda: made.append(Client()) or made[-1])  # type: ignore[func-returns-value]
+
+    async def body() -> None:
+        first, second = await connect(world), await connect(world)
+        await asyncio.sleep(0.1)
+        world.network.reject("a", "b")
+        with pytest.raises(ConnectionRefusedError):
+            await connect(world)
+        assert not first.lost.done(), "nothing was sent over it"
+        first.transport.write(b"x")
+        assert isinstance(await first.lost, ConnectionResetError)
+        assert not made[0].lost.done(), "its end has sent nothing"
+        # What the other end sends arrives, but the acknowledgement is answered with a reset.
+        made[1].transport.write(b"y")
+        assert isinstance(await second.lost, ConnectionResetError)
+        world.network.heal()
+        await connect(world)
+
+    world.run("a", body())
+
+
+def test_a_way_back_that_rejects_lets_no_connection_come_about() -> None:
+    world = World()
+    serve(world)
+
+    async def body() -> None:
+        world.network.reject("b", "a")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(connect(world), 5)
+        world.network.heal("b", "a")
+        await connect(world)
+
+    world.run("a", body())
+
+
+def test_a_bandwidth_is_shared_by_the_connections_of_a_direction() -> None:
+    world = World()
+    made: list[Client] = []
+    serve(world, factory=lambda: made.append(Client()) or made[-1])  # type: ignore[func-returns-value]
+
+    async def body() -> None:
+        clients = [await connect(world), await connect(world)]
+        world.network.limit("a", "b", 50_000.0)
+        began = world.loop.time()
+        for client in clients:
+            client.transport.write(bytes(50_000))
+        await made[0].until(50_000)
+        assert world.loop.time() - began == pytest.approx(1.0, abs=0.01)
+        await made[1].until(50_000)
+        assert world.loop.time() - began == pytest.approx(2.0, abs=0.01)
+        made[0].transport.write(bytes(50_000))
+        await clients[0].until(50_000)
+        assert world.loop.time() - began == pytest.approx(2.0, abs=0.02), "the way back has none"
+        world.network.limit("a", "b", None)
+        clients[0].transport.write(bytes(50_000))
+        await made[0].until(100_000)
+        assert world.loop.time() - began == pytest.approx(2.0, abs=0.03)
+
+    world.run("a", body())

@@ -1,0 +1,55 @@
+"""Readers who believe whoever answers: they ask every broker where a partition ends, not only the one that leads.
+
+An answer may not be older than what was known when the question was sent: neither less than what a producer had been
+told by then, nor less than what an earlier question had been answered. Reads that pass are what `strict` promises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from simulator.client import RefusedError, SimulatedClient, UncertainError
+
+PAUSE_S = 0.1
+ANSWER_WITHIN_S = 1.0
+
+
+class Readers:
+    """One reader for each broker, from its beginning until it is told to stop; `stale` says what each should have
+    known. Times are in virtual seconds."""
+
+    def __init__(self, client: SimulatedClient, brokers: list[int], topic: str, partitions: int) -> None:
+        self.stale: list[str] = []
+        self.answers = 0
+        self._client = client
+        self._topic = topic
+        self._known = dict.fromkeys(range(partitions), 0)
+        self._tasks = [asyncio.create_task(self._read(broker)) for broker in brokers]
+
+    def acknowledged(self, partition: int, end: int) -> None:
+        """A producer was told that everything below `end` is there."""
+        self._known[partition] = max(self._known[partition], end)
+
+    async def stop(self) -> None:
+        """Ask no more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _read(self, broker: int) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            for partition in self._known:
+                asked_at, known = loop.time(), self._known[partition]
+                try:
+                    end = await self._client.end_at(broker, self._topic, partition, ANSWER_WITHIN_S)
+                except (RefusedError, UncertainError):
+                    continue
+                self.answers += 1
+                if end < known:
+                    self.stale.append(
+                        f"{asked_at:.3f} s: broker {broker} says that {self._topic}-{partition} ends at {end}, "
+                        f"{known} was known"
+                    )
+                self._known[partition] = max(self._known[partition], end)
+            await asyncio.sleep(PAUSE_S)

@@ -1,0 +1,240 @@
+"""The group coordinator in the simulated world: what it acknowledged is there under the next one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import cast
+
+import pytest
+
+from broker.coordinator.offsets_topic import OFFSETS_TOPIC
+from broker.errors import ErrorCode
+from broker.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from broker.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from broker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from broker.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from broker.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from broker.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+from broker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from broker.protocol.schema import Message
+from broker.server.client import PeerConnector
+from simulator.client import SimulatedClient
+from simulator.cluster import SimulatedCluster
+
+SETTINGS = {
+    "min.insync.replicas": "2",
+    "default.replication.factor": "3",
+    "offsets.topic.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.commit.timeout.ms": "1000",
+}
+GROUP, TOPIC = "g", "log"
+PAUSE_S = 0.05
+
+
+class GroupClient:
+    """Speaks to the coordinator of group g, wherever it is."""
+
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self._brokers = sorted(cluster.addresses)
+        self._connector = PeerConnector(-1, cluster.addresses, response_max_bytes=1 << 20)
+
+    async def coordinator(self, *, unlike: int = -1) -> int:
+        """The coordinator as soon as a broker names one other than `unlike`."""
+        while True:
+            for node in self._brokers:
+                try:
+                    request = FindCoordinatorRequest(coordinator_keys=[GROUP])
+                    answer = cast(FindCoordinatorResponse, await self._connector.request(node, request, 4, 1.0))
+                except OSError:
+                    continue
+                (found,) = answer.coordinators
+                if found.error_code == ErrorCode.NONE and found.node_id != unlike:
+                    return found.node_id
+            await asyncio.sleep(PAUSE_S)
+
+    async def ask(self, node: int, request: Message, version: int, timeout: float = 5.0) -> Message:
+        return await self._connector.request(node, request, version, timeout)
+
+    async def commit(self, node: int, offset: int, member: str = "", generation: int = -1) -> ErrorCode:
+        place = OffsetCommitRequestPartition(0, offset, -1, "")
+        request = OffsetCommitRequest(GROUP, generation, member, topics=[OffsetCommitRequestTopic(TOPIC, [place])])
+        answer = cast(OffsetCommitResponse, await self.ask(node, request, 9))
+        return ErrorCode(answer.topics[0].partitions[0].error_code)
+
+    async def committed(self, node: int) -> int:
+        """The committed offset as soon as the coordinator has loaded it."""
+        asked = OffsetFetchRequestGroup(GROUP, topics=[OffsetFetchRequestTopics(TOPIC, [0])])
+        while True:
+            answer = cast(OffsetFetchResponse, await self.ask(node, OffsetFetchRequest(groups=[asked]), 9))
+            (group,) = answer.groups
+            if group.error_code == ErrorCode.NONE:
+                return group.topics[0].partitions[0].committed_offset
+            assert group.error_code in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
+            await asyncio.sleep(PAUSE_S)
+
+    async def joins_alone(self, node: int) -> tuple[str, int]:
+        """The only member of a stable group: its id and generation."""
+        member, answer = "", JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED)
+        while answer.error_code != ErrorCode.NONE:
+            request = JoinGroupRequest(
+                GROUP, 10_000, 10_000, member, None, "consumer", [JoinGroupRequestProtocol("range", b"m")]
+            )
+            answer = cast(JoinGroupResponse, await self.ask(node, request, 9))
+            member = answer.member_id
+            await asyncio.sleep(PAUSE_S)
+        sync = SyncGroupRequest(
+            GROUP, answer.generation_id, member, assignments=[SyncGroupRequestAssignment(member, b"a")]
+        )
+        assigned = cast(SyncGroupResponse, await self.ask(node, sync, 5))
+        assert (assigned.error_code, assigned.assignment) == (ErrorCode.NONE, b"a")
+        return member, answer.generation_id
+
+    async def heartbeat(self, node: int, member: str, generation: int) -> ErrorCode:
+        answer = await self.ask(node, HeartbeatRequest(GROUP, generation, member), 4)
+        return ErrorCode(cast(HeartbeatResponse, answer).error_code)
+
+
+async def begin(cluster: SimulatedCluster) -> tuple[GroupClient, int]:
+    """A cluster with a topic, and the first coordinator, loaded."""
+    cluster.start()
+    await cluster.ready()
+    topics = SimulatedClient(cluster.addresses)
+    await topics.create_topic(TOPIC, 1)
+    client = GroupClient(cluster)
+    coordinator = await client.coordinator()
+    assert await client.committed(coordinator) == -1
+    return client, coordinator
+
+
+@pytest.mark.conforms("CG-4")
+@pytest.mark.parametrize("seed", range(3))
+def test_a_group_lives_on_when_its_coordinator_is_killed(seed: int) -> None:
+    with SimulatedCluster(seed, properties=SETTINGS) as cluster:
+
+        async def story() -> None:
+            client, old = await begin(cluster)
+            member, generation = await client.joins_alone(old)
+            assert await client.commit(old, 7, member, generation) is ErrorCode.NONE
+            cluster.kill(f"n{old}")
+            new = await client.coordinator(unlike=old)
+            assert await client.committed(new) == 7
+            assert await client.heartbeat(new, member, generation) is ErrorCode.NONE
+            assert await client.commit(new, 8, member, generation) is ErrorCode.NONE
+            cluster.start()
+            await cluster.ready()
+            assert await client.heartbeat(old, member, generation) is ErrorCode.NOT_COORDINATOR
+
+        cluster.run(story())
+
+
+def commit_while_cut_off(seed: int, mutants: Iterable[str] = ()) -> tuple[ErrorCode, int]:
+    """What a coordinator says to a commit that no replica can get, and what its successor then has."""
+    with SimulatedCluster(seed, properties=SETTINGS, mutants=mutants) as cluster:
+
+        async def story() -> tuple[ErrorCode, int]:
+            client, old = await begin(cluster)
+            assert await client.commit(old, 7) is ErrorCode.NONE
+            others = [f"n{node}" for node in cluster.addresses if node != old]
+            cluster.partition([f"n{old}"], others)
+            code = await client.commit(old, 8)
+            new = await client.coordinator(unlike=old)
+            return code, await client.committed(new)
+
+        return cluster.run(story())
+
+
+@pytest.mark.conforms("CG-3")
+@pytest.mark.parametrize("seed", range(3))
+def test_a_commit_that_no_replica_has_is_not_acknowledged(seed: int) -> None:
+    code, committed = commit_while_cut_off(seed)
+    assert code is not ErrorCode.NONE
+    assert committed == 7
+
+
+def test_a_coordinator_that_acknowledges_before_the_high_watermark_loses_commits() -> None:
+    code, committed = commit_while_cut_off(0, ["commit_acked_before_hw"])
+    assert code is ErrorCode.NONE
+    assert committed < 8
+
+
+@pytest.mark.conforms("CG-4")
+def test_a_coordinator_that_may_have_been_replaced_answers_nothing() -> None:
+    with SimulatedCluster(1, properties=SETTINGS) as cluster:
+
+        async def story() -> None:
+            client, old = await begin(cluster)
+            assert await client.commit(old, 7) is ErrorCode.NONE
+            cluster.partition([f"n{old}"], [f"n{node}" for node in cluster.addresses if node != old])
+            new = await client.coordinator(unlike=old)
+            assert await client.commit(new, 8) is ErrorCode.NONE
+            asked = OffsetFetchRequestGroup(GROUP, topics=[OffsetFetchRequestTopics(TOPIC, [0])])
+            answer = cast(OffsetFetchResponse, await client.ask(old, OffsetFetchRequest(groups=[asked]), 9))
+            assert answer.groups[0].error_code == ErrorCode.NOT_COORDINATOR
+
+        cluster.run(story())
+
+
+@pytest.mark.conforms("CG-3")
+def test_what_is_committed_outlives_the_retention_of_records_and_whoever_deletes_them() -> None:
+    properties = {
+        **SETTINGS,
+        "log.retention.ms": "1",
+        "log.retention.bytes": "1",
+        "log.retention.check.interval.ms": "100",
+        "log.segment.bytes": "4096",
+    }
+    with SimulatedCluster(1, properties=properties) as cluster:
+
+        async def story() -> None:
+            client, old = await begin(cluster)
+            member, generation = await client.joins_alone(old)
+            for offset in range(100):
+                assert await client.commit(old, offset, member, generation) is ErrorCode.NONE
+            topic = DeleteRecordsTopic(OFFSETS_TOPIC, [DeleteRecordsPartition(0, -1)])
+            answer = await client.ask(old, DeleteRecordsRequest([topic], 1_000), 2)
+            refused = cast(DeleteRecordsResponse, answer).topics[0].partitions[0]
+            assert refused.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+            await asyncio.sleep(5.0)
+            node = cluster.node(f"n{old}")
+            partition = node.replicas.partition(OFFSETS_TOPIC, 0)
+            assert partition is not None
+            assert len(partition.log.segments) > 2, "there is something that could go"
+            assert partition.log.log_start_offset == 0
+            cluster.kill(f"n{old}")
+            new = await client.coordinator(unlike=old)
+            assert await client.committed(new) == 99
+
+        cluster.run(story())
+
+
+def test_the_topic_is_not_created_with_fewer_brokers_than_replicas() -> None:
+    with SimulatedCluster(1, nodes=1, properties={**SETTINGS, "min.insync.replicas": "1"}) as cluster:
+
+        async def story() -> None:
+            cluster.start()
+            await cluster.ready()
+            client = GroupClient(cluster)
+            request = FindCoordinatorRequest(coordinator_keys=[GROUP])
+            while not cluster.journal.of("offsets_topic_refused"):
+                answer = cast(FindCoordinatorResponse, await client.ask(1, request, 4))
+                assert answer.coordinators[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+                await asyncio.sleep(PAUSE_S)
+
+        cluster.run(story())

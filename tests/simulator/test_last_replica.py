@@ -1,0 +1,144 @@
+"""The last replica standing (KIP-966): no log without what was acknowledged leads while another has it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from simulator.client import RefusedError, SimulatedClient, UncertainError
+from simulator.cluster import SimulatedCluster
+
+TOPIC = "log"
+PAGE_CACHE = {"min.insync.replicas": "2", "default.replication.factor": "3"}
+SEEDS = 40
+RECORDS = 20
+
+
+def lost_after_all_go_down(seed: int, *mutants: str, powered_off: int = 1) -> int:
+    """How many acknowledged records are gone after `powered_off` brokers lost power and the others were only killed.
+
+    They go down one after the other, in any order, and come back in any order, at moments that the seed chooses.
+    """
+    with SimulatedCluster(seed, properties=PAGE_CACHE, mutants=mutants) as cluster:
+
+        async def story() -> int:
+            cluster.start()
+            await cluster.ready()
+            client = SimulatedClient(cluster.addresses)
+            await client.create_topic(TOPIC)
+            for number in range(RECORDS):
+                assert await client.produce(TOPIC, 0, [b"%d" % number]) == number
+            rng, names = cluster.rng, sorted(cluster.machines)
+            rng.shuffle(names)
+            unlucky = rng.sample(names, powered_off)
+            for name in names:
+                if name in unlucky:
+                    cluster.power_loss(name)
+                else:
+                    cluster.kill(name)
+                await asyncio.sleep(rng.choice((0.0, 0.3, 5.0)))
+            rng.shuffle(names)
+            for name in names:
+                cluster.start(name)
+                await asyncio.sleep(rng.choice((0.0, 0.3, 5.0)))
+            await cluster.ready()
+            await cluster.until(lambda: len(_isr(cluster)) == 3, timeout=60)
+            await _append(client, b"afterwards")  # a new leader's high watermark lags until then
+            found = {record.value for record in await client.read_all(TOPIC, 0, timeout=60)}
+            return sum(b"%d" % number not in found for number in range(RECORDS))
+
+        return cluster.run(story())
+
+
+@pytest.mark.conforms("H16", "K101-15")
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_one_power_loss_among_three_loses_nothing_that_two_replicas_held(seed: int) -> None:
+    assert lost_after_all_go_down(seed) == 0
+
+
+async def _append(client: SimulatedClient, value: bytes) -> None:
+    """Append a record, perhaps more than once: connections from before may still have to be found dead."""
+    while True:
+        try:
+            await client.produce(TOPIC, 0, [value])
+            return
+        except (RefusedError, UncertainError):
+            await asyncio.sleep(0.1)
+
+
+def _isr(cluster: SimulatedCluster) -> tuple[int, ...]:
+    """The ISR as the controller has it."""
+    controller = cluster.controller()
+    topic = None if controller is None else cluster.node(controller).image.topics.get(TOPIC)
+    return () if topic is None else topic.partitions[0].isr
+
+
+@pytest.mark.conforms("H16")
+@pytest.mark.kills("elect_unclean_shutdown_isr")
+def test_with_the_mutant_the_last_replica_standing_leads_without_its_data() -> None:
+    assert any(lost_after_all_go_down(seed, "elect_unclean_shutdown_isr") for seed in range(20))
+
+
+@pytest.mark.conforms("K101-15")
+@pytest.mark.kills("last_known_leader_leads")
+def test_with_the_mutant_the_last_leader_leads_whatever_it_has_lost() -> None:
+    assert any(lost_after_all_go_down(seed, "last_known_leader_leads") == RECORDS for seed in range(8))
+
+
+@pytest.mark.conforms("K704-1", "K704-9", "K101-15")
+@pytest.mark.parametrize("seed", range(4))
+def test_an_unclean_election_that_is_allowed_loses_records_and_leaves_the_replicas_alike(seed: int) -> None:
+    properties = {"default.replication.factor": "3", "unclean.leader.election.enable": "true"}
+    with SimulatedCluster(seed, properties=properties) as cluster:
+
+        async def story() -> None:
+            cluster.start()
+            await cluster.ready()
+            client = SimulatedClient(cluster.addresses)
+            await client.create_topic(TOPIC, replication_factor=2)
+            await client.produce(TOPIC, 0, [b"kept"])
+            last = await client.leader_of(TOPIC, 0)
+            (other,) = (f"n{replica}" for replica in _isr(cluster) if replica != last)
+            cluster.kill(other)
+            await cluster.until(lambda: _isr(cluster) == (last,))
+            await client.produce(TOPIC, 0, [b"lost"])
+            cluster.kill(f"n{last}")
+            cluster.start(other)
+            await client.leader_of(TOPIC, 0, unlike=last)
+            await cluster.until(lambda: cluster.journal.of("leader_recovered") != [])
+            assert await client.produce(TOPIC, 0, [b"new"]) == 1
+            cluster.start()
+            await cluster.ready()
+            await cluster.until(lambda: len(_isr(cluster)) == 2, timeout=60)
+            assert [record.value for record in await client.read_all(TOPIC, 0)] == [b"kept", b"new"]
+            topic = cluster.node(other).image.topics[TOPIC]
+            ends = [cluster.node(name).replicas.log_end(topic.id, 0) for name in (other, f"n{last}")]
+            assert ends[0][2:] == ends[1][2:]
+            assert ends[0].end_offset == 2
+
+        cluster.run(story())
+
+
+@pytest.mark.conforms("H16")
+def test_brokers_that_were_stopped_cleanly_lead_again_without_any_recovery() -> None:
+    with SimulatedCluster(3, properties=PAGE_CACHE) as cluster:
+
+        async def story() -> None:
+            cluster.start()
+            await cluster.ready()
+            client = SimulatedClient(cluster.addresses)
+            await client.create_topic(TOPIC)
+            await client.produce(TOPIC, 0, [b"x"])
+            await cluster.stop("n1")
+            await cluster.stop("n2")
+            cluster.start("n2")
+            await cluster.ready()
+            await cluster.until(lambda: len(_isr(cluster)) == 2, timeout=60)
+            cluster.start()
+            await cluster.ready()
+            await cluster.until(lambda: len(_isr(cluster)) == 3, timeout=60)
+            assert [record.value for record in await client.read_all(TOPIC, 0)] == [b"x"]
+            assert cluster.journal.of("logs_compared") == cluster.journal.of("leader_recovered") == []
+
+        cluster.run(story())
