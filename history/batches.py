@@ -28,11 +28,14 @@ class BatchWriter:
     notices first. Not safe to use from several threads: its owner locks.
     """
 
-    def __init__(self, path: Path, schema: pa.Schema, *, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, path: Path, schema: pa.Schema, *, clock: Callable[[], int], flush_every_ns: int = FLUSH_INTERVAL_NS
+    ) -> None:
         """Creates the file. Raises FileExistsError rather than mixing two recordings. `clock` counts ns."""
         self.closed = False
         self._schema = schema
         self._clock = clock
+        self._flush_every_ns = flush_every_ns
         self._rows: list[tuple[Any, ...]] = []
         self._written = 0
         self._last_flush = clock()
@@ -52,7 +55,7 @@ class BatchWriter:
 
     def flush_if_due(self) -> None:
         """Flushes when 250 ms have passed since the last flush."""
-        if self._clock() - self._last_flush >= FLUSH_INTERVAL_NS:
+        if self._clock() - self._last_flush >= self._flush_every_ns:
             self.flush()
 
     def flush(self) -> None:

@@ -59,6 +59,8 @@ def complaints(run_dir: Path) -> Iterator[str]:
             yield f"{name} was added after the run had ended"
         elif sealed[name] != found[name]:
             yield f"{name} was {_how(sealed[name], found[name])} after the run had ended"
+        elif found[name].get("is", _DIRECTORY) != _DIRECTORY:
+            yield f"{name} is {found[name]['is']}: what it shows need not be of this run"
 
 
 def content_of(run_dir: Path) -> Content:

@@ -1,21 +1,12 @@
-"""The unique int64 that each append carries, and its place in a Kafka record.
+"""The unique int64 that each append carries; `contents.py` makes Kafka records of them.
 
 A value names its origin: session (15 bits), producer (16 bits), sequence (32 bits), so that no two appends of any
 session share one and a stray record tells where it came from.
-
-A record is made of nothing but its value, so that every byte of it can be checked: the 8 bytes from byte 8 i on are the
-big-endian number value + i * RECORD_STEP modulo 2^64, the last of them cut off at the record's size. The first 8 bytes
-are therefore the value itself. Records have no key and no headers.
 """
 
 from __future__ import annotations
 
-import struct
-from functools import lru_cache
 from typing import Final, NamedTuple
-
-import numpy as np
-import numpy.typing as npt
 
 SESSIONS: Final = 1 << 15
 PRODUCERS: Final = 1 << 16
@@ -30,8 +21,6 @@ only the client knows that made it."""
 NOT_A_VALUE: Final = -2
 """What is recorded for a record that carries no value: too short for one, or of other bytes than its value makes."""
 SESSION_SHIFT: Final = 48
-
-_PACK: Final = struct.Struct(">q")
 
 
 class Value(NamedTuple):
@@ -59,26 +48,3 @@ def decode_value(value: int) -> Value:
     if value < 0:
         raise ValueError(f"{value} is not the value of an append")
     return Value(value >> SESSION_SHIFT, value >> 32 & (PRODUCERS - 1), value & (SEQUENCES - 1))
-
-
-def record_bytes(value: int, size: int = VALUE_BYTES) -> bytes:
-    """The bytes of a record of `size` bytes (at least 8) that carries `value`."""
-    if size < VALUE_BYTES:
-        raise ValueError(f"a record of {size} bytes cannot carry a value: at least {VALUE_BYTES} are needed")
-    words = record_steps(-(-size // VALUE_BYTES)) + np.uint64(value & 0xFFFF_FFFF_FFFF_FFFF)
-    return words.astype(">u8").tobytes()[:size]
-
-
-@lru_cache(maxsize=64)
-def record_steps(words: int) -> npt.NDArray[np.uint64]:
-    """What is added to a value to make each of the first `words` numbers of its record."""
-    return np.arange(words, dtype=np.uint64) * np.uint64(RECORD_STEP)
-
-
-def value_of_record(record: bytes | bytearray | memoryview | None) -> int:
-    """The value a record carries; `NOT_A_VALUE`, which no append is ever given, when its bytes are not all those that
-    `record_bytes` makes of the value that it begins with."""
-    if record is None or len(record) < VALUE_BYTES:
-        return NOT_A_VALUE
-    value = int(_PACK.unpack_from(record)[0])
-    return value if record == record_bytes(value, len(record)) else NOT_A_VALUE

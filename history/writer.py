@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from history.batches import BatchWriter
+from history.batches import FLUSH_INTERVAL_NS, BatchWriter
 from history.checked import LineWriter
 from history.schemas import ACKS_ALL, APPEND, END, FAIL, INF, INFO, NAMES, OK, OPERATIONS, PHASE_MAIN, READ
 from history.values import SESSIONS, encode_value
@@ -51,6 +51,7 @@ class OperationWriter:
         producer: int | None = None,
         clock: Callable[[], int] = time.monotonic_ns,
         reservation_block: int = RESERVATION_BLOCK,
+        flush_every_ns: int = FLUSH_INTERVAL_NS,
     ) -> None:
         """Creates the client's files in `directory`. Raises FileExistsError rather than mixing two recordings."""
         self.client = client
@@ -65,7 +66,9 @@ class OperationWriter:
         self._free: dict[tuple[str, int], tuple[int, int]] = {}  # (topic, partition) -> next value, end of block
         Path(directory).mkdir(parents=True, exist_ok=True)
         stem = f"{client}-{session}"
-        self._rows = BatchWriter(Path(directory) / f"{stem}.arrows", OPERATIONS, clock=clock)
+        self._rows = BatchWriter(
+            Path(directory) / f"{stem}.arrows", OPERATIONS, clock=clock, flush_every_ns=flush_every_ns
+        )
         self._counts: Counter[str] = Counter()
         self._reserved = LineWriter(Path(directory) / f"{stem}.reserved")
         self._reserved.write({"client": client, "process": process, "session": session, "producer": producer})

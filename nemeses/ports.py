@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import contextlib
+import socket
+import uuid
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
+
+from nemeses.scheduling import REAL_TIME, Scheduler
 
 MachineState = Literal["running", "stalled", "frozen"]
 
@@ -94,7 +99,8 @@ class PowerSwitch(Protocol):
 
 @dataclass(frozen=True)
 class PacketCount:
-    """Packets from one host to another since the network was built; `dropped` counts since the pair was cut."""
+    """Packets from one host to another since the network was built; `dropped` counts since the pair was cut, those that
+    were rejected too."""
 
     seen: int
     dropped: int
@@ -103,8 +109,9 @@ class PacketCount:
 class Network(Protocol):
     """What connects the hosts. Control connections are never cut."""
 
-    def cut(self, pairs: Collection[tuple[str, str]]) -> None:
-        """Drop everything from the first host of each pair to the second, from now on, all pairs at once."""
+    def cut(self, pairs: Collection[tuple[str, str]], *, reject: bool = False) -> None:
+        """Drop everything from the first host of each pair to the second, from now on, all pairs at once. With `reject`
+        whoever sends is answered, by a reset of TCP or by ICMP, as if nobody listened there."""
         ...
 
     def heal(self, pairs: Collection[tuple[str, str]] | None = None) -> None:
@@ -140,12 +147,28 @@ class Suspender(Protocol):
         ...
 
 
+_SILENCE_S = 0.1
+
+
+def answers(host: Host) -> bool:
+    """Whether something says a word at a host's probe port, or refuses to."""
+    with contextlib.suppress(OSError), socket.create_connection((host.address, host.probe_port), timeout=_SILENCE_S):
+        return True
+    return False
+
+
+def new_mark() -> str:
+    """A text that nobody has written before."""
+    return uuid.uuid4().hex
+
+
 @dataclass(frozen=True)
 class Site:
     """Everything that a nemesis can reach in a world. `power`, `network`, `suspender`: None where the world has no such
     thing. `time_scale`: how much longer everything takes than on an ordinary machine; deadlines are multiplied by it.
     `start_deadline_s`, `stop_deadline_s`: within which the service's port opens after its start, and its process ends
-    after it was asked to (seconds on an ordinary machine).
+    after it was asked to (seconds on an ordinary machine). `scheduler`: the world's time. `answers`: whether a host
+    says a word to who tries to reach it. `new_mark`: where the marks come from that are left on disks.
     """
 
     hosts: Mapping[str, Host]
@@ -155,3 +178,6 @@ class Site:
     time_scale: float = 1.0
     start_deadline_s: float = 15.0
     stop_deadline_s: float = 30.0
+    scheduler: Scheduler = REAL_TIME
+    answers: Callable[[Host], bool] = answers
+    new_mark: Callable[[], str] = new_mark

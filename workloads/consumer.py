@@ -104,7 +104,7 @@ class Reader:
             # What came before it, first: those records belong to the position that it may move.
             reads += self._take(partition, records.pop(partition, []), inv, ret, moved=partition in moved)
             if error.code() == KafkaError._PARTITION_EOF:
-                reads += self._ended(partition, _offset(message), ret)
+                reads += self._ended(partition, offset_of(message), ret)
             else:
                 failed += 1
                 if self._failed(partition, error, inv, ret):
@@ -141,10 +141,10 @@ class Reader:
     def _take(self, partition: int, found: Sequence[Message], inv: int, ret: int, *, moved: bool) -> int:
         """Record the records of one partition as reads; how many those are. `moved`: the position was moved meanwhile,
         so that nobody knows from where these were asked for."""
-        runs = list(contiguous_runs(found, _offset))
+        runs = list(contiguous_runs(found, offset_of))
         for run in runs:
-            offsets = [_offset(message) for message in run]
-            values = [_value(message) for message in run]
+            offsets = [offset_of(message) for message in run]
+            values = [value_of(message) for message in run]
             # What was asked for is the position, whatever came: what begins elsewhere skipped records or went back.
             start = offsets[0] if moved else self._next.get(partition, offsets[0])
             if not moved:
@@ -190,13 +190,13 @@ class Reader:
             self.assign(self._next)
 
 
-def _offset(message: Message) -> int:
+def offset_of(message: Message) -> int:
     offset = message.offset()
     assert offset is not None, "a record has an offset"
     return int(offset)
 
 
-def _value(message: Message) -> int:
+def value_of(message: Message) -> int:
     """What a record carries; a record of other bytes than those that producers send carries nothing."""
     if message.key() is not None or message.headers():
         return NOT_A_VALUE

@@ -12,7 +12,7 @@ import queue
 import signal
 import sys
 import threading
-from typing import Final, TextIO
+from typing import Final, Protocol, TextIO
 
 import msgspec
 
@@ -231,10 +231,16 @@ class Control:
             self.tell(Trouble(text))
 
 
+class Teller(Protocol):
+    """Whoever passes a client's events on."""
+
+    def tell(self, event: Event) -> None: ...
+
+
 class Counts:
     """Outcomes so far, and a report at most twice a second."""
 
-    def __init__(self, control: Control, every_s: float = 0.5) -> None:
+    def __init__(self, control: Teller, every_s: float = 0.5) -> None:
         self._control = control
         self._every_s = every_s
         self._reported_s = 0.0

@@ -30,6 +30,9 @@ def _section(kind: Kind) -> str:
         "|---|---|---|---|",
     ]
     for each in kind.parameters:
+        if isinstance(each.default, bool):
+            lines.append(f"| `{each.key}` | {str(each.default).lower()} | true or false | {each.meaning} |")
+            continue
         unit = f" {each.unit}" if each.unit else ""
         most = "or more" if each.maximum is None else f"to {each.maximum:,}"
         lines.append(f"| `{each.key}` | {each.default}{unit} | {each.minimum:,} {most} | {each.meaning} |")

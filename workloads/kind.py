@@ -31,12 +31,12 @@ class KindError(Exception):
 
 @dataclass(frozen=True)
 class Parameter:
-    """One key of a kind in a campaign's [workload]. Its type is the default's: int or float.
+    """One key of a kind in a campaign's [workload]. Its type is the default's: bool, int or float.
 
     `unit` and `meaning` are for the documentation; `maximum` None: none."""
 
     key: str
-    default: int | float
+    default: bool | int | float
     meaning: str
     unit: str = ""
     minimum: int | float = 0

@@ -32,12 +32,14 @@ _REFUSED_BEFORE_APPEND: Final = frozenset(
 )
 
 
-def of_append(error_code: int | None) -> Outcome:
+def of_append(error_code: int | None, *, retried: bool = False) -> Outcome:
     """The outcome of an append whose delivery report carries this code (None: delivered).
+
+    `retried`: the library may have sent it before; then the last refusal says nothing about the first attempt.
 
     The library's own errors (negative codes) are info: a record that times out in its queue may have been on the wire
     before. Only what `produce()` itself refuses was certainly never sent, and that has no delivery report.
     """
     if error_code is None:
         return "ok"
-    return "fail" if error_code in _REFUSED_BEFORE_APPEND else "info"
+    return "fail" if not retried and error_code in _REFUSED_BEFORE_APPEND else "info"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
+from typing import Protocol
+
+from workloads.settings import ClientSettings
 
 
 class Pacer:
@@ -33,20 +37,21 @@ class Pacer:
 
 
 class Slots:
-    """Where a producer may append now: it has at most one append under way in each partition.
+    """Where a producer may append now: it has at most `depth` appends under way in each partition.
 
     Without idempotence a client library sends again what a deposed leader refused, and by then newer records may have
-    gone to the new leader: only who waits for each outcome keeps a producer's order.
+    gone to the new leader: only who waits for each outcome, with a depth of 1, keeps a producer's order.
     """
 
-    def __init__(self, partitions: int, rng: Random) -> None:
+    def __init__(self, partitions: int, rng: Random, depth: int = 1) -> None:
         if partitions < 1:
             raise ValueError("a topic has at least one partition")
-        self._free = list(range(partitions))
+        self._depth = depth
+        self._free = list(range(partitions)) * depth
         self._rng = rng
 
     def take(self) -> int | None:
-        """A free partition, any of them with equal chance; None when all have an append under way."""
+        """A partition with a free slot, each slot with equal chance; None when all have appends under way."""
         if not self._free:
             return None
         index = self._rng.randrange(len(self._free))
@@ -55,6 +60,22 @@ class Slots:
 
     def give_back(self, partition: int) -> None:
         """The append in this partition has its outcome."""
-        if partition in self._free:
+        if self._free.count(partition) == self._depth:
             raise ValueError(f"partition {partition} was not taken")
         self._free.append(partition)
+
+
+class Pacing(Protocol):
+    """When the next append is due; `Pacer` states the methods' contracts."""
+
+    def wait_s(self, now_s: float) -> float: ...
+
+    def take(self, now_s: float) -> bool: ...
+
+
+MakePacing = Callable[[ClientSettings, Random, float], Pacing]
+
+
+def steady(settings: ClientSettings, rng: Random, start_s: float) -> Pacing:
+    """The client's rate from the start to the end of the load."""
+    return Pacer(settings.rate, rng, start_s=start_s)

@@ -1,15 +1,17 @@
-"""Starts client processes and commands them: the run loop's end of the pipe."""
+"""The run loop's end of a client: what it is told and what it answers, wherever it runs."""
 
 from __future__ import annotations
 
 import os
-import queue
 import subprocess
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from installation.files import PROJECT_ROOT
 from workloads.control import (
@@ -45,37 +47,23 @@ A = TypeVar("A", Appended, Probed, ReadDone)
 
 
 class ClientError(Exception):
-    """A client process that ended or does not answer; the message names it and where its log is."""
+    """A client that ended or does not answer; the message names it and where its log is."""
 
 
-class ClientProcess:
-    """One client of a workload kind, in one of its roles. Create it from the main thread: the kernel kills it when the
-    thread that started it ends."""
+class ClientHandle(ABC):
+    """One client of a workload kind, in one of its roles. How it is reached is its world's."""
 
-    def __init__(self, kind: str, role: str, settings: ClientSettings, log: Path) -> None:
-        self.name = settings.client
-        self._log = log
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with open(log, "ab") as errors:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "workloads", kind, role, settings.to_json(), str(os.getpid())],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                cwd=PROJECT_ROOT,
-                text=True,
-            )
+    def __init__(self, name: str, log: Path) -> None:
+        self.name = name
         self.counts = Count()
         self.first_ack_ns: int | None = None
-        self.first_ack = threading.Event()
-        self._answers: queue.Queue[Answer] = queue.Queue()
-        self._ready = threading.Event()
-        self._stopped = threading.Event()
+        self._log = log
+        self._answers: deque[Answer] = deque()
+        self._is_ready = False
+        self._has_stopped = False
         self._trouble: list[str] = []
         self._request = 0
         self._unresolved = 0
-        self._listener = threading.Thread(target=self._listen, name=f"listen-{self.name}", daemon=True)
-        self._listener.start()
 
     @property
     def trouble(self) -> list[str]:
@@ -84,16 +72,16 @@ class ClientProcess:
 
     @property
     def alive(self) -> bool:
-        return self._process.poll() is None
+        return self.exit_code is None
 
     @property
+    @abstractmethod
     def exit_code(self) -> int | None:
-        """How the process ended, a signal as its negative number; None while it lives."""
-        return self._process.poll()
+        """How it ended, a signal as its negative number; None while it lives."""
 
     def wait_ready(self, timeout_s: float) -> None:
         """Raises `ClientError` when the client is not ready within the time."""
-        self._wait(self._ready, "ready", timeout_s)
+        self._wait(lambda: self._is_ready, "ready", timeout_s)
 
     def start(self) -> None:
         """Begin the load."""
@@ -105,8 +93,8 @@ class ClientProcess:
 
     def wait_stopped(self, timeout_s: float) -> int:
         """Wait until everything in flight has its outcome; how many appends have none all the same."""
-        self._wait(self._stopped, "stopped", timeout_s)
-        self._stopped.clear()
+        self._wait(lambda: self._has_stopped, "stopped", timeout_s)
+        self._has_stopped = False
         return self._unresolved
 
     def phase(self, name: str) -> None:
@@ -126,8 +114,97 @@ class ClientProcess:
         """Read all that a place holds: of a partition, from its first record to its end."""
         return self._ask(ReadAll(self._next_id(), place, timeout_s), ReadDone, timeout_s + 10.0)
 
+    @abstractmethod
     def close(self, timeout_s: float = 10.0) -> None:
         """End the client and its recording cleanly, or by force after the time. Safe to call twice."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """End the client at once; what it recorded stays."""
+
+    @abstractmethod
+    def _tell(self, command: Command) -> None:
+        """Raises `ClientError` when nobody listens any more."""
+
+    @abstractmethod
+    def _until(self, holds: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until something holds of what was heard; whether it does within the time. Raises `ClientError` when the
+        client ends before."""
+
+    def _next_id(self) -> int:
+        self._request += 1
+        return self._request
+
+    def _ask(self, request: Request, kind: type[A], patience_s: float) -> A:
+        self._tell(request)
+
+        def answered() -> bool:
+            while self._answers and self._answers[0].id != request.id:
+                self._answers.popleft()  # to a request that was given up
+            return bool(self._answers)
+
+        if not self._until(answered, patience_s):
+            raise ClientError(f"client {self.name} gave no answer within {patience_s:.0f} s; see {self._log}")
+        answer = self._answers.popleft()
+        if isinstance(answer, kind):
+            return answer
+        raise ClientError(f"client {self.name}: {answer.text if isinstance(answer, Refused) else answer}")
+
+    def _wait(self, holds: Callable[[], bool], what: str, timeout_s: float) -> None:
+        if not self._until(holds, timeout_s):
+            raise ClientError(f"client {self.name} is not {what} after {timeout_s:.0f} s; see {self._log}")
+
+    def _hear(self, event: Event) -> None:
+        match event:
+            case Ready():
+                self._is_ready = True
+            case Count():
+                self.counts = event
+            case FirstAck():
+                self.first_ack_ns = event.t
+            case Stopped():
+                self._unresolved = event.unresolved
+                self._has_stopped = True
+            case Appended() | Probed() | ReadDone() | Refused():
+                self._answers.append(event)
+            case Trouble():
+                self._trouble.append(event.text)
+            case Closed():
+                pass
+
+
+class StartClient(Protocol):
+    """How a world starts a client; what it says that is no event goes to `log`."""
+
+    def __call__(self, kind: str, role: str, settings: ClientSettings, log: Path) -> ClientHandle: ...
+
+
+class ClientProcess(ClientHandle):
+    """A client as a process of its own. Create it from the main thread: the kernel kills it when the thread that
+    started it ends."""
+
+    def __init__(self, kind: str, role: str, settings: ClientSettings, log: Path) -> None:
+        super().__init__(settings.client, log)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with open(log, "ab") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "workloads", kind, role, settings.to_json(), str(os.getpid())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                cwd=PROJECT_ROOT,
+                text=True,
+            )
+        self.first_ack = threading.Event()
+        self._heard = threading.Condition()
+        self._listener = threading.Thread(target=self._listen, name=f"listen-{self.name}", daemon=True)
+        self._listener.start()
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._process.poll()
+
+    def close(self, timeout_s: float = 10.0) -> None:
         if self.alive:
             try:
                 self._tell(Close())
@@ -139,32 +216,8 @@ class ClientProcess:
             self._process.stdin.close()
 
     def kill(self) -> None:
-        """End the client at once; what it recorded stays."""
         self._process.kill()
         self._process.wait()
-
-    def _next_id(self) -> int:
-        self._request += 1
-        return self._request
-
-    def _ask(self, request: Request, kind: type[A], patience_s: float) -> A:
-        self._tell(request)
-        give_up = time.monotonic() + patience_s
-        while True:
-            try:
-                answer = self._answers.get(timeout=0.1)
-            except queue.Empty:
-                self._check_alive()
-                if time.monotonic() > give_up:
-                    raise ClientError(
-                        f"client {self.name} gave no answer within {patience_s:.0f} s; see {self._log}"
-                    ) from None
-                continue
-            if answer.id != request.id:
-                continue  # to a request that was given up
-            if isinstance(answer, kind):
-                return answer
-            raise ClientError(f"client {self.name}: {answer.text if isinstance(answer, Refused) else answer}")
 
     def _tell(self, command: Command) -> None:
         assert self._process.stdin is not None
@@ -175,18 +228,21 @@ class ClientProcess:
             self._process.wait()
             self._check_alive()
 
+    def _until(self, holds: Callable[[], bool], timeout_s: float) -> bool:
+        give_up = time.monotonic() + timeout_s
+        while True:
+            with self._heard:
+                if self._heard.wait_for(holds, 0.1):
+                    return True
+            self._check_alive()
+            if time.monotonic() > give_up:
+                return False
+
     def _check_alive(self) -> None:
         if not self.alive:
             self._listener.join(1.0)  # its last words may still be on their way
             last = f": {self._trouble[-1]}" if self._trouble else ""
             raise ClientError(f"client {self.name} ended with {self._process.returncode}{last}; see {self._log}")
-
-    def _wait(self, event: threading.Event, what: str, timeout_s: float) -> None:
-        give_up = time.monotonic() + timeout_s
-        while not event.wait(0.1):
-            self._check_alive()
-            if time.monotonic() > give_up:
-                raise ClientError(f"client {self.name} is not {what} after {timeout_s:.0f} s; see {self._log}")
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
@@ -196,23 +252,8 @@ class ClientProcess:
             except MessageError as error:  # somebody else's print; the record does not depend on it
                 self._trouble.append(str(error))
                 continue
-            self._hear(event)
-
-    def _hear(self, event: Event) -> None:
-        match event:
-            case Ready():
-                self._ready.set()
-            case Count():
-                self.counts = event
-            case FirstAck():
-                self.first_ack_ns = event.t
+            with self._heard:
+                self._hear(event)
+                self._heard.notify_all()
+            if isinstance(event, FirstAck):
                 self.first_ack.set()
-            case Stopped():
-                self._unresolved = event.unresolved
-                self._stopped.set()
-            case Appended() | Probed() | ReadDone() | Refused():
-                self._answers.put(event)
-            case Trouble():
-                self._trouble.append(event.text)
-            case Closed():
-                pass

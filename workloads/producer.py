@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 from confluent_kafka import KafkaException, Message, Producer
 
@@ -29,28 +29,15 @@ from workloads.control import (
     Stop,
     Stopped,
 )
-from workloads.pacing import Pacer, Slots
-from workloads.settings import ClientSettings, producer_config
+from workloads.pacing import MakePacing, Pacing, Slots, steady
+from workloads.settings import ClientSettings, producer_config, retries
 
 IDLE_S = 0.05
+IDEMPOTENT_DEPTH = (
+    16  # appends that an idempotent producer has under way in a partition, of which it sends five requests
+)
 
 Done = Callable[[str, int, str], None]
-
-
-class Pacing(Protocol):
-    """When the next append is due; `Pacer` states the methods' contracts."""
-
-    def wait_s(self, now_s: float) -> float: ...
-
-    def take(self, now_s: float) -> bool: ...
-
-
-MakePacing = Callable[[ClientSettings, Random, float], Pacing]
-
-
-def steady(settings: ClientSettings, rng: Random, start_s: float) -> Pacing:
-    """The client's rate from the start to the end of the load."""
-    return Pacer(settings.rate, rng, start_s=start_s)
 
 
 class Appender:
@@ -62,6 +49,7 @@ class Appender:
         self._settings = settings
         self._writer = writer
         self._acks = acks
+        self._retried = retries(settings, acks)
         self._producer = Producer(producer_config(settings, acks, timeout_s=timeout_s))
         self.in_flight = 0
 
@@ -100,7 +88,7 @@ class Appender:
         ret = time.monotonic_ns()
         self.in_flight -= 1
         topic, writer, acks = self._settings.topic, self._writer, self._acks
-        outcome = outcomes.of_append(None if error is None else error.code())
+        outcome = outcomes.of_append(None if error is None else error.code(), retried=self._retried)
         offset = message.offset() if error is None else -1
         offset = -1 if offset is None or offset < 0 else offset
         text = "" if error is None else error.name()
@@ -129,7 +117,8 @@ class ProducerClient:
         self._pacing = pacing
         self._counts = Counts(control)
         self._rng = Random(settings.seed)
-        self._slots = Slots(settings.partitions, self._rng)
+        depth = IDEMPOTENT_DEPTH if settings.idempotent else 1
+        self._slots = Slots(settings.partitions, self._rng, depth)
         self._load = Appender(settings, writer, acks=-1)
         self._pacer: Pacing | None = None
         self._acknowledged = False

@@ -8,7 +8,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
+ALL = -1
 MESSAGE_TIMEOUT_S = 4.0
+# An idempotent producer may send again as often as it takes. A record that it gives up on costs it its place in the
+# order of the others, so it shall not do that before the longest outage is over.
+IDEMPOTENT_TIMEOUT_S = 60.0
 REQUEST_TIMEOUT_S = 3.0
 QUERY_TIMEOUT_S = 2.0
 
@@ -66,9 +70,14 @@ class ClientSettings:
         return tuple(self.bootstrap.split(","))
 
     @property
+    def idempotent(self) -> bool:
+        """Whether producers send again what was not acknowledged, and brokers keep one of each."""
+        return is_idempotent(self.parameters)
+
+    @property
     def append_timeout_s(self) -> float:
         """After so long an append under load has its outcome."""
-        return self.message_timeout_s * self.time_scale
+        return (IDEMPOTENT_TIMEOUT_S if self.idempotent else self.message_timeout_s) * self.time_scale
 
     @property
     def query_timeout_s(self) -> float:
@@ -96,6 +105,16 @@ class ClientSettings:
         return cls(**fields, own=OwnClient(**own))
 
 
+def is_idempotent(parameters: Mapping[str, Any]) -> bool:
+    """Whether a workload with these parameters has idempotent producers."""
+    return bool(parameters.get("idempotent", False))
+
+
+def outcome_timeout_s(parameters: Mapping[str, Any]) -> float:
+    """After so long an append of such a workload has its outcome, where time is not scaled."""
+    return IDEMPOTENT_TIMEOUT_S if is_idempotent(parameters) else MESSAGE_TIMEOUT_S
+
+
 def _common(settings: ClientSettings) -> dict[str, Any]:
     """Find a new leader fast, give up on a silent broker soon."""
     extra: dict[str, Any] = {}
@@ -121,19 +140,26 @@ def _common(settings: ClientSettings) -> dict[str, Any]:
 
 
 def producer_config(settings: ClientSettings, acks: int, *, timeout_s: float | None = None) -> dict[str, Any]:
-    """One attempt per record: a retry of what may have been stored would write it twice."""
+    """One attempt per record, for a retry of what may have been stored would write it twice; an idempotent producer
+    makes as many as it takes, as the library does by default."""
     timeout_s = settings.append_timeout_s if timeout_s is None else timeout_s
+    retrying = retries(settings, acks)
     return {
         **_common(settings),
         "acks": acks,
-        "retries": 0,
-        "enable.idempotence": False,
+        "enable.idempotence": retrying,
+        **({} if retrying else {"retries": 0}),
         "message.timeout.ms": int(timeout_s * 1000),
         "request.timeout.ms": int(min(REQUEST_TIMEOUT_S * settings.time_scale, timeout_s) * 1000),
         "linger.ms": 1,
         "message.max.bytes": max(1_000_000, 2 * settings.parameters.get("record_bytes", 0)),
         "compression.type": "none",
     }
+
+
+def retries(settings: ClientSettings, acks: int) -> bool:
+    """Whether a producer sends again what it has no answer to: only what all acknowledge can be idempotent."""
+    return settings.idempotent and acks == ALL
 
 
 def consumer_config(settings: ClientSettings, *, sees_ends: bool = False) -> dict[str, Any]:

@@ -12,9 +12,11 @@ from nemeses.mechanisms.parallel import on_each
 from nemeses.mechanisms.shell import ask
 from nemeses.parameters import Parameter
 from nemeses.ports import Host, Site
+from nemeses.questions import Script, WasClockMoved
 from nemeses.shown import Shown
 
 _PATIENCE_S = 20.0
+_WAS_MOVED = Script(f"[ -e {MOVED} ] && echo moved=yes || echo moved=no", WasClockMoved())
 _JUMP = Parameter(
     "jump_s", "s", "by how much the clock is set forward, or back", 1, 86_400, signed=True, drawn=(2.0, 3600.0)
 )
@@ -36,7 +38,7 @@ class Clocks(Mechanism):
 
         def heal(host: Host) -> Evidence:
             patience_s = self._patience_s if host.name in self._jumped else 0.0
-            seen = ask(host, f"[ -e {MOVED} ] && echo moved=yes || echo moved=no", patience_s=patience_s)
+            seen = ask(host, _WAS_MOVED, patience_s=patience_s)
             return self.back(host) if seen.get("moved") == "yes" else Evidence("confirmed", {})
 
         return combine(on_each(self.site, self.site.hosts, heal))

@@ -8,6 +8,7 @@ from nemeses.mechanisms.parallel import on_each
 from nemeses.mechanisms.service import Services
 from nemeses.mechanisms.shell import ask
 from nemeses.ports import Host, Site
+from nemeses.questions import Script, Terminate
 from nemeses.shown import Shown
 
 
@@ -54,10 +55,10 @@ def _stop(host: Host, site: Site) -> Evidence:
     return Evidence("confirmed" if ended else "mismatch", detail)
 
 
-def _script(pid: int, address: str, port: int, seconds: int) -> str:
+def _script(pid: int, address: str, port: int, seconds: int) -> Script:
     """SIGTERM and what was seen of it: `start` (of the process, in ticks since boot: with the pid, one process for
     good) before; afterwards `state` (`gone`, or what it still does at the deadline), `waited` (seconds), `port`."""
-    return f"""\
+    text = f"""\
 look() {{ s=$(sed 's/.*) //' /proc/{pid}/stat 2>/dev/null); set -- $s; state=$1; start=${{20}}; }}
 look; before=$start; echo "start=$before"
 begun=$(date +%s); end=$(( begun + {seconds} ))
@@ -71,6 +72,7 @@ done
 echo "state=$state"; echo "waited=$(( $(date +%s) - begun ))"
 if timeout 1 bash -c 'exec 3<>/dev/tcp/{address}/{port}' 2>/dev/null; then echo port=open; else echo port=closed; fi
 """
+    return Script(text, Terminate(pid, address, port, seconds))
 
 
 def _tell(facts: Facts) -> str:

@@ -7,12 +7,12 @@ other one is written just before a cut, without any sync, for a sync would save 
 from __future__ import annotations
 
 import shlex
-import uuid
 from typing import Any
 
 from nemeses.fault import Evidence, Status, worst
 from nemeses.mechanisms.shell import ask
-from nemeses.ports import Host, HostError
+from nemeses.ports import Host, HostError, Site
+from nemeses.questions import LeaveMark, ReadMarks, RenewMark, Script
 
 # A filesystem may be mounted a moment after the host answers.
 _MOUNTED_S = 5
@@ -21,21 +21,22 @@ _MOUNTED_S = 5
 class Marks:
     """The marks of all hosts. A host has none until `renew`."""
 
-    def __init__(self, time_scale: float) -> None:
-        self._patience = 10 * round(_MOUNTED_S * time_scale)
+    def __init__(self, site: Site) -> None:
+        self._patience = 10 * round(_MOUNTED_S * site.time_scale)
+        self._new_mark = site.new_mark
         self._synced: dict[str, str] = {}
         self._unsynced: dict[str, str] = {}
 
     def renew(self, host: Host) -> Evidence:
         """Write a new synced mark, which must be there after the next cut, and remove the other. Raises `HostError`."""
-        mark = uuid.uuid4().hex
+        mark = self._new_mark()
         # Files are made anew rather than written over: some filesystems save a file early that was truncated.
-        ask(
-            host,
+        script = (
             f"{_directory(host)}\n"
             'mkdir -p "$marks" && rm -f "$marks/synced" "$marks/unsynced" && '
-            f'printf %s {mark} > "$marks/synced" && sync "$marks/synced" "$marks" "$data" && echo synced=yes',
+            f'printf %s {mark} > "$marks/synced" && sync "$marks/synced" "$marks" "$data" && echo synced=yes'
         )
+        ask(host, Script(script, RenewMark(host.data_dir, mark)))
         self._synced[host.name] = mark
         self._unsynced.pop(host.name, None)
         return Evidence("confirmed", {"synced_mark": mark})
@@ -44,11 +45,11 @@ class Marks:
         """Write the mark that a cut should destroy; nothing happens on a host without marks. Raises `HostError`."""
         if host.name not in self._synced:
             return
-        mark = uuid.uuid4().hex
-        ask(
-            host,
-            f'{_directory(host)}\nrm -f "$marks/unsynced"; printf %s {mark} > "$marks/unsynced" && echo written=yes',
+        mark = self._new_mark()
+        script = (
+            f'{_directory(host)}\nrm -f "$marks/unsynced"; printf %s {mark} > "$marks/unsynced" && echo written=yes'
         )
+        ask(host, Script(script, LeaveMark(host.data_dir, mark)))
         self._unsynced[host.name] = mark
 
     def look_after_cut(self, host: Host) -> Evidence:
@@ -59,14 +60,13 @@ class Marks:
         if unsynced is None:
             return Evidence("confirmed", {})
         read = 'tr -cd 0-9a-f < "$marks/$1" 2>/dev/null | head -c 64'
-        seen = ask(
-            host,
+        script = (
             f"{_directory(host)}\n"
             f'for i in {" ".join("." * self._patience)}; do [ -e "$marks/synced" ] && break; sleep 0.1; done\n'
             f"content() {{ {read}; }}\n"
-            'echo "synced=$(content synced)"; echo "unsynced=$(content unsynced)"',
-            timeout_s=self._patience / 10 + 10,
+            'echo "synced=$(content synced)"; echo "unsynced=$(content unsynced)"'
         )
+        seen = ask(host, Script(script, ReadMarks(host.data_dir)), timeout_s=self._patience / 10 + 10)
         kept = seen.get("synced") == self._synced[host.name]
         detail: dict[str, Any] = {
             "synced_mark": "kept" if kept else "LOST",

@@ -17,14 +17,18 @@ from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.parallel import on_each
 from nemeses.mechanisms.shell import ask, burst_script, connect_times_script
 from nemeses.ports import Host, HostError, Site
+from nemeses.questions import Queues, Script
 
 # By this name of its own a queue is known as ours, and is found again after a run that was killed.
 _HANDLE = "b0b:"
 _QUEUE = 20_000  # packets; netem's own 1000 would turn a delay into a loss under load
 _PATH = "PATH=$PATH:/usr/sbin:/sbin"  # where ip and tc are, and who enters as a plain user does not look
-_LIST = f"""{_PATH}
+_LIST = Script(
+    f"""{_PATH}
 command -v tc >/dev/null || {{ echo 'queues=[]'; exit 0; }}
-echo "queues=$(tc -s -j qdisc show | tr -d '\\n')\""""
+echo "queues=$(tc -s -j qdisc show | tr -d '\\n')\"""",
+    Queues(),
+)
 _CONNECTS = 5
 _HEAL_DEADLINE_S = 5.0
 _PATIENCE_S = 30.0  # the control connection may go through the same device

@@ -1,17 +1,16 @@
-"""Partitions: packets in some directions vanish, nobody is told."""
+"""Partitions: packets in some directions vanish, and nobody is told; or whoever sends is refused."""
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import Facts, Kind, Lot, Need, listed
 from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.parallel import on_each
-from nemeses.mechanisms.shell import ask, datagrams_script, reach_script
+from nemeses.mechanisms.shell import ask, datagrams_script, reach_script, refusal_script
 from nemeses.parameters import Choice, Direction
 from nemeses.ports import Host, HostError, Network, PacketCount
 from nemeses.shown import Shown
@@ -29,15 +28,16 @@ class Partition(Mechanism):
     stage = 30
     part = "network"
 
-    def cut(self, fault: Fault) -> Evidence:
+    def cut(self, fault: Fault, *, reject: bool = False) -> Evidence:
         network = self.site.network
         if network is None:
             return Evidence("inconclusive", {"error": "this world has no network to cut"})
         pairs = cut_pairs(fault, self.site.hosts)
         before = network.counters()
         try:
-            network.cut(pairs)
-            return self._prove_cut(network, pairs, before)
+            network.cut(pairs, reject=reject)
+            seen = self._prove_cut(network, pairs, before)
+            return self._prove_refusals(pairs, seen) if reject and seen.confirmed else seen
         except HostError as error:
             return Evidence("inconclusive", {"error": str(error)})
 
@@ -63,13 +63,13 @@ class Partition(Mechanism):
         if not pairs:
             return Evidence("mismatch", {"error": "the partition separates nobody"})
         one_way = {(b, a) for a, b in pairs} - network.cut_pairs()
-        deadline = time.monotonic() + _INJECT_DEADLINE_S * self.site.time_scale
+        deadline = self.site.scheduler.monotonic() + _INJECT_DEADLINE_S * self.site.time_scale
         while True:
             unreached = self._send_probes(pairs | one_way)
             now = network.counters()
             missing = {pair for pair in pairs if now[pair].dropped == 0}
             blocked = {pair for pair in one_way if now[pair].seen == before[pair].seen or now[pair].dropped}
-            if (not missing and not blocked) or time.monotonic() > deadline:
+            if (not missing and not blocked) or self.site.scheduler.monotonic() > deadline:
                 break
         detail = {
             "dropped": {_arrow(pair): now[pair].dropped for pair in sorted(pairs)},
@@ -80,6 +80,26 @@ class Partition(Mechanism):
             return Evidence("confirmed", detail)
         excused = all(source in unreached for source, _ in missing | blocked)
         return Evidence("inconclusive" if excused else "mismatch", detail)
+
+    def _prove_refusals(self, pairs: set[Pair], seen: Evidence) -> Evidence:
+        """Connections along the pairs fail at once: what is dropped leaves them waiting until they are given up."""
+        waited: dict[str, list[str]] = {}
+
+        def connect(host: Host) -> Evidence:
+            answers = ask(host, refusal_script(self._targets(b for a, b in sorted(pairs) if a == host.name)))
+            waited[host.name] = sorted(name for name, state in answers.items() if state != "refused")
+            return Evidence("confirmed", {})
+
+        asked = on_each(self.site, sorted({source for source, _ in pairs}), connect)
+        detail = {**seen.detail, "not_refused": {a: b for a, b in sorted(waited.items()) if b}}
+        if detail["not_refused"]:
+            return Evidence("mismatch", detail)
+        unasked = sorted(name for name, each in asked.items() if not each.confirmed)
+        return Evidence("inconclusive" if len(unasked) == len(asked) else "confirmed", {**detail, "unasked": unasked})
+
+    def _targets(self, names: Iterable[str]) -> list[tuple[str, str, int]]:
+        """Where these hosts are probed."""
+        return [(name, self.site.hosts[name].address, self.site.hosts[name].probe_port) for name in names]
 
     def _send_probes(self, pairs: Collection[Pair]) -> set[str]:
         """A datagram along each pair; the sources that could not be asked to send."""
@@ -105,11 +125,11 @@ class Partition(Mechanism):
 
         def connect(host: Host) -> Evidence:
             # TCP sends a lost SYN again after a second; a fresh connection does not wait for that.
-            deadline = time.monotonic() + _HEAL_DEADLINE_S * self.site.time_scale
+            deadline = self.site.scheduler.monotonic() + _HEAL_DEADLINE_S * self.site.time_scale
             while True:
                 seen = ask(host, reach_script(targets[host.name]))
                 closed[host.name] = sorted(name for name, state in seen.items() if state != "open")
-                if not closed[host.name] or time.monotonic() > deadline:
+                if not closed[host.name] or self.site.scheduler.monotonic() > deadline:
                     return Evidence("mismatch" if closed[host.name] else "confirmed", {})
 
         seen = on_each(self.site, targets, connect)
@@ -144,7 +164,7 @@ class PartitionKind(Kind[Partition]):
 
     proven_by = "the drop rule's counters under probes; after healing the probes pass"
     needs_service = False
-    seen = (Shown("dropped", of="fault", least=1),)
+    seen: ClassVar[tuple[Shown, ...]] = (Shown("dropped", of="fault", least=1),)
     healed = (Shown("unreachable", of="fault", values=({},)),)
     mechanism = Partition
     needs = frozenset[Need]({"network"})

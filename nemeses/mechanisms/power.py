@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Collection
 from typing import Any
 
@@ -17,7 +16,6 @@ from nemeses.ports import Host, HostError, PowerSwitch, Site
 from nemeses.shown import Shown
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-_SILENCE_S = 0.1
 
 
 class Power(Mechanism):
@@ -28,7 +26,7 @@ class Power(Mechanism):
 
     def __init__(self, site: Site) -> None:
         super().__init__(site)
-        self._marks = Marks(site.time_scale)
+        self._marks = Marks(site)
         self._boot_before: dict[str, str] = {}
 
     def arm(self) -> Evidence | None:
@@ -46,7 +44,9 @@ class Power(Mechanism):
             lost = power.cut(fault.targets, fault.parameters.get("tear"))
         except HostError as error:
             return Evidence("inconclusive", {"error": str(error)})
-        return combine(on_each(self.site, fault.targets, lambda host: _silent(host, power, lost.get(host.name, {}))))
+        return combine(
+            on_each(self.site, fault.targets, lambda host: self._silent(host, power, lost.get(host.name, {})))
+        )
 
     def restore(self, fault: Fault) -> Evidence:
         power = self.site.power
@@ -71,6 +71,11 @@ class Power(Mechanism):
             return Evidence("confirmed", {})
 
         on_each(self.site, targets, note)
+
+    def _silent(self, host: Host, power: PowerSwitch, lost: dict[str, Any]) -> Evidence:
+        answers = self.site.answers(host)
+        off = not power.is_on(host.name)
+        return Evidence("confirmed" if off and not answers else "mismatch", {**lost, "off": off, "answers": answers})
 
     def _back(self, host: Host, booted: dict[str, Any]) -> Evidence:
         boot_id, before = read_boot_id(host), self._boot_before.get(host.name)
@@ -98,20 +103,6 @@ def read_boot_id(host: Host) -> str:
     if not result.ok or not result.stdout.strip():
         raise HostError(f"{host.name}: {BOOT_ID} cannot be read: {result.stderr.strip()}")
     return result.stdout.strip()
-
-
-def _silent(host: Host, power: PowerSwitch, lost: dict[str, Any]) -> Evidence:
-    answers = _answers(host)
-    off = not power.is_on(host.name)
-    return Evidence("confirmed" if off and not answers else "mismatch", {**lost, "off": off, "answers": answers})
-
-
-def _answers(host: Host) -> bool:
-    try:
-        socket.create_connection((host.address, host.probe_port), timeout=_SILENCE_S).close()
-    except OSError:
-        return False
-    return True
 
 
 class PowerLossKind(Kind[Power]):

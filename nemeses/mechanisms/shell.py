@@ -9,6 +9,7 @@ import shlex
 import time
 
 from nemeses.ports import Host, HostError
+from nemeses.questions import AboutProcess, AwaitPort, Kill, Reach, Refuse, Script, SendDatagrams, Signal
 
 _AGAIN_S = 0.2
 
@@ -43,21 +44,22 @@ def ask(host: Host, script: str, *, timeout_s: float = 10.0, patience_s: float =
     return answers
 
 
-def process_script(pid: int) -> str:
+def process_script(pid: int) -> Script:
     """Answers `start` (nothing: there is no such process) and `threads`, the set of its threads' states."""
-    return f"""{_PROCESS}{_THREADS}
+    text = f"""{_PROCESS}{_THREADS}
 look {pid}
 case "$state" in ''|Z|X) start=;; esac
 threads {pid}
 echo "start=$start"; echo "threads=$t"
 """
+    return Script(text, AboutProcess(pid))
 
 
-def kill_script(pid: int, address: str, port: int) -> str:
+def kill_script(pid: int, address: str, port: int) -> Script:
     """SIGKILL and what was seen of it: `start` before; `state` and `port` after, up to two seconds later each.
 
     The port can outlive the process's main thread: another thread that waits for the disk still holds the files."""
-    return f"""{_PROCESS}
+    text = f"""{_PROCESS}
 look {pid}; before=$start; echo "start=$before"
 kill -9 {pid} && echo signalled=yes
 for i in {_counted(200)}; do
@@ -72,14 +74,15 @@ for i in {_counted(100)}; do
 done
 echo "port=$port"
 """
+    return Script(text, Kill(pid, address, port))
 
 
-def signal_script(pid: int, signal: str, *, until_stopped: bool) -> str:
+def signal_script(pid: int, signal: str, *, until_stopped: bool) -> Script:
     """Send a signal and watch all threads for up to a second until they are (or are no longer) stopped.
 
     Answers `start`, `before` and `after`: the set of thread states, such as `S` or `RS`; `after=T` is stopped."""
     wanted = '[ "$t" = T ]' if until_stopped else 'case "$t" in *T*) false;; *) true;; esac'
-    return f"""{_PROCESS}{_THREADS}
+    text = f"""{_PROCESS}{_THREADS}
 look {pid}; echo "start=$start"
 threads {pid}; echo "before=$t"
 kill -{signal} {pid} && echo signalled=yes
@@ -90,32 +93,46 @@ for i in {_counted(100)}; do
 done
 echo "after=$t"
 """
+    return Script(text, Signal(pid, signal))
 
 
-def await_port_script(pid: int, address: str, port: int, seconds: int) -> str:
+def await_port_script(pid: int, address: str, port: int, seconds: int) -> Script:
     """Waits for the port to open, as long as the process is there; answers `port=open` or `port=closed`."""
-    return f"""end=$(( $(date +%s) + {seconds} ))
+    text = f"""end=$(( $(date +%s) + {seconds} ))
 until {_connects(address, port)}; do
   if [ ! -d /proc/{pid} ] || [ "$(date +%s)" -ge "$end" ]; then echo port=closed; exit 0; fi
   sleep 0.05
 done
 echo port=open
 """
+    return Script(text, AwaitPort(pid, address, port, seconds))
 
 
-def datagrams_script(addresses: list[str]) -> str:
+def datagrams_script(addresses: list[str]) -> Script:
     """One datagram to the discard port of each address: something for the counters to count, with no answer awaited."""
     sends = "".join(f"echo probe > /dev/udp/{address}/9; " for address in addresses)
-    return f"bash -c {shlex.quote(sends)} 2>/dev/null; echo sent={len(addresses)}"
+    text = f"bash -c {shlex.quote(sends)} 2>/dev/null; echo sent={len(addresses)}"
+    return Script(text, SendDatagrams(tuple(addresses)))
 
 
-def reach_script(targets: list[tuple[str, str, int]]) -> str:
+def reach_script(targets: list[tuple[str, str, int]]) -> Script:
     """Connect to each (name, address, port), all at once; answers `<name>=open` or `<name>=closed`."""
     lines = [
         f"( if {_connects(address, port)}; then echo {name}=open; else echo {name}=closed; fi ) &"
         for name, address, port in targets
     ]
-    return "\n".join([*lines, "wait"])
+    return Script("\n".join([*lines, "wait"]), Reach(tuple(targets)))
+
+
+def refusal_script(targets: list[tuple[str, str, int]]) -> Script:
+    """Connect to each (name, address, port), all at once; answers `<name>=refused` where that fails at once,
+    `<name>=silent` where nothing comes within a second, `<name>=open`."""
+    lines = [
+        f"( {_connects(address, port)}; case $? in 0) echo {name}=open;; 124) echo {name}=silent;; "
+        f"*) echo {name}=refused;; esac ) &"
+        for name, address, port in targets
+    ]
+    return Script("\n".join([*lines, "wait"]), Refuse(tuple(targets)))
 
 
 def connect_times_script(address: str, port: int, times: int, seconds: int) -> str:

@@ -32,7 +32,10 @@ class Brownout(System):
         spec = _KEYS.get(key)
         if spec is None:
             return f"unknown {role} key {key!r}; {suggestion(key, _KEYS)}"
-        if isinstance(spec.default, int):
+        if isinstance(spec.default, bool):
+            if value not in ("true", "false"):
+                return f'{key}: {value!r} is neither "true" nor "false"'
+        elif isinstance(spec.default, int):
             if not isinstance(value, int):
                 return f"{key}: {value!r} is not a whole number"
             minimum = spec.metadata["minimum"]

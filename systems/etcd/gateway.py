@@ -43,8 +43,9 @@ class Gateway:
         """Whether the member has not closed the connection, as far as this side knows. For use between requests."""
         if self._http.sock is None:
             return False
-        readable, _, _ = select.select([self._http.sock], [], [], 0)
-        return not readable  # nothing was asked, so what can be read is the connection's end
+        poll = select.poll()  # unlike select(), it takes descriptors of any number
+        poll.register(self._http.sock, select.POLLIN)
+        return not poll.poll(0)  # nothing was asked, so what can be read is the connection's end
 
     def ask(self, path: str, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         """Send one request and wait for its answer, at most `timeout_s` for each part of it.

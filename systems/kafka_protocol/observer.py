@@ -7,11 +7,11 @@ some node may be dead, stopped or cut off. Where answers disagree the leader of 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from broker.errors import ErrorCode
 from broker.protocol.messages import create_topics, describe_cluster, describe_quorum, metadata
 from systems.kafka_protocol import requests
+from systems.kafka_protocol.asking import Asking, SocketAsking
 from systems.view import Member, PartitionState, View
 
 ASK_S = 0.7
@@ -25,22 +25,28 @@ class KafkaObserver:
     that are nothing else: where there are any, they are the quorum, and each is asked itself (KIP-919)."""
 
     def __init__(
-        self, members: Sequence[Member], topic: str, time_scale: float = 1.0, controllers: Sequence[Member] = ()
+        self,
+        members: Sequence[Member],
+        topic: str,
+        time_scale: float = 1.0,
+        controllers: Sequence[Member] = (),
+        asking: Asking | None = None,
     ) -> None:
+        """`asking`: how nodes are asked; None: over sockets, all at once."""
         self.members = tuple(members)
         self.controllers = tuple(controllers)
         self.topic = topic
         self._time_scale = time_scale
         self._by_id = {member.id: member.name for member in (*members, *controllers)}
-        self._pool = ThreadPoolExecutor(len(self._by_id), thread_name_prefix="observer")
+        self._asking = asking or SocketAsking(len(self._by_id))
 
     def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._asking.close()
 
     def view(self) -> View:
         """How the cluster looks now; an empty view with complaints when nobody answers."""
-        asked = self._pool.map(self._ask_controller, self.controllers)
-        answers = list(self._pool.map(self._ask_member, self.members))
+        asked = self._asking.each(self._ask_controller, self.controllers)
+        answers = list(self._asking.each(self._ask_member, self.members))
         quorum = list(asked)
         brokers = _newest(answers)
         complaints = tuple(answer for answer in (*answers, *quorum) if isinstance(answer, str))
@@ -72,7 +78,7 @@ class KafkaObserver:
         request = create_topics.CreateTopicsRequest(topics=[topic], timeout_ms=int(timeout_s * 1000))
         address, patience_s = (member.address, member.port), CREATE_S * self._time_scale
         try:
-            answer = requests.ask(address, request, create_topics.CreateTopicsResponse, 5, timeout_s=patience_s)
+            answer = self._asking.ask(address, request, create_topics.CreateTopicsResponse, 5, timeout_s=patience_s)
         except requests.RequestError as error:
             return str(error)
         result = answer.topics[0]
@@ -122,7 +128,7 @@ class KafkaObserver:
             topics=[describe_quorum.TopicData(METADATA_TOPIC, [describe_quorum.PartitionData(0)])]
         )
         address = (member.address, member.port)
-        answer = requests.ask(
+        answer = self._asking.ask(
             address, request, describe_quorum.DescribeQuorumResponse, 1, timeout_s=ASK_S * self._time_scale
         )
         if answer.error_code != ErrorCode.NONE or not answer.topics or not answer.topics[0].partitions:
@@ -134,7 +140,7 @@ class KafkaObserver:
         request = metadata.MetadataRequest(
             topics=[metadata.MetadataRequestTopic(name=self.topic)], allow_auto_topic_creation=False
         )
-        return requests.ask(
+        return self._asking.ask(
             (member.address, member.port), request, metadata.MetadataResponse, 9, timeout_s=ASK_S * self._time_scale
         )
 
@@ -142,7 +148,7 @@ class KafkaObserver:
         """Who may lead and be in sync, as this node knows it; Metadata lists fenced brokers too."""
         request = describe_cluster.DescribeClusterRequest()
         address = (member.address, member.port)
-        answer = requests.ask(
+        answer = self._asking.ask(
             address, request, describe_cluster.DescribeClusterResponse, 0, timeout_s=ASK_S * self._time_scale
         )
         return frozenset(self._by_id[broker.broker_id] for broker in answer.brokers if broker.broker_id in self._by_id)

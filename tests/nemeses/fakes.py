@@ -87,13 +87,16 @@ class FakeNetwork:
 
     def __init__(self, names: Collection[str]) -> None:
         self.cuts: set[tuple[str, str]] = set()
+        self.rejecting = False
+        self.can_reject = True
         self.seen = {(a, b): 0 for a in names for b in names if a != b}
         self.dropped: dict[tuple[str, str], int] = {}
         self.deaf = False
         self.stuck = False
 
-    def cut(self, pairs: Collection[tuple[str, str]]) -> None:
+    def cut(self, pairs: Collection[tuple[str, str]], *, reject: bool = False) -> None:
         self.cuts |= set(pairs)
+        self.rejecting = reject and self.can_reject
 
     def heal(self, pairs: Collection[tuple[str, str]] | None = None) -> None:
         if not self.stuck:

@@ -98,7 +98,7 @@ def test_what_a_world_offers_says_what_can_be_inflicted_there() -> None:
     assert {KINDS[name].needs for name in inflictable(())} == {frozenset()}
     power: tuple[Need, ...] = ("power",)
     assert inflictable(power) - inflictable(()) == needing("power") == {"power-loss", "power-loss-all"}
-    assert needing("network") == {"partition-one", "partition-halves", "partition-leader"}
+    assert needing("network") == {"partition-one", "partition-halves", "partition-leader", "reject"}
     assert inflictable(("power", "network", "netem", "stall", "freeze", "clock")) == set(KINDS)
 
 

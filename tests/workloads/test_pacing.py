@@ -69,3 +69,15 @@ def test_every_partition_gets_its_share() -> None:
         slots.give_back(partition)
     assert set(shares) == {0, 1, 2, 3}
     assert min(shares.values()) > 800
+
+
+def test_a_partition_may_have_several_appends_under_way() -> None:
+    slots = Slots(2, Random(1), depth=3)
+    assert sorted(slots.take() for _ in range(6)) == [0, 0, 0, 1, 1, 1]  # type: ignore[type-var]
+    assert slots.take() is None
+    slots.give_back(1)
+    assert slots.take() == 1
+    for _ in range(3):
+        slots.give_back(0)
+    with pytest.raises(ValueError, match="was not taken"):
+        slots.give_back(0)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from history import OperationWriter
 from workloads import command_client
 from workloads.api import LogClient
 from workloads.control import AppendResult, Control
@@ -16,6 +15,9 @@ from workloads.kinds.log import CONSUMERS, END_QUERIES_SHARE, PRODUCERS, clients
 from workloads.own_process import RETRY_S, OwnProcess, whole_number
 from workloads.runs import contiguous_runs
 from workloads.settings import ClientSettings
+
+if TYPE_CHECKING:
+    from history import OperationWriter
 
 READ_LIMIT: Final = 500
 
@@ -138,6 +140,8 @@ def _records(answer: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def _main(kind: type[_Log], *, appends: bool) -> Callable[[ClientSettings, Control], None]:
     def main(settings: ClientSettings, control: Control) -> None:
+        from history import OperationWriter
+
         if settings.own.client_command:
             command_client.main(settings, control, kind.who)
             return

@@ -56,7 +56,7 @@ def mix(load: Load) -> Mix:
     return Mix(appends, END_QUERIES_SHARE * sum(client.rate for client in planned if client.role == "consumer"))
 
 
-def problem(parameters: Mapping[str, int | float]) -> str | None:
+def problem(parameters: Mapping[str, bool | int | float]) -> str | None:
     """A probe that nobody acknowledges proves nothing."""
     return "probe_acks: 0 is acknowledged by nobody; give -1 or 1" if parameters.get("probe_acks") == 0 else None
 
@@ -86,6 +86,12 @@ KIND: Final = Kind(
         CONSUMERS,
         Parameter("record_bytes", 128, "size of a record's value", unit="bytes", minimum=8, maximum=MAX_RECORD_BYTES),
         PROBE_ACKS,
+        Parameter(
+            "idempotent",
+            False,
+            "producers number what they send, send it again until it is acknowledged, and have several appends under "
+            "way; brokers keep one of each, in order",
+        ),
     ),
     roles={
         "producer": Role(_producer, changes=True),

@@ -42,7 +42,8 @@ class Bursts:
         return periods * self._burst_s + min(into_s, self._burst_s)
 
 
-def _pacing(settings: ClientSettings, rng: Random, start_s: float) -> Bursts:
+def pacing(settings: ClientSettings, rng: Random, start_s: float) -> Bursts:
+    """The pacing of a producer of this kind."""
     its = settings.parameters
     return Bursts(settings.rate, rng, start_s=start_s, burst_s=its["burst_s"], rest_s=its["rest_s"])
 
@@ -50,7 +51,7 @@ def _pacing(settings: ClientSettings, rng: Random, start_s: float) -> Bursts:
 def _producer(settings: ClientSettings, control: Control) -> None:
     from workloads.producer import main
 
-    main(settings, control, _pacing)
+    main(settings, control, pacing)
 
 
 KIND: Final = replace(

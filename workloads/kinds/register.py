@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from history import Invocation, RegisterWriter
 from workloads import command_client
 from workloads.api import RegisterClient
 from workloads.connection import Called
@@ -14,6 +13,9 @@ from workloads.control import Control
 from workloads.kind import MAX_CLIENTS, Kind, Load, Mix, Parameter, PlannedClient, Role
 from workloads.own_process import RETRY_S, OwnProcess, whole_number
 from workloads.settings import ClientSettings
+
+if TYPE_CHECKING:
+    from history import Invocation, RegisterWriter
 
 MAX_KEYS: Final = 1000
 WEIGHTS: Final = ("reads", "writes", "cas")
@@ -181,6 +183,8 @@ KIND: Final = Kind(
 
 def open_writer(settings: ClientSettings) -> RegisterWriter:
     """The record of one client process. Raises FileExistsError rather than mixing two recordings."""
+    from history import RegisterWriter
+
     return RegisterWriter(
         settings.directory,
         client=settings.client,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nemeses import Fault, Nemesis, Site
+from nemeses import KINDS, Fault, Nemesis, Site
 from nemeses.kind import with_before
 from nemeses.mechanisms import partition
 from tests.nemeses.fakes import FakeHost, FakeNetwork, lines, unreachable
@@ -27,6 +27,9 @@ class Cluster:
             if "/dev/udp/" in command:
                 self.network.carry(name)
                 return lines(sent="1")
+            if "refused" in command:
+                state = "refused" if self.network.rejecting else "silent"
+                return lines(**{b: state for a, b in self.network.cuts if a == name})
             return lines(**dict.fromkeys(("n1", "n2", "n3"), self.reached))
 
         return answer
@@ -96,3 +99,29 @@ def test_a_partition_where_one_side_is_down_is_one_all_the_same_and_says_so() ->
     assert injected.status == "confirmed"
     assert injected.detail["already"] == ["n2: its service had ended before", "n3: its service stood still before"]
     assert with_before("7 packets", injected.detail).startswith("7 packets; n2: its service had ended before")
+
+
+REJECT = Fault("reject", ("n1",))
+
+
+def test_a_rejecting_partition_is_connections_refused_at_once() -> None:
+    cluster = Cluster()
+    injected = cluster.nemesis.inject(REJECT)
+    assert injected.status == "confirmed"
+    assert cluster.network.rejecting
+    assert injected.detail["dropped"]["n1->n2"] >= 1
+    assert (injected.detail["not_refused"], injected.detail["unasked"]) == ({}, [])
+    assert cluster.nemesis.heal(REJECT).status == "confirmed"
+
+
+def test_a_partition_that_should_reject_and_is_silent_is_a_mismatch() -> None:
+    cluster = Cluster()
+    cluster.network.can_reject = False
+    injected = cluster.nemesis.inject(REJECT)
+    assert injected.status == "mismatch"
+    assert injected.detail["not_refused"]["n1"] == ["n2", "n3"]
+
+
+def test_a_rejecting_partition_says_so() -> None:
+    assert KINDS["reject"].sentence(REJECT) == "n1 is cut off from the other nodes, both ways: whoever sends is refused"
+    assert KINDS["reject"].proof({"dropped": {"n1->n2": 3}}, {}) == "3 packets rejected on 1 directed links"

@@ -1,0 +1,135 @@
+"""What a fault asks of a host, in terms of its subject: what a host without a shell answers.
+
+A `Script` is what every other host runs. Each question's answer has the keys that its script prints, as texts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class AboutProcess:
+    """`start` (empty: there is no such process), `threads`: the set of its threads' states."""
+
+    pid: int
+
+
+@dataclass(frozen=True)
+class Kill:
+    """SIGKILL: `start` before, `signalled`, then `state` (`gone`) and the service's `port`."""
+
+    pid: int
+    address: str
+    port: int
+
+
+@dataclass(frozen=True)
+class Terminate:
+    """SIGTERM, and up to `seconds` for it to end: as `Kill`, and `waited`, in whole seconds."""
+
+    pid: int
+    address: str
+    port: int
+    seconds: int
+
+
+@dataclass(frozen=True)
+class Signal:
+    """STOP or CONT: `start`, `before` and `after` (the states of all threads), `signalled`."""
+
+    pid: int
+    signal: str
+
+
+@dataclass(frozen=True)
+class AwaitPort:
+    """`port`: `open` as soon as it is, `closed` when the process has ended or the seconds are over."""
+
+    pid: int
+    address: str
+    port: int
+    seconds: int
+
+
+@dataclass(frozen=True)
+class SendDatagrams:
+    """One datagram to each address: `sent`, how many."""
+
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Reach:
+    """A connection to each (name, address, port): by name `open` or `closed`."""
+
+    targets: tuple[tuple[str, str, int], ...]
+
+
+@dataclass(frozen=True)
+class Refuse:
+    """A connection to each (name, address, port): by name `open`, `refused` when it fails at once, else `silent`."""
+
+    targets: tuple[tuple[str, str, int], ...]
+
+
+@dataclass(frozen=True)
+class RenewMark:
+    """Write this as the synced mark of a data directory, sync it, and remove the other one: `synced`."""
+
+    directory: str
+    mark: str
+
+
+@dataclass(frozen=True)
+class LeaveMark:
+    """Write this as the mark that is not synced: `written`."""
+
+    directory: str
+    mark: str
+
+
+@dataclass(frozen=True)
+class ReadMarks:
+    """What both marks hold: `synced`, `unsynced`, empty where there is none."""
+
+    directory: str
+
+
+@dataclass(frozen=True)
+class Queues:
+    """`queues`: the queues in front of the host's devices, as a JSON array."""
+
+
+@dataclass(frozen=True)
+class WasClockMoved:
+    """`moved`: whether the clock was set wrong on purpose and not set right since."""
+
+
+Question = (
+    AboutProcess
+    | Kill
+    | Terminate
+    | Signal
+    | AwaitPort
+    | SendDatagrams
+    | Reach
+    | Refuse
+    | RenewMark
+    | LeaveMark
+    | ReadMarks
+    | Queues
+    | WasClockMoved
+)
+
+
+class Script(str):
+    """A shell script, with the question that it answers."""
+
+    __slots__ = ("question",)
+    question: Question
+
+    def __new__(cls, text: str, question: Question) -> Script:
+        script = super().__new__(cls, text)
+        script.question = question
+        return script

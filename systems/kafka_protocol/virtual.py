@@ -1,0 +1,427 @@
+"""Clients of the log workloads in virtual time: what `workloads.producer` and `workloads.consumer` are as processes.
+
+They take the same commands, issue at the same pace, call an outcome by the same rule and record the same history; only
+the library differs, for librdkafka has a time of its own. A poll here is one fetch, asked for after it was invoked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from random import Random
+from typing import Any, Final, Protocol, TypeVar
+
+from broker.errors import ErrorCode
+from broker.protocol.records import Record
+from broker.protocol.schema import Message
+from broker.server.client import PeerConnector
+from history import ACKS_ALL, NOT_A_VALUE, OperationWriter, record_bytes, value_of_record
+from simulator.client import RefusedError, SimulatedClient, UncertainError
+from systems.kafka_protocol.requests import RequestError
+from systems.kafka_protocol.virtual_sender import Sender
+from workloads.control import (
+    Append,
+    Appended,
+    AppendResult,
+    Close,
+    Command,
+    Counts,
+    Event,
+    FirstAck,
+    Probe,
+    Probed,
+    ReadAll,
+    ReadDone,
+    Ready,
+    Refused,
+    Request,
+    SetPhase,
+    Start,
+    Stop,
+    Stopped,
+    Trouble,
+)
+from workloads.kinds import log_bursts
+from workloads.kinds.log import END_QUERIES_SHARE
+from workloads.pacing import MakePacing, Pacer, Slots, steady
+from workloads.runs import contiguous_runs
+from workloads.settings import ClientSettings
+
+PACINGS: Final[Mapping[str, MakePacing]] = {"log": steady, "log-bursts": log_bursts.pacing}
+"""The kinds of workload whose clients there are, each with the pace of its producers."""
+
+FLUSH_EVERY_NS: Final = 1 << 62  # nobody but the run itself could be interrupted: rows are written when there are many
+ANSWER_MAX_BYTES: Final = 16 << 20
+POLL_S = 0.1
+IDLE_S = 0.05
+RETRY_S = 0.05
+
+T = TypeVar("T")
+R = TypeVar("R")
+Answer = TypeVar("Answer", bound=Message)
+ClockNs = Callable[[], int]
+
+
+class VirtualControl:
+    """The client's end of what is a pipe in reality."""
+
+    def __init__(self, hear: Callable[[Event], None]) -> None:
+        self.commands: asyncio.Queue[Command] = asyncio.Queue()
+        self._hear = hear
+
+    def tell(self, event: Event) -> None:
+        self._hear(event)
+
+    def decline(self, who: str, command: Command) -> None:
+        """Answer a command that this client has no use for."""
+        text = f"a {who} does not know the command {type(command).__struct_config__.tag!r}"
+        self.tell(Refused(command.id, text) if isinstance(command, Request) else Trouble(text))
+
+
+class Producer:
+    """Appends at its pace between `start` and `stop`, and on command at any time."""
+
+    def __init__(
+        self, settings: ClientSettings, control: VirtualControl, writer: OperationWriter, clock: ClockNs, kind: str
+    ) -> None:
+        self._settings = settings
+        self._control = control
+        self._writer = writer
+        self._clock = clock
+        self._pacing = PACINGS[kind]
+        self._client = SimulatedClient(addresses(settings))
+        self._sender = Sender(settings, self._client)
+        self._counts = Counts(control)
+        self._rng = Random(settings.seed)
+        self._slots = Slots(settings.partitions, self._rng)
+        self._upkeep = asyncio.create_task(self._client.keep_up(settings.topic))
+        self._load: asyncio.Task[None] | None = None
+        self._in_flight: dict[asyncio.Task[None], None] = {}  # in the order in which they were sent
+        self._acknowledged = False
+
+    async def obey(self, command: Command) -> None:
+        match command:
+            case Start():
+                self._load = asyncio.create_task(self._issue())
+            case Stop():
+                await self._stop()
+            case Append(acks=0):
+                self._control.tell(Refused(command.id, "a client in the simulation does not append with acks=0"))
+            case Append():
+                results = await self._append(command.partition, command.acks, command.count, command.timeout_s)
+                self._control.tell(Appended(command.id, results))
+            case Probe():
+                acks = self._settings.parameters.get("probe_acks", ACKS_ALL)
+                (result,) = await self._append(command.place, acks, 1, command.timeout_s)
+                self._control.tell(Probed(command.id, result.outcome == "ok", result.error))
+            case SetPhase():
+                self._writer.phase = command.name
+            case _:
+                self._control.decline("producer", command)
+
+    def close(self) -> None:
+        self._upkeep.cancel()
+        self._client.close()
+
+    async def _issue(self) -> None:
+        loop = asyncio.get_running_loop()
+        pacer = self._pacing(self._settings, self._rng, loop.time())
+        while True:
+            await asyncio.sleep(min(IDLE_S, pacer.wait_s(loop.time())))
+            while pacer.take(loop.time()):
+                partition = self._slots.take()
+                if partition is not None:
+                    task = asyncio.create_task(self._one(partition))
+                    self._in_flight[task] = None
+                    task.add_done_callback(self._landed)
+            self._counts.report(loop.time())
+
+    def _landed(self, task: asyncio.Task[None]) -> None:
+        self._in_flight.pop(task, None)
+        if not task.cancelled():
+            task.result()
+
+    async def _one(self, partition: int) -> None:
+        result = await self._send(partition, -1, self._settings.append_timeout_s)
+        self._slots.give_back(partition)
+        if result.outcome == "ok" and not self._acknowledged:
+            self._acknowledged = True
+            self._control.tell(FirstAck(self._clock()))
+
+    async def _stop(self) -> None:
+        if self._load is not None:
+            self._load.cancel()
+            self._load = None
+        if self._in_flight:
+            await asyncio.wait(self._in_flight, timeout=self._settings.append_timeout_s + 2.0)
+        self._writer.flush()
+        self._counts.report(asyncio.get_running_loop().time(), force=True)
+        self._control.tell(Stopped(len(self._in_flight)))
+
+    async def _append(self, partition: int, acks: int, count: int, timeout_s: float) -> list[AppendResult]:
+        """`count` appends to one partition, each after the outcome of the one before, until one is not ok.
+
+        A library asks who leads as soon as it loses a leader's connection; here that is made up for before the first.
+        """
+        await self._client.refresh(self._settings.topic)
+        results: list[AppendResult] = []
+        while len(results) < count and all(result.outcome == "ok" for result in results):
+            results.append(await self._send(partition, acks, timeout_s))
+        self._writer.flush()
+        return results
+
+    async def _send(self, partition: int, acks: int, timeout_s: float) -> AppendResult:
+        """One append, with an honest outcome on record."""
+        topic, writer = self._settings.topic, self._writer
+        value = writer.reserve(topic, partition)
+        payload = record_bytes(value, self._settings.parameters["record_bytes"])
+        inv = self._clock()
+        outcome, offset, text = await self._sender.send(partition, payload, acks, timeout_s)
+        if outcome == "ok":
+            writer.append_ok(topic, partition, value, inv=inv, ret=self._clock(), offset=offset, acks=acks)
+        elif outcome == "fail":
+            writer.append_failed(topic, partition, value, inv=inv, ret=self._clock(), error=text, acks=acks)
+        else:
+            writer.append_unknown(topic, partition, value, inv=inv, error=text, acks=acks)
+        self._counts.add(outcome)
+        return AppendResult(outcome, offset, text)
+
+
+class Reading:
+    """Reads partitions and records each contiguous run of records as one read."""
+
+    def __init__(self, settings: ClientSettings, writer: OperationWriter, clock: ClockNs) -> None:
+        self._settings = settings
+        self._writer = writer
+        self._clock = clock
+        self._client = SimulatedClient(addresses(settings))
+        self._upkeep = asyncio.create_task(self._client.keep_up(settings.topic))
+        self.next = dict.fromkeys(range(settings.partitions), 0)
+        """By partition: the offset after the last record that was read."""
+
+    def close(self) -> None:
+        self._upkeep.cancel()
+        self._client.close()
+
+    async def poll(self, partition: int) -> tuple[int, int]:
+        """Fetch once and record it; how many reads it made, and how many failed."""
+        topic, start, inv = self._settings.topic, self.next[partition], self._clock()
+        try:
+            fetched = await self._client.fetch(
+                topic, partition, start, max_wait=POLL_S, timeout=self._settings.query_timeout_s
+            )
+        except (RefusedError, UncertainError) as error:
+            self._failed(partition, inv, _name(error), start=start)
+            if isinstance(error, RefusedError) and error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                self.next[partition] = 0
+            return 0, 1
+        ret, reads = self._clock(), 0
+        for run in contiguous_runs(fetched.records, _offset):
+            offsets, values = [record.offset for record in run], [_value(record) for record in run]
+            self._writer.read(
+                topic, partition, inv=inv, ret=ret, start=self.next[partition], offsets=offsets, values=values
+            )
+            self.next[partition] = offsets[-1] + 1
+            reads += 1
+        self.next[partition] = max(self.next[partition], fetched.next_offset)
+        if not fetched.records and self._settings.polls_show_ends and fetched.high_watermark == start:
+            self._writer.read(topic, partition, inv=inv, ret=ret, start=start, offsets=(), values=(), hi=start)
+            reads += 1
+        return reads, 0
+
+    async def end(self, partition: int) -> int | None:
+        """Ask the leader for the log's end and record the answer; None when there was none."""
+        topic, inv = self._settings.topic, self._clock()
+        try:
+            end = await self._client.end(topic, partition, timeout=self._settings.query_timeout_s)
+        except (RefusedError, UncertainError) as error:
+            self._failed(partition, inv, _name(error), is_end=True)
+            return None
+        self._writer.end(topic, partition, inv=inv, ret=self._clock(), end=end)
+        return end
+
+    def _failed(self, partition: int, inv: int, error: str, *, start: int = -1, is_end: bool = False) -> None:
+        self._writer.query_failed(
+            self._settings.topic, partition, inv=inv, ret=self._clock(), error=error, start=start, is_end=is_end
+        )
+
+
+class Consumer:
+    """Reads all partitions from their start while the load runs, and asks for their ends now and then."""
+
+    def __init__(
+        self, settings: ClientSettings, control: VirtualControl, writer: OperationWriter, clock: ClockNs, kind: str
+    ) -> None:
+        del kind  # consumers of every kind read alike
+        self._settings = settings
+        self._control = control
+        self._writer = writer
+        self._counts = Counts(control)
+        self._rng = Random(settings.seed)
+        self._reading = Reading(settings, writer, clock)
+        self._load: asyncio.Task[None] | None = None
+
+    async def obey(self, command: Command) -> None:
+        match command:
+            case Start():
+                self._load = asyncio.create_task(self._work())
+            case Stop():
+                if self._load is not None:
+                    self._load.cancel()
+                    self._load = None
+                self._writer.flush()
+                self._counts.report(asyncio.get_running_loop().time(), force=True)
+                self._control.tell(Stopped(0))
+            case _:
+                self._control.decline("consumer", command)
+
+    def close(self) -> None:
+        self._reading.close()
+
+    async def _work(self) -> None:
+        loop, rate = asyncio.get_running_loop(), self._settings.rate
+        polls = Pacer(rate * (1 - END_QUERIES_SHARE), self._rng, start_s=loop.time())
+        ends = Pacer(rate * END_QUERIES_SHARE, self._rng, start_s=loop.time())
+        while True:
+            await asyncio.sleep(min(POLL_S, polls.wait_s(loop.time())))
+            if polls.take(loop.time()):
+                reads, failed = await self._reading.poll(self._rng.randrange(self._settings.partitions))
+                self._counts.add("ok", reads)
+                self._counts.add("fail", failed)
+            if ends.take(loop.time()):
+                end = await self._reading.end(self._rng.randrange(self._settings.partitions))
+                self._counts.add("fail" if end is None else "ok")
+            self._counts.report(loop.time())
+
+
+class FinalReader:
+    """Reads whole partitions on command, from the first record to the end that the leader states."""
+
+    def __init__(
+        self, settings: ClientSettings, control: VirtualControl, writer: OperationWriter, clock: ClockNs, kind: str
+    ) -> None:
+        del kind
+        self._control = control
+        self._writer = writer
+        self._reading = Reading(settings, writer, clock)
+
+    async def obey(self, command: Command) -> None:
+        match command:
+            case SetPhase():
+                self._writer.phase = command.name
+            case ReadAll():
+                self._control.tell(await self._read(command))
+            case _:
+                self._control.decline("reader", command)
+
+    def close(self) -> None:
+        self._reading.close()
+
+    async def _read(self, command: ReadAll) -> ReadDone:
+        loop, partition = asyncio.get_running_loop(), command.place
+        give_up = loop.time() + command.timeout_s
+        end = await self._reading.end(partition)
+        while end is None and loop.time() < give_up:
+            await asyncio.sleep(RETRY_S)
+            end = await self._reading.end(partition)
+        if end is None:
+            return ReadDone(command.id, complete=False, end=-1, read=0)
+        self._reading.next[partition] = 0
+        while self._reading.next[partition] < end and loop.time() < give_up:
+            _, failed = await self._reading.poll(partition)
+            if failed:
+                await asyncio.sleep(RETRY_S)
+        self._writer.flush()
+        read = self._reading.next[partition]
+        return ReadDone(command.id, complete=read >= end, end=end, read=read)
+
+
+class Serving(Protocol):
+    """A client in one of its roles."""
+
+    async def obey(self, command: Command) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Role(Protocol):
+    """Makes one, in its own host's context."""
+
+    def __call__(
+        self, settings: ClientSettings, control: VirtualControl, writer: OperationWriter, clock: ClockNs, kind: str
+    ) -> Serving: ...
+
+
+ROLES: Final[Mapping[str, Role]] = {"producer": Producer, "consumer": Consumer, "reader": FinalReader}
+
+
+async def serve(kind: str, role: str, settings: ClientSettings, control: VirtualControl, clock: ClockNs) -> None:
+    """A client, from its first word to its last. `clock`: nanoseconds of the run's time."""
+    with OperationWriter(
+        settings.directory,
+        client=settings.client,
+        session=settings.session,
+        process=settings.process,
+        producer=settings.producer if settings.producer >= 0 else None,
+        clock=clock,
+        flush_every_ns=FLUSH_EVERY_NS,
+    ) as writer:
+        client = ROLES[role](settings, control, writer, clock, kind)
+        control.tell(Ready())
+        while not isinstance(command := await control.commands.get(), Close):
+            await client.obey(command)
+        client.close()
+
+
+class VirtualAsking:
+    """Asks nodes through the simulated network; `run` runs a coroutine on the observer's host to its end."""
+
+    def __init__(self, run: Callable[[Coroutine[Any, Any, Message]], Message]) -> None:
+        self._run = run
+
+    def ask(
+        self, address: tuple[str, int], request: Message, answer: type[Answer], version: int, *, timeout_s: float
+    ) -> Answer:
+        """Raises `RequestError`."""
+        try:
+            given = self._run(_ask_once(address, request, version, timeout_s))
+        except OSError as error:
+            raise RequestError(f"{address[0]}:{address[1]}: {error}") from error
+        assert isinstance(given, answer)
+        return given
+
+    def each(self, action: Callable[[T], R], items: Sequence[T]) -> Iterable[R]:
+        """One after the other: there is one thread."""
+        return [action(item) for item in items]
+
+    def close(self) -> None:
+        """Every question has had a connection of its own."""
+
+
+async def _ask_once(address: tuple[str, int], request: Message, version: int, timeout_s: float) -> Message:
+    connector = PeerConnector(-1, {0: address}, response_max_bytes=ANSWER_MAX_BYTES)
+    try:
+        return await connector.request(0, request, version, timeout_s)
+    finally:
+        connector.close()
+
+
+def addresses(settings: ClientSettings) -> dict[int, tuple[str, int]]:
+    """Where the brokers are, by id: in the simulation the ids are 1 to n, in the order of the endpoints."""
+    pairs = (endpoint.rsplit(":", 1) for endpoint in settings.endpoints)
+    return {number: (host, int(port)) for number, (host, port) in enumerate(pairs, 1)}
+
+
+def _name(error: RefusedError | UncertainError) -> str:
+    return error.code.name if isinstance(error, RefusedError) else str(error)
+
+
+def _offset(record: Record) -> int:
+    return record.offset
+
+
+def _value(record: Record) -> int:
+    """What a record carries; a record of other bytes than those that producers send carries nothing."""
+    if record.key is not None or record.headers:
+        return NOT_A_VALUE
+    return value_of_record(record.value)

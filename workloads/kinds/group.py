@@ -1,0 +1,61 @@
+"""Producers append to a topic whose partitions a consumer group shares; its members commit what they were given."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from workloads.control import Control
+from workloads.kind import MAX_CLIENTS, Load, Mix, Parameter, PlannedClient, Role
+from workloads.kinds import log
+from workloads.settings import ClientSettings
+
+COMMITS_SHARE: Final = 0.1  # of the load's operations
+_SHARED: Final = tuple(parameter for parameter in log.KIND.parameters if parameter is not log.CONSUMERS)
+
+
+def _member(settings: ClientSettings, control: Control) -> None:
+    from workloads.member import main
+
+    main(settings, control)
+
+
+def _reader(settings: ClientSettings, control: Control) -> None:
+    from workloads.member import main_reader
+
+    main_reader(settings, control)
+
+
+def _clients(load: Load) -> tuple[PlannedClient, ...]:
+    """The producers, which start first, and the members, each of which commits so often."""
+    producers, members = load.parameters["producers"], load.parameters["members"]
+    appends, commits = load.rate * (1 - COMMITS_SHARE), load.rate * COMMITS_SHARE
+    return (
+        *(PlannedClient("producer", f"producer-{n + 1}", appends / producers, first=True) for n in range(producers)),
+        *(PlannedClient("member", f"member-{n + 1}", commits / members, first=False) for n in range(members)),
+    )
+
+
+def _mix(load: Load) -> Mix:
+    """Appends are what must stay; ends are asked for in the final reads alone."""
+    return Mix(sum(client.rate for client in _clients(load) if client.role == "producer"), 0.0)
+
+
+KIND: Final = replace(
+    log.KIND,
+    name="group",
+    description="Producers append to a topic, the members of a consumer group share it and commit, through librdkafka.",
+    parameters=(
+        *_SHARED,
+        Parameter("members", 3, "processes that are members of the group", minimum=1, maximum=MAX_CLIENTS),
+        Parameter("session_timeout_s", 6.0, "silence after which a member is gone", unit="s", minimum=0.5, maximum=60),
+    ),
+    roles={
+        "producer": log.KIND.roles["producer"],
+        "member": Role(_member, changes=False),
+        "reader": Role(_reader, changes=False),
+    },
+    clients=_clients,
+    mix=_mix,
+    read_means="each partition is read to the end that its leader states, and the group has committed that end",
+)

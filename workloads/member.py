@@ -1,0 +1,234 @@
+"""Client processes in a consumer group: members that share a topic's partitions, and the reader of what they came to.
+
+A member commits what it was given, by itself and before partitions are taken from it; it goes on when the load has
+ended, so that the group comes to the end of every partition. What became of a commit that was not acknowledged nobody
+can tell: the library sends it again by itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from history import OperationWriter
+from history.groups import NO_OFFSET, GroupWriter
+from workloads.consumer import POLL_RECORDS, ReaderClient, offset_of, value_of
+from workloads.control import Close, Command, Control, Counts, ReadAll, ReadDone, Ready, Start, Stop, Stopped
+from workloads.runs import contiguous_runs
+from workloads.settings import ClientSettings, consumer_config
+
+POLL_S = 0.1
+FETCH_EVERY_S = 2.0  # between two questions of a member for what is committed
+HEARTBEATS_PER_SESSION = 10
+
+
+def group_of(settings: ClientSettings) -> str:
+    """The name of the group that reads a topic."""
+    return f"{settings.topic}-group"
+
+
+def group_config(settings: ClientSettings) -> dict[str, Any]:
+    """A consumer of the group. Its session is short, so that the group notices a dead coordinator's silence soon."""
+    session_ms = int(settings.parameters["session_timeout_s"] * 1000 * settings.time_scale)
+    return {
+        **consumer_config(settings),
+        "group.id": group_of(settings),
+        "auto.offset.reset": "earliest",
+        "session.timeout.ms": session_ms,
+        "heartbeat.interval.ms": session_ms // HEARTBEATS_PER_SESSION,
+        "partition.assignment.strategy": "range",
+    }
+
+
+class MemberClient:
+    """Reads what the group gives it and commits, from `start` until it is closed."""
+
+    def __init__(self, settings: ClientSettings, control: Control, writer: OperationWriter, group: GroupWriter) -> None:
+        self._settings = settings
+        self._control = control
+        self._writer = writer
+        self._group = group
+        self._counts = Counts(control)
+        self._consumer: Consumer | None = None
+        self._read_to: dict[int, int] = {}
+        self._committed: dict[int, int] = {}
+        self._assigned: set[int] = set()
+        self._commits = 0
+        self._commit_at = self._fetch_at = 0.0
+
+    def run(self) -> None:
+        """Serve commands until `close`."""
+        self._control.tell(Ready())
+        while True:
+            command = self._control.next(0.0 if self._consumer else POLL_S)
+            if command is not None and not self._obey(command):
+                break
+            if self._consumer is not None:
+                self._work(self._consumer)
+            self._writer.tick()
+        if self._consumer is not None:
+            self._consumer.close()
+
+    def _obey(self, command: Command) -> bool:
+        match command:
+            case Start():
+                self._consumer = Consumer(group_config(self._settings))
+                self._consumer.subscribe(
+                    [self._settings.topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+                )
+            case Stop():  # the group reads on: it is to come to the end of what was written
+                self._writer.flush()
+                self._counts.report(time.monotonic(), force=True)
+                self._control.tell(Stopped(0))
+            case Close():
+                return False
+            case _:
+                self._control.decline("member", command)
+        return True
+
+    def _work(self, consumer: Consumer) -> None:
+        self._poll(consumer)
+        now_s = time.monotonic()
+        if now_s >= self._commit_at:
+            self._commit(consumer, self._assigned)
+            self._commit_at = time.monotonic() + 1.0 / self._settings.rate
+        if now_s >= self._fetch_at:
+            self._fetch(consumer)
+            self._fetch_at = time.monotonic() + FETCH_EVERY_S
+        self._counts.report(now_s)
+
+    def _poll(self, consumer: Consumer) -> None:
+        inv = time.monotonic_ns()
+        messages = consumer.consume(POLL_RECORDS, POLL_S)
+        ret = time.monotonic_ns()
+        records: dict[int, list[Any]] = {}
+        for message in messages:
+            if message.error() is None:
+                records.setdefault(int(message.partition() or 0), []).append(message)
+        topic = self._settings.topic
+        for partition, found in records.items():
+            if partition not in self._assigned:
+                continue  # taken away while the poll went on: whoever has it now is given these too
+            for run in contiguous_runs(found, offset_of):
+                offsets = [offset_of(message) for message in run]
+                values = [value_of(message) for message in run]
+                self._writer.read(topic, partition, inv=inv, ret=ret, start=offsets[0], offsets=offsets, values=values)
+                self._group.delivered(partition, offsets[0], offsets[-1], ret)
+                self._read_to[partition] = offsets[-1] + 1
+                self._counts.add("ok")
+
+    # --- offsets
+
+    def _commit(self, consumer: Consumer, partitions: set[int]) -> None:
+        """Commit what was read of these partitions since the last time."""
+        offsets = {
+            partition: offset
+            for partition, offset in sorted(self._read_to.items())
+            if partition in partitions and self._committed.get(partition) != offset
+        }
+        if not offsets:
+            return
+        self._commits += 1
+        self._group.committing(self._commits, offsets)
+        topic = self._settings.topic
+        try:
+            answer = consumer.commit(
+                offsets=[TopicPartition(topic, *place) for place in offsets.items()], asynchronous=False
+            )
+        except KafkaException:
+            self._counts.add("info")
+            return
+        done = [place.partition for place in answer or () if place.error is None]
+        self._group.committed(self._commits, done)
+        self._committed.update({partition: offsets[partition] for partition in done})
+        self._counts.add("ok" if len(done) == len(offsets) else "info")
+
+    def _fetch(self, consumer: Consumer) -> None:
+        """Ask what is committed for all partitions, those of other members too."""
+        offsets = fetch_committed(consumer, self._settings, range(self._settings.partitions), self._group)
+        self._counts.add("fail" if offsets is None else "ok")
+
+    # --- the group
+
+    def _on_assign(self, _: Consumer, places: Sequence[TopicPartition]) -> None:
+        partitions = [place.partition for place in places]
+        self._assigned |= set(partitions)
+        for partition in partitions:
+            self._read_to.pop(partition, None)
+            self._committed.pop(partition, None)
+        self._group.assigned(partitions)
+
+    def _on_revoke(self, consumer: Consumer, places: Sequence[TopicPartition]) -> None:
+        partitions = {place.partition for place in places}
+        self._commit(consumer, partitions)
+        self._assigned -= partitions
+        self._group.revoked(sorted(partitions), lost=False)
+
+    def _on_lost(self, _: Consumer, places: Sequence[TopicPartition]) -> None:
+        partitions = {place.partition for place in places}
+        self._assigned -= partitions
+        self._group.revoked(sorted(partitions), lost=True)
+
+
+def fetch_committed(
+    consumer: Consumer, settings: ClientSettings, partitions: Sequence[int], group: GroupWriter
+) -> dict[int, int] | None:
+    """What the group has committed, recorded; None without an answer."""
+    inv = time.monotonic_ns()
+    places = [TopicPartition(settings.topic, partition) for partition in partitions]
+    try:
+        answer = consumer.committed(places, timeout=settings.query_timeout_s)
+    except KafkaException:
+        return None
+    offsets = {place.partition: max(place.offset, NO_OFFSET) for place in answer if place.error is None}
+    if offsets:
+        group.fetched(offsets, inv=inv)
+    return offsets
+
+
+class GroupReaderClient(ReaderClient):
+    """Reads whole partitions, and waits for the group to have come as far."""
+
+    def __init__(self, settings: ClientSettings, control: Control, writer: OperationWriter, group: GroupWriter) -> None:
+        super().__init__(settings, control, writer)
+        self._settings = settings
+        self._group = group
+        self._asking = Consumer(group_config(settings))
+
+    def run(self) -> None:
+        super().run()
+        self._asking.close()
+
+    def _read(self, command: ReadAll) -> ReadDone:
+        done = super()._read(command)
+        give_up = time.monotonic() + command.timeout_s
+        while done.complete and time.monotonic() < give_up:
+            offsets = fetch_committed(self._asking, self._settings, [command.place], self._group) or {}
+            if offsets.get(command.place, NO_OFFSET) >= done.end or not done.end:
+                return done
+            time.sleep(POLL_S)
+        error = "the group did not come to the end" if done.complete else done.error
+        return ReadDone(command.id, complete=False, end=done.end, read=done.read, error=error)
+
+
+def _main(kind: type[MemberClient] | type[GroupReaderClient], settings: ClientSettings, control: Control) -> None:
+    with (
+        OperationWriter(
+            settings.directory, client=settings.client, session=settings.session, process=settings.process
+        ) as writer,
+        GroupWriter(settings.directory, settings.client) as group,
+    ):
+        kind(settings, control, writer, group).run()
+
+
+def main(settings: ClientSettings, control: Control) -> None:
+    """A member's process, from its first line to its last."""
+    _main(MemberClient, settings, control)
+
+
+def main_reader(settings: ClientSettings, control: Control) -> None:
+    """The process of the final reads."""
+    _main(GroupReaderClient, settings, control)
