@@ -23,6 +23,12 @@ class Described:
     def has(self, *path: str) -> bool:
         return self._find(path) is not _NOTHING
 
+    def only(self, table: str, *known: str) -> None:
+        """Any other key of this table is a defect."""
+        there = self._find((table,))
+        for key in sorted(there.keys() - set(known)) if isinstance(there, dict) else ():
+            self.defects.append(f"run.toml: {_name((table, key))} is not known")
+
     def text(self, *path: str, otherwise: str = "", choices: Sequence[str] = ()) -> str:
         """A text; with `choices` one of these."""
         value = self._typed(path, str, otherwise, "a text")
@@ -38,6 +44,14 @@ class Described:
     def boolean(self, *path: str, otherwise: bool) -> bool:
         """A boolean; not to be there is no defect."""
         return self._typed(path, bool, otherwise, "true or false") if self.has(*path) else otherwise
+
+    def share(self, *path: str, otherwise: float) -> float:
+        """A number from 0 to 1; not to be there is no defect."""
+        value = self._find(path)
+        if value is _NOTHING:
+            return otherwise
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return float(value) if is_number and 0 <= value <= 1 else self._refuse(path, value, "a share", otherwise)
 
     def texts(self, *path: str) -> tuple[str, ...]:
         """A list of texts."""

@@ -94,7 +94,7 @@ def _judge(
     view = view_of(history, run_dir)
     findings = Findings()
     _check(run, findings)
-    verdict, reasons = decide(findings.checks, findings.anomalies, findings.doubts)
+    verdict, reasons, doubts = decide(findings.checks, findings.anomalies, findings.doubts)
     if verdict != PASS:
         shutil.rmtree(run_dir / "certificate", ignore_errors=True)
     judged = Verdict(
@@ -115,6 +115,7 @@ def _judge(
         world=description.world,
         limits=description.limits,
         replay=description.replay,
+        doubts=doubts,
         mutants=description.mutants,
         versions=description.versions,
         finished=True,

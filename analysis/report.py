@@ -15,7 +15,7 @@ from jinja2 import Environment, FileSystemLoader
 
 from analysis.core.anomaly import Anomaly
 from analysis.core.explain import name_of
-from analysis.verdict import Verdict
+from analysis.verdict import BESIDES, FAIL, Verdict
 from history import INF
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -54,6 +54,8 @@ def render_run(run_dir: Path) -> Path:
         .get_template("run.html")
         .render(
             v=verdict,
+            reasons=[reason for reason in verdict.reasons if not reason.startswith(BESIDES)],
+            besides=verdict.doubts if verdict.verdict == FAIL else (),
             css=_css(),
             worth=worth_of_run(verdict),
             figures=_figures(verdict.stats),

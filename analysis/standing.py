@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from analysis.core.anomalies import CHECKERS
 from analysis.revision import revision
 from analysis.rundir import RunDescription, RunDirectoryError, describe
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN, VERDICT_FILE, Verdict
@@ -110,6 +111,15 @@ def _contradictions(run_dir: Path, verdict: Verdict, description: RunDescription
         yield f"the verdict says {said} and has {', '.join(named)}"
     if said == PASS:
         yield from _unearned(run_dir, verdict, description)
+    for what, told, true in (
+        ("world", verdict.world, description.world),
+        ("mutants", verdict.mutants, description.mutants),
+        ("upper bound", verdict.upper_bound, description.requirements.upper_bound),
+        ("limits", verdict.limits, description.limits),
+        ("versions", dict(verdict.versions), dict(description.versions)),
+    ):
+        if told != true:
+            yield f"the verdict says {told!r} of the run's {what}, run.toml says {true!r}"
     if verdict.expected != description.expected:
         yield f"the verdict was held to {verdict.expected}, run.toml expects {description.expected}"
     if verdict.met != verdict.expected.met_by(said, verdict.anomalies):
@@ -118,13 +128,17 @@ def _contradictions(run_dir: Path, verdict: Verdict, description: RunDescription
 
 def _unearned(run_dir: Path, verdict: Verdict, description: RunDescription) -> Iterator[str]:
     """What a pass lacks."""
-    if verdict.reasons or verdict.never_seen:
-        yield f"the verdict says pass in spite of: {'; '.join((*verdict.never_seen, *verdict.reasons))}"
+    spite = dict.fromkeys((*verdict.never_seen, *verdict.reasons, *verdict.doubts))
+    if spite:
+        yield f"the verdict says pass in spite of: {'; '.join(spite)}"
     open_checks = [check.name for check in verdict.checks if check.verdict not in (PASS, FAIL, NOT_APPLICABLE)]
     if open_checks:
         yield f"the verdict says pass, and not so its checks {', '.join(open_checks)}"
     if not any(check.verdict == PASS for check in verdict.checks):
         yield "the verdict says pass, and no check passed"
+    skipped = _applicable(description) - {check.name for check in verdict.checks}
+    if skipped:
+        yield f"the verdict says pass without the checks {', '.join(sorted(skipped))}"
     unproven = [str(fault.get("id")) for fault in verdict.faults if fault.get("status") != "confirmed"]
     if unproven:
         yield f"the verdict says pass, and these faults are not confirmed: {', '.join(unproven)}"
@@ -136,6 +150,13 @@ def _unearned(run_dir: Path, verdict: Verdict, description: RunDescription) -> I
     certified = any(check.name == _CERTIFICATE and check.verdict == PASS for check in verdict.checks)
     if certified and not (folder.is_dir() and any(folder.iterdir())):
         yield "the certificate of its pass is missing"
+
+
+def _applicable(description: RunDescription) -> set[str]:
+    """The names of the checks that a pass of such a run has."""
+    checkers = [checker for checker in CHECKERS if checker.judge in (None, description.judge)]
+    certified = any(checker.certify is not None for checker in checkers)
+    return {checker.name for checker in checkers} | ({_CERTIFICATE} if certified else set())
 
 
 def _stale(run_dir: Path, verdict: Verdict, any_analysis: bool) -> Iterator[str]:

@@ -51,6 +51,7 @@ def undecided(run_dir: Path, reason: str) -> Verdict:
         world=_text(said, "world", "unknown"),
         limits=(),
         replay=_text(said, "replay"),
+        doubts=(reason,),
     )
     verdict.write(run_dir / VERDICT_FILE)
     return verdict

@@ -1,7 +1,8 @@
 """The verdict over one run: pass, fail or unknown, and why.
 
-Fail is sticky: a proven anomaly is never masked by something that could not be judged. Whatever is missing (too few
-operations, an unconfirmed fault, an unfinished final read, a checker that crashed) makes a run unknown, never pass.
+Fail is sticky: a proven anomaly is never masked by something that could not be judged, and does not mask it either: the
+reasons of a failed run name both. Whatever is missing (too few operations, an unconfirmed fault, an unfinished final
+read, a checker that crashed) makes a run unknown, never pass.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -23,6 +24,8 @@ PASS, FAIL, UNKNOWN = "pass", "fail", "unknown"
 VERDICT_FILE = "verdict.json"
 NOT_APPLICABLE = "n/a"
 """The verdict of a checker that has nothing to look at: it speaks neither for nor against a run."""
+BESIDES: Final = "besides, undecided: "
+"""How the reasons of a failed run begin that are no proof of its failure."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,8 @@ class Expectation:
 class Verdict:
     """All that is said of one run; `verdict.json` is this, with the names of the fields as keys, and a checksum.
 
+    `reasons`: why it is what it is; of a failed run the proofs, and behind them whatever is undecided, marked by
+    `BESIDES`. `doubts`: what is undecided alone, unmarked; empty for a pass.
     `finished`: the analysis came to its end; until then `verdict` is unknown, and after a crash it stays so.
     `evidence`: the digest of the files that were judged, `analysis`: of the code that judged them.
     """
@@ -76,6 +81,7 @@ class Verdict:
     world: str
     limits: tuple[str, ...]
     replay: str
+    doubts: tuple[str, ...] = ()
     mutants: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     finished: bool = False
@@ -120,12 +126,31 @@ def _again(path: Path) -> str:
     return f"make it anew with: {command('analyze', str(path.parent))}"
 
 
-def decide(checks: Sequence[Check], anomalies: Sequence[Anomaly], doubts: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+class Decision(NamedTuple):
+    """A verdict, its reasons, and those of them that say what is undecided; see `Verdict`."""
+
+    verdict: str
+    reasons: tuple[str, ...]
+    doubts: tuple[str, ...]
+
+
+def decide(checks: Sequence[Check], anomalies: Sequence[Anomaly], doubts: Sequence[str]) -> Decision:
     """The verdict and its reasons, from what the checkers found and from what speaks against believing a pass."""
-    reasons = [f"{a.name}: {a.sentence}" for a in anomalies]
-    reasons += [f"{check.name}: {check.detail}" for check in checks if check.verdict == FAIL and not anomalies]
-    if anomalies or any(check.verdict == FAIL for check in checks):
-        return FAIL, tuple(reasons)
     # What went wrong with the run comes first: most of what could not be checked follows from it.
-    reasons = [*doubts, *(f"{check.name}: {check.detail}" for check in checks if check.verdict == UNKNOWN)]
-    return (UNKNOWN if reasons else PASS), tuple(reasons)
+    unchecked = [f"{check.name}: {check.detail}" for check in checks if check.verdict == UNKNOWN]
+    undecided = tuple(dict.fromkeys((*doubts, *unchecked)))
+    if anomalies or any(check.verdict == FAIL for check in checks):
+        proofs = [f"{a.name}: {a.sentence}" for a in anomalies]
+        proofs += [f"{check.name}: {check.detail}" for check in checks if check.verdict == FAIL and not anomalies]
+        return Decision(FAIL, (*proofs, *(f"{BESIDES}{each}" for each in undecided)), undecided)
+    return Decision(UNKNOWN if undecided else PASS, undecided, undecided)
+
+
+def first_reasons(reasons: Sequence[str], most: int) -> list[str]:
+    """The first few reasons of a verdict: as many proofs, and as many doubts, each with how many more there are."""
+    lines: list[str] = []
+    for is_beside, what in ((False, ""), (True, BESIDES)):
+        mine = [reason for reason in reasons if reason.startswith(BESIDES) == is_beside]
+        lines += mine[:most]
+        lines += [f"{what}{len(mine) - most} more"] if len(mine) > most else []
+    return lines

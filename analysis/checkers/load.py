@@ -24,6 +24,10 @@ def check(run: Run) -> Outcome:
         doubts.append(f"only {load.changes} acknowledged {changes}, {needs.min_ok} are needed")
     if load.queries_under_load < needs.min_queries:
         doubts.append(f"only {load.queries_under_load} answered {queries} under load, {needs.min_queries} are needed")
+    planned = run.description.planned_changes
+    if load.changes_under_load < needs.min_share * planned:
+        share = f"{load.changes_under_load / planned:.0%} of the {planned:,} planned {changes} were acknowledged"
+        doubts.append(f"only {share} under load, {needs.min_share:.0%} are needed")
     detail = f"{load.changes:,} acknowledged {changes}, {load.queries_under_load:,} {queries}{_of_plan(run, load)}"
     return Outcome(UNKNOWN if doubts else PASS, detail, doubts=tuple(doubts))
 

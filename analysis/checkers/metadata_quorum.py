@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from analysis.checkers.partition_logs import WATERMARK, WRITE_LOST
 from analysis.checkers.replicas import ANOMALIES as OF_REPLICAS
 from analysis.checkers.replicas import SAME_LOG
-from analysis.checking import Checker, Outcome, Run, first_of
+from analysis.checking import Checker, Outcome, Run
 from analysis.core.anomaly import AnomalyKind, Promise
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 
@@ -72,11 +72,11 @@ def check(run: Run) -> Outcome:
     )
     of = "files and traces" if description.metadata_traced else "files"
     who = f"the {of} of {', '.join(member.node for member in members)}"
+    doubts = tuple(dict.fromkeys((*_doubts(members, traced=description.metadata_traced), *logs.undecided)))
     if anomalies:
-        return Outcome(FAIL, f"{len(anomalies)} anomalies in {who}", anomalies)
-    doubts = [*dict.fromkeys((*_doubts(members, traced=description.metadata_traced), *logs.undecided))]
+        return Outcome(FAIL, f"{len(anomalies)} anomalies in {who}", anomalies, doubts)
     if doubts:
-        return Outcome(UNKNOWN, f"undecided: {first_of(doubts)}")
+        return Outcome(UNKNOWN, f"undecided in {len(doubts)} respects", doubts=doubts)
     return Outcome(PASS, f"{who} agree: {_compared(members, logs.records)}")
 
 

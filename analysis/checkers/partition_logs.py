@@ -48,8 +48,8 @@ def check(run: Run) -> Outcome:
     from analysis.core.rows import DamagedError
     from analysis.logjob import check_in_process, check_on_spark, files_of
 
-    needs, owners = run.description.requirements, owners_of(run)
-    files, bound = files_of(run.tables), needs.upper_bound
+    files, owners = files_of(run.tables), owners_of(run)
+    bound = run.description.requirements.upper_bound
     try:
         if run.spark is None:
             report = check_in_process(files, upper_bound=bound, owners=owners)
@@ -57,13 +57,11 @@ def check(run: Run) -> Outcome:
             report = check_on_spark(run.spark, files, upper_bound=bound, owners=owners)
     except DamagedError as error:
         return Outcome(UNKNOWN, f"the operations cannot be judged: {error}")
-    doubts = list(report.undecided)
-    if needs.final_reads:
-        doubts += [
-            f"{topic}-{partition} was not read to its end after healing"
-            for (topic, partition), each in sorted(report.partitions.items())
-            if each.final_end is None
-        ]
+    unread = [place for place, each in sorted(report.partitions.items()) if each.final_end is None]
+    doubts = [
+        *report.undecided,
+        *(f"{topic}-{partition} was not read to its end after healing" for topic, partition in unread),
+    ]
     records = sum(each.length for each in report.partitions.values())
     size = f"{records:,} records in {len(report.partitions)} partitions"
     if report.ok:

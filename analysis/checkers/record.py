@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import TYPE_CHECKING, Any, Final
 
 from analysis.checking import Checker, Outcome, Run
 from analysis.verdict import PASS, UNKNOWN
-from history import INF, seal
+from history import seal
+from history.left import sha256_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 DONE: Final = "done"
 SLACK_NS: Final = 60_000_000_000
@@ -78,6 +79,10 @@ def _identity(run: Run) -> Iterator[str]:
     for name, value in ours.items():
         if started and started[0].get(name) != value:
             yield f"the journal is of {name} {started[0].get(name)!r}, run.toml of {value!r}"
+    # Older records have no digest; what they say is held against the plan all the same.
+    now = sha256_of(run.directory / "run.toml")
+    if started and started[0].get("plan", now) != now:
+        yield "run.toml is not the plan with which the run began: the journal has another digest of it"
 
 
 def _nodes(run: Run) -> Iterator[str]:
@@ -129,6 +134,10 @@ def _operations(run: Run) -> Iterator[str]:
 
 
 def _outside(table: pa.Table, first: int, last: int) -> int:
+    import pyarrow.compute as pc
+
+    from history import INF
+
     inv, ret = table["inv"], table["ret"]
     late = pc.and_(pc.greater(ret, last), pc.less(ret, INF))
     return int(pc.sum(pc.or_(pc.or_(pc.less(inv, first), pc.greater(inv, last)), late)).as_py() or 0)

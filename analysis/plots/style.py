@@ -29,6 +29,7 @@ FAULT_COLORS = {
     "power-loss": "#cc79a7",
     "power-loss-all": "#882255",
     "partition-one": "#56b4e9",
+    "reject": "#117733",
     "partition-halves": "#0072b2",
     "partition-leader": "#009e73",
     "stall": "#ddcc77",

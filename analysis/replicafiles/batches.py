@@ -1,17 +1,21 @@
 """Record batches, message format 2: a header with the leader epoch and a CRC-32C, then records of varints.
 
 A batch that does not match its CRC is damaged, and so is one that does and contradicts itself: which of its words to
-believe nobody can tell.
+believe nobody can tell. The records of a compressed batch are one compressed set behind the header; opened, they are
+judged as any others.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import numpy as np
 from crc32c import crc32c
 
+from analysis.replicafiles.compression import CODECS, DamagedSetError, LargeSetError, decompressed
 from analysis.replicafiles.digest import PADDING, Bytes, are_derived, digest_of, mix, words_of
 from analysis.replicafiles.log import CONTROL_RECORD, I64, NO_VALUE, U64, Bools, Columns, Stop, joined
 from analysis.replicafiles.records import Records, parse
@@ -23,7 +27,6 @@ MAGIC_AT: Final = 16
 CRC_FROM: Final = 21  # the CRC covers everything from the attributes on
 LENGTH_FROM: Final = 12  # the length counts everything behind itself
 COMPRESSION: Final = 0x07
-CODECS: Final = 5
 APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
@@ -32,6 +35,7 @@ LAST_OFFSET: Final = 1 << 62  # larger ones would not fit once they are added to
 MOST_PER_BYTE: Final = 200  # records that one byte of a compressed batch may stand for; more are not believed
 # Handled together, so that their columns stay in the processor's cache.
 BATCHES_AT_ONCE: Final = 4096
+BYTES_AT_ONCE: Final = 16 << 20  # of opened sets
 RECORDS_AT_ONCE: Final = 16384
 
 # Columns of a table of batches, one row each.
@@ -76,7 +80,7 @@ def scan(data: bytes, position: int, expected: int) -> Batches:
             stop = Stop("damage", f"the batch at {position} has no leader epoch")
         elif base != expected and (base < expected or not _goes_on(data, end, base + delta + 1)):
             stop = Stop("damage", f"the batch at {position} has base offset {base} where {expected} is due")
-        elif attributes & ~KNOWN_ATTRIBUTES or attributes & COMPRESSION >= CODECS:
+        elif attributes & ~KNOWN_ATTRIBUTES or attributes & COMPRESSION not in (0, *CODECS):
             stop = Stop("unread", f"the batch at {position} has attributes {attributes:#06x}, which are not known")
         elif why := _miscounted(delta, count, end - position, attributes):
             stop = Stop("damage", f"the batch at {position} {why}")
@@ -118,15 +122,111 @@ def skipped(batches: I64, expected: int) -> list[tuple[int, int]]:
     return [(int(due[gap]), int(batches[gap, BASE])) for gap in gaps]
 
 
-def opaque_ranges(batches: I64) -> list[tuple[int, int]]:
-    """The offsets (first, behind the last) of the compressed batches, which are not opened."""
-    compressed = batches[(batches[:, ATTRIBUTES] & COMPRESSION) != 0]
-    return [(int(batch[BASE]), int(batch[NEXT])) for batch in compressed]
-
-
 class Content(NamedTuple):
     """The records of batches up to the first malformed one: its number (the number of batches if there is none), what
-    is wrong with it, and what is odd about the others, as the end of a sentence."""
+    is wrong with it, what is odd about the others, as the end of a sentence, and the offsets (first, behind the last)
+    of the compressed batches that were not opened, being too large."""
+
+    records: Columns
+    whole: int
+    why: str
+    odd: str
+    opaque: list[tuple[int, int]]
+
+
+class _Group(NamedTuple):
+    """Batches whose records are read together: their numbers, and the padded buffer in which the records of each lie
+    between `start` and `limit`."""
+
+    numbers: I64
+    buffer: Bytes
+    start: I64
+    limit: I64
+
+
+@dataclass
+class _Opener:
+    """Opens compressed batches one after the other, up to the first that is damaged: its number, and why."""
+
+    data: bytes
+    batches: I64
+    large: list[int] = field(default_factory=list)
+    damaged: int | None = None
+    why: str = ""
+
+    def groups(self, numbers: I64) -> Iterator[_Group]:
+        """The batches of these numbers that can be opened, some at a time."""
+        opened: list[tuple[int, bytes]] = []
+        for number in numbers.tolist():
+            batch = self.batches[number]
+            try:
+                content = decompressed(
+                    int(batch[ATTRIBUTES]) & COMPRESSION, self.data[batch[RECORDS_AT] : batch[END_AT]]
+                )
+            except LargeSetError:
+                self.large.append(number)
+                continue
+            except DamagedSetError as error:
+                self.damaged, self.why = number, f"the batch at {place_of(batch)} {error}"
+                break
+            opened.append((number, content))
+            if len(opened) == BATCHES_AT_ONCE or sum(len(each) for _, each in opened) > BYTES_AT_ONCE:
+                yield _joined(opened)
+                opened = []
+        if opened:
+            yield _joined(opened)
+
+
+def _joined(opened: list[tuple[int, bytes]]) -> _Group:
+    limit = np.cumsum([len(content) for _, content in opened])
+    start = np.concatenate(([0], limit[:-1]))
+    buffer = np.frombuffer(b"".join(content for _, content in opened) + bytes(PADDING), np.uint8)
+    return _Group(np.array([number for number, _ in opened], np.int64), buffer, start, limit)
+
+
+def records_of(data: bytes, batches: I64) -> Content:
+    """Every record of a segment's batches."""
+    is_packed = (batches[:, ATTRIBUTES] & COMPRESSION) != 0
+    opener = _Opener(data, batches)
+    pieces, malformed, odd = [], [(len(batches), "")], ""
+    for groups in (_plain(data, batches, np.flatnonzero(~is_packed)), opener.groups(np.flatnonzero(is_packed))):
+        for group in groups:
+            found = _records_in(group, batches[group.numbers])
+            pieces.append(found.records)
+            odd = odd or found.odd
+            if found.why:
+                malformed.append((int(group.numbers[found.whole]), found.why))
+                break
+    if opener.damaged is not None:
+        malformed.append((opener.damaged, opener.why))
+    whole, why = min(malformed)
+    opaque = batches[[number for number in opener.large if number < whole]]
+    records = joined([*pieces, *map(_opaque_records, opaque)])
+    if is_packed.any():
+        records = records.take(np.argsort(records.offset, kind="stable"))
+    if why:
+        records = records.take(records.offset < batches[whole, BASE])
+    return Content(records, whole, why, odd, [(int(batch[BASE]), int(batch[NEXT])) for batch in opaque])
+
+
+def _plain(data: bytes, batches: I64, numbers: I64) -> Iterator[_Group]:
+    """The uncompressed batches, which lie in the segment as they are."""
+    buffer = np.frombuffer(data + bytes(PADDING), np.uint8)
+    for at in range(0, len(numbers), BATCHES_AT_ONCE):
+        some = numbers[at : at + BATCHES_AT_ONCE]
+        yield _Group(some, buffer, batches[some, RECORDS_AT], batches[some, END_AT])
+
+
+def _opaque_records(batch: I64) -> Columns:
+    """Of a batch that is not opened: one element per offset, so that equal batches give equal digests."""
+    offset = np.arange(batch[BASE], batch[NEXT])
+    digest = mix(offset.astype(np.uint64) ^ np.uint64(int(batch[CRC]) << 32))
+    nothing = np.full(len(offset), NO_VALUE)
+    return Columns(offset, np.full(len(offset), batch[EPOCH]), nothing, digest, nothing, np.ones(len(offset), np.bool_))
+
+
+class _Found(NamedTuple):
+    """What a group holds: as `Content`, `whole` counted within the group."""
 
     records: Columns
     whole: int
@@ -134,38 +234,10 @@ class Content(NamedTuple):
     odd: str
 
 
-def records_of(data: bytes, batches: I64) -> Content:
-    """Every record of a segment's batches."""
-    buffer = np.frombuffer(data + bytes(PADDING), np.uint8)
-    is_opaque = (batches[:, ATTRIBUTES] & COMPRESSION) != 0
-    plain = np.flatnonzero(~is_opaque)
-    pieces, whole, why, odd = [], len(batches), "", ""
-    for at in range(0, len(plain), BATCHES_AT_ONCE):
-        some = plain[at : at + BATCHES_AT_ONCE]
-        found = _plain_records(buffer, batches[some])
-        pieces.append(found.records)
-        odd = odd or found.odd
-        if found.why:
-            whole, why = int(some[found.whole]), found.why
-            break
-    pieces += [_opaque_records(batch) for batch in batches[:whole][is_opaque[:whole]]]
-    records = joined(pieces)
-    if is_opaque.any():
-        records = records.take(np.argsort(records.offset, kind="stable"))
-    return Content(records, whole, why, odd)
-
-
-def _opaque_records(batch: I64) -> Columns:
-    """Of a compressed batch: one element per offset, so that equal batches give equal digests."""
-    offset = np.arange(batch[BASE], batch[NEXT])
-    digest = mix(offset.astype(np.uint64) ^ np.uint64(int(batch[CRC]) << 32))
-    nothing = np.full(len(offset), NO_VALUE)
-    return Columns(offset, np.full(len(offset), batch[EPOCH]), nothing, digest, nothing, np.ones(len(offset), np.bool_))
-
-
-def _plain_records(buffer: Bytes, batches: I64) -> Content:
-    """The records of uncompressed batches."""
-    records, whole, why = parse(buffer, batches[:, RECORDS_AT], batches[:, END_AT], batches[:, COUNT])
+def _records_in(group: _Group, batches: I64) -> _Found:
+    """The records of a group's batches."""
+    buffer = group.buffer
+    records, whole, why = parse(buffer, group.start, group.limit, batches[:, COUNT])
     if why:
         why = f"the batch at {place_of(batches[whole])} {why}"
         batches = batches[:whole]
@@ -185,7 +257,7 @@ def _plain_records(buffer: Bytes, batches: I64) -> Content:
         digest[some] = digest_of(buffer, records.key_at[some], records.end[some], time[some])
     digest ^= _origin(of, records.rank)
     columns = Columns(of[:, BASE] + records.rank, of[:, EPOCH], value, digest, records.value_size, exact)
-    return Content(columns, whole, why, _misdated(batches, records, time))
+    return _Found(columns, whole, why, _misdated(batches, records, time))
 
 
 def _misdated(batches: I64, records: Records, time: I64) -> str:

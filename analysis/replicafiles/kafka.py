@@ -181,7 +181,7 @@ class _Content:
     def _batches(self, data: bytes, position: int) -> int:
         found = batches.scan(data, position, self.expected)
         table, self.stop = found.table, found.stop
-        records, whole, why, odd = batches.records_of(data, table)
+        records, whole, why, odd, opaque = batches.records_of(data, table)
         self.doubts += [odd] if odd else []
         position, end = found.position, found.expected
         if why:
@@ -191,7 +191,7 @@ class _Content:
         if len(table):
             self.formats.add(batches.MAGIC)
         self.pieces.append(records)
-        self.opaque += batches.opaque_ranges(table)
+        self.opaque += opaque
         self.gaps += batches.skipped(table, self.expected)
         self.expected = end
         return position

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
 import struct
 import zlib
 from collections.abc import Sequence
 
+from tests.analysis.compressed_sets import ALL, GZIP, compressed
 from tests.analysis.segment_files import value
-
-GZIP, SNAPPY, LZ4 = 1, 2, 3
 
 
 def nullable(data: bytes | None) -> bytes:
@@ -31,15 +29,16 @@ def message(
 
 
 def wrapper(
-    first: int, contents: Sequence[bytes], *, magic: int = 1, time: int = 1_000, attributes: int = GZIP
+    first: int, contents: Sequence[bytes], *, magic: int = 1, time: int = 1_000, attributes: int = 0, codec: int = GZIP
 ) -> bytes:
-    """A compressed set: offsets inside count from 0 in format 1, and are the log's in format 0."""
+    """A compressed set: offsets inside count from 0 in format 1, and are the log's in format 0. A codec that there is
+    not leaves it as it is."""
     inside = b"".join(
         message(number + (0 if magic else first), content, magic=magic, time=time + number)
         for number, content in enumerate(contents)
     )
-    packed = gzip.compress(inside, mtime=0) if attributes & 7 == GZIP else inside
-    return message(first + len(contents) - 1, packed, magic=magic, time=time, attributes=attributes)
+    packed = compressed(codec, inside) if codec in ALL else inside
+    return message(first + len(contents) - 1, packed, magic=magic, time=time, attributes=attributes | codec & 7)
 
 
 def messages(values: Sequence[int], *, magic: int = 1, start: int = 0) -> bytes:

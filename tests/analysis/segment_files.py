@@ -8,6 +8,8 @@ from pathlib import Path
 
 import crc32c
 
+from tests.analysis.compressed_sets import compressed
+
 
 def zigzag(number: int) -> bytes:
     number = (number << 1) ^ (number >> 63)
@@ -40,14 +42,19 @@ def batch(
     last: int | None = None,
     count: int | None = None,
     producer: tuple[int, int, int] = (-1, -1, -1),
+    codec: int = 0,
 ) -> bytes:
     """A batch; `latest` (timestamp), `last` (offset delta) and `count` are what they should be unless they are given.
-    `producer`: its id and epoch, and the sequence of the first record."""
+    `producer`: its id and epoch, and the sequence of the first record. `codec`: one of `compressed_sets.ALL`, in which
+    the records are compressed. `attributes` alone say so of records that are not."""
     count = len(records) if count is None else count
     last = len(records) - 1 if last is None else last
     if latest is None:
         latest = time if attributes & 7 else time + max(map(_time_delta, records), default=0)
-    checked = struct.pack(">hiqqqhii", attributes, last, time, latest, *producer, count) + b"".join(records)
+    content = b"".join(records)
+    if codec:
+        attributes, content = attributes | codec & 7, compressed(codec, content)
+    checked = struct.pack(">hiqqqhii", attributes, last, time, latest, *producer, count) + content
     return struct.pack(">qiibI", base, len(checked) + 9, epoch, 2, crc32c.crc32c(checked)) + checked
 
 
@@ -70,10 +77,12 @@ def value(number: int, size: int = 8) -> bytes:
     return b"".join(word.to_bytes(8, "big") for word in words)[:size]
 
 
-def log_bytes(epochs: Sequence[int], values: Sequence[int], *, start: int = 0) -> bytes:
+def log_bytes(epochs: Sequence[int], values: Sequence[int], *, start: int = 0, codec: int = 0) -> bytes:
     """One batch per record."""
     pairs = enumerate(zip(epochs, values, strict=True))
-    return b"".join(batch(start + i, epoch, [record(0, value(number, 20))]) for i, (epoch, number) in pairs)
+    return b"".join(
+        batch(start + i, epoch, [record(0, value(number, 20))], codec=codec) for i, (epoch, number) in pairs
+    )
 
 
 def write_replica(

@@ -12,10 +12,13 @@ from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from analysis.replicafiles.kafka import read_replica
 from analysis.replicafiles.log import NO_EPOCH, NO_VALUE, ReplicaLog
-from tests.analysis.message_files import GZIP, LZ4, SNAPPY, message, messages, nullable, wrapper
+from tests.analysis.compressed_sets import ALL, GZIP, LZ4, NAMES, compressed
+from tests.analysis.message_files import message, messages, nullable, wrapper
 from tests.analysis.segment_files import batch, log_bytes, record, value, write_replica
 
 Read = Callable[[bytes], ReplicaLog]
+UNKNOWN = 5
+"""A codec that there is not."""
 
 
 @pytest.fixture
@@ -40,10 +43,11 @@ def test_messages_carry_offsets_and_values_and_no_epochs(read: Read, magic: int)
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_a_gzip_set_is_the_messages_that_it_holds(read: Read, magic: int) -> None:
+@pytest.mark.parametrize("codec", ALL, ids=NAMES.get)
+def test_a_compressed_set_is_the_messages_that_it_holds(read: Read, magic: int, codec: int) -> None:
     contents = [value(number, 20) for number in (5, 6, 7)]
     before, after = message(0, value(4), magic=magic), messages([8], magic=magic, start=4)
-    packed = read(before + wrapper(1, contents, magic=magic) + after)
+    packed = read(before + wrapper(1, contents, magic=magic, codec=codec) + after)
     plain = b"".join(message(1 + i, each, magic=magic, time=1_000 + i) for i, each in enumerate(contents))
     unpacked = read(before + plain + after)
     assert packed.value.tolist() == [4, 5, 6, 7, 8]
@@ -53,14 +57,25 @@ def test_a_gzip_set_is_the_messages_that_it_holds(read: Read, magic: int) -> Non
 
 
 def test_a_set_stamped_by_the_broker_has_one_time(read: Read) -> None:
-    stamped = read(wrapper(0, [value(1), value(2)], time=5, attributes=GZIP | 8))
+    stamped = read(wrapper(0, [value(1), value(2)], time=5, attributes=8))
     plain = read(message(0, value(1), time=5) + message(1, value(2), time=5))
     assert stamped.digest.tolist() == plain.digest.tolist()
 
 
-@pytest.mark.parametrize("codec", [SNAPPY, LZ4])
-def test_a_set_of_another_codec_is_not_opened(read: Read, codec: int) -> None:
-    data = messages([1]) + wrapper(1, [value(2), value(3)], attributes=codec) + messages([4], start=3)
+def test_the_checksum_of_an_lz4_frame_is_ignored_in_format_0_alone(read: Read) -> None:
+    """Clients of that time computed it wrongly."""
+
+    def log(magic: int) -> ReplicaLog:
+        frame = bytearray(compressed(LZ4, message(0, value(1), magic=magic)))
+        frame[6] ^= 0x5A
+        return read(message(0, bytes(frame), magic=magic, attributes=LZ4))
+
+    assert (log(0).value.tolist(), log(0).damage) == ([1], "")
+    assert "does not open as lz4" in log(1).damage
+
+
+def test_a_set_of_another_codec_is_not_opened(read: Read) -> None:
+    data = messages([1]) + wrapper(1, [value(2), value(3)], codec=UNKNOWN) + messages([4], start=3)
     log = read(data)
     assert log.offset.tolist() == [0, 1, 2, 3]
     assert log.value.tolist() == [1, NO_VALUE, NO_VALUE, 4]
@@ -106,10 +121,12 @@ def checked(body: bytes) -> bytes:
         (struct.pack(">qi", 3, -5) + bytes(100), "no batch"),
         (checked(b"\1\0" + bytes(8) + nullable(b"k") + struct.pack(">i", 99) + b"v"), "does not fit"),
         (checked(b"\0\0" + nullable(None) + nullable(b"value") + b"more"), "does not fit"),
-        (message(3, b"no gzip", attributes=GZIP), "do not open"),
+        (message(3, b"no gzip", attributes=GZIP), "does not open as gzip"),
+        *((wrapper(3, [value(13)], codec=codec)[:-9], "torn") for codec in ALL),
+        *((message(3, compressed(codec, LAST)[:-1], attributes=codec & 7), "does not open as") for codec in ALL),
         (wrapper(9, [value(13)]), "offset 9 where 3 is due"),
         (wrapper(3, []), "are none"),
-        (wrapper(1, [value(13)], attributes=SNAPPY), "end at offset 1 where 3 is due"),
+        (wrapper(1, [value(13)], codec=UNKNOWN), "end at offset 1 where 3 is due"),
     ],
 )
 def test_a_log_ends_where_its_bytes_stop_being_messages(read: Read, tail: bytes, why: str) -> None:

@@ -11,8 +11,16 @@ from history.left import left_by
 from history.schemas import PHASE_FINAL
 from history.seal import seal
 from orchestrator.campaign import toml_text
-from tests.analysis.message_files import message, messages
-from tests.analysis.segment_files import log_bytes, write_high_watermarks, write_identity, write_replica
+from tests.analysis.message_files import message, messages, wrapper
+from tests.analysis.segment_files import (
+    batch,
+    log_bytes,
+    record,
+    value,
+    write_high_watermarks,
+    write_identity,
+    write_replica,
+)
 
 RECORDS = 40
 MS = 1_000_000
@@ -49,6 +57,8 @@ class StoredRun:
     diverging: str | None = None  # this node has another record at the last offset
     final_read: bool = True
     magic: int = 2  # message format of the replicas' files
+    codec: int = 0  # in which their records are compressed: 0, or one of `compressed_sets.ALL`
+    corrupt: str | None = None  # in the last record of this node a byte is another
     unknown_format_on: str | None = None  # the last record of this node is in a message format that nobody knows
     replica_format: str = "kafka"  # what run.toml says of them
     settings: dict[str, str] = field(default_factory=dict)  # of the brokers
@@ -195,6 +205,9 @@ class StoredRun:
             data = self.path / "nodes" / node / "data"
             if node == self.unknown_format_on:
                 content = self._log_bytes(values[:-1]) + message(len(values) - 1, b"", magic=7)
+            elif node == self.corrupt:
+                wrong = record(0, value(values[-1], 19) + b"!")
+                content = self._log_bytes(values[:-1]) + batch(len(values) - 1, 1, [wrong], codec=self.codec)
             else:
                 content = self._log_bytes(values)
             write_replica(data, "log", 0, {0: content}, epochs=[(1, 0)] if self.magic == 2 else None)
@@ -203,7 +216,11 @@ class StoredRun:
             self._events(node, len(values))
 
     def _log_bytes(self, values: list[int]) -> bytes:
-        return log_bytes([1] * len(values), values) if self.magic == 2 else messages(values, magic=self.magic)
+        if self.magic == 2:
+            return log_bytes([1] * len(values), values, codec=self.codec)
+        if self.codec:
+            return wrapper(0, [value(each, 20) for each in values], magic=self.magic, codec=self.codec)
+        return messages(values, magic=self.magic)
 
     def _events(self, node: str, end: int) -> None:
         wall = int(self.clock.wall() * 1e9)

@@ -31,6 +31,11 @@ def judged(run: Path) -> Outcome:
     return CHECKER.check(Run(run, describe(run), read_run(run)))
 
 
+def told(outcome: Outcome) -> str:
+    """All that is said of it."""
+    return "; ".join((outcome.detail, *outcome.doubts))
+
+
 def found(quorum: StoredQuorum) -> dict[str, str]:
     """The anomalies of a quorum, their sentences by their names."""
     outcome = judged(quorum.write())
@@ -253,7 +258,7 @@ def test_a_log_may_begin_where_a_snapshot_ends(quorum: StoredQuorum) -> None:
     (log / f"{0:020d}.log").unlink()
     (log / f"{5:020d}.log").write_bytes(b"".join(quorum.logs["n3"][5:]))
     (log / "leader-epoch-checkpoint").write_text("0\n1\n2 5\n")
-    assert "begins at 5, and no snapshot has what was before" in judged(run).detail
+    assert "begins at 5, and no snapshot has what was before" in told(judged(run))
     (log / f"{5:020d}-{1:010d}.checkpoint").write_bytes(b"")
     assert judged(run).verdict == "pass"
 
@@ -319,7 +324,7 @@ def test_evidence_that_is_missing_or_damaged_is_told(
     damage(run / "nodes" / "n3")
     outcome = judged(run)
     assert outcome.verdict == "unknown", outcome
-    assert complaint in outcome.detail
+    assert complaint in told(outcome)
 
 
 def test_a_line_that_a_killed_process_left_torn_is_no_damage(quorum: StoredQuorum) -> None:
@@ -333,7 +338,7 @@ def test_a_line_that_a_killed_process_left_torn_is_no_damage(quorum: StoredQuoru
 def test_a_trace_of_another_node_is_told(quorum: StoredQuorum) -> None:
     run = quorum.write()
     (run / "nodes" / "n3" / "events.jsonl").write_bytes((run / "nodes" / "n1" / "events.jsonl").read_bytes())
-    assert "n3 is node 3 by its files, and its trace is of another" in judged(run).detail
+    assert "n3 is node 3 by its files, and its trace is of another" in told(judged(run))
 
 
 def test_a_node_that_was_not_stopped_is_not_at_rest(quorum: StoredQuorum) -> None:
@@ -343,20 +348,20 @@ def test_a_node_that_was_not_stopped_is_not_at_rest(quorum: StoredQuorum) -> Non
     journal.write_text("\n".join(kept) + "\n")
     outcome = judged(run)
     assert outcome.verdict == "unknown"
-    assert "n1 was not stopped in order before its files were read" in outcome.detail
+    assert "n1 was not stopped in order before its files were read" in told(outcome)
 
 
 def test_traces_that_tell_of_nothing_committed_compare_nothing(quorum: StoredQuorum) -> None:
     for node, events in quorum.traces.items():
         quorum.traces[node] = [event for event in events if event["event"] != "quorum_high_watermark"]
-    assert "n1 told of no committed metadata" in judged(quorum.write()).detail
+    assert "n1 told of no committed metadata" in told(judged(quorum.write()))
 
 
 def test_logs_without_an_election_compare_nothing(quorum: StoredQuorum) -> None:
     quorum.traced = False
     for log in quorum.logs.values():
         log[0], log[5] = metadata(0, 1, b"x"), metadata(5, 2, b"y")
-    assert "no log holds the election of a leader" in judged(quorum.write()).detail
+    assert "no log holds the election of a leader" in told(judged(quorum.write()))
 
 
 # --- to which systems it applies

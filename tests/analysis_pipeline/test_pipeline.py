@@ -13,9 +13,10 @@ import analysis.replicajob
 from analysis.pipeline import analyze
 from analysis.rundir import RunDirectoryError
 from analysis.tables import write_tables
-from analysis.verdict import Verdict
+from analysis.verdict import Verdict, first_reasons
 from analysis.verifier import CertificateError, verify
 from history import read_run
+from history.seal import seal
 from tests.analysis_pipeline.stored_run import RECORDS, StoredRun
 
 
@@ -80,6 +81,46 @@ def test_a_proven_contradiction_is_not_masked_by_what_is_missing(tmp_path: Path)
     verdict = judged(StoredRun(tmp_path / "run", lost=7, fault_status="mismatch", required=("pause",)))
     assert verdict.verdict == "fail"
     assert verdict.never_seen == ("fault pause",)
+
+
+def test_a_failure_does_not_mask_what_is_missing(tmp_path: Path) -> None:
+    """It is told behind the proofs, all of it, and what checkers that found something are in doubt of too."""
+    run = StoredRun(tmp_path / "run", lost=7, fault_status="mismatch", required=("pause",), min_ok=RECORDS + 1).write()
+    (run / "nodes" / "n2" / "data" / "log-0" / "leader-epoch-checkpoint").unlink()
+    seal(run)
+    verdict = analyze(run, engine="in-process", pictures=False)
+    assert verdict.verdict == "fail"
+    assert verdict.reasons[0].startswith("lost-acknowledged-write: ")
+    for doubt in (
+        "fault pause was required and never confirmed",
+        "fault f1 (kill) is mismatch: no proof that it took effect",
+        f"only {RECORDS} acknowledged appends, {RECORDS + 1} are needed",
+        "the log of log-0 on n2 has no leader-epoch-checkpoint",
+        "faults: not all of 1 faults is as it must be",
+    ):
+        assert any(doubt in told for told in verdict.doubts), doubt
+    proofs = len(verdict.reasons) - len(verdict.doubts)
+    assert verdict.reasons[proofs:] == tuple(f"besides, undecided: {doubt}" for doubt in verdict.doubts)
+    assert not any("undecided" in reason for reason in verdict.reasons[:proofs])
+
+
+def test_the_doubts_of_an_unknown_run_are_its_reasons(tmp_path: Path) -> None:
+    verdict = judged(StoredRun(tmp_path / "run", fault_status="mismatch"))
+    assert verdict.verdict == "unknown"
+    assert verdict.doubts == verdict.reasons != ()
+
+
+def test_the_first_few_reasons_are_of_both_kinds() -> None:
+    reasons = [*(f"lost {n}" for n in range(7)), *(f"besides, undecided: odd {n}" for n in range(3))]
+    assert first_reasons(reasons, 2) == [
+        "lost 0",
+        "lost 1",
+        "5 more",
+        "besides, undecided: odd 0",
+        "besides, undecided: odd 1",
+        "besides, undecided: 1 more",
+    ]
+    assert first_reasons(reasons, 9) == reasons
 
 
 def test_a_mutant_meets_its_expectation_only_by_the_anomaly_that_is_expected_of_it(tmp_path: Path) -> None:

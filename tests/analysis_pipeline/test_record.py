@@ -19,6 +19,7 @@ from analysis.rundir import describe
 from analysis.verdict import PASS, UNKNOWN
 from history import read_run, seal
 from history.checked import read_lines, text_of
+from history.left import sha256_of
 from tests.analysis_pipeline.stored_registers import StoredRegisters
 from tests.analysis_pipeline.stored_run import StoredRun
 
@@ -190,6 +191,10 @@ RESEALED: dict[str, tuple[Change, str]] = {
     "the journal is another run's": (
         rewrite(JOURNAL, with_({"event": "run_started"}, seed=9)),
         "is of seed 9, run.toml",
+    ),
+    "the plan is another than it began with": (
+        rewrite(JOURNAL, with_({"event": "run_started"}, plan="0" * 64)),
+        r"run\.toml is not the plan with which the run began",
     ),
     "a node was not started": (
         rewrite(JOURNAL, without(event="node", node="n2", what="started")),
@@ -383,3 +388,20 @@ def test_the_seal_is_one_document(tmp_path: Path) -> None:
     assert evidence["nodes/n1/data"] == {"is": "directory"}
     assert evidence["run.toml"]["bytes"] == (run / "run.toml").stat().st_size
     assert not any(name.endswith("seal.json") or name.startswith("tables") for name in evidence)
+
+
+@pytest.mark.parametrize("name", ["nodes/n2/data/log-0", "nodes/n2/service.log", "run.toml", JOURNAL])
+def test_a_link_shows_what_need_not_be_of_this_run(tmp_path: Path, name: str) -> None:
+    """Though the run was sealed with it, and what it leads to is right."""
+    run = StoredRun(tmp_path / "run").write()
+    (run / name).rename(tmp_path / "elsewhere")
+    (run / name).symlink_to(tmp_path / "elsewhere")
+    seal.seal(run)
+    assert f"{name} is neither a file nor a directory: what it shows need not be of this run" in looked_at(run).doubts
+
+
+def test_a_plan_that_is_the_one_with_which_the_run_began_is_believed(tmp_path: Path) -> None:
+    run = StoredRun(tmp_path / "run").write()
+    rewrite(JOURNAL, with_({"event": "run_started"}, plan=sha256_of(run / "run.toml")))(run)
+    seal.seal(run)
+    assert looked_at(run).verdict == PASS

@@ -28,6 +28,7 @@ def test_registers_without_contradiction_pass_with_a_certificate(tmp_path: Path)
         "record",
         "registers",
         "load",
+        "consumer groups",
         "replicas",
         "faults",
         "metadata quorum",

@@ -12,6 +12,7 @@ from analysis.spark import SparkHandle
 from analysis.verdict import Check, Verdict
 from history import Journal
 from history.seal import seal
+from tests.analysis.compressed_sets import GZIP, LZ4, ZSTD, compressed
 from tests.analysis.segment_files import batch, record, value, write_identity, write_replica
 from tests.analysis_pipeline.replica_sets import (
     ALL,
@@ -38,6 +39,8 @@ LAWFUL: dict[str, Change] = {
     "records batched otherwise": lambda r: r.rewrite(
         [batch(0, 1, [record(at, value(sent(at), SIZE)) for at in range(RECORDS)])]
     ),
+    "compressed batches": lambda r: r.replace(20, one(20, codec=ZSTD), ALL),
+    "a compressed batch on one": lambda r: r.replace(20, one(20, codec=LZ4)),
     "an epoch without records at the end": lambda r: r.epochs(f"0\n2\n1 0\n2 {RECORDS}\n"),
     "files that are no evidence": lambda r: (r.directory() / "00000000000000000000.index").write_bytes(b"x"),
     "an earlier dump that is the same": lambda r: r.dump(),
@@ -163,8 +166,12 @@ UNKNOWN: dict[str, tuple[Change, str]] = {
     "an unknown message format on all": (lambda r: r.poke(20, 16, b"\7", seal=False, nodes=ALL), "message format 7"),
     "unknown attributes": (lambda r: r.poke(20, 21, b"\1\0", seal=True, nodes=ALL), "attributes 0x0100"),
     "an unknown codec": (lambda r: r.poke(20, 21, b"\0\6", seal=True, nodes=ALL), "attributes 0x0006"),
-    "compressed batches": (lambda r: r.poke(20, 21, b"\0\4", seal=True, nodes=ALL), "compressed sets"),
-    "a compressed batch on one": (lambda r: r.poke(20, 21, b"\0\4", seal=True), "compressed sets"),
+    "batches that are called compressed": (
+        lambda r: r.poke(20, 21, b"\0\4", seal=True, nodes=ALL),
+        "does not open as zstd",
+    ),
+    "a batch that is called compressed": (lambda r: r.poke(20, 21, b"\0\4", seal=True), "does not open as zstd"),
+    "a compressed batch without its end": (lambda r: r.replace(20, _torn_set(20)), "does not open as gzip"),
     "a control record at the end": (lambda r: r.append(one(RECORDS, attributes=0x20)), "control record"),
     # not as planned
     "nodes' files swapped": (lambda r: swap(r.data("n1"), r.data("n2")), "those of another node"),
@@ -314,6 +321,12 @@ def _note(replicas: ReplicaSet, **fields: object) -> None:
 
 def _two(base: int, deltas: tuple[int, int]) -> bytes:
     return batch(base, 1, [record(delta, value(sent(base + delta), SIZE)) for delta in deltas])
+
+
+def _torn_set(offset: int) -> bytes:
+    """A batch that is whole, of a compressed set that is not."""
+    packed = compressed(GZIP, record(0, value(sent(offset), SIZE)))
+    return batch(offset, 1, [packed[:-1]], attributes=GZIP, count=1, last=0)
 
 
 def _padded(offset: int) -> bytes:

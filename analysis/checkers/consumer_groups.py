@@ -1,0 +1,75 @@
+"""Consumer groups: committed offsets stay, and no record is passed over. `analysis/core/groups.py` states the rules."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from analysis.checking import Checker, Outcome, Run, first_of
+from analysis.core.anomaly import AnomalyKind, Promise
+from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
+
+if TYPE_CHECKING:
+    from history.groups import Groups
+
+COMMIT_STAYS: Final = Promise("GC", "an acknowledged commit of a group's offset stays")
+AT_LEAST_ONCE: Final = Promise("ALO", "a group is given every record at least once")
+
+MEMBER: Final = "member"
+ANOMALIES: Final = (
+    AnomalyKind(
+        "lost-acknowledged-commit",
+        COMMIT_STAYS,
+        "A fetch of a group's offset shows an older commit, or none, after a newer one had been acknowledged.",
+    ),
+    AnomalyKind("phantom-commit", COMMIT_STAYS, "A fetch of a group's offset shows one that nobody committed."),
+    AnomalyKind(
+        "skipped-record", AT_LEAST_ONCE, "A group's offset was committed beyond a record that no member was given."
+    ),
+)
+
+
+def check(run: Run) -> Outcome:
+    """Judge the group of a run; runs without members have none."""
+    from analysis.core.groups import judge
+    from history.groups import read_groups
+
+    planned = {line["client"] for line in run.history.journal if line.get("role") == MEMBER and "client" in line}
+    groups = read_groups(run.directory)
+    if not planned and not groups.members:
+        return Outcome(NOT_APPLICABLE, "no consumer group took part")
+    found = tuple(judge(run.description.topic, groups.commits, groups.fetches, groups.deliveries))
+    doubts = tuple(_doubts(run, groups, planned))
+    acknowledged = sum(commit.acknowledged for commit in groups.commits)
+    size = (
+        f"{acknowledged:,} acknowledged commits, {len(groups.fetches):,} fetches of offsets, "
+        f"{sum(each.last - each.first + 1 for each in groups.deliveries):,} records delivered, "
+        f"{groups.assignments} assignments to {len(groups.members)} clients"
+    )
+    if found and groups.defects:
+        return Outcome(UNKNOWN, f"{len(found)} anomalies that what is not on record may explain; {size}", (), doubts)
+    if found:
+        return Outcome(FAIL, f"{len(found)} promises to the group were broken; {size}", found, doubts)
+    return Outcome(PASS, f"no commit lost, no record passed over: {size}", doubts=doubts)
+
+
+def _doubts(run: Run, groups: Groups, planned: set[str]) -> list[str]:
+    """What speaks against believing a pass."""
+    doubts = list(groups.defects)
+    if missing := sorted(planned - set(groups.members)):
+        doubts.append(f"the record of members is missing: {first_of(missing, ', ')}")
+    for what, partitions in (
+        ("no commit was acknowledged", {commit.partition for commit in groups.commits if commit.acknowledged}),
+        ("no committed offset was fetched", {fetch.partition for fetch in groups.fetches}),
+    ):
+        if empty := sorted(set(range(run.description.partitions)) - partitions):
+            doubts.append(f"{what} of partitions {first_of(list(map(str, empty)), ', ')}")
+    return doubts
+
+
+CHECKER: Final = Checker(
+    "consumer groups",
+    "Do a consumer group's commits stay, and was every record below them given to a member?",
+    20,
+    ANOMALIES,
+    check,
+)

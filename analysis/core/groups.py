@@ -1,0 +1,126 @@
+"""Judges a consumer group: its committed offsets as registers, and what its members were given.
+
+A committed offset is a register: commits write it, fetches read it. A fetch is explained by a commit of its value (or
+by none, for "no offset") unless another commit, which was acknowledged, lies wholly between the two: after the one had
+returned and before the fetch was asked. A commit that was never answered may take effect at any later time; it
+explains more and contradicts nothing. Rebalances need no rule of their own: whoever commits less than another did
+before has committed last, and that is what a fetch shows.
+
+At-least-once: all records below an offset were handed to some member before the commit of that offset returned. Of
+partitions without transactions and compaction each offset from the first is a record.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from analysis.core.anomaly import Anomaly
+from history.groups import NO_OFFSET, Commit, Delivered, Fetched
+from history.schemas import INF
+
+LOST_COMMIT: Final = "lost-acknowledged-commit"
+PHANTOM_COMMIT: Final = "phantom-commit"
+SKIPPED: Final = "skipped-record"
+
+Op = TypeVar("Op", Commit, Fetched, Delivered)
+
+
+def judge(
+    topic: str, commits: Sequence[Commit], fetches: Sequence[Fetched], deliveries: Sequence[Delivered]
+) -> list[Anomaly]:
+    """What contradicts the promises to a group, for each partition and kind the first."""
+    found: list[Anomaly] = []
+    committed, fetched, delivered = _by_partition(commits), _by_partition(fetches), _by_partition(deliveries)
+    for partition in sorted(committed.keys() | fetched.keys()):
+        found += _unexplained(topic, partition, committed[partition], fetched[partition])
+        found += _skipped(topic, partition, committed[partition], delivered[partition])
+    return found
+
+
+def _by_partition(operations: Iterable[Op]) -> dict[int, list[Op]]:
+    found: dict[int, list[Op]] = defaultdict(list)
+    for each in operations:
+        found[each.partition].append(each)
+    return found
+
+
+# --- committed offsets as registers
+
+
+def _unexplained(topic: str, partition: int, commits: list[Commit], fetches: list[Fetched]) -> Iterator[Anomaly]:
+    lost: list[tuple[Fetched, Commit]] = []
+    phantom: list[Fetched] = []
+    for fetch in fetches:
+        written = [commit for commit in commits if commit.offset == fetch.offset and commit.inv < fetch.ret]
+        if not written and fetch.offset != NO_OFFSET:
+            phantom.append(fetch)
+            continue
+        last_end = max((commit.ret for commit in written), default=-1)
+        between = [commit for commit in commits if commit.ret < fetch.inv and commit.inv > last_end]
+        if between:
+            lost.append((fetch, max(between, key=lambda commit: commit.ret)))
+    if lost:
+        fetch, commit = lost[0]
+        yield Anomaly(
+            LOST_COMMIT,
+            topic,
+            partition,
+            f"offset {commit.offset} was committed for {topic}-{partition} and acknowledged, and a later fetch shows "
+            f"{_named(fetch.offset)}, which nobody committed since",
+            (_shown(commit), _shown(fetch)),
+            len(lost),
+        )
+    if phantom:
+        yield Anomaly(
+            PHANTOM_COMMIT,
+            topic,
+            partition,
+            f"a fetch shows offset {phantom[0].offset} for {topic}-{partition}, which nobody had committed",
+            (_shown(phantom[0]),),
+            len(phantom),
+        )
+
+
+def _named(offset: int) -> str:
+    return "none" if offset == NO_OFFSET else f"offset {offset}"
+
+
+# --- at least once
+
+
+def _skipped(topic: str, partition: int, commits: list[Commit], deliveries: list[Delivered]) -> Iterator[Anomaly]:
+    acknowledged = [commit for commit in commits if commit.acknowledged and commit.offset > 0]
+    if not acknowledged:
+        return
+    ready = _ready(deliveries, max(commit.offset for commit in acknowledged))
+    skipping = [commit for commit in acknowledged if ready[commit.offset - 1] > commit.ret]
+    if skipping:
+        first = min(skipping, key=lambda commit: commit.ret)
+        record = int(np.argmax(ready[: first.offset] > first.ret))
+        yield Anomaly(
+            SKIPPED,
+            topic,
+            partition,
+            f"offset {first.offset} of {topic}-{partition} was committed, and record {record} below it had been given "
+            "to no member",
+            (_shown(first), {"kind": "record", "partition": partition, "offset": record}),
+            len(skipping),
+        )
+
+
+def _ready(deliveries: Iterable[Delivered], end: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """For each offset below `end` when it and all before it had been handed out; INF: never."""
+    earliest = np.full(end, INF, np.int64)
+    for each in deliveries:
+        span = earliest[each.first : each.last + 1]
+        np.minimum(span, each.at, out=span)
+    return np.maximum.accumulate(earliest)
+
+
+def _shown(operation: Commit | Fetched) -> dict[str, Any]:
+    return {"kind": type(operation).__name__.lower(), **asdict(operation)}
