@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from analysis.core.anomalies import CLASSES as ANOMALIES
+from analysis.rundir import LEAST_SHARE
 from nemeses import KINDS, ScheduleError, plan_schedule
 from orchestrator.campaign.model import (
     FILESYSTEMS,
@@ -336,12 +337,22 @@ def _nemesis(table: Table, topology: Topology, workload: Workload) -> Nemesis:
     return nemesis
 
 
+def read_min_share(table: Table) -> float:
+    """What [checks] says of the share of the planned changes that a run needs; half of them where it says nothing."""
+    share = table.number("min_share", LEAST_SHARE, minimum=0)
+    if share > 1:
+        message = f"min_share: {share:g} is larger than 1; it is a share of the planned writes, such as 0.25"
+        table.source.complain(table.error(message, "min_share"))
+    return share
+
+
 def _checks(table: Table, nemesis: Nemesis, system: System) -> Checks:
     default = Checks(upper_bound=system.description.promises.upper_bound)
     checks = Checks(
         upper_bound=table.text("upper_bound", default.upper_bound, choices=UPPER_BOUNDS),
         min_ok=table.integer_if_given("min_ok", minimum=0),
         min_queries=table.integer_if_given("min_queries", minimum=0),
+        min_share=read_min_share(table),
         required_faults=table.texts("required_faults", (), choices=KINDS),
     )
     table.done()

@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 
 
 class Engine:
-    """What the analyses of one invocation run on: `spark`, one session started in the background, or `in-process`."""
+    """What the analyses of one invocation run on: `spark`, one session started in the background, or `in-process`.
+    Without `pictures` nothing is drawn; `brownout analyze` does that for any run that is looked at."""
 
-    def __init__(self, kind: str, scratch: Path, master: str = "local[2]") -> None:
+    def __init__(self, kind: str, scratch: Path, master: str = "local[2]", *, pictures: bool = True) -> None:
         self.kind = kind
+        self.pictures = pictures
         self._master = master
         self._scratch = scratch
         self._handle: SparkHandle | None = None
@@ -64,7 +66,7 @@ def judge(run_dir: Path, engine: Engine) -> Verdict:
 
     (run_dir / BROKEN).unlink(missing_ok=True)  # an earlier attempt's
     try:
-        verdict = analyze(run_dir, session=engine.handle, engine=engine.kind)
+        verdict = analyze(run_dir, session=engine.handle, engine=engine.kind, pictures=engine.pictures)
     except (HistoryError, RunDirectoryError) as error:
         verdict = undecided(run_dir, f"the run's record is damaged: {error}")
     except Exception as error:

@@ -6,12 +6,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from analysis.rundir import LEAST_SHARE
 from orchestrator.campaign.steps import Step
 from systems import RoleSettings
 from workloads.kind import Load
 from workloads.settings import OwnClient
 
-WORLDS = ("auto", "namespaces", "process", "vagrant", "inventory")
+WORLDS = ("auto", "namespaces", "process", "vagrant", "inventory", "simulation")
 NODE_ROOTS = ("machine", "image")
 FILESYSTEMS = ("ext4", "xfs")
 PLACEMENTS = ("spread", "off-controller")
@@ -120,11 +121,13 @@ class Nemesis:
 @dataclass(frozen=True)
 class Checks:
     """`min_ok`, `min_queries`: acknowledged changes and answered queries under load that a run needs; None: what
-    `campaign.stake` makes of the planned load."""
+    `campaign.stake` makes of the planned load. `min_share`: of the planned changes, that must be acknowledged under
+    load."""
 
     upper_bound: str = "strict"
     min_ok: int | None = None
     min_queries: int | None = None
+    min_share: float = LEAST_SHARE
     required_faults: tuple[str, ...] = ()
 
 

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from math import ceil, floor
 from typing import Any
 
+from analysis.rundir import LEAST_SHARE
 from orchestrator.campaign.model import Campaign
 from orchestrator.campaign.steps import ProduceStep
 from workloads.kinds import KINDS
 
-LEAST_SHARE = 0.5
-"""Of the planned changes, that must be acknowledged where the campaign does not say how many."""
 LEAST_QUERIES_SHARE = 0.25
 LONGEST_LOAD = 1.5
 """Times the planned duration, while the asked operations are not completed."""
@@ -22,17 +21,29 @@ PROBES = 20
 @dataclass(frozen=True)
 class Stake:
     """`changes` and `queries`: planned of a run's load. `min_ok` and `min_queries`: how many of them must be
-    acknowledged and answered. `lacks`: what a campaign usually has and this one has not, in words."""
+    acknowledged and answered; `min_share`: of the changes, as a share, under load. `lacks`: what a campaign usually has
+    and this one has not, in words."""
 
     changes: int
     queries: int
     min_ok: int
     min_queries: int
+    min_share: float
     lacks: tuple[str, ...]
 
     @property
-    def limit(self) -> str:
-        """What a verdict has to say of it; nothing where there is nothing to say."""
+    def limits(self) -> tuple[str, ...]:
+        """What a verdict has to say of it."""
+        return tuple(filter(None, (self._at_stake, self._throttled)))
+
+    @property
+    def _throttled(self) -> str:
+        if not self.changes or self.min_share >= LEAST_SHARE:
+            return ""
+        return f"the campaign expects its load to be throttled: {self.min_share:.0%} of the planned changes are enough"
+
+    @property
+    def _at_stake(self) -> str:
         if not self.lacks:
             return ""
         nothing = "no load" in self.lacks and ("no minimum" in self.lacks or "no fault" in self.lacks)
@@ -73,12 +84,15 @@ def stake_of(campaign: Campaign) -> Stake:
     mix = KINDS[workload.kind].mix(workload.load)
     duration_s = 0.0 if nemesis.kind == "steps" else workload.duration_s
     changes, queries = floor(mix.changes * duration_s), floor(mix.queries * duration_s)
-    min_ok = max(1, floor(changes * LEAST_SHARE)) if checks.min_ok is None else checks.min_ok
+    least = floor(changes * min(LEAST_SHARE, checks.min_share))
+    min_ok = max(1, least) if checks.min_ok is None else checks.min_ok
     share = LEAST_QUERIES_SHARE
-    if checks.min_ok is not None and changes:  # who expects few changes expects few answers
-        share = min(share, LEAST_SHARE * checks.min_ok / changes)
+    if changes:  # who expects few changes expects few answers
+        share = min(share, LEAST_SHARE * min(min_ok / changes, checks.min_share / LEAST_SHARE))
     min_queries = floor(queries * share) if checks.min_queries is None else checks.min_queries
     loaded = changes + queries > 0 or any(isinstance(step, ProduceStep) for step in nemesis.steps)
     loaded = loaded or bool(nemesis.steps and KINDS[workload.kind].clients(workload.load))
     lacks = (("no load", not loaded), ("no fault", not nemesis.inflicts), ("no minimum", min_ok == 0))
-    return Stake(changes, queries, min_ok, min_queries, tuple(what for what, missing in lacks if missing))
+    return Stake(
+        changes, queries, min_ok, min_queries, checks.min_share, tuple(what for what, missing in lacks if missing)
+    )

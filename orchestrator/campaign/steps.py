@@ -346,8 +346,8 @@ class StepParser:
             if not 1 <= int(match[1]) <= self._nodes:
                 table.refuse(f"{key}: there is no {name}; the nodes are n1 to n{self._nodes}", key)
             return name
-        if match := re.fullmatch(r"(?:leader|follower):(\d+)", name):
-            if int(match[1]) >= self._partitions:
+        if match := re.fullmatch(r"leader:(\d+)|follower:(\d+)(?::\d+)?", name):
+            if int(match[1] or match[2]) >= self._partitions:
                 table.refuse(f"{key}: {name}: the topic has {self._partitions} partitions, counted from 0", key)
             return name
         named = f"; named so far: {', '.join(sorted(self._names))}" if self._names else ""

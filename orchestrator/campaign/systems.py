@@ -64,9 +64,11 @@ def client_nodes(campaign: Campaign, system: System) -> tuple[int, ...]:
     return tuple(number for number, role in enumerate(roles, 1) if system.description.roles[role].serves_clients)
 
 
-def deploy(planned: PlannedRun) -> Deployed:
-    """What runs on the nodes of a run. Raises `InputError`."""
-    return _deployed(planned.campaign, planned.cell, cluster_id=f"brownout-{planned.id}")
+def deploy(planned: PlannedRun, *, repeatable: bool = False) -> Deployed:
+    """What runs on the nodes of a run. Raises `InputError`. A cluster has its run's own name, by which what another run
+    left is known; where nothing is ever left, a `repeatable` run has the same name each time."""
+    name = f"{planned.cell.name}-{planned.seed}" if repeatable else planned.id
+    return _deployed(planned.campaign, planned.cell, cluster_id=f"brownout-{name}")
 
 
 def _deployed(campaign: Campaign, cell: Cell, cluster_id: str) -> Deployed:

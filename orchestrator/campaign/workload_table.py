@@ -148,7 +148,9 @@ def _program(command: list[str], directory: Path) -> list[str]:
 def _parameters(table: Table, kind: Kind) -> dict[str, int | float]:
     values: dict[str, int | float] = {}
     for each in kind.parameters:
-        if isinstance(each.default, int):
+        if isinstance(each.default, bool):
+            values[each.key] = table.boolean(each.key, each.default)
+        elif isinstance(each.default, int):
             least, most = int(each.minimum), None if each.maximum is None else int(each.maximum)
             values[each.key] = table.integer(each.key, each.default, minimum=least, maximum=most)
         else:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from analysis.verdict import first_reasons
 from installation.commands import command
 from installation.files import default_store
 from orchestrator.campaign.documents import write_documents
@@ -102,7 +103,7 @@ def _campaigns(store: Path) -> list[Path]:
     return [
         path
         for path in sorted(store.iterdir())
-        if path.is_dir() and path.name != LATEST and not path.name.startswith(".")
+        if path.is_dir() and not (path.name == LATEST and path.is_symlink()) and not path.name.startswith(".")
         if not (path / "run.toml").exists() and (is_campaign(path) or _has_documents(path))
     ]
 
@@ -140,7 +141,7 @@ def print_result(result: GateResult) -> None:
     for entry in result.entries:
         if entry.verdict != "pass" or not entry.met:
             say(f"{entry.run}: {entry.verdict}")
-            for reason in entry.reasons[:5]:
+            for reason in first_reasons(entry.reasons, 5):
                 say(f"  {reason}")
     for doubt in result.doubts:
         say(doubt)

@@ -161,7 +161,7 @@ def _dispatch(options: argparse.Namespace, argv: list[str]) -> int:
     if command == "mutants":
         from orchestrator.command import mutants
 
-        return mutants.main(as_json=options.json)
+        return mutants.main(options)
     if command == "test":
         from orchestrator.command import own_tests
 
@@ -188,11 +188,11 @@ def _store_option(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _engine_option(command: argparse.ArgumentParser) -> None:
+def _engine_option(command: argparse.ArgumentParser, default: str | None = "spark") -> None:
     command.add_argument(
         "--engine",
         choices=("spark", "in-process"),
-        default="spark",
+        default=default,
         help="what the analysis runs on; the verdict is the same, Spark takes histories that outgrow a machine",
     )
 
@@ -236,7 +236,7 @@ def _run(commands: _Commands) -> None:
     command.add_argument("--dry-run", action="store_true", help="print the plan and stop")
     command.add_argument("--quiet", action="store_true", help="no progress, only the result")
     _store_option(command)
-    _engine_option(command)
+    _engine_option(command, default=None)
     _json_option(command)
 
 
@@ -457,8 +457,24 @@ def _mutants(commands: _Commands) -> None:
         commands,
         "mutants",
         "the deliberate bugs that campaigns can switch on",
-        "Lists the mutants of the broker: the rule that each breaks, the anomaly it must cause, and the schedule.",
+        "Lists the mutants of the broker: the rule that each breaks, the anomaly it must cause, and the schedule.\n\n"
+        "  brownout mutants --seeds 1-20                    how many of 20 simulated runs kill each, and by what\n"
+        "  brownout mutants NAME --seeds 1-20 --campaign X  one of them, under a campaign of your own\n\n"
+        "Ctrl-C prints what was found until then.",
     )
+    command.add_argument("names", nargs="*", metavar="NAME", help="only these mutants")
+    command.add_argument(
+        "--seeds", metavar="FIRST-LAST", help="run each mutant in the simulated world with these seeds"
+    )
+    command.add_argument(
+        "--campaign",
+        action="append",
+        default=[],
+        metavar="CAMPAIGN",
+        help="under which they are tried (may be repeated); one that has no cell of a mutant is run with each switched "
+        "on (default: the campaigns that the mutants' schedules name)",
+    )
+    command.add_argument("--write", action="store_true", help="write the result into docs/mutants.md")
     _json_option(command)
 
 

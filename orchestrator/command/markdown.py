@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from analysis.verdict import first_reasons
 from installation.visible import shortened, visible_line
 from orchestrator.campaign.gate import GateResult
 from orchestrator.campaign.policy_checks import mutation_score
@@ -42,7 +43,7 @@ def _runs(result: GateResult) -> list[str]:
             entry.expected + ("" if entry.met else " (not met)"),
             ", ".join(entry.anomalies),
             f"{entry.faults_confirmed}/{entry.faults}",
-            "" if entry.met else "; ".join(entry.reasons[:3]),
+            "" if entry.met else "; ".join(first_reasons(entry.reasons, 3)),
             entry.run,
         )
         for entry in sorted(result.entries, key=lambda entry: entry.met)  # what was not met comes first

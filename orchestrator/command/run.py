@@ -41,6 +41,8 @@ from orchestrator.running.runner import (
 from orchestrator.worlds.lab import LabSpec
 from orchestrator.worlds.selection import Selection, lab_named, select_lab
 
+SIMULATION = "simulation"
+
 # Told to the same command in its sandbox: the lab, why it was chosen, and where outside the sandbox begins.
 _LAB_VARIABLE = "BROWNOUT_LAB"
 _REASON_VARIABLE = "BROWNOUT_LAB_REASON"
@@ -52,7 +54,7 @@ def main(options: argparse.Namespace, argv: list[str]) -> int:
     campaign = load(find(options.campaign or DEMO))
     if any(seed < 0 for seed in options.seed):
         raise UsageError(f"--seed {min(options.seed)}: seeds are whole numbers from 0")
-    between = _seed_range(options.seeds)
+    between = seed_range(options.seeds)
     seeds = [*options.seed, *between] if options.seed else between  # a range alone stays one, however long it is
     store = Store((options.store or default_store()).resolve())
     inventory, where = _inventory(options, campaign), _where(options)
@@ -63,7 +65,9 @@ def main(options: argparse.Namespace, argv: list[str]) -> int:
         dry_run(campaign, _wanted_world(options, campaign), spec, as_json=options.json, **asked)
         return 0
     check_size(campaign, cells=options.cell, seeds=seeds)
-    _require_engine(options.engine)
+    simulated = _wanted_world(options, campaign) == SIMULATION
+    engine_kind = options.engine or ("in-process" if simulated else "spark")
+    _require_engine(engine_kind)
     find_policy(store.root, None)  # read at the end; what is wrong with it is told now
     selection = _choose_lab(_wanted_world(options, campaign), campaign, spec, argv, options)
     if options.resume:
@@ -72,7 +76,8 @@ def main(options: argparse.Namespace, argv: list[str]) -> int:
         invocation = resume_invocation(store, campaign, where=where)
     else:
         invocation = plan_invocation(store, campaign, cells=options.cell, seeds=seeds, where=where)
-    engine = Engine(options.engine, store.root / ".spark" / invocation.stamp)
+    # A simulated run takes seconds; pictures of it would take longer, and can be drawn of those that are looked at.
+    engine = Engine(engine_kind, store.root / ".spark" / invocation.stamp, pictures=not simulated)
     run_options = RunOptions(selection, engine, inventory, options.keep, _shell_prefix())
     return _make_runs(invocation, store, run_options, options)
 
@@ -106,7 +111,8 @@ def _make_runs(invocation: Invocation, store: Store, run_options: RunOptions, op
     return result.decision.exit_code
 
 
-def _seed_range(text: str | None) -> range:
+def seed_range(text: str | None) -> range:
+    """The seeds that `FIRST-LAST` means; none for None. Raises `UsageError`."""
     if text is None:
         return range(0)
     match = re.fullmatch(r"(\d+)-(\d+)", text)

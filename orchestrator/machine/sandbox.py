@@ -152,13 +152,16 @@ def _watch(first: int, leash: int) -> int:
     """Wait for PID 1 to end, passing signals on and ending it when the leash is let go; the command's exit code."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to the command as well
     _forward(first)
-    watched = [os.pidfd_open(first), *([leash] if leash >= 0 else [])]
+    ending = os.pidfd_open(first)
+    poll = select.poll()  # unlike select(), it takes descriptors of any number
+    for descriptor in (ending, *([leash] if leash >= 0 else [])):
+        poll.register(descriptor, select.POLLIN)
     while True:
-        ready, _, _ = select.select(watched, [], [])
-        if watched[0] in ready:
+        ready = [descriptor for descriptor, _ in poll.poll()]
+        if ending in ready:
             break
         os.kill(first, signal.SIGKILL)
-        watched.pop()
+        poll.unregister(leash)
     # When PID 1 has been waited for, the kernel has killed and reaped its whole namespace.
     _, status = os.waitpid(first, 0)
     return _exit_code(status)
@@ -167,7 +170,9 @@ def _watch(first: int, leash: int) -> int:
 def _be_first(identifier: str, argv: list[str], parent: int) -> NoReturn:
     """PID 1: make the namespaces, start the command, reap until it ends."""
     syscalls.die_with_parent(signal.SIGKILL)
-    if select.select([parent], [], [], 0)[0]:
+    orphaned = select.poll()
+    orphaned.register(parent, select.POLLIN)
+    if orphaned.poll(0):
         os._exit(1)  # the parent ended before the signal was asked for: its end of the pipe is closed
     os.close(parent)
     try:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import shlex
 import signal
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from nemeses.ports import Host, HostError
+from nemeses.scheduling import REAL_TIME, Scheduler
 
 _SIGNALLED = 128  # a shell's status of a process that a signal has ended begins here
 _STATUS_S = 1.0
@@ -36,19 +36,24 @@ class Autopsy:
     """Looks into the ends of the processes of one run. Nothing here raises for a host that does not answer."""
 
     def __init__(
-        self, hosts: Mapping[str, Host], time_scale: float = 1.0, kernel_words: KernelWords = lambda _name, _pid: ""
+        self,
+        hosts: Mapping[str, Host],
+        time_scale: float = 1.0,
+        kernel_words: KernelWords = lambda _name, _pid: "",
+        scheduler: Scheduler = REAL_TIME,
     ) -> None:
         self._hosts = hosts
         self._patience_s = _STATUS_S * time_scale
         self._kernel_words = kernel_words
+        self._scheduler = scheduler
 
     def status(self, name: str, pid: int | None) -> int | None:
         """The exit status (None for `pid`: of the service that was started last), waited for a moment: who waits for a
         process learns of its end a little later than who looks for it. None where it is not known."""
-        give_up_s = time.monotonic() + self._patience_s
+        give_up_s = self._scheduler.monotonic() + self._patience_s
         with contextlib.suppress(HostError):
-            while (status := self._hosts[name].service_exit(pid)) is None and time.monotonic() < give_up_s:
-                time.sleep(_AGAIN_S)
+            while (status := self._hosts[name].service_exit(pid)) is None and self._scheduler.monotonic() < give_up_s:
+                self._scheduler.sleep(_AGAIN_S)
             return status
         return None
 

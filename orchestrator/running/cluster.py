@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 
 from nemeses import ClusterView
+from nemeses.scheduling import REAL_TIME, Scheduler
 from orchestrator.errors import RunError
 from systems.view import Elector, Member, Observer, View
 
@@ -15,10 +15,13 @@ POLL_S = 0.03
 class Cluster:
     """One run's cluster, seen through its observer. Safe to use from one thread at a time."""
 
-    def __init__(self, observer: Observer, members: Sequence[Member], topic: str) -> None:
+    def __init__(
+        self, observer: Observer, members: Sequence[Member], topic: str, scheduler: Scheduler = REAL_TIME
+    ) -> None:
         self.members = tuple(members)
         self.topic = topic
         self._observer = observer
+        self._scheduler = scheduler
 
     def close(self) -> None:
         self._observer.close()
@@ -46,15 +49,15 @@ class Cluster:
 
         `meanwhile` is called before each look; it raises when there is nothing left to wait for.
         """
-        give_up = time.monotonic() + timeout_s
+        give_up = self._scheduler.monotonic() + timeout_s
         while True:
             meanwhile()
             view = self.view()
             if condition(view):
                 return view
-            if time.monotonic() > give_up:
+            if self._scheduler.monotonic() > give_up:
                 raise RunError(f"{what}: not within {timeout_s:g} s; last seen: {view}")
-            time.sleep(POLL_S)
+            self._scheduler.sleep(POLL_S)
 
     def elect(self, node: str, partition: int | None) -> str | None:
         """See `systems.view.Elector`. Raises `RunError` where the system has no such elections."""
@@ -64,11 +67,11 @@ class Cluster:
 
     def create_topic(self, assignment: Sequence[Sequence[int]], timeout_s: float) -> None:
         """Create the topic with these replicas. Raises `RunError` with the system's own words."""
-        give_up = time.monotonic() + timeout_s
+        give_up = self._scheduler.monotonic() + timeout_s
         while True:
             complaint = self._observer.create_topic(assignment, timeout_s)
             if complaint is None:
                 return
-            if time.monotonic() > give_up:
+            if self._scheduler.monotonic() > give_up:
                 raise RunError(f"the topic {self.topic} could not be created: {complaint}")
-            time.sleep(POLL_S)
+            self._scheduler.sleep(POLL_S)

@@ -27,7 +27,7 @@ def describe(planned: PlannedRun, world: World, deployed: Deployed, reason: str)
     limits = [*world.limits, f"the {world.name} world was chosen because {reason}"]
     if left_out:
         limits.append(f"not exercised in the {world.name} world: {', '.join(sorted(left_out))}")
-    limits += filter(None, (stake.limit,))
+    limits += stake.limits
     return {
         "run": planned.id,
         "campaign": campaign.name,
@@ -46,6 +46,7 @@ def describe(planned: PlannedRun, world: World, deployed: Deployed, reason: str)
             "upper_bound": campaign.checks.upper_bound,
             "min_ok": stake.min_ok,
             "min_queries": stake.min_queries,
+            "min_share": stake.min_share,
             "required_faults": list(campaign.checks.required_faults),
         },
         "topology": {

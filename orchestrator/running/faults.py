@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from history.journal import Journal
 from nemeses import KINDS, ClusterView, Evidence, Fault, Nemesis, Schedule
 from nemeses.kind import with_before
+from nemeses.scheduling import REAL_TIME, Scheduler
 from orchestrator.errors import RunError
 from orchestrator.running.progress import Progress
 from orchestrator.running.service_watch import ServiceWatch
 
 Tick = Callable[[float], None]
-"""Wait until this moment of the monotonic clock, keeping an eye on the run meanwhile."""
+"""Wait until this moment of the scheduler's clock, keeping an eye on the run meanwhile."""
 
 
 class FaultBook:
@@ -81,7 +81,13 @@ class FaultBook:
 
 
 def follow_schedule(
-    schedule: Schedule, book: FaultBook, look: Callable[[], ClusterView], tick: Tick, *, ends_s: float
+    schedule: Schedule,
+    book: FaultBook,
+    look: Callable[[], ClusterView],
+    tick: Tick,
+    *,
+    ends_s: float,
+    scheduler: Scheduler = REAL_TIME,
 ) -> None:
     """Inflict and heal the faults of a schedule, one after the other, until it is over or `ends_s` has come.
 
@@ -91,13 +97,13 @@ def follow_schedule(
     planned_end_s, seen = 0.0, set[str]()
     for plan in schedule:
         pause_s, planned_end_s = plan.at - planned_end_s, plan.heals_at
-        if plan.kind in seen and time.monotonic() + pause_s + plan.duration_s > ends_s:
+        if plan.kind in seen and scheduler.monotonic() + pause_s + plan.duration_s > ends_s:
             continue
         seen.add(plan.kind)
-        tick(time.monotonic() + pause_s)
+        tick(scheduler.monotonic() + pause_s)
         fault = plan.resolve(look())
         book.inject(fault)
-        tick(time.monotonic() + plan.duration_s)
+        tick(scheduler.monotonic() + plan.duration_s)
         book.heal(lambda open_fault, this=fault: open_fault is this)  # type: ignore[misc]
 
 

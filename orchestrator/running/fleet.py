@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 from history.journal import Journal
 from history.left import left_by
+from nemeses.scheduling import REAL_TIME, Scheduler
 from orchestrator.campaign.model import Workload
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.errors import RunError
-from orchestrator.worlds.services import in_parallel
 from workloads.command_client import producers_of
 from workloads.control import AppendResult, ReadDone
 from workloads.kinds import KINDS
-from workloads.process import ClientError, ClientProcess
-from workloads.settings import MESSAGE_TIMEOUT_S, ClientSettings
+from workloads.process import ClientError, ClientHandle, ClientProcess, StartClient
+from workloads.settings import ClientSettings, outcome_timeout_s
 
 READY_S = 30.0
 STOP_S = 8.0  # beyond the time in which an operation gets its outcome
@@ -39,8 +38,17 @@ class Fleet:
     """Call everything from the main thread: the kernel ends a client with the thread that started it."""
 
     def __init__(
-        self, planned: PlannedRun, run_dir: Path, bootstrap: str, journal: Journal, time_scale: float = 1.0
+        self,
+        planned: PlannedRun,
+        run_dir: Path,
+        bootstrap: str,
+        journal: Journal,
+        time_scale: float = 1.0,
+        *,
+        scheduler: Scheduler = REAL_TIME,
+        start_client: StartClient = ClientProcess,
     ) -> None:
+        """`start_client`: how the world starts a client."""
         workload = planned.campaign.workload
         self._planned = planned
         self._kind = KINDS[workload.kind]
@@ -51,10 +59,12 @@ class Fleet:
         self._bootstrap = bootstrap
         self._journal = journal
         self._time_scale = time_scale
+        self._scheduler = scheduler
+        self._start_client = start_client
         self._number = 0
-        self._clients: list[ClientProcess] = []
-        self._load: list[ClientProcess] = []
-        self._probe: ClientProcess | None = None
+        self._clients: list[ClientHandle] = []
+        self._load: list[ClientHandle] = []
+        self._probe: ClientHandle | None = None
         self._readers = 0
         self._completed = False
         self._loading = False
@@ -91,7 +101,7 @@ class Fleet:
         """Have the probe append values one after the other until one is not ok."""
         return self._require_probe().append(partition, acks=acks, count=count, timeout_s=timeout_s)
 
-    def start_reader(self) -> ClientProcess:
+    def start_reader(self) -> ClientHandle:
         """A fresh client for complete reads."""
         self._readers += 1
         return self._start(self._kind.reader, _reader_name(self._readers), 1.0)
@@ -113,7 +123,7 @@ class Fleet:
         self._loading = False
         for client in self._load:
             client.stop()
-        outcome_s = max(MESSAGE_TIMEOUT_S, self._planned.client.patience_s)
+        outcome_s = max(outcome_timeout_s(self._planned.campaign.workload.parameters), self._planned.client.patience_s)
         for client in self._load:
             self._unresolved += client.wait_stopped((outcome_s + STOP_S) * self._time_scale)
         if self._unresolved:
@@ -143,14 +153,14 @@ class Fleet:
         that does not within the time."""
         probe = self._require_probe()
         for place, name in enumerate(self._places):
-            give_up = time.monotonic() + timeout_s
+            give_up = self._scheduler.monotonic() + timeout_s
             while not (answer := probe.probe(place, PROBE_ATTEMPT_S * self._time_scale)).ok:
-                if time.monotonic() > give_up:
+                if self._scheduler.monotonic() > give_up:
                     raise RunError(
                         f"{name} takes no writes {timeout_s:g} s after everything was healed: {answer.error}"
                     )
 
-    def read_everything(self, reader: ClientProcess, timeout_s: float) -> list[ReadDone]:
+    def read_everything(self, reader: ClientHandle, timeout_s: float) -> list[ReadDone]:
         """Read every place to its end. Raises `RunError` for one that cannot be read whole."""
         reader.wait_ready(READY_S * self._time_scale)
         reader.phase("final")
@@ -167,7 +177,7 @@ class Fleet:
 
     def close(self) -> None:
         """End every client; their records are whole afterwards, and the journal says what each left."""
-        in_parallel(self._clients, ClientProcess.close)
+        self._scheduler.for_each(self._clients, lambda client: client.close())
         for client in self._clients:
             for text in client.trouble:
                 self._journal.note(f"client {client.name}: {text}")
@@ -179,15 +189,15 @@ class Fleet:
         for client in self._clients:
             client.kill()
 
-    def _require_probe(self) -> ClientProcess:
+    def _require_probe(self) -> ClientHandle:
         if self._probe is None:
             raise RunError("the probe was not started yet")
         return self._probe
 
-    def _start_probe(self) -> ClientProcess:
+    def _start_probe(self) -> ClientHandle:
         return self._start(self._kind.probe, PROBE, 1.0)
 
-    def _start(self, role: str, name: str, rate: float) -> ClientProcess:
+    def _start(self, role: str, name: str, rate: float) -> ClientHandle:
         self._number += 1
         campaign = self._planned.campaign
         workload = campaign.workload
@@ -216,6 +226,6 @@ class Fleet:
             session=settings.session,
             producers=producers_of(settings) if changes or settings.own.client_command else (0, 0),
         )
-        client = ClientProcess(self._kind.name, role, settings, self._run_dir / "clients" / f"{name}.log")
+        client = self._start_client(self._kind.name, role, settings, self._run_dir / "clients" / f"{name}.log")
         self._clients.append(client)
         return client

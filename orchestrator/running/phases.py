@@ -7,8 +7,6 @@ collect. What happens is in the journal before the loop goes on, so a run that i
 from __future__ import annotations
 
 import contextlib
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +15,7 @@ from history import seal
 from history.journal import Journal
 from history.services import STARTED
 from nemeses import HostError, Nemesis, plan_schedule
+from nemeses.scheduling import Scheduler
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.stake import LONGEST_LOAD
 from orchestrator.campaign.store import RunDirectory
@@ -32,10 +31,9 @@ from orchestrator.running.stepper import Stepper
 from orchestrator.running.watch import EventTail
 from orchestrator.worlds.base import Node, World
 from orchestrator.worlds.collect import has_data
-from orchestrator.worlds.services import in_parallel
 from systems import Deployed, Member, View
 from workloads.control import AppendResult, ReadDone
-from workloads.process import ClientError, ClientProcess
+from workloads.process import ClientError, ClientHandle
 
 REGISTERED_S = 30.0
 TOPIC_S = 20.0
@@ -76,24 +74,28 @@ class Run:
         self._journal = dependencies.journal
         self._progress = dependencies.progress
         self._deployed = dependencies.deployed
+        self._scheduler = dependencies.world.scheduler
         members = self._deployed.members(self._world.nodes)
         topic, system = self._campaign.workload.topic, self._deployed.system
         self._serving = [member for member in members if self._deployed.role(member.id).serves_clients]
-        self._cluster = Cluster(system.observe(members, topic, self._world.time_scale), members, topic)
+        observer = self._world.observe(system, members, topic)
+        self._cluster = Cluster(observer, members, topic, self._scheduler)
         self._fleet = Fleet(
             dependencies.planned,
             dependencies.directory.path,
             bootstrap(self._serving),
             self._journal,
             self._world.time_scale,
+            scheduler=self._scheduler,
+            start_client=self._world.start_client,
         )
         self._book: FaultBook | None = None
         self._first_ack_seen = False
         self._assignment: tuple[tuple[int, ...], ...] = ()
         self._services_started = False
         scale, hosts = self._world.time_scale, self._world.hosts
-        autopsy = Autopsy(hosts, scale, self._world.kernel_words)
-        self._watch = ServiceWatch(hosts, self._last_words, self._journal, scale, autopsy)
+        autopsy = Autopsy(hosts, scale, self._world.kernel_words, self._scheduler)
+        self._watch = ServiceWatch(hosts, self._last_words, self._journal, scale, autopsy, self._scheduler)
         self._finished = False
 
     def execute(self) -> None:
@@ -136,14 +138,14 @@ class Run:
         nemesis = Nemesis(self._world.site)
         self._book = FaultBook(nemesis, self._journal, self._progress, self._watch)
         # Clients take as long to start as services do, so both start at once.
-        starting = _InBackground(self._start_services)
+        starting = self._scheduler.begin(self._start_services)
         self._services_started = True
         self._fleet.start_first()
         starting.result()
         for node in self._world.nodes:
             self._journal.node(node.name, STARTED)
         self._watch.expect(node.name for node in self._world.nodes)
-        arming = _InBackground(lambda: _arm(nemesis))  # nobody needs it before the first fault
+        arming = self._scheduler.begin(lambda: _arm(nemesis))  # nobody needs it before the first fault
         self._progress.detail("waiting for the quorum")
         view = self._cluster.await_view(
             self._all_alive,
@@ -208,7 +210,7 @@ class Run:
         self._enter("main", f"load and nemesis ({nemesis.kind})")
         self._fleet.begin_load()
         self._wait_for_first_ack()
-        ends_s = time.monotonic() + workload.duration_s
+        ends_s = self._scheduler.monotonic() + workload.duration_s
         if not nemesis.steps:
             self._progress.ends(ends_s)
         if nemesis.kind == "random":
@@ -220,7 +222,14 @@ class Run:
                 interval_s=nemesis.interval_s,
                 duration_s=nemesis.duration_s,
             )
-            follow_schedule(schedule, self._book, self._cluster.fault_view, self._wait_until, ends_s=ends_s)
+            follow_schedule(
+                schedule,
+                self._book,
+                self._cluster.fault_view,
+                self._wait_until,
+                ends_s=ends_s,
+                scheduler=self._scheduler,
+            )
         elif nemesis.kind == "steps":
             self._stepper().run(nemesis.steps)
         if not nemesis.steps:
@@ -231,7 +240,7 @@ class Run:
         assert self._book is not None
         return Stepper(
             cluster=self._cluster,
-            clients=_StepClients(self._fleet, self._acknowledged),
+            clients=_StepClients(self._fleet, self._acknowledged, self._scheduler),
             faults=self._book,
             hosts=self._world.hosts,
             nodes=self._world.nodes,
@@ -239,27 +248,28 @@ class Run:
             progress=self._progress,
             tick=self._tick,
             time_scale=self._world.time_scale,
+            scheduler=self._scheduler,
         )
 
     def _wait_until(self, moment_s: float) -> None:
-        while time.monotonic() < moment_s:
+        while self._scheduler.monotonic() < moment_s:
             self._tick()
-            time.sleep(max(0.0, min(TICK_S, moment_s - time.monotonic())))
+            self._scheduler.sleep(max(0.0, min(TICK_S, moment_s - self._scheduler.monotonic())))
 
     def _wait_for_first_ack(self) -> None:
         """The nemesis begins on a log that is being written, and the rest of the clients do not slow its beginning."""
-        give_up = time.monotonic() + self._scaled(FIRST_ACK_S)
-        while self._fleet.has_first and not self._first_ack_seen and time.monotonic() < give_up:
+        give_up = self._scheduler.monotonic() + self._scaled(FIRST_ACK_S)
+        while self._fleet.has_first and not self._first_ack_seen and self._scheduler.monotonic() < give_up:
             self._tick()
-            time.sleep(TICK_S)
+            self._scheduler.sleep(TICK_S)
         self._fleet.complete()
 
     def _wait_for_operations(self, latest_s: float) -> None:
         """The load goes on until the asked operations are completed, within reason."""
         asked = self._campaign.workload.operations
-        while sum(self._fleet.counts.values()) < asked and time.monotonic() < latest_s:
+        while sum(self._fleet.counts.values()) < asked and self._scheduler.monotonic() < latest_s:
             self._tick()
-            time.sleep(TICK_S)
+            self._scheduler.sleep(TICK_S)
 
     def _tick(self) -> None:
         """Look after the run while waiting."""
@@ -283,7 +293,7 @@ class Run:
 
     # ---- heal, quiesce, final
 
-    def _heal(self) -> ClientProcess:
+    def _heal(self) -> ClientHandle:
         assert self._book is not None
         self._enter("heal", "ending all faults")
         reader = self._fleet.start_reader()
@@ -317,9 +327,9 @@ class Run:
         )
         self._journal.note("recovered", view=str(view))
         self._fleet.await_service(self._scaled(PROBE_S))
-        self._acknowledged(time.monotonic_ns())
+        self._acknowledged(self._scheduler.monotonic_ns())
 
-    def _final(self, reader: ClientProcess) -> None:
+    def _final(self, reader: ClientHandle) -> None:
         self._enter("final", "reading everything")
         answers = self._fleet.read_everything(reader, self._scaled(READ_S))
         self._await_convergence([answer.end for answer in answers] if self._assignment else [])
@@ -334,8 +344,8 @@ class Run:
             return
         topic = self._campaign.workload.topic
         tails = [EventTail(node.record_dir / "events.jsonl") for node in self._world.nodes]
-        give_up = time.monotonic() + self._scaled(CONVERGE_S)
-        while time.monotonic() < give_up:
+        give_up = self._scheduler.monotonic() + self._scaled(CONVERGE_S)
+        while self._scheduler.monotonic() < give_up:
             behind = [
                 (node.name, partition)
                 for partition, end in enumerate(ends)
@@ -344,7 +354,7 @@ class Run:
             ]
             if not behind:
                 return
-            time.sleep(TICK_S)
+            self._scheduler.sleep(TICK_S)
         self._journal.note(f"not every replica said that it has reached the end: {behind}")
 
     def _await_in_sync(self) -> None:
@@ -407,9 +417,10 @@ class Run:
         self._watch.attest()
         pids = self._watch.pids()
         self._watch.excuse(pids)
-        self._world.stop_services()
+        asked = self._world.stop_services()
         for node in self._world.nodes:
-            self._watch.say_stopped(node.name, pids.get(node.name), self._world.service(node).stop_exit_codes)
+            accepted = self._world.service(node).stop_exit_codes
+            self._watch.say_stopped(node.name, pids.get(node.name), asked.get(node.name), accepted)
 
     def _end_services(self) -> None:
         """Make every node reachable and kill its service: whatever state the run was left in, it is not waited for.
@@ -424,7 +435,7 @@ class Run:
         power = self._world.power
         if power is not None:
             power.restore([node.name for node in self._world.nodes if not power.is_on(node.name)])
-        in_parallel(self._world.nodes, self._kill_service)
+        self._scheduler.for_each(self._world.nodes, self._kill_service)
 
     def _kill_service(self, node: Node) -> None:
         host = self._world.hosts[node.name]
@@ -437,7 +448,7 @@ class Run:
         return seconds * self._world.time_scale
 
     def _since_start(self) -> float:
-        return round((time.monotonic_ns() - self._dependencies.started_ns) / 1e9, 3)
+        return round((self._scheduler.monotonic_ns() - self._dependencies.started_ns) / 1e9, 3)
 
 
 def _arm(nemesis: Nemesis) -> None:
@@ -454,14 +465,15 @@ def _reached(progress: Mapping[str, Any] | None, end: int) -> bool:
 class _StepClients:
     """The clients that a step uses: the probe for appends, a fresh reader for every read."""
 
-    def __init__(self, fleet: Fleet, acknowledged: Callable[[int], None]) -> None:
+    def __init__(self, fleet: Fleet, acknowledged: Callable[[int], None], scheduler: Scheduler) -> None:
         self._fleet = fleet
         self._acknowledged = acknowledged
+        self._scheduler = scheduler
 
     def append(self, partition: int, *, acks: int, count: int, timeout_s: float) -> list[AppendResult]:
         results = self._fleet.append(partition, acks=acks, count=count, timeout_s=timeout_s)
         if any(result.outcome == "ok" for result in results):
-            self._acknowledged(time.monotonic_ns())
+            self._acknowledged(self._scheduler.monotonic_ns())
         return results
 
     def read_all(self, partition: int, timeout_s: float) -> ReadDone:
@@ -471,28 +483,6 @@ class _StepClients:
             return reader.read_all(partition, timeout_s)
         finally:
             reader.close()
-
-
-class _InBackground:
-    """One call on a thread of its own; `result` waits for it and raises what it raised."""
-
-    def __init__(self, call: Callable[[], None]) -> None:
-        self._call = call
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._work, daemon=True)
-        self._thread.start()
-
-    def _work(self) -> None:
-        try:
-            self._call()
-        except BaseException as error:  # handed to whoever asks
-            self._error = error
-
-    def result(self) -> None:
-        while self._thread.is_alive():
-            self._thread.join(0.2)  # a join without a limit cannot be interrupted
-        if self._error is not None:
-            raise self._error
 
 
 def bootstrap(members: Sequence[Member]) -> str:

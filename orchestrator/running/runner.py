@@ -10,7 +10,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from analysis.verdict import first_reasons
 from history.journal import Journal
+from history.left import sha256_of
 from installation.files import PROJECT_ROOT
 from nemeses.ports import HostError
 from orchestrator.campaign.invocations import PlanError, keep_plan, read_plan, stamps
@@ -136,12 +138,12 @@ class Runner:
         self._progress.say(
             f"{verdict.verdict}, expected {verdict.expected}{'' if verdict.met else ' - NOT MET'}: {planned.id}"
         )
-        for reason in verdict.reasons[:5]:
+        for reason in first_reasons(verdict.reasons, 5):
             self._progress.say(f"  {reason}")
         return verdict.met
 
     def _make(self, planned: PlannedRun, directory: RunDirectory, lab: Lab) -> None:
-        campaign, deployed = planned.campaign, deploy(planned)
+        campaign, deployed = planned.campaign, deploy(planned, repeatable=lab.repeatable)
         world = lab.world(
             WorldSpec(
                 run_id=planned.id,
@@ -150,13 +152,20 @@ class Runner:
                 deployment=deployed,
                 filesystem=campaign.topology.filesystem,
                 rootfs=find_rootfs(campaign, lab.name),
+                seed=planned.derived_seed("world"),
             )
         )
         if self._options.keep:
             self._kept = world
         directory.write_description(describe(planned, world, deployed, self._options.selection.reason))
-        with Journal(directory.path) as journal:
-            journal.run_started(run=planned.id, cell=planned.cell.name, seed=planned.seed, world=world.name)
+        with Journal(directory.path, clock=world.scheduler.monotonic_ns, wall=world.scheduler.wall) as journal:
+            journal.run_started(
+                run=planned.id,
+                cell=planned.cell.name,
+                seed=planned.seed,
+                world=world.name,
+                plan=sha256_of(directory.description),
+            )
             Run(
                 RunDependencies(
                     planned=planned,
@@ -166,7 +175,7 @@ class Runner:
                     journal=journal,
                     progress=self._progress,
                     interrupts=self._interrupts,
-                    started_ns=self._started_ns,
+                    started_ns=world.scheduler.moment_of(self._started_ns),
                     on_first_ack=self._options.engine.start,
                     keep=self._options.keep,
                 )
@@ -214,8 +223,19 @@ def lab_spec(
 
 
 def require_faults(campaign: Campaign, lab: Lab | type[Lab], reason: str) -> None:
-    """Raise `UsageError` when the campaign needs a fault that the lab's world cannot inflict: it is never made with
-    less than it says. `reason`: why this world was chosen."""
+    """Raise `UsageError` when the campaign needs a fault that the lab's world cannot inflict, or clients that it does
+    not have: it is never made with less than it says. `reason`: why this world was chosen."""
+    kind, system = campaign.workload.kind, campaign.system
+    if lab.systems is not None and (system.directory is not None or system.name not in lab.systems):
+        raise UsageError(
+            f"{campaign.path}: the {lab.name} world runs {', '.join(sorted(lab.systems))} only, not "
+            f"{system.directory or system.name}; use another --world"
+        )
+    if lab.workloads is not None and kind not in lab.workloads:
+        raise UsageError(
+            f"{campaign.path}: [workload] kind {kind!r} has no clients in the {lab.name} world; there are: "
+            f"{', '.join(sorted(lab.workloads))}; or use another --world"
+        )
     lacking = sorted(campaign.nemesis.needs - lab.capabilities)
     if not lacking:
         return

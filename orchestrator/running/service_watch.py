@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from history.services import ENDED, ENDED_BADLY, NOT_UP, RESTARTED, RUNNING, STO
 from nemeses.kind import ServiceUnder
 from nemeses.mechanisms.service import Process, see_process
 from nemeses.ports import Host, HostError
+from nemeses.scheduling import REAL_TIME, Scheduler
 from orchestrator.running.autopsy import Autopsy
 
 LOOK_S = 1.0
@@ -44,14 +44,16 @@ class ServiceWatch:
         journal: Journal,
         time_scale: float = 1.0,
         autopsy: Autopsy | None = None,
+        scheduler: Scheduler = REAL_TIME,
     ) -> None:
         self._hosts = hosts
         self._last_words = last_words
         self._journal = journal
+        self._scheduler = scheduler
         self._every_s = LOOK_S * time_scale
         self._next_s = 0.0
         self._watched: dict[str, _Watched] = {}
-        self._autopsy = autopsy or Autopsy(hosts, time_scale)
+        self._autopsy = autopsy or Autopsy(hosts, time_scale, scheduler=scheduler)
         self.ended: dict[str, str] = {}
         """The last words of those that have ended by themselves and do not run again, by node."""
 
@@ -95,9 +97,9 @@ class ServiceWatch:
 
     def tick(self) -> None:
         """Look, if it is time to."""
-        if time.monotonic() >= self._next_s:
+        if self._scheduler.monotonic() >= self._next_s:
             self.look()
-            self._next_s = time.monotonic() + self._every_s
+            self._next_s = self._scheduler.monotonic() + self._every_s
 
     def look(self) -> None:
         """Record what services have done that nobody ordered, each deed once."""
@@ -121,11 +123,14 @@ class ServiceWatch:
         """The processes that should run, by node."""
         return {name: each.process.pid for name, each in self._watched.items() if each.process is not None}
 
-    def say_stopped(self, name: str, pid: int | None, accepted: Collection[int]) -> None:
-        """Record that a service (None: none ran) was asked to end and has; `accepted`: the exit codes, as shells have
-        them, that the system declares for that."""
+    def say_stopped(self, name: str, pid: int | None, asked: int | None, accepted: Collection[int]) -> None:
+        """Record that a service has ended. `pid`: the process that ran (None: none did), `asked`: the one that was
+        asked to end; another one, or none, was found when `pid` had ended just before by itself. `accepted`: the exit
+        codes, as shells have them, that the system declares for one that was asked."""
         status = None if pid is None else self._autopsy.status(name, pid)
-        if pid is not None and status is not None and status not in accepted:
+        if pid is not None and pid != asked:
+            self._record(name, ENDED if asked is None else RESTARTED, pid, status)
+        elif pid is not None and status is not None and status not in accepted:
             self._record(name, ENDED_BADLY, pid, status)
         self._journal.node(name, STOPPED, status=status, ran=pid is not None)
 

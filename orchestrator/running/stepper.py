@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -17,6 +16,7 @@ from msgspec.structs import asdict
 from history.journal import Journal
 from nemeses import ENDS, KINDS, Fault
 from nemeses.ports import Host, HostError
+from nemeses.scheduling import REAL_TIME, Scheduler
 from orchestrator.campaign.steps import (
     ELECT,
     HEAL,
@@ -75,6 +75,7 @@ class Stepper:
         progress: Progress,
         tick: Callable[[], None],
         time_scale: float = 1.0,
+        scheduler: Scheduler = REAL_TIME,
     ) -> None:
         self._cluster = cluster
         self._clients = clients
@@ -85,6 +86,7 @@ class Stepper:
         self._progress = progress
         self._tick = tick
         self._time_scale = time_scale
+        self._scheduler = scheduler
         self._names: dict[str, str] = {}
         self._tails = {node.name: EventTail(node.record_dir / "events.jsonl") for node in nodes}
         self._logs = {node.name: LogTail(node.record_dir / "service.log") for node in nodes}
@@ -211,8 +213,8 @@ class Stepper:
             return self._names[name]
         if name in self._nodes:
             return name
-        role, _, partition = name.partition(":")
-        return str(self._until(step, lambda: _filled(self._cluster.view(), role, int(partition or 0))))
+        role, *numbers = name.split(":")
+        return str(self._until(step, lambda: _filled(self._cluster.view(), role, *map(int, numbers))))
 
     def _wait(self, step: WaitStep) -> None:
         arguments: dict[str, Any] = dict(step.arguments)
@@ -226,15 +228,15 @@ class Stepper:
     def _until(self, step: Step, look: Callable[[], tuple[object, str]]) -> object:
         """Look until something is found; `look` gives (what was found or a false value, what was seen instead)."""
         deadline_s = step.deadline_s * self._time_scale
-        give_up = time.monotonic() + deadline_s
+        give_up = self._scheduler.monotonic() + deadline_s
         while True:
             found, seen = look()
             if found:
                 return found
-            if time.monotonic() > give_up:
+            if self._scheduler.monotonic() > give_up:
                 raise RunError(f"{step.title}: not within {deadline_s:g} s; last seen: {seen}")
             self._tick()
-            time.sleep(POLL_S)
+            self._scheduler.sleep(POLL_S)
 
     # Each `_see_` answers (whether the condition holds, what was seen).
 
@@ -295,8 +297,8 @@ def _acknowledged(results: Sequence[AppendResult]) -> int:
     return sum(result.outcome == "ok" for result in results)
 
 
-def _filled(view: View, role: str, partition: int) -> tuple[str | None, str]:
-    """Who plays a role, and what was seen."""
+def _filled(view: View, role: str, partition: int = 0, which: int = 0) -> tuple[str | None, str]:
+    """Who plays a role, and what was seen. `which` of the followers, in the order of the replicas."""
     if role == "controller":
         return view.controller, str(view)
     state = view.partitions.get(partition)
@@ -304,4 +306,5 @@ def _filled(view: View, role: str, partition: int) -> tuple[str | None, str]:
         return None, str(view)
     if role == "leader":
         return state.leader, str(view)
-    return next((name for name in state.replicas if name != state.leader), None), str(view)
+    followers = [name for name in state.replicas if name != state.leader]
+    return followers[which] if which < len(followers) else None, str(view)

@@ -10,7 +10,11 @@ from typing import Protocol
 
 from installation.files import PROJECT_ROOT
 from nemeses.ports import Host, Network, PowerSwitch, Site
+from nemeses.scheduling import Scheduler
+from systems import Member, Observer, System
 from systems.service import Deployment, Service
+from workloads.process import ClientHandle
+from workloads.settings import ClientSettings
 
 DISK_BYTES = 512 << 20
 
@@ -65,6 +69,7 @@ class WorldSpec:
 
     `deployment` says what runs on its nodes. `rootfs` is the directory tree that nodes run on (see `nodeimage`); None:
     this machine's own. Only the namespace world has use for it.
+    `seed`: of everything that chance decides in a world that is simulated.
     """
 
     run_id: str
@@ -74,6 +79,7 @@ class WorldSpec:
     filesystem: str = "ext4"
     disk_bytes: int = DISK_BYTES
     rootfs: Path | None = None
+    seed: int = 0
 
 
 class World(Protocol):
@@ -86,6 +92,8 @@ class World(Protocol):
     needs_sandbox: bool
     time_scale: float
     """How much longer everything takes than on this machine itself: what deadlines and timeouts are multiplied by."""
+    scheduler: Scheduler
+    """The time in which the run lives: also its journal's and its clients'."""
 
     def __init__(self, spec: WorldSpec) -> None: ...
 
@@ -104,6 +112,14 @@ class World(Protocol):
     @property
     def site(self) -> Site:
         """Hosts, power and network together: what `nemeses.Nemesis` takes."""
+        ...
+
+    def start_client(self, kind: str, role: str, settings: ClientSettings, log: Path) -> ClientHandle:
+        """Start a client of a workload kind, which reaches every node whatever is cut."""
+        ...
+
+    def observe(self, system: System, members: Sequence[Member], topic: str) -> Observer:
+        """What looks at the cluster from outside."""
         ...
 
     def up(self, on_progress: Progress = no_progress) -> None:
@@ -133,12 +149,14 @@ class World(Protocol):
         """Start several services (None: all), those of one start order in parallel."""
         ...
 
-    def stop_service(self, node: Node) -> None:
-        """Ask the service to shut down cleanly (SIGTERM) and wait until it has. Raises `WorldError` if it does not."""
+    def stop_service(self, node: Node) -> int | None:
+        """Ask the service to shut down cleanly (SIGTERM) and wait until it has; its process, None when there was none
+        to ask. Raises `WorldError` if it does not."""
         ...
 
-    def stop_services(self, nodes: Sequence[Node] | None = None) -> None:
-        """Stop several services (None: all), in the opposite order of their start."""
+    def stop_services(self, nodes: Sequence[Node] | None = None) -> Mapping[str, int]:
+        """Stop several services (None: all), in the opposite order of their start; the processes that were asked to
+        end, by node."""
         ...
 
     def restart(self, node: Node) -> None:

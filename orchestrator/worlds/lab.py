@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from nemeses.ports import Host
 from orchestrator.worlds.base import DISK_BYTES, Progress, World, WorldSpec, no_progress
@@ -41,6 +41,12 @@ class Lab(Protocol):
     name: str
     capabilities: frozenset[str]
     """The names of the kinds of fault that can be inflicted on its machines."""
+    systems: ClassVar[frozenset[str] | None] = None
+    """The systems, of those that come with Brownout, that run there; None: all."""
+    workloads: ClassVar[frozenset[str] | None] = None
+    """The kinds of workload whose clients there are; None: all."""
+    repeatable: ClassVar[bool] = False
+    """Whether a run comes out the same, byte for byte, when it is made again: then nothing in it depends on its id."""
     limits: list[str]
     needs_sandbox: bool
     time_scale: float

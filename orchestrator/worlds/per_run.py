@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 from nemeses.ports import Host
 from orchestrator.errors import WorldError
@@ -13,7 +13,8 @@ from orchestrator.worlds.namespaces.world import NamespaceWorld
 from orchestrator.worlds.process.world import ProcessWorld
 
 
-class Enterable(World, Protocol):
+@runtime_checkable
+class Enterable(Protocol):
     """A world that knows how its nodes are entered."""
 
     def shell(self, name: str, command: Sequence[str] = ()) -> list[str]: ...
@@ -22,7 +23,10 @@ class Enterable(World, Protocol):
 class PerRunLab:
     """A lab with nothing in it but the world of the present run."""
 
-    kind: ClassVar[type[Enterable]]
+    kind: ClassVar[type[World]]
+    systems: ClassVar[frozenset[str] | None] = None
+    workloads: ClassVar[frozenset[str] | None] = None
+    repeatable: ClassVar[bool] = False
     name: str
     capabilities: frozenset[str]
     needs_sandbox: bool
@@ -30,7 +34,7 @@ class PerRunLab:
 
     def __init__(self, _: LabSpec) -> None:
         self.limits: list[str] = []  # each run's world has its own
-        self._world: Enterable | None = None
+        self._world: World | None = None
 
     def __init_subclass__(cls) -> None:
         cls.name, cls.needs_sandbox = cls.kind.name, cls.kind.needs_sandbox
@@ -58,6 +62,7 @@ class PerRunLab:
     def shell(self, name: str, command: Sequence[str] = ()) -> list[str]:
         if self._world is None:
             raise WorldError(f"{name} is not there: no run has made it yet")
+        assert isinstance(self._world, Enterable), f"nobody can enter the nodes of the {self.name} world"
         return self._world.shell(name, command)
 
 

@@ -9,8 +9,8 @@ from orchestrator.errors import UsageError
 from orchestrator.worlds.lab import Lab
 from orchestrator.worlds.namespaces import requirements
 
-WorldName = Literal["auto", "namespaces", "process", "vagrant", "inventory"]
-WORLD_NAMES: tuple[WorldName, ...] = ("auto", "namespaces", "process", "vagrant", "inventory")
+WorldName = Literal["auto", "namespaces", "process", "vagrant", "inventory", "simulation"]
+WORLD_NAMES: tuple[WorldName, ...] = ("auto", "namespaces", "process", "vagrant", "inventory", "simulation")
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,10 @@ def lab_named(name: str) -> type[Lab]:
             from orchestrator.worlds.inventory.lab import InventoryLab
 
             return InventoryLab
+        case "simulation":
+            from orchestrator.worlds.simulation.lab import SimulationLab
+
+            return SimulationLab
     raise UsageError(f"unknown world {name!r}; use one of: {', '.join(WORLD_NAMES)}")
 
 

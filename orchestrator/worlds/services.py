@@ -5,17 +5,19 @@ from __future__ import annotations
 import contextlib
 import shlex
 import socket
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
 from nemeses.ports import Host, HostError, Network, PowerSwitch, Site, Suspender
+from nemeses.scheduling import REAL_TIME, Scheduler
 from orchestrator.errors import WorldError
 from orchestrator.worlds.base import Node
+from systems import Member, Observer, System
 from systems.service import Deployment, Service
+from workloads.process import ClientHandle, ClientProcess
+from workloads.settings import ClientSettings
 
 LOOK_S = 0.2
 KILLED_S = 10.0
@@ -26,19 +28,14 @@ T = TypeVar("T")
 
 def in_parallel(items: Iterable[T], action: Callable[[T], object]) -> None:
     """Do one thing for each item at the same time. Raises the first failure, once all have ended."""
-    todo = list(items)
-    if not todo:
-        return
-    with ThreadPoolExecutor(len(todo), thread_name_prefix="world") as pool:
-        futures = [pool.submit(action, item) for item in todo]
-    for future in futures:
-        future.result()
+    REAL_TIME.for_each(items, action)
 
 
 class ServicesOnHosts(ABC):
     """The services of a world, started and stopped through the hosts of their nodes: the same in every world."""
 
     time_scale: float = 1.0
+    scheduler: Scheduler = REAL_TIME
 
     @property
     @abstractmethod
@@ -74,10 +71,18 @@ class ServicesOnHosts(ABC):
             self.time_scale,
             start_deadline_s=max(service.start_deadline_s for service in services),
             stop_deadline_s=max(service.stop_deadline_s for service in services),
+            scheduler=self.scheduler,
         )
 
+    def start_client(self, kind: str, role: str, settings: ClientSettings, log: Path) -> ClientHandle:
+        """A client as a process of this machine, which reaches all nodes."""
+        return ClientProcess(kind, role, settings, log)
+
+    def observe(self, system: System, members: Sequence[Member], topic: str) -> Observer:
+        return system.observe(members, topic, self.time_scale)
+
     def prepare_services(self) -> None:
-        in_parallel(self.nodes, self._prepare_service)
+        self.scheduler.for_each(self.nodes, self._prepare_service)
 
     def _prepare_service(self, node: Node) -> None:
         """What was prepared must survive a power cut that comes at once; programs do not always see to that."""
@@ -97,10 +102,10 @@ class ServicesOnHosts(ABC):
     def start_service(self, node: Node) -> None:
         host, patience_s = self.hosts[node.name], self.service(node).start_deadline_s * self.time_scale
         host.start_service()
-        deadline = time.monotonic() + patience_s
-        next_look = time.monotonic() + LOOK_S
-        while not accepts(node.address, node.port):
-            now = time.monotonic()
+        deadline = self.scheduler.monotonic() + patience_s
+        next_look = self.scheduler.monotonic() + LOOK_S
+        while not self.accepts(node):
+            now = self.scheduler.monotonic()
             if now >= next_look:
                 next_look = now + LOOK_S * self.time_scale
                 if host.service_pid() is None:
@@ -112,15 +117,23 @@ class ServicesOnHosts(ABC):
                         f"{node.name}: the service's port {node.port} did not open within {patience_s:g} s; "
                         f"its last words: {self.last_words(node)}"
                     )
-            time.sleep(0.01)
+            self.scheduler.sleep(0.01)
 
     def start_services(self, nodes: Sequence[Node] | None = None) -> None:
         for together in self._by_start_order(nodes):
-            in_parallel(together, self.start_service)
+            self.scheduler.for_each(together, self.start_service)
 
-    def stop_services(self, nodes: Sequence[Node] | None = None) -> None:
+    def stop_services(self, nodes: Sequence[Node] | None = None) -> dict[str, int]:
+        asked: dict[str, int] = {}
+
+        def stop(node: Node) -> None:
+            pid = self.stop_service(node)
+            if pid is not None:
+                asked[node.name] = pid
+
         for together in reversed(self._by_start_order(nodes)):
-            in_parallel(together, self.stop_service)
+            self.scheduler.for_each(together, stop)
+        return asked
 
     def _by_start_order(self, nodes: Sequence[Node] | None) -> list[list[Node]]:
         """The nodes (None: all) in the groups that start together, first the first."""
@@ -129,31 +142,34 @@ class ServicesOnHosts(ABC):
             groups.setdefault(self.service(node).start_order, []).append(node)
         return [groups[order] for order in sorted(groups)]
 
-    def stop_service(self, node: Node) -> None:
+    def stop_service(self, node: Node) -> int | None:
         host, service = self.hosts[node.name], self.service(node)
         patience_s = service.stop_deadline_s * self.time_scale
         pid = host.service_pid()
         if pid is None:
-            return
-        host.run(f"kill -TERM {pid}")
+            return None
+        asked = host.run(f"kill -TERM {pid}").ok
         if self._has_ended(host, pid, patience_s):
-            return
+            return pid if asked else None
         if service.kills_at_stop:
             host.run(f"kill -KILL {pid}")
             if self._has_ended(host, pid, KILLED_S * self.time_scale):
-                return
+                return pid
         raise WorldError(
             f"{node.name}: the service did not end within {patience_s:g} s of SIGTERM; "
             f"its last words: {self.last_words(node)}"
         )
 
-    @staticmethod
-    def _has_ended(host: Host, pid: int, patience_s: float) -> bool:
-        deadline = time.monotonic() + patience_s
+    def accepts(self, node: Node) -> bool:
+        """Whether the node's service listens."""
+        return accepts(node.address, node.port)
+
+    def _has_ended(self, host: Host, pid: int, patience_s: float) -> bool:
+        deadline = self.scheduler.monotonic() + patience_s
         while host.service_pid() == pid:
-            if time.monotonic() > deadline:
+            if self.scheduler.monotonic() > deadline:
                 return False
-            time.sleep(0.02)
+            self.scheduler.sleep(0.02)
         return True
 
     def restart(self, node: Node) -> None:

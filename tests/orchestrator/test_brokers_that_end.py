@@ -8,8 +8,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from history.journal import Journal
 from installation.files import PROJECT_ROOT
 from orchestrator.command.line import main
 from orchestrator.worlds.namespaces.requirements import missing
+from tests.orchestrator.live_run import LiveRun
 
 ALIEN = """
 name = "alien"
@@ -81,17 +80,6 @@ def test_one_that_ends_after_everything_was_healed_is_found_and_the_run_is_finis
     assert [line["name"] for line in journal if line["event"] == "phase"][-1] == "done"
 
 
-LIVE = """
-name = "live"
-[topology]
-world = "{world}"
-[workload]
-partitions = 1
-producers = 1
-consumers = 0
-rate = 50
-duration_s = {duration_s}
-"""
 WORLDS = [
     "process",
     pytest.param(
@@ -101,49 +89,6 @@ WORLDS = [
         ),
     ),
 ]
-STEP_S = 60.0
-
-
-class LiveRun:
-    """A run in a process of its own, which a test meddles with from outside while it is under load."""
-
-    def __init__(self, directory: Path, world: str, *, system: str = "", duration_s: float = 6.0) -> None:
-        self.store = directory / "store"
-        campaign = directory / "live.toml"
-        campaign.write_text(LIVE.format(world=world, duration_s=duration_s) + system)
-        words = ["run", str(campaign), "--store", str(self.store), "--engine", "in-process", "--quiet"]
-        self.process = subprocess.Popen([sys.executable, "-m", "orchestrator", *words], stdout=subprocess.DEVNULL)
-
-    def journal(self) -> list[dict[str, Any]]:
-        found = list((self.store / "live").glob("*/history/journal.jsonl"))
-        return [json.loads(line) for line in found[0].read_text().splitlines()] if found else []
-
-    def await_line(self, **fields: str) -> None:
-        """Wait until the journal has a line with these fields."""
-        give_up = time.monotonic() + STEP_S
-        while not any(all(line.get(k) == v for k, v in fields.items()) for line in self.journal()):
-            assert time.monotonic() < give_up, f"no {fields} within {STEP_S} s"
-            assert self.process.poll() is None, "the run ended before"
-            time.sleep(0.05)
-
-    def broker(self, node: str) -> int:
-        """The process of a node's broker: in the process world by its files, in the namespace world by its group."""
-        (run,) = [path.parent.name for path in (self.store / "live").glob("*/run.toml")]
-        for path in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                words = (path / "cmdline").read_bytes().decode(errors="replace").split("\0")
-                group = (path / "cgroup").read_text()
-                mine = any(run in word and f"/{node}/" in word for word in words) or f"/{run}/{node}\n" in group
-                if mine and {"broker", "--config"} <= set(words) and "setsid" not in words[0]:
-                    return int(path.name)
-        raise AssertionError(f"no broker of {node} in {run}")
-
-    def verdict(self) -> dict[str, Any]:
-        """What the run came to, once it has ended."""
-        assert self.process.wait(4 * STEP_S) == 1
-        (path,) = (self.store / "live").glob("*/verdict.json")
-        verdict: dict[str, Any] = json.loads(path.read_text())
-        return verdict
 
 
 def exits(verdict: dict[str, Any]) -> list[str]:
@@ -211,7 +156,7 @@ def test_one_that_is_made_to_end_itself_is_found(tmp_path: Path, world: str) -> 
     description = description.replace('server.properties"]', 'server.properties", "{{ node.data_dir }}"]', 1)
     (own / "system.toml").write_text(description)
     (own / "mortal.py").write_text(MORTAL_BROKER)
-    run = LiveRun(tmp_path, world, system='[system]\npath = "mortal"\n', duration_s=3)
+    run = LiveRun(tmp_path, world, more='[system]\npath = "mortal"\n', duration_s=3)
     sentences = exits(run.verdict())
     assert sentences
     assert all("ended with exit code 3, though nothing was done to it" in each for each in sentences)

@@ -148,7 +148,8 @@ WRONG = {
     "[topology]\nnodes = true": "c.toml:3: [topology] nodes: True is not a whole number",
     "[topology]\nnodes = 12": "c.toml:3: [topology] nodes: 12 is more than 9, the most that a world holds",
     '[topology]\nworld = "moon"': (
-        "c.toml:3: [topology] world: 'moon' is not known; known: auto, inventory, namespaces, process, vagrant"
+        "c.toml:3: [topology] world: 'moon' is not known; "
+        "known: auto, inventory, namespaces, process, simulation, vagrant"
     ),
     '[topology]\nnode_root = "image"': (
         "c.toml:3: [topology] node_root: only world = \"namespaces\" has a choice, and it is 'auto'"
@@ -201,6 +202,10 @@ WRONG = {
         "c.toml:4: [cell.expect] anomaly is missing; a cell that must fail says how"
     ),
     "[checks]\nmin_ok = -3": "c.toml:3: [checks] min_ok: -3 is smaller than 0",
+    "[checks]\nmin_share = -0.1": "c.toml:3: [checks] min_share: -0.1 is smaller than 0",
+    "[checks]\nmin_share = 25": (
+        "c.toml:3: [checks] min_share: 25 is larger than 1; it is a share of the planned writes, such as 0.25"
+    ),
     "[checks]\nmin_queries = -1": "c.toml:3: [checks] min_queries: -1 is smaller than 0",
     '[nemesis]\nkind = "random"\nfaults = ["kill"]\noptional_faults = ["pause"]': (
         "c.toml:5: [nemesis] optional_faults: 'pause' is not among faults; what is optional stands in both"

@@ -76,7 +76,10 @@ def test_a_reader_that_has_gone_is_no_error_worth_a_word(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["run", "nowhere"], "nowhere: there is no such campaign; give a TOML file, or one of: bounce-unseen, demo"),
+        (
+            ["run", "nowhere"],
+            "nowhere: there is no such campaign; give a TOML file, or one of: bounce-unseen, commit-",
+        ),
         (["run", "campaigns"], "campaigns is a directory; give a campaign's TOML file"),
         (["run", "--seed", "-3"], "--seed -3: seeds are whole numbers from 0"),
         (["run", "--seeds", "5-1"], "--seeds 5-1: write the first and the last, such as 1-20"),
@@ -146,6 +149,13 @@ def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> No
 def test_the_mutants_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["mutants", "--json"]) == 0
     assert "truncate_to_hw" in [mutant["name"] for mutant in json.loads(capsys.readouterr().out)]
+
+
+def test_mutants_are_not_run_by_accident(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["mutants", "truncate_to_hw"]) == 64
+    assert "--seeds" in capsys.readouterr().err
+    assert main(["mutants", "no_such", "--seeds", "1-2"]) == 64
+    assert "truncate_to_hw" in capsys.readouterr().err
 
 
 def test_a_log_is_dumped_as_kafkas_tool_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

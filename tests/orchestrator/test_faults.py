@@ -10,14 +10,14 @@ import pytest
 from history.journal import Journal
 from nemeses import ClusterView, FaultPlan, Schedule
 from nemeses.fault import Evidence, Fault
+from nemeses.scheduling import ThreadScheduler
 from orchestrator.errors import RunError
-from orchestrator.running import faults
 from orchestrator.running.faults import FaultBook, follow_schedule
 from orchestrator.running.progress import Progress
 from tests.orchestrator.unwatched import Unwatched
 
 
-class Clock:
+class Clock(ThreadScheduler):
     """Time that passes only when somebody waits or works."""
 
     def __init__(self) -> None:
@@ -56,10 +56,8 @@ class SlowNemesis:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(faults, "time", made)
-    return made
+def clock() -> Clock:
+    return Clock()
 
 
 def book(nemesis: SlowNemesis, journal: Journal) -> FaultBook:
@@ -76,7 +74,7 @@ def test_pauses_are_kept_and_what_does_not_fit_is_left_out_unless_it_is_new(cloc
     schedule = Schedule(1, (plan("kill", 1, 1), plan("pause", 3, 1), plan("kill", 5, 1), plan("power-loss", 8, 1)))
     with Journal(tmp_path) as journal:
         view = ClusterView(("n1", "n2", "n3"))
-        follow_schedule(schedule, book(nemesis, journal), lambda: view, clock.tick, ends_s=10)
+        follow_schedule(schedule, book(nemesis, journal), lambda: view, clock.tick, ends_s=10, scheduler=clock)
     assert nemesis.done == [
         ("inject", "kill", 1),
         ("heal", "kill", 4),

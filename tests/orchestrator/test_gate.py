@@ -230,6 +230,13 @@ def test_a_verdict_that_cannot_be_believed_is_unknown(
         ({"reasons": ["a doubt"]}, "the verdict says pass in spite of: a doubt"),
         ({"checks": []}, "the verdict says pass, and no check passed"),
         ({"faults": []}, "the verdict says pass without the required faults kill"),
+        ({"doubts": ("a doubt",)}, "the verdict says pass in spite of: a doubt"),
+        ({"checks": "replicas"}, "the verdict says pass without the checks replicas"),
+        ({"world": "moon"}, "the verdict says 'moon' of the run's world, run.toml says 'paper'"),
+        ({"mutants": ("x",)}, "the verdict says ('x',) of the run's mutants"),
+        ({"upper_bound": "session"}, "the verdict says 'session' of the run's upper bound"),
+        ({"limits": ()}, "the verdict says () of the run's limits"),
+        ({"versions": {}}, "the verdict says {} of the run's versions"),
         ({"met": False}, "says that pass was not met, and that is not so"),
         ({"verdict": "fail", "met": False}, "the verdict says fail and names nothing that failed"),
         ({"verdict": "splendid", "met": False}, "the verdict says 'splendid'"),
@@ -246,6 +253,8 @@ def test_a_verdict_that_contradicts_itself_is_unknown(
     if change.get("anomalies") == "stolen":
         change = {"anomalies": (Anomaly("lost-acknowledged-write", "log", 0, "gone", ()),)}
     stored = Verdict.read(run / "verdict.json")
+    if isinstance(left_out := change.get("checks"), str):
+        change = {"checks": tuple(check for check in stored.checks if check.name != left_out)}
     Verdict(**{**vars(stored), **change}).write(run / "verdict.json")
     answer = decided(campaign.path)
     assert answer.code == 2
@@ -428,3 +437,20 @@ def test_documents_that_cannot_be_written_do_not_change_the_answer(campaign: Sto
     answer = ask("gate", campaign.path)
     assert answer.code == 0
     assert "are as they were" in answer.err
+
+
+def test_a_failed_run_says_in_every_document_what_is_undecided_besides(tmp_path: Path) -> None:
+    campaign = StoredCampaign(tmp_path / "store", "")
+    (planned,) = campaign.plan()
+    campaign.make(planned, lost=7, fault_status="inconclusive")
+    answer = decided(campaign.path)
+    assert answer.code == 1
+    doubt = "besides, undecided: fault f1 (kill) is inconclusive: no proof that it took effect"
+    assert doubt in answer.json["runs"][0]["reasons"]
+    junit = (campaign.path / "junit.xml").read_text()
+    assert junit.count("<failure") == 1
+    assert doubt in junit
+    assert "lost-acknowledged-write: " in junit
+    assert doubt in (campaign.path / "report.html").read_text()
+    printed = ask("gate", campaign.path).out
+    assert printed.index("lost-acknowledged-write: ") < printed.index(doubt)

@@ -206,10 +206,20 @@ def test_how_one_that_was_asked_to_end_has_ended_is_on_record(
     watched: Watched, status: int | None, found: list[tuple[str, str]]
 ) -> None:
     watched.hosts["n1"].status = status
-    watched.watch.say_stopped("n1", 11, (0, 143))
-    watched.watch.say_stopped("n2", None, (0, 143))
+    watched.watch.say_stopped("n1", 11, 11, (0, 143))
+    watched.watch.say_stopped("n2", None, None, (0, 143))
     assert watched.found() == found
     assert [(line["status"], line["ran"]) for line in watched.nodes("stopped")] == [(status, True), (None, False)]
+
+
+@pytest.mark.parametrize(("asked", "way"), [(None, "ended"), (99, "restarted")])
+def test_one_that_was_not_there_to_be_asked_has_ended_by_itself(watched: Watched, asked: int | None, way: str) -> None:
+    """With the status of one that ends in order: it ran when it was looked at last, and had ended when it was asked."""
+    watched.hosts["n1"].status = 0
+    watched.watch.attest()
+    watched.watch.say_stopped("n1", 11, asked, (0, 143))
+    assert watched.found() == [("n1", way)]
+    assert watched.exits()[0].how == "with exit code 0"
 
 
 def test_the_kernel_is_asked_of_those_that_it_may_have_killed(tmp_path: Path) -> None:

@@ -32,11 +32,26 @@ def stake(text: str) -> Stake:
         (LOAD + "[checks]\nmin_ok = 8000", 8_400, 720, 8_000, 180),
         (LOAD + "[checks]\nmin_ok = 0", 8_400, 720, 0, 0),
         (LOAD + "[checks]\nmin_queries = 700", 8_400, 720, 4_200, 700),
+        (LOAD + "[checks]\nmin_share = 0.3", 8_400, 720, 2_520, 108),
+        (LOAD + "[checks]\nmin_share = 0.9", 8_400, 720, 4_200, 180),
+        (LOAD + "[checks]\nmin_share = 0.1\nmin_ok = 3000", 8_400, 720, 3_000, 72),
         (LOAD.replace("consumers = 2", "consumers = 0"), 12_000, 0, 6_000, 0),
         (NO_LOAD, 0, 0, 1, 0),
         (LOAD + SCRIPT.format("kill", 'node = "n1"'), 0, 0, 1, 0),
     ],
-    ids=["defaults", "own minimum", "high minimum", "none", "own queries", "no consumers", "no load", "script"],
+    ids=[
+        "defaults",
+        "own minimum",
+        "high minimum",
+        "none",
+        "own queries",
+        "little share",
+        "large share",
+        "own minimum and share",
+        "no consumers",
+        "no load",
+        "script",
+    ],
 )
 def test_minima_scale_with_the_planned_load_unless_they_are_given(
     text: str, changes: int, queries: int, min_ok: int, min_queries: int
@@ -65,9 +80,19 @@ def test_of_registers_the_weights_say_what_is_planned() -> None:
     ],
 )
 def test_what_was_not_at_stake_is_said(text: str, limit: str) -> None:
-    found = stake(text).limit
+    found = "".join(stake(text).limits)
     assert found.startswith(limit)
     assert bool(found) == bool(limit)
+
+
+def test_a_campaign_that_expects_little_of_its_load_has_it_said() -> None:
+    assert stake(LOAD + RANDOM + "[checks]\nmin_share = 0.25").limits == (
+        "the campaign expects its load to be throttled: 25% of the planned changes are enough",
+    )
+    assert stake(LOAD + RANDOM + "[checks]\nmin_share = 0.5").limits == ()
+    assert stake(LOAD + RANDOM + "[checks]\nmin_ok = 1").min_share == 0.5
+    nothing_planned = stake(LOAD + SCRIPT.format("kill", 'node = "n1"') + "[checks]\nmin_share = 0.1")
+    assert nothing_planned.limits == ()
 
 
 def lab(name: str) -> Any:
@@ -80,8 +105,8 @@ def test_a_world_that_lacks_a_fault_is_refused_with_those_that_do_not(nemesis: s
         require_faults(campaign(nemesis), lab("process"), "this machine has no root")
     assert str(refused.value) == (
         "campaigns/x.toml: it needs partition-one, power-loss, which the process world cannot do: this machine has no "
-        "root; worlds that can: namespaces, vagrant, inventory; or list what it can do without in [nemesis] "
-        "optional_faults"
+        "root; worlds that can: namespaces, vagrant, inventory, simulation; or list what it can do without in "
+        "[nemesis] optional_faults"
     )
     require_faults(campaign(nemesis), lab("namespaces"), "it was asked for")
 
@@ -94,13 +119,17 @@ def test_a_script_is_refused_where_the_world_lacks_one_of_its_faults() -> None:
 
 def test_what_a_campaign_calls_optional_is_left_out_and_nothing_else() -> None:
     asked = campaign(RANDOM + 'optional_faults = ["power-loss", "partition-one"]\n')
-    poor = SimpleNamespace(name="process", capabilities=frozenset({"kill"}))
+    poor = SimpleNamespace(systems=None, workloads=None, name="process", capabilities=frozenset({"kill"}))
     require_faults(asked, poor, "")  # type: ignore[arg-type]
     assert asked.nemesis.scheduled(poor.capabilities) == ("kill",)
     assert asked.nemesis.left_out(poor.capabilities) == ("power-loss", "partition-one")
     assert asked.nemesis.scheduled(lab("namespaces").capabilities) == ("kill", "power-loss", "partition-one")
     nothing = SimpleNamespace(
-        name="bare", capabilities=frozenset({"power-loss"}), limits=["no kill: it has no signals"]
+        systems=None,
+        workloads=None,
+        name="bare",
+        capabilities=frozenset({"power-loss"}),
+        limits=["no kill: it has no signals"],
     )
     with pytest.raises(UsageError, match="needs kill, which the bare world cannot do: no kill: it has no signals"):
         require_faults(asked, nothing, "")  # type: ignore[arg-type]

@@ -141,6 +141,19 @@ def test_roles_are_resolved_when_their_step_runs_and_names_stay(world: FakeWorld
     assert world.done == ["inject kill n1", "inject pause n1", "heal kill n1"]
 
 
+def test_followers_are_told_apart_by_their_number(world: FakeWorld) -> None:
+    everyone = ("n1", "n2", "n3")
+    world.views = [view(partitions={0: PartitionState("n2", 1, everyone, everyone)})]
+    play(
+        world,
+        """
+        do = "kill"; node = "follower:0:1"
+        do = "pause"; node = "follower:0:0"
+        """,
+    )
+    assert world.done == ["inject kill n3", "inject pause n1"]
+
+
 def test_a_role_that_nobody_plays_is_waited_for(world: FakeWorld) -> None:
     world.views = [view(None), View(), view("n2")]
     play(world, 'do = "kill"; node = "leader:0"')

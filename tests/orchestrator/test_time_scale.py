@@ -34,8 +34,10 @@ def test_every_time_of_a_broker_is_scaled_and_nothing_else() -> None:
         broker_lease_ms=1999,
         min_insync_replicas=2,
         log_segment_bytes=4096,
+        offsets_topic_num_partitions=4,
     )
-    times = {name for name in vars(usual) if name.endswith("_ms")}
+    # What is negative stands for no time at all: nothing is ever deleted for its age.
+    times = {name for name in vars(usual) if name.endswith("_ms") and getattr(usual, name) >= 0}
     assert {name for name in vars(usual) if getattr(usual, name) != getattr(slow, name)} == times
     assert all(getattr(slow, name) == 4 * getattr(usual, name) for name in times)
 

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from installation.files import PROJECT_ROOT
 from nemeses import KINDS, Host, HostError, Need, inflictable, needing
@@ -38,6 +38,9 @@ class InventoryLab:
     """
 
     name = "inventory"
+    systems: ClassVar[frozenset[str] | None] = None
+    workloads: ClassVar[frozenset[str] | None] = None
+    repeatable: ClassVar[bool] = False
     capabilities: frozenset[str] = frozenset(KINDS)
     needs_sandbox = False
 

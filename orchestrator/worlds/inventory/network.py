@@ -1,6 +1,7 @@
 """Partitions without a network of our own: each host drops what comes from the peers that it is cut from.
 
-One nftables table a host, in its input hook: a set with a counter for each peer, and the set of those that are cut.
+One nftables table a host, in its input hook: a set with a counter for each peer, and the sets of those that are cut,
+silently or by an answer that refuses.
 Nothing that was there before is touched, and whoever is no node - the orchestrator, its clients - always passes.
 """
 
@@ -39,14 +40,14 @@ class HostsNetwork:
         self._hosts = hosts
         self._answers = answers
         self._names = {host.address: name for name, host in hosts.items()}
-        self._wanted: set[Pair] = set()
+        self._wanted: dict[str, set[Pair]] = {"cut": set(), "rejected": set()}
         self._last: dict[Pair, PacketCount] = {(a, b): PacketCount(0, 0) for a in hosts for b in hosts if a != b}
         self._lock = threading.Lock()
 
     def build(self) -> None:
         """Make the table on every host, in the place of one that a killed run left there. Raises `HostError`."""
         with self._lock:
-            self._wanted.clear()
+            self._forget(None)
             in_parallel(self._hosts, self._install)
 
     def refresh(self, names: Iterable[str]) -> None:
@@ -64,17 +65,22 @@ class HostsNetwork:
         with self._lock:
             in_parallel(self._present(), remove)
 
-    def cut(self, pairs: Collection[Pair]) -> None:
+    def cut(self, pairs: Collection[Pair], *, reject: bool = False) -> None:
+        name = "rejected" if reject else "cut"
         with self._lock:
-            self._wanted |= set(pairs)
-            self._change("add", pairs)
+            self._wanted[name] |= set(pairs)
+            self._change("add", name, pairs)
 
     def heal(self, pairs: Collection[Pair] | None = None) -> None:
         with self._lock:
-            present = {pair for pair, count in self._read().items() if count is not None}
-            healed = present if pairs is None else set(pairs)
-            self._wanted -= healed if pairs is not None else set(self._wanted)
-            self._change("delete", healed & present)
+            found = self._read()
+            self._forget(pairs)
+            for name, present in found.items():
+                self._change("delete", name, set(present) if pairs is None else set(present) & set(pairs))
+
+    def _forget(self, pairs: Collection[Pair] | None) -> None:
+        for wanted in self._wanted.values():
+            wanted -= set(wanted) if pairs is None else set(pairs)
 
     def counters(self) -> dict[Pair, PacketCount]:
         with self._lock:
@@ -83,26 +89,32 @@ class HostsNetwork:
 
     def cut_pairs(self) -> set[Pair]:
         with self._lock:
-            absent = {pair for pair in self._wanted if not self._answers(pair[1])}
-            return absent | {pair for pair, dropped in self._read().items() if dropped is not None}
+            wanted = {pair for pairs in self._wanted.values() for pair in pairs}
+            absent = {pair for pair in wanted if not self._answers(pair[1])}
+            return absent.union(*self._read().values())
 
     def _present(self) -> list[str]:
         return [name for name in self._hosts if self._answers(name)]
 
-    def _change(self, verb: str, pairs: Collection[Pair]) -> None:
+    def _change(self, verb: str, set_name: str, pairs: Collection[Pair]) -> None:
         """One transaction a host, all hosts at the same time."""
         sources: dict[str, list[str]] = defaultdict(list)
         for source, destination in sorted(pairs):
             if self._answers(destination):
                 sources[destination].append(self._hosts[source].address)
         in_parallel(
-            sources, lambda name: self._nft(name, f"{verb} element {TABLE} cut {{ {', '.join(sources[name])} }}")
+            sources,
+            lambda name: self._nft(name, f"{verb} element {TABLE} {set_name} {{ {', '.join(sources[name])} }}"),
         )
 
     def _install(self, name: str) -> None:
         peers = [host.address for other, host in self._hosts.items() if other != name]
-        cut = [self._hosts[a].address for a, b in sorted(self._wanted) if b == name]
-        # Named before it is deleted: deleting what is not there would be an error.
+        cut, rejected = (
+            [self._hosts[a].address for a, b in sorted(self._wanted[wanted]) if b == name]
+            for wanted in ("cut", "rejected")
+        )
+        # Named before it is deleted: deleting what is not there would be an error. The answers that refuse must pass:
+        # where both ways are rejected, each host would else refuse to hear that the other one refuses.
         self._nft(
             name,
             f"""table {TABLE}
@@ -110,25 +122,35 @@ class HostsNetwork:
             table {TABLE} {{
               set peers {{ type ipv4_addr; counter; {_elements(peers)} }}
               set cut {{ type ipv4_addr; counter; {_elements(cut)} }}
+              set rejected {{ type ipv4_addr; counter; {_elements(rejected)} }}
               chain input {{
                 type filter hook input priority {_PRIORITY}; policy accept;
                 ip saddr @peers
                 ip saddr @cut drop
+                tcp flags & rst == rst accept
+                icmp type destination-unreachable accept
+                meta l4proto tcp ip saddr @rejected reject with tcp reset
+                ip saddr @rejected reject
               }}
             }}""",
         )
 
-    def _read(self) -> dict[Pair, int | None]:
-        """For each pair the packets dropped, None where it is not cut; of the hosts that answer. Notes all counters."""
-        found: dict[Pair, int | None] = {}
+    def _read(self) -> dict[str, dict[Pair, int]]:
+        """By each set, the pairs that are in it with the packets stopped; of the hosts that answer. Notes all
+        counters."""
+        found: dict[str, dict[Pair, int]] = {"cut": {}, "rejected": {}}
 
         def read(name: str) -> None:
             listed = json.loads(self._run(name, f"nft -j list table {TABLE}"))
             counts = {entry["set"]["name"]: _counts(entry["set"]) for entry in listed["nftables"] if "set" in entry}
             for address, seen in counts["peers"].items():
                 pair = (self._names[address], name)
-                found[pair] = counts["cut"].get(address)
-                self._last[pair] = PacketCount(seen, found[pair] or 0)
+                stopped = 0
+                for set_name, present in found.items():
+                    if address in counts[set_name]:
+                        present[pair] = counts[set_name][address]
+                        stopped += present[pair]
+                self._last[pair] = PacketCount(seen, stopped)
 
         in_parallel(self._present(), read)
         return found

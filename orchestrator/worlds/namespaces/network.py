@@ -30,7 +30,7 @@ class BridgeNetwork(PairFilter):
     """The cables between the nodes, and what is cut between them."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
-        super().__init__({node.name: node.address for node in nodes})
+        super().__init__({node.name: node.address for node in nodes}, BRIDGE)
         self._nodes = nodes
 
     def build(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from installation.files import PROJECT_ROOT
 from nemeses import Host, HostError, inflictable
@@ -44,6 +45,9 @@ class VagrantLab:
     """Virtual machines n1, n2, ... in this sandbox."""
 
     name = "vagrant"
+    systems: ClassVar[frozenset[str] | None] = None
+    workloads: ClassVar[frozenset[str] | None] = None
+    repeatable: ClassVar[bool] = False
     capabilities: frozenset[str] = inflictable(("power", "network", "netem", "stall", "freeze", "clock"))
     needs_sandbox = True
 

@@ -15,7 +15,7 @@ from orchestrator.worlds.remote.world import Endpoint
 from orchestrator.worlds.services import in_parallel
 from orchestrator.worlds.vagrant.hypervisor import Hypervisor
 from orchestrator.worlds.vagrant.machine import RESTORE_DEADLINE_S, VirtualMachine
-from orchestrator.worlds.vagrant.network import data_address
+from orchestrator.worlds.vagrant.network import BRIDGES, DATA, data_address
 from orchestrator.worlds.vagrant.power import VirtualPower
 from orchestrator.worlds.vagrant.suspender import VirtualSuspender
 
@@ -38,7 +38,7 @@ class VirtualMachines:
         self.hosts: Mapping[str, SshHost] = {name: machine.host for name, machine in machines.items()}
         self.power = VirtualPower(machines, time_scale)
         self.suspender = VirtualSuspender(machines, hypervisor)
-        self.network = PairFilter({name: host.address for name, host in self.hosts.items()})
+        self.network = PairFilter({name: host.address for name, host in self.hosts.items()}, BRIDGES[DATA])
 
     def endpoint(self, name: str) -> Endpoint:
         number = int(name[1:])

@@ -1,0 +1,1 @@
+"""The simulated world: the very brokers, in this process, under virtual time, on a network and disks of a seed."""

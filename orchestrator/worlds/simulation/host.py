@@ -1,0 +1,202 @@
+"""A simulated machine as a host: it has no shell, and answers what faults ask of one."""
+
+from __future__ import annotations
+
+import shlex
+from random import Random
+
+from nemeses.ports import HostError, HostUnreachableError, Result
+from nemeses.questions import (
+    AboutProcess,
+    AwaitPort,
+    Kill,
+    LeaveMark,
+    Question,
+    Queues,
+    Reach,
+    ReadMarks,
+    Refuse,
+    RenewMark,
+    Script,
+    SendDatagrams,
+    Signal,
+    Terminate,
+    WasClockMoved,
+)
+from orchestrator.worlds.base import Node
+from orchestrator.worlds.simulation.scheduling import VirtualScheduler
+from simulator.cluster import Machine, SimulatedCluster
+
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+PROBE_PORT = 9  # nobody needs to listen: whether packets pass is known
+TICKS = 100  # a second
+COMMAND_S = 0.002  # that a command takes: whoever asks again and again sees time pass
+_MARKS = ".brownout"
+_NOT_FOUND = 127
+
+
+class SimulatedHost:
+    """One machine of a simulated cluster."""
+
+    def __init__(self, node: Node, cluster: SimulatedCluster, scheduler: VirtualScheduler) -> None:
+        self.name = node.name
+        self.address = node.address
+        self.port = node.port
+        self.probe_port = PROBE_PORT
+        self.data_dir = node.data_dir
+        self._cluster = cluster
+        self._scheduler = scheduler
+
+    @property
+    def boot_id(self) -> str:
+        """The name of the machine's present boot."""
+        chance = Random(f"{self._cluster.seed}/{self.name}/boot/{self._machine.boots}")
+        return f"{chance.getrandbits(128):032x}"
+
+    def run(self, command: str, *, timeout_s: float = 10.0) -> Result:
+        """A `Script` is answered; of other commands, `cat`, `sync -f` and `kill` are known."""
+        del timeout_s
+        self._require_power()
+        self._scheduler.sleep(COMMAND_S)
+        if isinstance(command, Script):
+            answers = self._answer(command.question)
+            return Result(0, "".join(f"{key}={value}\n" for key, value in answers.items()), "")
+        match shlex.split(command):
+            case ["cat", path]:
+                content = self._content(path)
+                return Result(1, "", f"{path}: no such file") if content is None else Result(0, content, "")
+            case ["sync", "-f", _]:
+                self._scheduler.run(self._machine.disk.sync_everything())
+                return Result(0, "", "")
+            case ["kill", "-9", pid] if self._is(int(pid)):
+                self._cluster.kill(self.name)
+                return Result(0, "", "")
+            case ["kill", "-TERM", pid] if self._is(int(pid)):
+                self._cluster.terminate(self.name)
+                return Result(0, "", "")
+            case _:
+                return Result(_NOT_FOUND, "", f"a simulated host has no shell for {command!r}")
+
+    def service_pid(self) -> int | None:
+        self._require_power()
+        return self._machine.pid if self._machine.running else None
+
+    def service_exit(self, pid: int | None = None) -> int | None:
+        return self._machine.exits.get(self._machine.pid if pid is None else pid)
+
+    def start_service(self) -> None:
+        self._require_power()
+        self._cluster.start(self.name)
+
+    @property
+    def _machine(self) -> Machine:
+        return self._cluster.machines[self.name]
+
+    def _require_power(self) -> None:
+        if not self._machine.powered:
+            raise HostUnreachableError(f"{self.name} has no power")
+
+    def _is(self, pid: int) -> bool:
+        return self._machine.running and self._machine.pid == pid
+
+    def _listens(self) -> bool:
+        return self._cluster.network.is_open(self.address, self.port)
+
+    def _answer(self, question: Question) -> dict[str, str]:
+        match question:
+            case AboutProcess():
+                return {"start": self._start(question.pid), "threads": self._threads(question.pid)}
+            case Kill() | Terminate() | Signal():
+                return self._signal(question)
+            case AwaitPort():
+                self._scheduler.until(lambda: self._listens() or not self._is(question.pid), question.seconds)
+                return {"port": self._port()}
+            case SendDatagrams():
+                for address in question.addresses:
+                    self._cluster.network.count(self.address, address)
+                return {"sent": str(len(question.addresses))}
+            case Reach():
+                return {name: self._reaches(address) for name, address, _ in question.targets}
+            case Refuse():
+                rejects = self._cluster.network.rejects
+                return {
+                    name: "refused" if rejects(self.address, address) else "silent"
+                    for name, address, _ in question.targets
+                }
+            case RenewMark() | LeaveMark() | ReadMarks():
+                return self._marks(question)
+            case Queues():
+                return {"queues": "[]"}
+            case WasClockMoved():
+                return {"moved": "no"}
+
+    def _signal(self, question: Kill | Terminate | Signal) -> dict[str, str]:
+        start, before = self._start(question.pid), self._threads(question.pid)
+        if not start:
+            return {"start": "", "state": "gone", "before": "", "after": "", "port": self._port()}
+        seen, begun_s = {"start": start, "signalled": "yes"}, self._scheduler.monotonic()
+        match question:
+            case Signal():
+                (self._cluster.stand_still if question.signal == "STOP" else self._cluster.go_on)(self.name)
+                return {**seen, "before": before, "after": self._threads(question.pid)}
+            case Kill():
+                self._cluster.kill(self.name)
+            case Terminate():
+                self._cluster.terminate(self.name)
+                self._scheduler.until(lambda: not self._is(question.pid), question.seconds)
+                seen["waited"] = str(int(self._scheduler.monotonic() - begun_s))
+        return {**seen, "state": self._threads(question.pid) or "gone", "port": self._port()}
+
+    def _start(self, pid: int) -> str:
+        """When a process began, in ticks since the world did; empty when it does not run."""
+        return str(1 + round(self._machine.began_s * TICKS)) if self._is(pid) else ""
+
+    def _threads(self, pid: int) -> str:
+        host = self._machine.host
+        return "" if host is None or not self._is(pid) else "S" if host.backlog is None else "T"
+
+    def _port(self) -> str:
+        return "open" if self._listens() else "closed"
+
+    def _reaches(self, address: str) -> str:
+        network = self._cluster.network
+        passes = network.passes(self.address, address) and network.passes(address, self.address)
+        return "open" if passes else "closed"
+
+    def _marks(self, question: RenewMark | LeaveMark | ReadMarks) -> dict[str, str]:
+        disk = self._machine.disk
+        synced, unsynced = f"{_MARKS}/synced", f"{_MARKS}/unsynced"
+        match question:
+            case ReadMarks():
+                content = dict(disk.files())
+                return {
+                    name: (content.get(path) or b"").decode(errors="replace")
+                    for name, path in (("synced", synced), ("unsynced", unsynced))
+                }
+            case RenewMark():
+                for path in (synced, unsynced):
+                    if disk.exists(path):
+                        disk.unlink(path)
+                disk.make_directory(_MARKS)
+                file = disk.open(synced, create=True)
+                file.append([question.mark.encode()])
+                self._scheduler.run(file.sync())
+                self._scheduler.run(disk.sync_directory(_MARKS))
+                return {"synced": "yes"}
+            case LeaveMark():
+                if disk.exists(unsynced):
+                    disk.unlink(unsynced)
+                disk.open(unsynced, create=True).append([question.mark.encode()])
+                return {"written": "yes"}
+
+    def _content(self, path: str) -> str | None:
+        if path == BOOT_ID:
+            return f"{self.boot_id}\n"
+        inside = path.removeprefix(f"{self.data_dir}/")
+        if inside == path or not self._machine.disk.exists(inside):
+            return None
+        try:
+            file = self._machine.disk.open(inside)
+        except OSError as error:
+            raise HostError(f"{self.name}: {path}: {error}") from error
+        return file.read(0, file.size()).decode(errors="replace")

@@ -1,0 +1,26 @@
+"""The lab of the simulated world: nothing outlives a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from orchestrator.errors import WorldError
+from orchestrator.worlds.per_run import PerRunLab
+from orchestrator.worlds.simulation.world import SimulationWorld
+from systems.kafka_protocol.virtual import PACINGS
+
+SYSTEM = "brownout"
+
+
+class SimulationLab(PerRunLab):
+    """Runs of our own broker under virtual time."""
+
+    kind = SimulationWorld
+    systems: ClassVar[frozenset[str] | None] = frozenset({SYSTEM})
+    workloads: ClassVar[frozenset[str] | None] = frozenset(PACINGS)
+    repeatable = True
+
+    def shell(self, name: str, command: Sequence[str] = ()) -> list[str]:
+        del command
+        raise WorldError(f"{name} is simulated: nobody can enter it; its trace is in nodes/{name}/events.jsonl")

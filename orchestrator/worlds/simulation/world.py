@@ -1,0 +1,231 @@
+"""The simulated world of one run."""
+
+from __future__ import annotations
+
+import gc
+import json
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+from nemeses import Host, Site, inflictable
+from orchestrator.errors import WorldError
+from orchestrator.machine.locks import RunLock
+from orchestrator.worlds.base import Node, Progress, WorldSpec, no_progress
+from orchestrator.worlds.collect import DATA, EARLIER, copy_data, keep_configuration
+from orchestrator.worlds.services import ServicesOnHosts
+from orchestrator.worlds.simulation.clients import SimulatedClientProcess
+from orchestrator.worlds.simulation.faults import SimulatedCables, SimulatedPower
+from orchestrator.worlds.simulation.host import SimulatedHost
+from orchestrator.worlds.simulation.scheduling import VirtualScheduler
+from simulator.cluster import Program, SimulatedCluster
+from simulator.disk import FileSystem
+from simulator.guard import Guard
+from systems import Member, System
+from systems.kafka_protocol.observer import KafkaObserver
+from systems.kafka_protocol.virtual import VirtualAsking
+from systems.service import Deployment, Service
+from workloads.process import ClientHandle
+from workloads.settings import ClientSettings
+
+_DATA, _ETC, _VAR = "/data", "/etc/brownout", "/var/brownout"
+OBSERVER = "observer"
+SUMMARY = "simulation.json"
+"""In a run's directory: the seed of its world, the digest of all that happened, what it took of both times."""
+
+
+class SimulationWorld(ServicesOnHosts):
+    """Our own brokers in this process. Everything that happens follows from the run's seed.
+
+    Invariant: from the beginning to `down` nothing is collected as garbage, for when that happens differs from process
+    to process, and objects may act when they are collected."""
+
+    name = "simulation"
+    capabilities: frozenset[str] = inflictable(("power", "network"))
+    needs_sandbox = False
+    time_scale = 1.0
+
+    def __init__(self, spec: WorldSpec) -> None:
+        self.limits = [
+            "simulated: time, network and disks are a model of real ones; the brokers' code is the real one",
+            "clients are simulated too: librdkafka is not exercised",
+        ]
+        self._spec = spec
+        self._nodes = [self._node(number) for number in range(1, spec.node_count + 1)]
+        self._services = {node.name: super(SimulationWorld, self).service(node) for node in self._nodes}
+        self._cluster = SimulatedCluster(
+            spec.seed,
+            spec.node_count,
+            file_system=FileSystem(spec.filesystem),
+            programs={node.name: self._program(node) for node in self._nodes},
+            client=OBSERVER,
+        )
+        self._time = VirtualScheduler(self._cluster, spec.seed)
+        self.scheduler = self._time
+        self._hosts = {node.name: SimulatedHost(node, self._cluster, self._time) for node in self._nodes}
+        self._power = SimulatedPower(self._cluster, self._hosts)
+        self._network = SimulatedCables(self._cluster, self._hosts)
+        self._marks = Random(f"{spec.seed}/marks")
+        self._lock = RunLock(spec.run_dir)
+        self._guard = Guard()
+        self._began_cpu_s = 0.0
+        self._is_up = self._collects_garbage = False
+
+    @property
+    def nodes(self) -> list[Node]:
+        return self._nodes
+
+    @property
+    def hosts(self) -> Mapping[str, Host]:
+        return self._hosts
+
+    @property
+    def deployment(self) -> Deployment:
+        return self._spec.deployment
+
+    @property
+    def power(self) -> SimulatedPower:
+        return self._power
+
+    @property
+    def network(self) -> SimulatedCables:
+        return self._network
+
+    @property
+    def site(self) -> Site:
+        return replace(
+            self.site_of(self._power, self._network),
+            answers=lambda host: self._power.is_on(host.name),
+            new_mark=lambda: f"{self._marks.getrandbits(128):032x}",
+        )
+
+    @property
+    def digest(self) -> str:
+        """Of everything that has happened: the brokers' events and every byte that arrived anywhere."""
+        return self._cluster.digest()
+
+    def start_client(self, kind: str, role: str, settings: ClientSettings, log: Path) -> ClientHandle:
+        return SimulatedClientProcess(self._cluster, self._time, kind, role, settings, log)
+
+    def observe(self, system: System, members: Sequence[Member], topic: str) -> KafkaObserver:
+        del system  # there is one that runs here
+        return KafkaObserver(members, topic, asking=VirtualAsking(self._time.run))
+
+    def up(self, on_progress: Progress = no_progress) -> None:
+        self._lock.take()
+        self._is_up, self._collects_garbage = True, gc.isenabled()
+        self._began_cpu_s = time.process_time()
+        gc.disable()
+        self._guard.enter()
+        for node in self._nodes:
+            self._cluster.machines[node.name].record_to(node.record_dir)
+            keep_configuration(node.record_dir, self.service(node).files)
+            on_progress(f"{node.name} is simulated")
+
+    def down(self) -> None:
+        if not self._is_up:
+            return
+        self._is_up = False
+        self._cluster.loop.unhandled.clear()  # told by `collect_all`
+        self._cluster.close()
+        self._guard.leave()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        if self._collects_garbage:
+            gc.enable()
+        self._lock.release()
+
+    def service(self, node: Node) -> Service:
+        """As everywhere; the templates are filled in once, for a simulated run is over in seconds."""
+        return self._services[node.name]
+
+    def accepts(self, node: Node) -> bool:
+        return self._cluster.network.is_open(node.address, node.port)
+
+    def stop_services(self, nodes: Sequence[Node] | None = None) -> dict[str, int]:
+        """All are asked to end before the first is waited for."""
+        chosen = self.nodes if nodes is None else nodes
+        pids = {node.name: self.hosts[node.name].service_pid() for node in chosen}
+        for node in chosen:
+            self._cluster.terminate(node.name)
+        super().stop_services(nodes)
+        return {name: pid for name, pid in pids.items() if pid is not None}
+
+    def stop_service(self, node: Node) -> int | None:
+        """One that was asked before is only waited for."""
+        patience_s, pid = self.service(node).stop_deadline_s, self.hosts[node.name].service_pid()
+        self._cluster.terminate(node.name)
+        if not self._time.until(lambda: not self._cluster.machines[node.name].running, patience_s):
+            raise WorldError(
+                f"{node.name}: the service did not end within {patience_s:g} s of SIGTERM; "
+                f"its last words: {self.last_words(node)}"
+            )
+        return pid
+
+    def kernel_words(self, name: str, pid: int) -> str:
+        """A simulated kernel kills nobody for lack of memory."""
+        del name, pid
+        return ""
+
+    def dump(self, node: Node) -> bool:
+        self._copy(node, node.record_dir, EARLIER)
+        return True
+
+    def collect(self, node: Node, destination: Path) -> None:
+        self._copy(node, destination, DATA)
+
+    def collect_all(self) -> None:
+        """An exception that nobody caught is a defect of somebody: what was recorded is kept, and not believed."""
+        super().collect_all()
+        self._write_summary()
+        if self._cluster.loop.unhandled or self._guard.refused:
+            told = "; ".join([*self._guard.refused, *map(str, self._cluster.loop.unhandled)])
+            raise WorldError(f"seed {self._spec.seed}: exceptions in the simulated world: {told}")
+
+    def _write_summary(self) -> None:
+        cpu_s = time.process_time() - self._began_cpu_s
+        summary = {"seed": self._spec.seed, "digest": self.digest, "simulated_s": round(self.scheduler.monotonic(), 6)}
+        content = json.dumps({**summary, "cpu_s": round(cpu_s, 3), "steps": self._cluster.loop.steps}, indent=1)
+        (self._spec.run_dir / SUMMARY).write_text(content + "\n", encoding="utf-8")
+
+    @property
+    def _scratch(self) -> Path:
+        return self._spec.run_dir / "world"
+
+    def _copy(self, node: Node, destination: Path, name: str) -> None:
+        """Through a real directory, from which files are chosen as in every world."""
+        directory, patterns = self.deployment.collected
+        root = self._scratch / node.name
+        shutil.rmtree(root, ignore_errors=True)
+        try:
+            for path, content in self._cluster.machines[node.name].disk.files():
+                if content is None:
+                    (root / path).mkdir(parents=True, exist_ok=True)
+                else:
+                    (root / path).write_bytes(content)
+            copy_data(root / directory, patterns, destination, name)
+        except OSError as error:
+            raise WorldError(f"{node.name}: its logs cannot be collected: {error}") from error
+
+    def _program(self, node: Node) -> Program:
+        service = self.service(node)
+        try:
+            return Program.of(service.command, service.files, node.data_dir)
+        except ValueError as error:
+            raise WorldError(f"{node.name}: {error}") from error
+
+    def _node(self, number: int) -> Node:
+        name = f"n{number}"
+        return Node(
+            name=name,
+            id=number,
+            address=name,
+            ports=self._spec.deployment.ports(number),
+            data_dir=_DATA,
+            etc_dir=_ETC,
+            var_dir=_VAR,
+            record_dir=self._spec.run_dir / "nodes" / name,
+            files_dir=self._spec.deployment.files_dir,
+        )
