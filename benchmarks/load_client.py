@@ -42,12 +42,12 @@ async def ask(port: int, request: Message, key: ApiKey, version: int) -> Message
     return decode(APIS[key].response, version, frame, position)[0]
 
 
-async def create_topic(port: int, topic: str, replicas: int) -> None:
-    """Create a topic of one partition at the controller, wherever that is."""
+async def create_topic(port: int, topic: str, replicas: int, partitions: int = 1) -> None:
+    """Create a topic at the controller, wherever that is."""
     metadata = await ask(port, MetadataRequest(topics=[]), ApiKey.METADATA, 9)
     assert isinstance(metadata, MetadataResponse)
     ports = {broker.node_id: broker.port for broker in metadata.brokers}
-    creatable = CreatableTopic(name=topic, num_partitions=1, replication_factor=replicas)
+    creatable = CreatableTopic(name=topic, num_partitions=partitions, replication_factor=replicas)
     response = await ask(
         ports[metadata.controller_id], CreateTopicsRequest(topics=[creatable]), ApiKey.CREATE_TOPICS, 5
     )
