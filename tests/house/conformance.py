@@ -16,8 +16,8 @@ INTRODUCTION = """# What the broker conforms to
 Made by `python -m tests.house.conformance` from `docs/rules.toml`, the `@pytest.mark.conforms` marks on the tests and
 the table of mutants; a test fails when this page is out of date.
 
-*held*: a test names the rule, and a mutant that breaks it is killed by a campaign. *partly*: a test names it.
-*not yet*: nothing does.
+*held*: a test names the rule, and a mutant that breaks it is killed by a campaign or by a test. *partly*: a test names
+it. *not yet*: nothing does.
 
 """
 

@@ -8,6 +8,7 @@ from nemeses import ENDS, KINDS, Choice, Parameter
 from orchestrator.campaign.steps import HEAL
 from orchestrator.worlds.namespaces.world import NamespaceWorld
 from orchestrator.worlds.process.world import ProcessWorld
+from orchestrator.worlds.simulation.world import SimulationWorld
 from orchestrator.worlds.vagrant.lab import VagrantLab
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,7 +93,7 @@ def _words() -> list[str]:
 
 
 def _worlds() -> list[str]:
-    worlds = {world.name: world.capabilities for world in (ProcessWorld, NamespaceWorld, VagrantLab)}
+    worlds = {world.name: world.capabilities for world in (ProcessWorld, NamespaceWorld, VagrantLab, SimulationWorld)}
     rows = [f"| {name} | {', '.join(f'`{kind}`' for kind in sorted(kinds))} |" for name, kinds in worlds.items()]
     needs = [f"`{kind.name}`: {', '.join(sorted(kind.needs))}" for kind in KINDS.values() if kind.needs]
     return [

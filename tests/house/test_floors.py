@@ -20,10 +20,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "nemeses": {"history"},
     "analysis": {"history", "installation"},
     "nodeimage": {"installation"},
-    "systems": {"history", "broker", "installation", "workloads", "nemeses"},
+    "systems": {"history", "broker", "simulator", "installation", "workloads", "nemeses"},
 }
 MAY_IMPORT["brownout_api"] = {"workloads", "systems"}
-MAY_IMPORT["orchestrator"] = set(MAY_IMPORT) - {"broker", "simulator"}
+MAY_IMPORT["orchestrator"] = set(MAY_IMPORT) - {"broker"}
 # The same within the orchestrator: a campaign knows no world, what worlds share lies in `machine`, kept nodes use what
 # a run uses.
 ORCHESTRATOR_MAY_IMPORT: dict[str, set[str]] = {

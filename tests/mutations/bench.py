@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -14,9 +15,10 @@ from analysis.pipeline import analyze
 from analysis.rundir import RunDirectoryError
 from analysis.spark import SparkHandle
 from history import HistoryError
+from history.left import sha256_of
 from history.seal import EVIDENCE, complaints, seal
 from tests.mutations.mutation import Judgement, Mutation, Want, unknown
-from tests.mutations.stored import Stored
+from tests.mutations.stored import Stored, event
 
 DERIVED = ("plots", "report.html", "spark")
 """What the mutants do without: nothing that judges a run reads it."""
@@ -34,14 +36,25 @@ class Bench:
         """What is said of a run that ended with this change; judged in this process, once."""
         if mutation.name not in self._resealed:
             with self._mutant(mutation, "in-process") as mutant:
-                seal_again(mutant)
+                self._ended_so(mutation, mutant)
                 self._resealed[mutation.name] = judge(mutant)
         return self._resealed[mutation.name]
 
     def resealed_on_spark(self, mutation: Mutation, session: SparkHandle) -> Judgement:
         with self._mutant(mutation, "spark") as mutant:
-            seal_again(mutant)
+            self._ended_so(mutation, mutant)
             return judge(mutant, session)
+
+    def _ended_so(self, mutation: Mutation, mutant: Path) -> None:
+        """The run began with the plan that is there now, unless it is a mutation that speaks of that, and ended so."""
+        plan, stored = mutant / "run.toml", Stored(mutant)
+        if (
+            mutation.replans
+            and plan.exists()
+            and plan.read_bytes() != (self.bases[mutation.base] / "run.toml").read_bytes()
+        ):
+            stored.change_lines(event("run_started"), lambda line: line.update(plan=sha256_of(plan)))
+        seal_again(mutant)
 
     def complaints(self, mutation: Mutation) -> tuple[list[str], list[str]]:
         """What the seal says of a run that was changed behind its back, and what was changed."""
@@ -80,11 +93,16 @@ def changed_files(base: Path, mutant: Path) -> list[str]:
     differ = [
         name
         for name in one.keys() | other.keys()
-        if name not in one
-        or name not in other
-        or (one[name].is_file() and one[name].read_bytes() != other[name].read_bytes())
+        if name not in one or name not in other or _content(one[name]) != _content(other[name])
     ]
     return sorted({str(name) for name in differ})
+
+
+def _content(path: Path) -> bytes | str:
+    """What is there: a file's bytes, or what it is instead."""
+    if path.is_symlink():
+        return f"a link to {os.readlink(path)}"
+    return path.read_bytes() if path.is_file() else "a directory" if path.is_dir() else "something else"
 
 
 def seal_again(run: Path) -> None:

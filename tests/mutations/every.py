@@ -13,6 +13,7 @@ from tests.mutations import (
     fault_lines,
     journal_lines,
     metadata_quorum,
+    oddities,
     plans,
     registers,
     replica_batches,
@@ -30,15 +31,18 @@ CATALOGS: Final = (
     journal_lines.mutation,
     fault_lines.mutation,
     plans.mutation,
+    oddities.mutation,
     registers.mutation,
     derived.mutation,
 )
-ON_SPARK: Final = (
+OF_OPERATIONS: Final = (client_rows.mutation, registers.mutation)
+"""Those of what Spark judges in its own way: logs' operations by blocks of offsets, registers by key, then merged."""
+OF_FILES: Final = (
     replica_directories.mutation,
     replica_batches.mutation,
+    checkpoints.mutation,
     client_files.mutation,
-    client_rows.mutation,
-    registers.mutation,
+    oddities.mutation,
 )
-"""Those of what Spark's workers read."""
+"""Those of what its workers read, and judge by the very function that judges in process."""
 MUTATIONS: Final[tuple[Mutation, ...]] = tuple(chain(*CATALOGS))

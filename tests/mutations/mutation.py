@@ -71,7 +71,8 @@ class Mutation:
     """One change of a stored run.
 
     `resealed`: what is honest when the run had ended with this change; `as_is`: when the change was made behind the
-    run's back, besides *unknown* with the name of a file that was changed.
+    run's back, besides *unknown* with the name of a file that was changed. `replans`: where it is `run.toml` that is
+    changed, the run had begun with it so.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Mutation:
     apply: Callable[[Stored], None]
     resealed: tuple[Want, ...]
     as_is: tuple[Want, ...]
+    replans: bool = True
 
     def __str__(self) -> str:
         return self.name
@@ -95,19 +97,23 @@ class Catalog:
     base: str = "log"
     mutations: list[Mutation] = field(default_factory=list)
 
-    def __call__(self, *resealed: Want, as_is: tuple[Want, ...] = ()) -> Callable[[Change], Change]:
+    def __call__(
+        self, *resealed: Want, as_is: tuple[Want, ...] = (), replans: bool = True
+    ) -> Callable[[Change], Change]:
         """Declares a mutation that is called as its function; any of the wants is honest."""
 
         def declare(change: Change) -> Change:
-            self.add(change.__name__, change, *resealed, as_is=as_is)
+            self.add(change.__name__, change, *resealed, as_is=as_is, replans=replans)
             return change
 
         return declare
 
-    def add(self, name: str, change: Change, *resealed: Want, as_is: tuple[Want, ...] = ()) -> None:
+    def add(
+        self, name: str, change: Change, *resealed: Want, as_is: tuple[Want, ...] = (), replans: bool = True
+    ) -> None:
         proven = tuple(want for want in resealed if want.verdict == FAIL)
         name = f"{self.subject}: {name.replace('_', ' ')}"
-        self.mutations.append(Mutation(name, self.base, change, resealed, (*proven, *as_is)))
+        self.mutations.append(Mutation(name, self.base, change, resealed, (*proven, *as_is), replans))
 
     def __iter__(self) -> Iterator[Mutation]:
         return iter(self.mutations)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from analysis.verdict import Verdict
 from orchestrator.command.line import main
 from orchestrator.errors import EXIT_FAIL, EXIT_PASS, EXIT_UNKNOWN
 from tests.mutations.bench import Bench
@@ -37,6 +39,27 @@ def says(**fields: object) -> Callable[[Path], None]:
     return change
 
 
+def says_with_its_checksum(**fields: object) -> Callable[[Path], None]:
+    """A change of the run's verdict by somebody who knows how it is written."""
+
+    def change(campaign: Path) -> None:
+        path = the_run(campaign) / "verdict.json"
+        replace(Verdict.read(path), **fields).write(path)  # type: ignore[arg-type]
+
+    return change
+
+
+def without_the_check(name: str) -> Callable[[Path], None]:
+    def change(campaign: Path) -> None:
+        path = the_run(campaign) / "verdict.json"
+        verdict = Verdict.read(path)
+        left = tuple(check for check in verdict.checks if check.name != name)
+        assert len(left) < len(verdict.checks)
+        replace(verdict, checks=left).write(path)
+
+    return change
+
+
 def on_run(change: Callable[[Stored], None]) -> Callable[[Path], None]:
     return lambda campaign: change(the_run(campaign))
 
@@ -55,6 +78,17 @@ CHANGES: dict[str, Callable[[Path], None]] = {
     "the verdict is unknown": says(verdict="unknown", met=False),
     "the verdict is fail": says(verdict="fail", met=False),
     "the verdict is something else": says(verdict="green"),
+    "the verdict has doubts": says_with_its_checksum(doubts=("something was missing",)),
+    "the verdict is of another world": says_with_its_checksum(world="namespaces"),
+    "the verdict has mutants": says_with_its_checksum(mutants=("truncate_to_hw",)),
+    "the verdict has weaker bounds": says_with_its_checksum(upper_bound="lower-bound-only"),
+    "the verdict has no limits": says_with_its_checksum(limits=()),
+    "the verdict has other versions": says_with_its_checksum(versions={"python": "2"}),
+    "the verdict has no checks": says_with_its_checksum(checks=()),
+    "the verdict has no faults": says_with_its_checksum(faults=()),
+    "the replicas were not looked at": without_the_check("replicas"),
+    "the clients were not looked at": without_the_check("partition logs"),
+    "nothing was certified": without_the_check("certificate"),
     "fail was met": says(verdict="fail", met=True, expected={"verdict": "fail", "anomaly": None}),
     "the verdict is stale: a record grew": on_run(
         lambda run: run.edit("history/operations/producer-1-1.arrows", lambda data: data + b"x")
@@ -75,3 +109,10 @@ def test_the_real_campaign_is_let_through(campaign: Path) -> None:
 def test_nothing_else_is(campaign: Path, name: str) -> None:
     CHANGES[name](campaign)
     assert main(["gate", str(campaign)]) in (EXIT_FAIL, EXIT_UNKNOWN)
+
+
+def test_a_campaign_in_a_directory_that_is_called_as_the_link_to_the_latest_run_counts(campaign: Path) -> None:
+    store = campaign.parent
+    assert main(["gate", str(store)]) == EXIT_PASS
+    shutil.copytree(campaign, store / "latest")
+    assert main(["gate", str(store)]) == EXIT_UNKNOWN

@@ -9,10 +9,11 @@ import pytest
 
 from analysis.spark import SparkHandle
 from tests.mutations.bench import Bench, judge
-from tests.mutations.every import MUTATIONS, ON_SPARK
+from tests.mutations.every import MUTATIONS, OF_FILES, OF_OPERATIONS
 from tests.mutations.mutation import Judgement, Mutation, Want
 
 SOME: Final = 50
+FEW: Final = 15
 """How many mutations are judged where all of them would take long, and show the same."""
 
 
@@ -57,10 +58,12 @@ def test_of_a_run_that_was_changed_afterwards(bench: Bench, mutation: Mutation) 
 
 @pytest.mark.spark
 def test_spark_says_the_same(bench: Bench, spark: SparkHandle) -> None:
-    """Of what it judges: operations and replicas, and not what the journal and the plan say of them."""
+    """Of all that it judges in its own way, and some of what it judges in the same way elsewhere: not of what the
+    journal and the plan say."""
     different = []
-    judged = [mutation for catalog in ON_SPARK for mutation in catalog]
-    for mutation in judged[:: len(judged) // SOME]:
+    alike = [mutation for catalog in OF_FILES for mutation in catalog]
+    own = [mutation for catalog in OF_OPERATIONS for mutation in catalog]
+    for mutation in (*own, *alike[:: len(alike) // FEW]):
         here, there = bench.resealed(mutation), bench.resealed_on_spark(mutation, spark)
         if here != there:
             different.append(f"{mutation}\n  in process {here}\n  on Spark {there}")

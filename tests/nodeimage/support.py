@@ -15,6 +15,9 @@ LOCK = """\
 aiokafka==0.14.0 \\
     --hash=sha256:aa
     # via brownout (pyproject.toml)
+cramjam==2.14.0 \\
+    --hash=sha256:a1
+    # via brownout (pyproject.toml)
 crc32c==2.9 \\
     --hash=sha256:c1 \\
     --hash=sha256:c2

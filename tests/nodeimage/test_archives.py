@@ -52,6 +52,7 @@ def test_the_broker_travels_as_sources_and_compiled(tmp_path: Path) -> None:
 
 def test_pins_come_with_their_hashes_and_with_what_they_need() -> None:
     assert pinned(LOCK) == (
+        "cramjam==2.14.0 \\\n    --hash=sha256:a1\n"
         "crc32c==2.9 \\\n    --hash=sha256:c1 \\\n    --hash=sha256:c2\n"
         "msgspec==0.22.0 \\\n    --hash=sha256:d1\n"
         "needed==1.0 \\\n    --hash=sha256:e1\n"

@@ -231,6 +231,7 @@ def network(directory: str) -> Any:
         for name, fault in {
             "out": Fault("partition-one", ("n1",), parameters={"direction": "out"}),
             "both": Fault("partition-one", ("n3",)),
+            "reject": Fault("reject", ("n2",)),
         }.items():
             injected = nemesis.inject(fault).to_json()
             cut = sorted(net.cut_pairs())

@@ -183,6 +183,8 @@ def partitions(run_dir: str) -> Any:
         "out": Fault("partition-one", ("n1",), parameters={"direction": "out"}),
         "halves": Fault("partition-halves", ("n1", "n2")),
         "pairs": Fault("partition-one", (), parameters={"pairs": [["n3", "n4"], ["n4", "n3"]]}),
+        "reject": Fault("reject", ("n2",)),
+        "reject-in": Fault("reject", ("n2",), parameters={"direction": "in"}),
     }
     with world(run_dir, 4) as made:
         nemesis = Nemesis(made.site)

@@ -107,6 +107,7 @@ def test_hosts_cut_themselves_off_and_a_reboot_does_not_heal_them(tmp_path: Path
     for name, cut in {
         "out": [["n1", "n2"], ["n1", "n3"]],
         "both": [["n1", "n3"], ["n2", "n3"], ["n3", "n1"], ["n3", "n2"]],
+        "reject": [["n1", "n2"], ["n2", "n1"], ["n2", "n3"], ["n3", "n2"]],
     }.items():
         assert done[name]["injected"]["status"] == "confirmed", done[name]
         assert (done[name]["cut"], done[name]["healed"]["status"]) == (cut, "confirmed"), done[name]

@@ -111,6 +111,8 @@ def test_partitions_cut_exactly_the_directions_they_name(tmp_path: Path) -> None
         "out": [["n1", other] for other in ("n2", "n3", "n4")],
         "halves": halves,
         "pairs": [["n3", "n4"], ["n4", "n3"]],
+        "reject": [pair for other in ("n1", "n3", "n4") for pair in (["n2", other], [other, "n2"])],
+        "reject-in": [[other, "n2"] for other in ("n1", "n3", "n4")],
     }
     for name, lost in expected_one_way.items():
         cut = seen[name]

@@ -1,0 +1,210 @@
+"""What nobody plans: links, pipes, strange bytes, numbers that are none or too large, plans changed behind the run."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable
+
+from history import INF
+from tests.mutations.client_rows import one, produced
+from tests.mutations.mutation import Catalog, fails, unknown
+from tests.mutations.segments import of_batches, put, summed
+from tests.mutations.stored import FIRST_SEGMENT, Line, Stored, event
+from tests.mutations.streams import Row, rewrite
+
+mutation = Catalog("oddity")
+
+PLAN = "run.toml"
+REPLANNED = unknown("run.toml")
+SEGMENT = f"nodes/n2/data/log-0/{FIRST_SEGMENT}"
+HIGH_WATERMARKS = "nodes/n1/data/replication-offset-checkpoint"
+EPOCHS = "nodes/n1/data/log-0/leader-epoch-checkpoint"
+NO_TEXT = b"\xff\xfe\x80"
+
+
+def replanned(name: str, pattern: str, replacement: str) -> None:
+    """The plan asks for less than that with which the run began; all sums are right."""
+    mutation.add(name, lambda run: run.plan(pattern, replacement), REPLANNED, replans=False)
+
+
+replanned("a lower minimum than it began with", r"^min_ok = \d+$", "min_ok = 1")
+replanned("no required faults though it began with some", r"^required_faults = .*$", "required_faults = []")
+replanned("weaker bounds than it began with", r'^upper_bound = "strict"$', 'upper_bound = "lower-bound-only"')
+replanned("replicas of no format though it began with one", r'^format = "kafka"$', 'format = "none"')
+replanned("records of another form than it began with", r'^records = "derived"$', 'records = "value-first"')
+replanned("a client fewer than it began with", r'^clients = \["producer-1", ', "clients = [")
+replanned("another expectation than it began with", r'^verdict = "pass"$', 'verdict = "fail"')
+replanned(
+    "retention that it did not begin with", r"^\[settings.broker\]$", '[settings.broker]\n"log.retention.ms" = "1"'
+)
+
+
+# ---- links and the like
+
+
+def _linked(run: Stored, name: str, target: str) -> None:
+    run.remove(name)
+    (run / name).symlink_to(os.path.relpath(run / target, (run / name).parent))
+
+
+@mutation(unknown("log-0|nodes/n2"))
+def a_replica_is_a_link_to_another_nodes(run: Stored) -> None:
+    _linked(run, "nodes/n2/data/log-0", "nodes/n1/data/log-0")
+
+
+@mutation(unknown("log-0|nodes/n2"))
+def a_segment_is_a_link_to_another_nodes(run: Stored) -> None:
+    _linked(run, SEGMENT, f"nodes/n1/data/log-0/{FIRST_SEGMENT}")
+
+
+@mutation(unknown("log-0|nodes/n2"), fails())
+def a_segment_is_a_link_to_nothing(run: Stored) -> None:
+    _linked(run, SEGMENT, "nowhere")
+
+
+@mutation(unknown("producer-1"))
+def a_record_is_a_link_to_a_copy(run: Stored) -> None:
+    run.copy("history/operations/producer-1-1.arrows", "tables/copy.arrows")
+    _linked(run, "history/operations/producer-1-1.arrows", "tables/copy.arrows")
+
+
+@mutation(unknown("run.toml"))
+def the_plan_is_a_link_to_a_copy(run: Stored) -> None:
+    run.copy(PLAN, "tables/copy.toml")
+    _linked(run, PLAN, "tables/copy.toml")
+
+
+def _directory(name: str) -> Callable[[Stored], None]:
+    def change(run: Stored) -> None:
+        run.remove(name)
+        (run / name).mkdir()
+
+    return change
+
+
+for _name, _want in (
+    (SEGMENT, unknown("log-0", "n2")),
+    (HIGH_WATERMARKS, unknown("replication-offset-checkpoint", "n1")),
+    (EPOCHS, unknown("leader-epoch-checkpoint", "n1")),
+    ("nodes/n1/data/meta.properties", unknown("n1")),
+    ("nodes/n1/data/log-0/partition.metadata", unknown("partition.metadata|topic")),
+    ("nodes/n1/events.jsonl", unknown("n1|events")),
+    ("nodes/n1/service.log", unknown("n1")),
+    ("nodes/n1/data/__cluster_metadata-0/quorum-state", unknown("n1|quorum-state")),
+    ("history/journal.jsonl", unknown("journal")),
+    ("history/operations/producer-1-1.arrows", unknown("producer-1")),
+):
+    mutation.add(f"a directory in the place of {_name}", _directory(_name), _want)
+
+
+# ---- strange bytes
+
+
+def _strange(name: str) -> Callable[[Stored], None]:
+    return lambda run: run.edit(name, lambda data: data[:-3] + NO_TEXT)
+
+
+for _name, _want in (
+    (HIGH_WATERMARKS, unknown("replication-offset-checkpoint", "n1")),
+    (EPOCHS, unknown("leader-epoch-checkpoint", "n1")),
+    ("nodes/n1/data/meta.properties", unknown("n1")),
+    ("nodes/n1/data/log-0/partition.metadata", unknown("partition.metadata|topic")),
+    ("nodes/n1/data/__cluster_metadata-0/quorum-state", unknown("n1|quorum-state")),
+    ("nodes/n1/events.jsonl", unknown("n1")),
+    ("history/journal.jsonl", unknown("journal")),
+    (PLAN, unknown("run.toml")),
+):
+    mutation.add(f"no text in {_name}", _strange(_name), _want)
+
+
+# ---- numbers
+
+HUGE = 10**30
+
+
+@mutation(unknown("replication-offset-checkpoint|high watermark", "n1"), fails("not-converged"))
+def a_huge_high_watermark(run: Stored) -> None:
+    run.text("nodes/n1/data/replication-offset-checkpoint", r"^log 0 \d+$", f"log 0 {HUGE}")
+
+
+@mutation(unknown("leader-epoch-checkpoint", "n1"), fails("epoch-start-mismatch"))
+def a_huge_epoch(run: Stored) -> None:
+    run.edit(EPOCHS, lambda data: data.replace(data.split(b"\n")[-2], b"%d 0" % HUGE))
+
+
+def _journal(name: str, which: Callable[[Line], bool], **fields: object) -> None:
+    mutation.add(
+        name, lambda run: run.change_lines(which, lambda line: line.update(fields)), unknown("journal|fault f1")
+    )
+
+
+for _number, _word in (
+    (float("nan"), "no number"),
+    (float("inf"), "endless"),
+    (HUGE, "huge"),
+    (-HUGE, "hugely negative"),
+):
+    _journal(f"a phase at {_word} time", event("phase", name="main"), t=_number)
+    _journal(f"a fault at {_word} time", event("fault_injected", id="f1"), t=_number)
+    _journal(f"the run began by the wall clock at {_word} time", event("run_started"), wall=_number)
+
+
+TELLS = unknown("producer-1")
+
+
+def _row(name: str, *more: object, **fields: object) -> None:
+    def change(run: Stored) -> None:
+        def edit(row: Row) -> None:
+            row.update(fields)
+
+        rewrite(run, "producer-1-1.arrows", one(produced, edit))
+
+    mutation.add(name, change, TELLS, *more)  # type: ignore[arg-type]
+
+
+_row("an acknowledged append that never returned", ret=INF)
+_row("an append before all time", inv=-1)
+_row("an append at the least time of all", inv=-(2**63))
+_row("an append acknowledged at a negative offset", offset=-7)
+_row("an append acknowledged at the largest offset", fails("lost-acknowledged-write", "gap"), offset=2**63 - 1)
+_row("an append of a negative value", value=-9)
+_row("an append of the largest value", fails("lost-acknowledged-write", "phantom", "offset-mismatch"), value=2**63 - 1)
+_row("an append to a negative partition", partition=-1)
+# What was appended is read where nobody is on record to have sent it: it may be told as the proof that it looks like.
+ELSEWHERE = fails("phantom", "gap", "lost-acknowledged-write")
+_row("an append to a partition of a large number", ELSEWHERE, partition=2**31 - 1)
+_row("an append to no topic", ELSEWHERE, topic="")
+_row("an append to a topic with a path in its name", ELSEWHERE, topic="../../log")
+_row("an operation of a kind that there is not", f=99)
+_row("an outcome that there is not", type=77)
+
+
+# ---- records
+
+
+@mutation(unknown("."), fails())
+def every_client_recorded_nothing_and_counted_so(run: Stored) -> None:
+    for path in sorted((run / "history/operations").glob("*.arrows")):
+        rewrite(run, path.name, lambda _: [])
+
+
+@mutation(unknown("log-0"), fails())
+def the_largest_base_offset_on_all(run: Stored) -> None:
+    def last(batches: list[bytes]) -> list[bytes]:
+        return [*batches[:-1], struct.pack(">q", 2**63 - 1) + batches[-1][8:]]
+
+    for name in run.logs():
+        run.edit(name, of_batches(last))
+
+
+@mutation(unknown("log-0"), fails())
+def the_largest_leader_epoch_on_all(run: Stored) -> None:
+    for name in run.logs():
+        run.edit(name, of_batches(lambda batches: [*batches[:-1], put(batches[-1], 12, ">i", 2**31 - 1)]))
+
+
+@mutation(unknown("log-0"), fails())
+def a_batch_in_a_codec_that_it_is_not_in_on_all(run: Stored) -> None:
+    for name in run.logs():
+        run.edit(name, of_batches(lambda batches: [*batches[:-1], summed(put(batches[-1], 21, ">h", 2))]))

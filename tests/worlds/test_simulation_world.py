@@ -1,0 +1,138 @@
+"""The simulated world: the campaigns of every other world, unchanged, and their verdicts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker.server.dispatch import Dispatcher
+from orchestrator.command.line import main
+from simulator.loop import VirtualLoop
+from tests.worlds.simulated import campaign, simulate
+
+CELLS = [
+    ("kip101-scenario1", "mutated", "lost-acknowledged-write"),
+    ("kip101-scenario1", "fixed", None),
+    ("kip101-scenario2", "mutated", "replica-divergence"),
+    ("kip101-scenario2", "fixed", None),
+    ("bounce-unseen", "mutated", "lost-acknowledged-write"),
+    ("bounce-unseen", "fixed", None),
+    ("vote-not-persisted", "mutated", "vote-not-on-disk"),
+    ("vote-not-persisted", "fixed", None),
+]
+SHORT = """
+name = "short"
+[topology]
+nodes = 3
+world = "simulation"
+[broker]
+"log.flush.interval.messages" = 1
+"min.insync.replicas" = 2
+"replica.lag.time.max.ms" = 2000
+"broker.session.timeout.ms" = 2500
+"broker.lease.ms" = 1800
+[workload]
+partitions = 2
+producers = 1
+consumers = 1
+rate = 60
+duration_s = 10
+[nemesis]
+kind = "random"
+faults = ["kill", "pause", "power-loss-all", "partition-one", "stop"]
+interval_s = [0.3, 1.0]
+duration_s = [0.5, 1.5]
+[checks]
+min_ok = 20
+"""
+
+
+@pytest.fixture
+def short(tmp_path: Path) -> Path:
+    path = tmp_path / "short.toml"
+    path.write_text(SHORT)
+    return path
+
+
+@pytest.mark.conforms("K101-7", "H12", "K595-19")
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(("name", "cell", "anomaly"), CELLS, ids=lambda each: str(each))
+def test_a_scenario_has_the_verdict_that_it_has_on_nodes(
+    name: str, cell: str, anomaly: str | None, seed: int, tmp_path: Path
+) -> None:
+    run = simulate(campaign(name), tmp_path, cell=cell, seeds=[seed])
+    verdict = run.verdict
+    assert verdict.met, (verdict.verdict, verdict.reasons)
+    assert verdict.world == "simulation"
+    assert anomaly is None or anomaly in run.anomalies
+
+
+def test_random_faults_are_inflicted_and_proven_as_on_nodes(short: Path, tmp_path: Path) -> None:
+    run = simulate(short, tmp_path)
+    assert run.verdict.verdict == "pass", run.verdict.reasons
+    seen = {(line["kind"]) for line in run.of("fault_invoked")}
+    assert seen == {"kill", "pause", "power-loss-all", "partition-one", "stop"}
+    assert {line["status"] for line in run.of("fault_injected")} == {"confirmed"}
+    marks = [line["evidence"]["healed"]["detail"] for line in run.of("fault_healed") if "n1" in str(line)]
+    assert any("synced_mark" in str(mark) for mark in marks), "a power cut shows what the disk kept"
+    assert run.of("phase")[-1]["name"] == "done"
+
+
+def test_a_minute_takes_seconds(tmp_path: Path) -> None:
+    run = simulate(campaign("demo"), tmp_path)
+    assert run.verdict.met, run.verdict.reasons
+    assert run.summary["simulated_s"] > 60
+    assert (run.path / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("kafka-4-chaos", "runs brownout only"),
+        ("etcd-chaos", "runs brownout only"),
+        ("vm-demo", "which the simulation world cannot do"),
+    ],
+)
+def test_what_is_not_simulated_is_refused(name: str, complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(campaign(name)), "--world", "simulation", "--dry-run"]) == 64
+    assert complaint in capsys.readouterr().err
+
+
+def test_an_exception_that_nobody_caught_is_no_pass(
+    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = VirtualLoop.run_until
+
+    def failing(loop: VirtualLoop, *arguments: object) -> bool:
+        if loop.time() > 5.0 and not loop.unhandled:
+            loop.call_exception_handler({"message": "a callback failed", "exception": KeyError("planted")})
+        return original(loop, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(VirtualLoop, "run_until", failing)
+    verdict = simulate(short, tmp_path, seeds=[7]).verdict
+    assert verdict.verdict == "unknown"
+    assert any("planted" in reason and "seed" in reason for reason in verdict.reasons), verdict.reasons
+
+
+def test_a_world_that_stands_still_ends_with_what_it_saw(
+    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simulator.loop.LIVELOCK", 10_000)
+    original = Dispatcher.stop
+
+    def turning(dispatcher: Dispatcher) -> None:
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+
+        def again() -> None:
+            loop.call_soon(again)
+
+        again()
+        original(dispatcher)
+
+    monkeypatch.setattr(Dispatcher, "stop", turning)
+    verdict = simulate(short, tmp_path).verdict
+    assert verdict.verdict == "unknown"
+    assert any("stopped making progress" in reason for reason in verdict.reasons), verdict.reasons
