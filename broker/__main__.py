@@ -18,7 +18,7 @@ from typing import Any
 from broker.config import BrokerConfig
 from broker.disk import RealDisk
 from broker.errors import StartupError
-from broker.mutants import MUTANTS, Mutants, UnknownMutantError
+from broker.mutants import BENIGN, MUTANTS, Mutants, UnknownMutantError
 from broker.server.broker_node import METADATA_DIRECTORY, BrokerNode, NodeFailure
 from broker.trace import JsonLines, Sink, Tracer, Value
 
@@ -42,7 +42,8 @@ The broker prints one line when it serves clients. SIGTERM and SIGINT stop it cl
 flushed. Exit codes: {EXIT_OK} stopped; {EXIT_USAGE} wrong configuration or data directory; {EXIT_FAILED} gave up, for
 instance because the disk failed.
 
-mutants (deliberate bugs, see docs/mutants.md): {", ".join(sorted(MUTANTS))}
+mutants (deliberate bugs, see docs/mutants.md): {", ".join(sorted(MUTANTS))};
+others, which break nothing: {", ".join(sorted(BENIGN))}
 """
 
 

@@ -26,7 +26,7 @@ MUTANTS: dict[str, Mutant] = {
         Mutant(
             name="truncate_to_hw",
             rule="K101-7",
-            anomaly="lost-acknowledged-write, replica-divergence",
+            anomaly="lost-acknowledged-write, replica-divergence, committed-prefix-changed, leader-incomplete",
             schedule="a follower truncates to its own high watermark instead of asking for the epoch's end, and a "
             "bounced broker stays in the ISR as it did when KIP-101 was written; "
             "campaigns/kip101-scenario1.toml, campaigns/kip101-scenario2.toml",
@@ -34,28 +34,28 @@ MUTANTS: dict[str, Mutant] = {
         Mutant(
             name="bounce_unseen",
             rule="H12",
-            anomaly="lost-acknowledged-write",
+            anomaly="lost-acknowledged-write, leader-incomplete, high-watermark-invalid",
             schedule="a broker that comes back after a power loss stays in the ISR without its data; "
             "campaigns/bounce-unseen.toml",
         ),
         Mutant(
             name="hw_below_min_isr",
             rule="H16",
-            anomaly="lost-acknowledged-write",
+            anomaly="lost-acknowledged-write, high-watermark-invalid",
             schedule="a leader that is alone in its ISR commits what waits for a second replica, then loses power; "
             "campaigns/kip966-min-isr.toml",
         ),
         Mutant(
             name="elect_unclean_shutdown_isr",
             rule="H16",
-            anomaly="lost-acknowledged-write",
+            anomaly="lost-acknowledged-write, leader-incomplete",
             schedule="the last replica standing loses power and is elected again, though another was only killed; "
             "campaigns/kip966-last-replica.toml",
         ),
         Mutant(
             name="last_known_leader_leads",
             rule="K101-15",
-            anomaly="lost-acknowledged-write",
+            anomaly="lost-acknowledged-write, leader-incomplete",
             schedule="all that were eligible have shut down uncleanly, and the last leader leads again whatever its "
             "log has lost",
         ),
@@ -80,27 +80,28 @@ MUTANTS: dict[str, Mutant] = {
         Mutant(
             name="unclean_keeps_isr",
             rule="K704-1",
-            anomaly="lost-acknowledged-write",
+            anomaly="lost-acknowledged-write, leader-incomplete",
             schedule="C is elected uncleanly and acknowledges writes; it dies, and who was eligible before is elected",
         ),
         Mutant(
             name="vote_not_persisted",
             rule="K595-19",
-            anomaly="vote-not-on-disk, election-state-regression, two-votes, two-leaders",
+            anomaly="vote-not-on-disk, election-state-regression, two-votes, two-leaders, vote-before-disk, "
+            "epoch-fell, two-leaders-of-one-epoch",
             schedule="a voter grants its vote without writing it down, and votes again after a restart that comes "
             "before it knows the leader; campaigns/vote-not-persisted.toml",
         ),
         Mutant(
             name="refused_is_dead",
             rule="H31",
-            anomaly="stale-read",
+            anomaly="stale-read, lease-shared",
             schedule="a firewall rejects what passes between a leader and the controller; the refused connection "
             "counts as proof of death, and another leads while the first one's lease goes on; campaigns/lease.toml",
         ),
         Mutant(
             name="leave_under_lease",
             rule="H31",
-            anomaly="stale-read",
+            anomaly="stale-read, lease-shared",
             schedule="a leader that is stopped keeps its lease until the controller's answer, which a one-way cut "
             "takes away; tests/simulator/test_leases.py",
         ),
@@ -132,8 +133,250 @@ MUTANTS: dict[str, Mutant] = {
             schedule="a group coordinator answers OffsetCommit once it has appended it itself, and dies before the "
             "others have it; campaigns/commit-acked-before-hw.toml",
         ),
+        Mutant(
+            name="ofle_no_epoch",
+            rule="H1",
+            anomaly="replica-divergence, log-mismatch, committed-prefix-changed",
+            schedule="a leader answers where an epoch ends without saying which epoch that is; two failovers leave a "
+            "follower with another suffix",
+        ),
+        Mutant(
+            name="epoch_file_unsynced",
+            rule="H10",
+            anomaly="epochs-contradict-log",
+            schedule="the file of epochs is replaced without any sync; every new leader shows it, a power loss makes "
+            "it hurt",
+        ),
+        Mutant(
+            name="epoch_after_data",
+            rule="K101-8",
+            anomaly="epochs-contradict-log",
+            schedule="a follower appends the first batch of an epoch before its file of epochs knows it; every "
+            "change of leader shows it",
+        ),
+        Mutant(
+            name="keep_epochs_past_leo",
+            rule="K101-12",
+            anomaly="epochs-contradict-log",
+            schedule="a leader loses power without a record of its epoch, and keeps the epoch when it comes back",
+        ),
+        Mutant(
+            name="noop_truncate_keeps_cache",
+            rule="H8",
+            anomaly="epochs-contradict-log",
+            schedule="A is elected and nobody writes, B is elected, A follows with an epoch that has no record",
+        ),
+        Mutant(
+            name="trim_drops_live_epoch",
+            rule="H27",
+            anomaly="epochs-contradict-log, replica-divergence, committed-prefix-changed",
+            schedule="records are deleted up to the middle of an epoch, and the epoch goes with them",
+        ),
+        Mutant(
+            name="no_fence_fetch",
+            rule="H3",
+            anomaly="high-watermark-invalid, leader-incomplete, lost-acknowledged-write",
+            schedule="a leader takes the fetch of a follower that is in an older epoch for one of its own",
+        ),
+        Mutant(
+            name="diverging_updates_leo",
+            rule="H6",
+            anomaly="high-watermark-invalid, leader-incomplete, lost-acknowledged-write",
+            schedule="the first fetch of a deposed leader, whose log diverges, counts as progress",
+        ),
+        Mutant(
+            name="isr_join_at_hw_only",
+            rule="H5",
+            anomaly="leader-incomplete, high-watermark-invalid, lost-acknowledged-write",
+            schedule="a new leader's high watermark lags; a slow follower joins below the true one, and is elected",
+        ),
+        Mutant(
+            name="hw_on_committed_isr",
+            rule="H13",
+            anomaly="isr-too-narrow, high-watermark-invalid, leader-incomplete, lost-acknowledged-write",
+            schedule="a follower joins, and until the controller's answer the leader commits without it",
+        ),
+        Mutant(
+            name="shrink_applied_early",
+            rule="H13",
+            anomaly="isr-too-narrow, high-watermark-invalid, leader-incomplete, lost-acknowledged-write, "
+            "committed-not-durable",
+            schedule="a leader that the controller does not hear commits without a follower that may still be elected",
+        ),
+        Mutant(
+            name="stale_partition_epoch_ok",
+            rule="H13",
+            anomaly="isr-too-narrow, high-watermark-invalid, leader-incomplete, lost-acknowledged-write",
+            schedule="an AlterPartition is decided on top of a state that has changed since",
+        ),
+        Mutant(
+            name="stale_broker_epoch_ok",
+            rule="H15",
+            anomaly="high-watermark-invalid, leader-incomplete, lost-acknowledged-write",
+            schedule="a follower fetches, loses power, and joins by what its process before had",
+        ),
+        Mutant(
+            name="fenced_in_isr",
+            rule="H14",
+            anomaly="high-watermark-invalid, leader-incomplete, lost-acknowledged-write, not-converged",
+            schedule="a follower is fenced while its leader proposes it",
+        ),
+        Mutant(
+            name="ack_before_hw",
+            rule="K101-15",
+            anomaly="lost-acknowledged-write",
+            schedule="acks=all is answered once the leader has the record, and the leader dies",
+        ),
+        Mutant(
+            name="consume_past_hw",
+            rule="H5",
+            anomaly="committed-then-truncated, phantom, aborted-read, stale-read, offset-mismatch",
+            schedule="readers are shown what a deposed leader has appended and nobody else has",
+        ),
+        Mutant(
+            name="full_truncate_keeps_hw",
+            rule="H9",
+            anomaly="high-watermark-invalid",
+            schedule="a follower begins anew behind the records that were deleted, and its high watermark stays in "
+            "front of them",
+        ),
+        Mutant(
+            name="leader_hw_kept",
+            rule="H33",
+            anomaly="non-monotonic-high-watermark, stale-read, session-violation",
+            schedule="a new leader answers with a high watermark below that of the one before it",
+        ),
+        Mutant(
+            name="hw_forgotten_at_lead",
+            rule="H33",
+            anomaly="high-watermark-fell",
+            schedule="a new leader forgets which high watermark it had as a follower; every election shows it",
+        ),
+        Mutant(
+            name="vote_reply_before_fsync",
+            rule="K595-19",
+            anomaly="vote-before-disk",
+            schedule="a voter answers while its vote is on the way to its disk",
+        ),
+        Mutant(
+            name="self_vote_not_persisted",
+            rule="K595-13",
+            anomaly="vote-before-disk, vote-not-on-disk, epoch-fell, election-state-regression, two-votes, two-leaders",
+            schedule="a candidate asks for votes before its own is on its disk, and forgets it with a restart",
+        ),
+        Mutant(
+            name="vote_ignores_log",
+            rule="K595-18",
+            anomaly="leader-incomplete, lost-committed-metadata, committed-prefix-changed",
+            schedule="a voter with a shorter log is elected",
+        ),
+        Mutant(
+            name="vote_length_only",
+            rule="K595-18",
+            anomaly="leader-incomplete, lost-committed-metadata, committed-prefix-changed",
+            schedule="a voter with a long log of an old epoch is elected over a shorter, newer one",
+        ),
+        Mutant(
+            name="minority_wins",
+            rule="K595-21",
+            anomaly="elected-by-minority, two-leaders, two-leaders-of-one-epoch, leader-incomplete, "
+            "committed-without-majority",
+            schedule="a candidate leads with half of the votes",
+        ),
+        Mutant(
+            name="late_vote_counted",
+            rule="K595-21",
+            anomaly="elected-by-minority, two-leaders, two-votes, two-leaders-of-one-epoch",
+            schedule="a grant of an earlier epoch arrives, and counts",
+        ),
+        Mutant(
+            name="commit_old_epoch",
+            rule="K595-36",
+            anomaly="committed-prefix-changed, leader-incomplete, lost-committed-metadata",
+            schedule="a leader counts a record of an earlier epoch that a majority has (Raft, figure 8)",
+        ),
+        Mutant(
+            name="observer_counts",
+            rule="K595-36",
+            anomaly="committed-without-majority, committed-not-durable, lost-committed-metadata, leader-incomplete",
+            schedule="a broker that has no vote fetches sooner than the voters do, and the leader counts it",
+        ),
+        Mutant(
+            name="resume_as_leader",
+            rule="H18",
+            anomaly="two-leaders-of-one-epoch, log-mismatch",
+            schedule="a leader is killed, restarted within the fetch timeout, and leads on in its epoch",
+        ),
+        Mutant(
+            name="follower_fetch_before_fsync",
+            rule="K595-7",
+            anomaly="committed-not-durable, lost-committed-metadata",
+            schedule="a voter fetches on before what it has fetched is on its disk",
+        ),
+        Mutant(
+            name="leader_counts_unsynced",
+            rule="K595-7",
+            anomaly="committed-not-durable, lost-committed-metadata",
+            schedule="the quorum's leader counts itself before its disk has the record",
+        ),
+        Mutant(
+            name="truncate_below_hw",
+            rule="K595-40",
+            anomaly="committed-prefix-changed",
+            schedule="a voter that is asked to cut off what is committed does so",
+        ),
+        Mutant(
+            name="fetch_no_epoch_check",
+            rule="K595-35",
+            anomaly="log-mismatch, replica-divergence, applied-metadata-mismatch",
+            schedule="a deposed leader of the quorum with records of its own goes on behind them",
+        ),
+        Mutant(
+            name="diverging_strictly_less",
+            rule="H25",
+            anomaly="committed-prefix-changed, unexpected-exit",
+            schedule="logs that share an epoch are taken for different from its beginning on",
+        ),
     )
 }
+
+BENIGN: dict[str, Mutant] = {
+    mutant.name: mutant
+    for mutant in (
+        Mutant(name="slow_retry", rule="", anomaly="", schedule="requests between nodes are repeated four times later"),
+        Mutant(
+            name="more_elections",
+            rule="",
+            anomaly="",
+            schedule="the quorum's members lose patience with their leader twice as fast",
+        ),
+        Mutant(
+            name="long_elections",
+            rule="",
+            anomaly="",
+            schedule="elections of the quorum wait three times as long, each by chance",
+        ),
+        Mutant(name="small_fetches", rule="", anomaly="", schedule="replicas fetch at most 700 bytes at a time"),
+        Mutant(
+            name="short_polls", rule="", anomaly="", schedule="replicas' fetches are parked for a tenth of the time"
+        ),
+        Mutant(name="many_heartbeats", rule="", anomaly="", schedule="brokers send three times as many heartbeats"),
+        Mutant(name="short_leases", rule="", anomaly="", schedule="a lease lasts half as long"),
+        Mutant(name="nervous_leaders", rule="", anomaly="", schedule="a follower leaves the in-sync set twice as fast"),
+        Mutant(name="small_segments", rule="", anomaly="", schedule="segments of logs have 4,096 bytes"),
+        Mutant(name="sparse_index", rule="", anomaly="", schedule="one batch in 64 KiB is in an index"),
+        Mutant(
+            name="rare_checkpoints", rule="", anomaly="", schedule="high watermarks are written down a tenth as often"
+        ),
+        Mutant(
+            name="many_snapshots",
+            rule="",
+            anomaly="",
+            schedule="the metadata log is replaced by a snapshot after every 2,000 bytes",
+        ),
+    )
+}
+"""Changes that break no promise (`broker/benign.py` makes them): whoever raises an alarm about one is wrong."""
 
 
 class UnknownMutantError(ValueError):
@@ -145,14 +388,15 @@ class Mutants:
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._active = frozenset(names)
-        unknown = sorted(self._active - MUTANTS.keys())
+        known = MUTANTS.keys() | BENIGN.keys()
+        unknown = sorted(self._active - known)
         if unknown:
-            raise UnknownMutantError(f"unknown mutant {', '.join(unknown)}; known: {', '.join(sorted(MUTANTS))}")
+            raise UnknownMutantError(f"unknown mutant {', '.join(unknown)}; known: {', '.join(sorted(known))}")
 
     def active(self, name: str) -> bool:
         """Whether a mutant is on. Call it when an object is built, not on a hot path."""
-        if name not in MUTANTS:
-            raise UnknownMutantError(f"unknown mutant {name}; known: {', '.join(sorted(MUTANTS))}")
+        if name not in MUTANTS and name not in BENIGN:
+            raise UnknownMutantError(f"unknown mutant {name}; known: {', '.join(sorted(MUTANTS.keys() | BENIGN))}")
         return name in self._active
 
     def __iter__(self) -> Iterator[str]:

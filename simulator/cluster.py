@@ -24,6 +24,8 @@ from simulator.host import Host
 from simulator.journal import Journal
 from simulator.loop import new_loop
 from simulator.network import SimulatedNetwork
+from simulator.oracles import Watch
+from simulator.oracles.machine_view import MachineView
 from simulator.subtree import Subtree
 
 T = TypeVar("T")
@@ -110,7 +112,8 @@ class Machine:
 class SimulatedCluster:
     """Brokers 1..n on machines n1..nn, and a client's host. Everything that happens follows from the seed.
 
-    `properties` are Kafka's keys for every broker. Use it as a context manager: leaving it lets go of what was killed.
+    `properties` are Kafka's keys for every broker. Use it as a context manager: leaving it lets go of what was killed,
+    and fails when the oracles found anything, unless there are mutants: then `watch.findings` has it.
     """
 
     def __init__(
@@ -159,12 +162,17 @@ class SimulatedCluster:
             if self._programs[name].directory:
                 disk.make_directory(self._programs[name].directory)
                 disk.commit()
+        self.watch = Watch(self.loop, [self._view_of(machine) for machine in self.machines.values()])
 
     def __enter__(self) -> SimulatedCluster:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.loop.look()
         self.close()
+        found = self.watch.findings.found
+        if kind is None and found and not any(program.mutants for program in self._programs.values()):
+            raise AssertionError("\n".join(f"{finding.oracle}: {finding.sentence}" for finding in found))
 
     # --- running
 
@@ -230,6 +238,7 @@ class SimulatedCluster:
         """Cut the power, of all machines at the same moment: silence, and only what was durable stays.
 
         `rng`, `commit`: as `SimulatedDisk.power_loss` takes them."""
+        self.watch.ending()
         for machine in self._chosen(names):
             self._note("power_lost", machine)
             machine.powered = False
@@ -239,6 +248,7 @@ class SimulatedCluster:
                 machine.exits[machine.pid] = KILLED
             machine.host = machine.node = None
             machine.disk.power_loss(rng or self.rng, commit=commit)
+            self.watch.ended(machine.name, power_lost=True)
 
     def restore_power(self, name: str) -> None:
         """Boot a machine that is off; no process is started."""
@@ -339,14 +349,19 @@ class SimulatedCluster:
         machine.host = self.new_host(machine.name)
         self._note("started", machine)
         machine.node = machine.host.context.copy().run(self._make_node, machine)
+        self.watch.began(machine.name, machine.lives, machine.host, machine.node)
         living = self.loop.create_task(self._live(machine, machine.node), context=machine.host.context.copy())
         living.add_done_callback(partial(self._process_exited, machine, machine.host), context=self._context)
+
+    def _view_of(self, machine: Machine) -> MachineView:
+        return MachineView(machine.name, machine.node_id, machine.disk, self._programs[machine.name].directory)
 
     def _make_node(self, machine: Machine) -> BrokerNode:
         program = self._programs[machine.name]
 
         def sink(event: dict[str, Value]) -> None:
             self.journal.record(event)
+            self.watch.heard(machine.name, event)
             machine.trace(event)
 
         return BrokerNode(
@@ -395,12 +410,14 @@ class SimulatedCluster:
             self._process_ended(machine, EXIT_OK if task.exception() is None else EXIT_DEFECT)
 
     def _process_ended(self, machine: Machine, code: int) -> None:
+        self.watch.ending()
         host, machine.host, machine.node = machine.host, None, None
         if host is not None:
             machine.exits[machine.pid] = code
             host.kill()
             self.network.process_died(host)
             machine.disk.process_died()
+            self.watch.ended(machine.name, power_lost=False)
 
     def new_host(self, name: str) -> Host:
         """Another process, at an address of this name."""

@@ -146,6 +146,16 @@ class SimulatedDisk:
             if path
         ]
 
+    def durable(self, path: str) -> bytes | None:
+        """What a power cut would leave of a file for certain; None where that is not even its name."""
+        inode = self._durable_names.get(path)
+        return None if inode is None else inode.durable
+
+    def durable_size(self, path: str) -> int:
+        """How many of a file's first bytes, as processes see them, a power cut would leave for certain."""
+        inode = self._names.get(path)
+        return inode.durable_size if inode is not None and self._durable_names.get(path) is inode else 0
+
     # --- the Disk port
 
     def open(self, path: str, *, create: bool = False) -> File:

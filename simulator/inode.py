@@ -52,6 +52,16 @@ class Inode:
         self._sync_size = -1  # -1: no sync is under way
         self._sync_kept = 0
 
+    @property
+    def durable(self) -> bytes:
+        """What a power cut would leave of it for certain."""
+        return bytes(self.data[: self._durable]) if self._image is None else self._image
+
+    @property
+    def durable_size(self) -> int:
+        """How many of its first bytes, as they are now, a power cut would leave for certain."""
+        return self._kept
+
     def append(self, buffers: Sequence[Buffer]) -> int:
         for buffer in buffers:
             self.data += buffer

@@ -96,7 +96,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def __init__(self) -> None:
         self.network: Connections | None = None
         self.unhandled: list[Unhandled] = []
+        self.at_rest: Callable[[list[Host]], None] | None = None
+        """Called whenever nothing is left to do at a moment, with the hosts whose code has run since the last call."""
         self.steps = 0
+        self._touched: dict[Host, None] = {}
         self._steps_at_moment = 0
         self._now = 0.0
         self._ready: deque[Handle] = deque()
@@ -238,6 +241,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """Run what is ready at this moment, or go to the next moment."""
         ready = self._ready
         if not ready:
+            self.look()
             self._advance()
         while ready and not self._stopping:
             handle = ready.popleft()
@@ -251,8 +255,22 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             if self._steps_at_moment > LIVELOCK:
                 raise LivelockError(f"{LIVELOCK} callbacks at {self._now:.6f} s, the last is {handle!r}")
             handle._run()
+            if handle.host is not None:
+                self._touched[handle.host] = None
             if self._awaited is not None and self._awaited():
                 self._stopping = True
+
+    def look(self) -> None:
+        """Have `at_rest` look at what has happened so far, also within a moment: what comes next ends somebody."""
+        touched, self._touched = self._touched, {}
+        if not touched or self.at_rest is None:
+            return
+        running = asyncio._get_running_loop()
+        asyncio._set_running_loop(self)  # what is looked at may ask for the time
+        try:
+            self.at_rest(list(touched))
+        finally:
+            asyncio._set_running_loop(running)
 
     def _advance(self) -> None:
         while self._timers:

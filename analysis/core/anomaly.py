@@ -16,11 +16,13 @@ class Promise:
 
 @dataclass(frozen=True)
 class AnomalyKind:
-    """A name for what a checker can find, the promise that it breaks, and what it means in a sentence."""
+    """A name for what a checker can find, the promise that it breaks, and what it means in a sentence. `guards`: the
+    rules of docs/conformance.md of whose breach it may tell, where that is more than the clients' contract."""
 
     name: str
     breaks: Promise
     meaning: str
+    guards: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ def _alter(
         # The second proposal in one request would be checked against a state that the first has changed.
         return PartitionResult(index, ErrorCode.INVALID_REQUEST)
     members = _wanted(data, version)
-    error = refusal(image, partition, sender, data, members, isr_may_grow=elections.isr_grows_while_recovering)
+    error = refusal(image, partition, sender, data, members, elections)
     if error is not ErrorCode.NONE:
         return PartitionResult(index, error)
     isr = tuple(member.broker_id for member in members)
@@ -90,12 +90,11 @@ def refusal(
     sender: int,
     data: PartitionData,
     members: list[BrokerState],
-    *,
-    isr_may_grow: bool = False,
+    mutated: Elections,
 ) -> ErrorCode:
     """Why a proposed ISR is not granted; NONE when it is. The order of the checks is that of Apache Kafka.
 
-    `isr_may_grow` (a mutant): also while the leader recovers.
+    `mutated`: has the mutants of these checks.
     """
     if data.leader_epoch > partition.leader_epoch or data.partition_epoch > partition.partition_epoch:
         # The leader has seen more of the log than this controller: another one must be active.
@@ -104,24 +103,27 @@ def refusal(
         return ErrorCode.FENCED_LEADER_EPOCH
     if sender != partition.leader:
         return ErrorCode.INVALID_REQUEST
-    if data.partition_epoch < partition.partition_epoch:
+    if data.partition_epoch < partition.partition_epoch and not mutated.takes_stale_partition_epochs:
         return ErrorCode.INVALID_UPDATE_VERSION
     ids = [member.broker_id for member in members]
     if len(set(ids)) != len(ids) or not set(ids) <= set(partition.replicas) or partition.leader not in ids:
         return ErrorCode.INVALID_REQUEST
     if data.leader_recovery_state and not partition.recovering:
         return ErrorCode.INVALID_REQUEST
-    if data.leader_recovery_state and len(ids) > 1 and not isr_may_grow:
+    if data.leader_recovery_state and len(ids) > 1 and not mutated.isr_grows_while_recovering:
         return ErrorCode.INVALID_REQUEST
-    if not all(_eligible(image, member) for member in members):
+    if not all(_eligible(image, member, mutated) for member in members):
         return ErrorCode.INELIGIBLE_REPLICA
     return ErrorCode.NONE
 
 
-def _eligible(image: MetadataImage, member: BrokerState) -> bool:
+def _eligible(image: MetadataImage, member: BrokerState, mutated: Elections) -> bool:
     """Whether a broker may be in an ISR: available (H14), and still the process whose log the leader has seen (H15)."""
     broker = image.brokers.get(member.broker_id)
-    return broker is not None and not broker.fenced and member.broker_epoch in (-1, broker.epoch)
+    if broker is None:
+        return False
+    same = member.broker_epoch in (-1, broker.epoch) or mutated.takes_stale_broker_epochs
+    return same and (not broker.fenced or mutated.takes_fenced)
 
 
 def _wanted(data: PartitionData, version: int) -> list[BrokerState]:

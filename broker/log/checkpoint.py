@@ -55,6 +55,13 @@ class AtomicFile:
             self._disk.rename(temporary, self.path)
             await self._disk.sync_directory(parent(self.path))
 
+    def write_unsynced(self, text: str) -> None:
+        """The mutant `epoch_file_unsynced`: replace the text in the page cache, as if that were enough."""
+        file = self._disk.open(self.path, create=True)
+        file.truncate(0)
+        file.append([text.encode("utf-8")])
+        file.close()
+
 
 def parse_lines(path: str, text: str, columns: int, remedy: str) -> list[list[str]]:
     """The entries of Kafka's checkpoint format: version, count, one entry a line.

@@ -29,6 +29,7 @@ class LeaderEpochCache:
     def __init__(self, disk: Disk, path: str, entries: Iterable[EpochEntry] = ()) -> None:
         self._file = AtomicFile(disk, path)
         self._entries: list[EpochEntry] = []
+        self._unsynced = self._drops_live = False
         for entry in entries:
             self.assign(entry.epoch, entry.start_offset)
 
@@ -49,6 +50,10 @@ class LeaderEpochCache:
             if len(cache._entries) != number - 2:
                 raise CorruptCheckpointError(f"{path}:{number}: {' '.join(entry)!r}: offsets must rise; {remedy}")
         return cache
+
+    def mutate(self, *, unsynced: bool, drops_live: bool) -> None:
+        """Switch on the mutants `epoch_file_unsynced` and `trim_drops_live_epoch`."""
+        self._unsynced, self._drops_live = unsynced, drops_live
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
@@ -118,6 +123,9 @@ class LeaderEpochCache:
         covering = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset) - 1
         if covering < 0 or (covering == 0 and self._entries[0].start_offset == offset):
             return False
+        if self._drops_live:
+            self._entries = [entry for entry in self._entries if entry.start_offset >= offset]
+            return True
         self._entries[: covering + 1] = [EpochEntry(self._entries[covering].epoch, offset)]
         return True
 
@@ -134,4 +142,8 @@ class LeaderEpochCache:
 
     async def write_durably(self) -> None:
         """Bring the file up to date."""
-        await self._file.write(format_lines([f"{epoch} {start}" for epoch, start in self._entries]))
+        text = format_lines([f"{epoch} {start}" for epoch, start in self._entries])
+        if self._unsynced:
+            self._file.write_unsynced(text)
+        else:
+            await self._file.write(text)

@@ -38,14 +38,19 @@ from broker.protocol.records import (
 
 @dataclass(frozen=True)
 class LogConfig:
-    """Sizes in bytes. The rest are mutants: `sequence_unchecked`, `no_producer_snapshot` and
-    `producer_state_survives_truncation`."""
+    """Sizes in bytes. The rest are mutants: `sequence_unchecked`, `no_producer_snapshot`,
+    `producer_state_survives_truncation`, and those of the epoch cache by their own names."""
 
     segment_bytes: int = 1 << 30
     index_interval_bytes: int = 4096
     sequences_unchecked: bool = False
     forgets_producers: bool = False
     keeps_cut_producers: bool = False
+    epoch_file_unsynced: bool = False
+    epoch_after_data: bool = False
+    keep_epochs_past_leo: bool = False
+    noop_truncate_keeps_cache: bool = False
+    trim_drops_live_epoch: bool = False
 
     @classmethod
     def from_broker(cls, config: BrokerConfig, mutants: Mutants | None = None) -> LogConfig:
@@ -56,6 +61,11 @@ class LogConfig:
             sequences_unchecked=mutants.active("sequence_unchecked"),
             forgets_producers=mutants.active("no_producer_snapshot"),
             keeps_cut_producers=mutants.active("producer_state_survives_truncation"),
+            epoch_file_unsynced=mutants.active("epoch_file_unsynced"),
+            epoch_after_data=mutants.active("epoch_after_data"),
+            keep_epochs_past_leo=mutants.active("keep_epochs_past_leo"),
+            noop_truncate_keeps_cache=mutants.active("noop_truncate_keeps_cache"),
+            trim_drops_live_epoch=mutants.active("trim_drops_live_epoch"),
         )
 
 
@@ -100,6 +110,7 @@ class PartitionLog:
     def __init__(self, disk: Disk, directory: str, config: LogConfig, recovered: Recovered) -> None:
         self.directory = directory
         self.epochs: LeaderEpochCache = recovered.epochs
+        self.epochs.mutate(unsynced=config.epoch_file_unsynced, drops_live=config.trim_drops_live_epoch)
         self.producers = recovered.producers
         self.recovered = recovered
         self._snapshots = recovered.snapshots
@@ -143,6 +154,7 @@ class PartitionLog:
             clean_shutdown=clean_shutdown,
             recovery_point=recovery_point,
             forgets_producers=config.forgets_producers,
+            keeps_epochs=config.keep_epochs_past_leo,
         )
         log = cls(disk, directory, config, recovered)
         if start_offset > log._end:
@@ -244,7 +256,7 @@ class PartitionLog:
         for header in self._acceptable(buf, limit_epoch):
             if not self._is_prepared(header):
                 changed = self.epochs.assign(header.leader_epoch, header.base_offset)
-        if changed:
+        if changed and not self._config.epoch_after_data:
             await self.epochs.write_durably()
 
     async def replicate(self, buf: Buffer, limit_epoch: int) -> AppendInfo:
@@ -253,7 +265,10 @@ class PartitionLog:
             return self.append_as_follower(buf, limit_epoch)
         except UnpreparedEpochError:
             await self.prepare_epochs(buf, limit_epoch)
-            return self.append_as_follower(buf, limit_epoch)
+            added = self.append_as_follower(buf, limit_epoch)
+            if self._config.epoch_after_data:
+                await self.epochs.write_durably()
+            return added
 
     def _acceptable(self, buf: Buffer, limit_epoch: int) -> Iterator[BatchHeader]:
         """The headers of the batches that a follower may append, checked."""
@@ -365,7 +380,8 @@ class PartitionLog:
             return offset
         end, segment, position = self._batch_start(offset)
         await self._announce_cut(end)
-        if self.epochs.truncate_from_end(end):
+        keeps = end == self._end and self._config.noop_truncate_keeps_cache
+        if not keeps and self.epochs.truncate_from_end(end):
             await self.epochs.write_durably()
         if end < self._end:
             while self._active is not segment:

@@ -89,13 +89,17 @@ async def recover(
     clean_shutdown: bool,
     recovery_point: int = 0,
     forgets_producers: bool = False,
+    keeps_epochs: bool = False,
 ) -> Recovered:
     """Open the segments of a log, at least one, and bring log, indexes, epochs and producers into agreement, durably.
 
     Everything below `recovery_point` was durable once. Raises `DamagedLogError` when it is not there, having changed
-    nothing. `forgets_producers`: the mutant no_producer_snapshot.
+    nothing. `forgets_producers`, `keeps_epochs`: the mutants no_producer_snapshot and keep_epochs_past_leo.
     """
+    before = LeaderEpochCache.load(disk, f"{directory}/{EPOCHS_FILE}").entries if keeps_epochs else ()
     result = await _find(disk, directory, interval_bytes, clean_shutdown=clean_shutdown, recovery_point=recovery_point)
+    if before:
+        result.epochs.replace(before)
     segments, snapshots = result.segments, result.snapshots
     removed = snapshots.remove_past(segments[-1].next_offset)
     removed |= snapshots.remove_before(segments[0].base_offset)

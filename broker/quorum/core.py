@@ -6,11 +6,12 @@ import random
 from typing import Protocol
 
 from broker.errors import ErrorCode
+from broker.mutants import Mutants
 from broker.quorum.effects import Effect, Fail, LeadershipLost, Persist, Reply
 from broker.quorum.election_state import ElectionState
 from broker.quorum.messages import FetchResponse, OffsetAndEpoch
 from broker.quorum.outreach import FetchLoop, Outreach
-from broker.quorum.roles import Follower, Leader, Resigned, Role, Unattached, Voted
+from broker.quorum.roles import Follower, Leader, ReplicaProgress, Resigned, Role, Unattached, Voted
 from broker.quorum.settings import QuorumSettings
 from broker.quorum.transitions import check_transition
 
@@ -45,11 +46,15 @@ class MetadataLogView(Protocol):
 class Core:
     """The state of one member of the quorum. Owned by `RaftNode`; the parts change it only through these methods."""
 
-    def __init__(self, settings: QuorumSettings, log: MetadataLogView, rng: random.Random, role: Role) -> None:
+    def __init__(
+        self, settings: QuorumSettings, log: MetadataLogView, rng: random.Random, role: Role, mutants: Mutants
+    ) -> None:
         self.settings = settings
         self.log = log
         self.rng = rng
         self.role = role
+        self.mutants = mutants
+        self._strictly_less = mutants.active("diverging_strictly_less")
         self.cluster_id = settings.cluster_id
         """None until it is known: then requests carry none, and those of any cluster pass (K595-47, K595-49)."""
         self.snapshot: OffsetAndEpoch | None = None
@@ -84,7 +89,8 @@ class Core:
         """The largest local epoch <= `epoch` and its end; the log's start, with epoch -1, when there is none."""
         if epoch >= self.log.last_epoch:
             return self.log_end()
-        found, end = self.log.epochs.end_offset_for(epoch, self.log.log_end_offset)
+        below = epoch - 1 if self._strictly_less else epoch
+        found, end = self.log.epochs.end_offset_for(below, self.log.log_end_offset)
         if found < 0 or found > epoch:
             return OffsetAndEpoch(-1, self.log.log_start_offset)
         return OffsetAndEpoch(found, end)
@@ -159,12 +165,19 @@ class Core:
 
 
 def initial_role(
-    now: float, stored: ElectionState, settings: QuorumSettings, log: MetadataLogView, rng: random.Random
+    now: float,
+    stored: ElectionState,
+    settings: QuorumSettings,
+    log: MetadataLogView,
+    rng: random.Random,
+    *,
+    resumes: bool = False,
 ) -> Role:
     """The role after a start, from what the quorum-state file and the log remember.
 
     A node never starts as leader, nor as candidate, of an epoch it may have led before: its unflushed records are gone
     and it would give their offsets to others in the same epoch (H18, KAFKA-10527).
+    `resumes`: the mutant resume_as_leader.
     """
     epoch = max(stored.epoch, log.last_epoch)
     voter = settings.is_voter
@@ -173,6 +186,10 @@ def initial_role(
         return Unattached(epoch, FetchLoop(None, settings, rng), now + wait if voter else None)
     if stored.leader_id == settings.node_id and voter:
         others = settings.other_voters
+        if resumes:
+            voters, outreach = {voter: ReplicaProgress() for voter in others}, Outreach(others, settings)
+            until = now + settings.check_quorum_timeout_s if settings.majority > 1 else None
+            return Leader(epoch, settings.node_id, log.log_end_offset - 1, voters, outreach, until)
         return Resigned(epoch, settings.node_id, others, Outreach(others, settings), now + wait)
     if stored.leader_id is not None and stored.leader_id in settings.other_voters:
         vote = stored.voted_id if voter else None

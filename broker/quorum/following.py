@@ -33,6 +33,7 @@ class Following:
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._truncates_committed = core.mutants.active("truncate_below_hw")
 
     # --- what leaders announce
 
@@ -234,7 +235,7 @@ class Following:
         """
         core = self._core
         offset = min(diverging.offset, core.end_offset_for(diverging.epoch).offset)
-        if offset < core.high_watermark:
+        if offset < core.high_watermark and not self._truncates_committed:
             core.fail(
                 f"the leader {core.role.leader_id} of epoch {core.role.epoch} asks to truncate the metadata log to "
                 f"{offset}, below the high watermark {core.high_watermark}: a voter has lost committed records"

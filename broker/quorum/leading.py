@@ -61,6 +61,10 @@ class Leading:
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._commits_old_epochs = core.mutants.active("commit_old_epoch")
+        self._counts_unsynced = core.mutants.active("leader_counts_unsynced")
+        self._counts_observers = core.mutants.active("observer_counts")
+        self._checks_no_epoch = core.mutants.active("fetch_no_epoch_check")
 
     def start(self, now: float) -> None:
         """Persist the leadership, append the LeaderChange record, then announce it (K595-21)."""
@@ -181,6 +185,8 @@ class Leading:
         core = self._core
         if fetch_from.offset == core.log.log_start_offset == 0:
             return None
+        if self._checks_no_epoch and core.log.log_start_offset <= fetch_from.offset <= core.log.log_end_offset:
+            return None
         known = core.end_offset_for(fetch_from.epoch)
         if known.epoch == fetch_from.epoch and core.log.log_start_offset <= fetch_from.offset <= known.offset:
             return None
@@ -231,8 +237,10 @@ class Leading:
         role = core.role
         if not isinstance(role, Leader):
             return
-        offset = role.majority_offset(core.log.durable_end_offset)
-        if offset <= role.epoch_start_offset or offset <= (role.high_watermark or 0):
+        own_end = core.log.log_end_offset if self._counts_unsynced else core.log.durable_end_offset
+        offset = role.majority_offset(own_end, observers_count=self._counts_observers)
+        old = offset <= role.epoch_start_offset and not self._commits_old_epochs
+        if old or offset <= (role.high_watermark or 0):
             return
         established = role.high_watermark is not None
         role.high_watermark = offset

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 
 from broker.errors import ErrorCode
+from broker.mutants import Mutants
 from broker.quorum.core import Core, MetadataLogView, initial_role
 from broker.quorum.effects import Commit, Effect, Persist, Reply, Send
 from broker.quorum.election_state import ElectionState
@@ -39,9 +40,17 @@ class RaftNode:
     """Call `start` once, then any of the events. After an effect `Fail` no event does anything."""
 
     def __init__(
-        self, now: float, settings: QuorumSettings, stored: ElectionState, log: MetadataLogView, rng: random.Random
+        self,
+        now: float,
+        settings: QuorumSettings,
+        stored: ElectionState,
+        log: MetadataLogView,
+        rng: random.Random,
+        mutants: Mutants | None = None,
     ) -> None:
-        self._core = Core(settings, log, rng, initial_role(now, stored, settings, log, rng))
+        mutants = mutants or Mutants()
+        resumes = mutants.active("resume_as_leader")
+        self._core = Core(settings, log, rng, initial_role(now, stored, settings, log, rng, resumes=resumes), mutants)
         self._votes = Votes(self._core)
         self._following = Following(self._core)
         self._leading = Leading(self._core)
@@ -145,6 +154,11 @@ class RaftNode:
         core.log_in_motion = core.log.durable_end_offset < core.log.log_end_offset
         self._following.flushed()
         self._leading.advance_high_watermark()
+        return self._finish(now)
+
+    def synced_by_mistake(self, now: float) -> list[Effect]:
+        """The mutant `follower_fetch_before_fsync`: what has been appended counts as if it were on disk."""
+        self._core.log_in_motion = False
         return self._finish(now)
 
     def tick(self, now: float) -> list[Effect]:

@@ -102,6 +102,8 @@ class Ballot:
     voters: tuple[int, ...]
     granted: dict[int, None] = field(default_factory=dict)
     rejected: dict[int, None] = field(default_factory=dict)
+    minority_wins: bool = False
+    """The mutant."""
 
     def record(self, voter: int, granted: bool) -> None:
         """Count the first answer of each voter; a duplicated one changes nothing."""
@@ -110,7 +112,7 @@ class Ballot:
 
     @property
     def won(self) -> bool:
-        return len(self.granted) > len(self.voters) // 2
+        return len(self.granted) > len(self.voters) // 2 - self.minority_wins
 
     @property
     def lost(self) -> bool:
@@ -308,11 +310,14 @@ class Leader(Role):
     def parked(self) -> list[tuple[ReplicaProgress, ParkedFetch]]:
         return [(replica, replica.parked) for replica in self.replicas() if replica.parked is not None]
 
-    def majority_offset(self, own_durable_end: int) -> int:
-        """The largest offset below which everything is on the disks of a majority of the voters, observers apart."""
-        offsets = [own_durable_end, *(progress.fetch_offset or 0 for progress in self.voters.values())]
+    def majority_offset(self, own_durable_end: int, *, observers_count: bool = False) -> int:
+        """The largest offset below which everything is on the disks of a majority of the voters, observers apart.
+
+        `observers_count`: the mutant observer_counts."""
+        counted = self.replicas() if observers_count else self.voters.values()
+        offsets = [own_durable_end, *(progress.fetch_offset or 0 for progress in counted)]
         offsets.sort(reverse=True)
-        return offsets[len(offsets) // 2]
+        return offsets[(len(self.voters) + 1) // 2]
 
     def preferred_successors(self) -> tuple[int, ...]:
         """The other voters, the one that holds most first (K595-28)."""

@@ -98,7 +98,11 @@ class QuorumRunner:
         self.voters = config.voters
         self._settings = QuorumSettings.from_config(config, cluster_id)
         self._append_limit = config.message_max_bytes
-        self._forgets_votes = mutants is not None and mutants.active("vote_not_persisted")
+        self._mutants = mutants or Mutants()
+        self._forgets_votes = self._mutants.active("vote_not_persisted")
+        self._forgets_own_votes = self._mutants.active("self_vote_not_persisted")
+        self._votes_before_sync = self._mutants.active("vote_reply_before_fsync")
+        self._flushed_before_sync = self._mutants.active("follower_fetch_before_fsync")
         self._log = log
         self._rng = rng
         self._connector = connector
@@ -156,7 +160,7 @@ class QuorumRunner:
         await self._log.flush()
         loop = asyncio.get_running_loop()
         snapshot = await self._restored_log()
-        self._node = RaftNode(loop.time(), self._settings, stored, self._log, self._rng)
+        self._node = RaftNode(loop.time(), self._settings, stored, self._log, self._rng, self._mutants)
         if snapshot is not None:
             self._begin_at(snapshot)
         known = min(self._marks.read().get(MARK, 0), self._log.log_end_offset)
@@ -386,6 +390,11 @@ class QuorumRunner:
         granted = state.leader_id is None and state.voted_id not in (None, self._settings.node_id)
         if granted and self._forgets_votes:
             return
+        if state.voted_id == self._settings.node_id and state.leader_id is None and self._forgets_own_votes:
+            return
+        if granted and self._votes_before_sync:
+            self._tasks.append(asyncio.get_running_loop().create_task(self._file.write_durably(state)))
+            return
         await self._file.write_durably(state)
         self._trace_election("quorum_persisted", state)
 
@@ -485,6 +494,8 @@ class QuorumRunner:
             while True:
                 await self._flush_wanted.wait()
                 self._flush_wanted.clear()
+                if self._flushed_before_sync and not self.is_leader:
+                    await self._events.put(node.synced_by_mistake)
                 await self._log.flush()
                 await self._events.put(node.flushed)
         except OSError as error:

@@ -15,6 +15,10 @@ class Votes:
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._ignores_log = core.mutants.active("vote_ignores_log")
+        self._length_only = core.mutants.active("vote_length_only")
+        self._minority_wins = core.mutants.active("minority_wins")
+        self._counts_late_votes = core.mutants.active("late_vote_counted")
 
     # --- as a voter that is asked
 
@@ -35,7 +39,9 @@ class Votes:
         if request.candidate_id not in core.settings.voters:
             # Its epoch is nobody's: adopted, it would spread, be persisted, and be followed by no other (H30).
             return ErrorCode.INCONSISTENT_VOTER_SET, False
-        up_to_date = request.log_end.up_to_date_with(core.log_end())
+        up_to_date = self._ignores_log or request.log_end.up_to_date_with(core.log_end())
+        if self._length_only:
+            up_to_date = request.log_end.offset >= core.log_end().offset
         if request.epoch > core.role.epoch and not (up_to_date and not request.pre_vote):
             core.become_unattached(now, request.epoch)
         return ErrorCode.NONE, self._grant(now, request, up_to_date)
@@ -64,7 +70,7 @@ class Votes:
         core.transition_durably(
             Prospective(
                 epoch=role.epoch,
-                ballot=Ballot(voters, {core.settings.node_id: None}),
+                ballot=Ballot(voters, {core.settings.node_id: None}, minority_wins=self._minority_wins),
                 outreach=Outreach(core.settings.other_voters, core.settings),
                 give_up_at=core.election_time(now, core.settings.election_timeout_s),
                 last_leader_id=role.leader_id,
@@ -94,7 +100,8 @@ class Votes:
 
     def _is_current(self, request: VoteRequest) -> bool:
         role = self._core.role
-        return request.epoch == role.epoch and request.pre_vote == isinstance(role, Prospective)
+        same_epoch = request.epoch == role.epoch or self._counts_late_votes
+        return same_epoch and request.pre_vote == isinstance(role, Prospective)
 
     def _settle(self, now: float) -> None:
         """Go on once the ballot is decided. A candidate that has won is left for `Leading` to promote."""
@@ -112,7 +119,7 @@ class Votes:
             Candidate(
                 epoch=core.role.epoch + 1,
                 node_id=core.settings.node_id,
-                ballot=Ballot(core.settings.voters, {core.settings.node_id: None}),
+                ballot=Ballot(core.settings.voters, {core.settings.node_id: None}, minority_wins=self._minority_wins),
                 outreach=Outreach(core.settings.other_voters, core.settings),
                 give_up_at=core.election_time(now, core.settings.election_timeout_s),
             )

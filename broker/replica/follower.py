@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from broker.mutants import Mutants
 from broker.replica.views import UNDEFINED, LogView
 
 
@@ -58,7 +59,7 @@ class PartitionFollower:
         leader_epoch: int,
         partition_epoch: int,
         high_watermark: int,
-        truncates_to_high_watermark: bool = False,
+        mutants: Mutants | None = None,
     ) -> None:
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
@@ -66,7 +67,9 @@ class PartitionFollower:
         self.high_watermark = high_watermark
         self.phase = Phase.TRUNCATING
         # The mutant `truncate_to_hw`: a follower as before KIP-101, which knows nothing of epochs.
-        self._naive = truncates_to_high_watermark
+        mutants = mutants or Mutants()
+        self._naive = mutants.active("truncate_to_hw")
+        self._keeps_high_watermark = mutants.active("full_truncate_keeps_hw")
 
     # -- the truncation dialogue --------------------------------------------------------------------------------
 
@@ -99,7 +102,7 @@ class PartitionFollower:
 
     def truncated(self, step: Truncate, log_end_offset: int) -> None:
         """The step is on disk: the epoch file first, then the log (K101-7)."""
-        if step.restart:
+        if step.restart and not self._keeps_high_watermark:
             # H9: all below is committed, so that as a leader at once this replica would not fall behind what was shown.
             self.high_watermark = step.to_offset
         self.high_watermark = min(self.high_watermark, log_end_offset)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from broker.mutants import Mutants
+
 UNKNOWN_OFFSET = -1
 UNKNOWN_BROKER_EPOCH = -1
 
@@ -41,7 +43,7 @@ class PartitionLeader:
     every member of the ISR that the controller has or may come to have (H13).
 
     `recovering`: it was elected uncleanly. Until the controller has taken note of the end of its recovery it is alone
-    in the ISR and commits nothing (K704-4, K704-5). `commits_below_min_isr`: the mutant `hw_below_min_isr`.
+    in the ISR and commits nothing (K704-4, K704-5).
     """
 
     def __init__(
@@ -59,7 +61,7 @@ class PartitionLeader:
         lag_time_max: float,
         now: float,
         recovering: bool = False,
-        commits_below_min_isr: bool = False,
+        mutants: Mutants | None = None,
     ) -> None:
         self.node_id = node_id
         self.replicas = tuple(replicas)
@@ -67,12 +69,17 @@ class PartitionLeader:
         self.leader_epoch = leader_epoch
         self.partition_epoch = partition_epoch
         self.epoch_start_offset = epoch_start_offset
-        self.high_watermark = high_watermark
+        mutants = mutants or Mutants()
+        self.high_watermark = 0 if mutants.active("hw_forgotten_at_lead") else high_watermark
         self.min_insync_replicas = self._effective(min_insync_replicas)
         self.pending: IsrProposal | None = None
         self.recovering = recovering
         self._rebuilt = False
-        self._commits_below_min_isr = commits_below_min_isr
+        self._commits_below_min_isr = mutants.active("hw_below_min_isr")
+        self._counts_committed_isr = mutants.active("hw_on_committed_isr")
+        self._shrinks_early = mutants.active("shrink_applied_early")
+        self._joins_at_high_watermark = mutants.active("isr_join_at_hw_only")
+        self._shows_any_high_watermark = mutants.active("leader_hw_kept")
         self._lag_time_max = lag_time_max
         self._committable_end = committable_end
         self._followers = {replica: FollowerState() for replica in self.replicas if replica != node_id}
@@ -98,6 +105,10 @@ class PartitionLeader:
     @property
     def maximal_isr(self) -> frozenset[int]:
         """The ISR together with the one that is proposed: the controller may already elect from either (H13)."""
+        if self._counts_committed_isr:
+            return frozenset(self.isr)
+        if self._shrinks_early and self.pending is not None:
+            return frozenset(self.pending.isr)
         return frozenset(self.isr) | frozenset(self.pending.isr if self.pending else ())
 
     @property
@@ -112,7 +123,7 @@ class PartitionLeader:
         A new leader starts with a high watermark that may lag behind its predecessor's. Once it reaches the start of
         this epoch nothing that was ever committed lies above it.
         """
-        return self.high_watermark >= self.epoch_start_offset
+        return self.high_watermark >= self.epoch_start_offset or self._shows_any_high_watermark
 
     # -- progress -----------------------------------------------------------------------------------------------
 
@@ -170,7 +181,7 @@ class PartitionLeader:
             and not self.recovering
             and replica not in self.isr
             and end >= self.high_watermark
-            and end >= self.epoch_start_offset
+            and (end >= self.epoch_start_offset or self._joins_at_high_watermark)
         )
 
     def waiting_to_join(self, now: float) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ from broker.replica.log_starts import LogStarts
 from broker.replica.partition import Appended, Partition
 from broker.replica.queries import EpochEndFound, LogEndFound, OffsetFound, epoch_end, list_offset, log_end
 from broker.replica.reads import FetchLimits, FetchPosition, PartitionRead, PartitionReader
+from broker.replica.views import UNDEFINED, EpochEnd
 from broker.topic_settings import TopicSettings
 from broker.trace import Tracer
 
@@ -90,9 +91,8 @@ class ReplicaManager:
         self._lease_valid = lease_valid
         self._on_disk_failure = on_disk_failure
         self._background = Background(on_defect)
-        self._truncate_to_hw = mutants.active("truncate_to_hw")
-        self._hw_below_min_isr = mutants.active("hw_below_min_isr")
-        self._serve_while_recovering = mutants.active("serve_while_recovering")
+        self._mutants = mutants
+        self._forgets_epoch_in_answers = mutants.active("ofle_no_epoch")
         self._directories = PartitionDirectories(disk, LogConfig.from_broker(config, mutants))
         self._checkpoint = OffsetCheckpoint(disk, CHECKPOINT_FILE)
         self._recovery_points = recovery_points or RecoveryPoints(disk)
@@ -119,7 +119,7 @@ class ReplicaManager:
         self._recovery = LeaderRecovery(
             checkpoint=self._checkpoint_high_watermarks, propose=self._propose_changes, background=self._background
         )
-        self._reader = PartitionReader(self._find, lease_valid, self._replica_fetched)
+        self._reader = PartitionReader(self._find, lease_valid, self._replica_fetched, mutants)
         self._tasks: list[asyncio.Task[None]] = []
 
     # -- life ---------------------------------------------------------------------------------------------------
@@ -339,9 +339,7 @@ class ReplicaManager:
             tracer=self._tracer,
             background=self._background,
             on_disk_failure=self._on_disk_failure,
-            truncates_to_high_watermark=self._truncate_to_hw,
-            commits_below_min_isr=self._hw_below_min_isr,
-            serves_while_recovering=self._serve_while_recovering,
+            mutants=self._mutants,
         )
 
     @property
@@ -364,6 +362,11 @@ class ReplicaManager:
     def partition(self, topic: str, index: int) -> Partition | None:
         """This broker's replica of a partition."""
         return self._partitions.get((topic, index))
+
+    @property
+    def partitions(self) -> Mapping[Key, Partition]:
+        """This broker's replicas, by topic and number."""
+        return self._partitions
 
     def append(
         self, topic: str, partition: int, records: bytearray | memoryview, acks: int, timeout: float
@@ -415,7 +418,10 @@ class ReplicaManager:
         found = self._find(topic, partition)
         if isinstance(found, ErrorCode):
             return EpochEndFound(found)
-        return epoch_end(found, current_leader_epoch, asked_epoch)
+        answer = epoch_end(found, current_leader_epoch, asked_epoch)
+        if self._forgets_epoch_in_answers:
+            return answer._replace(end=EpochEnd(UNDEFINED, answer.end.end_offset))
+        return answer
 
     def log_end(self, topic_id: bytes, index: int) -> LogEndFound:
         """Where the log of a replica ends, whoever leads (KIP-966)."""

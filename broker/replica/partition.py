@@ -16,6 +16,7 @@ from broker.errors import ErrorCode, ProtocolError, is_out_of_descriptors
 from broker.log.log import PartitionLog
 from broker.log.retention import expired_below
 from broker.log.validation import admit
+from broker.mutants import Mutants
 from broker.protocol.records import CorruptBatch
 from broker.replica.background import Background
 from broker.replica.follower import PartitionFollower
@@ -51,11 +52,8 @@ class Partition:
         tracer: Tracer,
         background: Background,
         on_disk_failure: Callable[[OSError], None],
-        truncates_to_high_watermark: bool = False,
-        commits_below_min_isr: bool = False,
-        serves_while_recovering: bool = False,
+        mutants: Mutants | None = None,
     ) -> None:
-        """The last three are mutants."""
         self.topic = topic
         self.index = index
         self.topic_id = topic_id
@@ -73,9 +71,9 @@ class Partition:
         self._tracer = tracer
         self._background = background
         self._on_disk_failure = on_disk_failure
-        self._naive = truncates_to_high_watermark
-        self._commits_below_min_isr = commits_below_min_isr
-        self._serves_while_recovering = serves_while_recovering
+        self._mutants = mutants or Mutants()
+        self._serves_while_recovering = self._mutants.active("serve_while_recovering")
+        self._acknowledges_early = self._mutants.active("ack_before_hw")
         self._flushing: asyncio.Task[None] | None = None
         self._traced: tuple[int, int, int] | None = None
 
@@ -148,7 +146,7 @@ class Partition:
                 lag_time_max=self._config.replica_lag_time_max_ms / 1000,
                 now=asyncio.get_running_loop().time(),
                 recovering=state.recovering,
-                commits_below_min_isr=self._commits_below_min_isr,
+                mutants=self._mutants,
             )
             self._trace_role("leader", state)
             self.flushes.reached(self.log.log_end_offset)
@@ -164,7 +162,7 @@ class Partition:
                 leader_epoch=state.leader_epoch,
                 partition_epoch=state.partition_epoch,
                 high_watermark=self._high_watermark,
-                truncates_to_high_watermark=self._naive,
+                mutants=self._mutants,
             )
             self.role = follower
             self._trace_role("follower", state)
@@ -279,7 +277,7 @@ class Partition:
         self.replica_fetches.wake()
 
     def _answer(self, leader: PartitionLeader, end: int, acks: int, timeout: float) -> asyncio.Future[ErrorCode] | None:
-        if acks == ALL and leader.high_watermark < end:
+        if acks == ALL and leader.high_watermark < end and not self._acknowledges_early:
             return self.commits.wait(end, timeout)
         if acks == 1 and self.flush_before_commit and self.log.durable_end_offset < end:
             return self.flushes.wait(end, timeout)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from broker.errors import ErrorCode
 from broker.log.log import Slice
+from broker.mutants import Mutants
 from broker.replica.leader import PartitionLeader
 from broker.replica.partition import Partition
 from broker.replica.views import UNDEFINED, EpochEnd, divergence
@@ -86,10 +87,14 @@ class PartitionReader:
         find: Callable[[str, int], Partition | ErrorCode],
         lease_valid: Callable[[], bool],
         on_replica_fetch: Callable[[Partition, int], None],
+        mutants: Mutants,
     ) -> None:
         self._find = find
         self._lease_valid = lease_valid
         self._on_replica_fetch = on_replica_fetch
+        self._fences_nobody = mutants.active("no_fence_fetch")
+        self._counts_diverging = mutants.active("diverging_updates_leo")
+        self._serves_past_high_watermark = mutants.active("consume_past_hw")
         self._parked: dict[int, dict[Callable[[], None], None]] = {}
 
     def fetch_now(self, limits: FetchLimits, positions: Sequence[FetchPosition]) -> list[PartitionRead] | None:
@@ -168,7 +173,8 @@ class PartitionReader:
             high_watermark=leader.high_watermark if known else UNDEFINED,
             log_start_offset=log.log_start_offset,
         )
-        upper_bound = log.log_end_offset if limits.is_replica else leader.high_watermark
+        unbounded = limits.is_replica or self._serves_past_high_watermark
+        upper_bound = log.log_end_offset if unbounded else leader.high_watermark
         if position.fetch_offset < upper_bound and (max_bytes > 0 or at_least_one):
             try:
                 read.slices = log.locate(position.fetch_offset, max_bytes, upper_bound, min_one=at_least_one)
@@ -194,6 +200,8 @@ class PartitionReader:
         # A replica must say which epoch it follows: only fetches in the leader's own epoch count.
         if limits.is_replica or position.current_leader_epoch != UNDEFINED:
             refusal.error = epoch_error(leader.leader_epoch, position.current_leader_epoch)
+        if limits.is_replica and self._fences_nobody:
+            refusal.error = ErrorCode.NONE
         if position.topic_id is not None and position.topic_id != partition.topic_id:
             refusal.error = ErrorCode.INCONSISTENT_TOPIC_ID
         if limits.is_replica and limits.replica_id not in leader.replicas:
@@ -215,8 +223,12 @@ class PartitionReader:
         found = self._checked(limits, position)
         # H6: a fetch that diverges or is out of range says nothing about what the follower shares with this log.
         if isinstance(found, PartitionRead):
-            return
-        partition, _ = found
+            lagging = self._find(position.topic, position.partition)
+            if not self._counts_diverging or found.diverging is None or isinstance(lagging, ErrorCode):
+                return
+            partition = lagging
+        else:
+            partition, _ = found
         partition.replica_fetched(limits.replica_id, limits.replica_epoch, position.fetch_offset)
         self._on_replica_fetch(partition, limits.replica_id)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
+from broker.benign import altered
 from broker.config import BrokerConfig
 from broker.controller.active import ActiveController
 from broker.controller.image import Changes, MetadataImage
@@ -75,13 +76,14 @@ class BrokerNode:
 
         `descriptors`: how many this process may have open, where that is bounded.
         """
-        self.config = config
+        mutants = mutants or Mutants()
+        self.config = config = altered(config, mutants)
         self.image = MetadataImage()
         self._disk = disk
         self._rng = rng
         self._tracer = tracer
         self._clock = clock
-        self._mutants = mutants or Mutants()
+        self._mutants = mutants
         self._incarnation_id = rng.randbytes(16)
         self._meta: MetaProperties | None = None
         self._failed: asyncio.Future[None] | None = None
@@ -161,7 +163,7 @@ class BrokerNode:
         closed_in_epoch = await take_clean_shutdown(self._disk)
         clean = closed_in_epoch is not None
         self._tracer.emit("broker_started", incarnation=self._incarnation_id.hex(), clean_shutdown=clean)
-        self._metadata_log = await self._open_metadata_log(clean)
+        self.metadata_log = await self._open_metadata_log(clean)
         await self.replicas.start(clean_shutdown=clean)
         # A damaged log is one that this broker no longer has, however it was stopped (KIP-966).
         vouched = UNKNOWN_EPOCH if closed_in_epoch is None or self.replicas.damaged else closed_in_epoch
@@ -193,7 +195,7 @@ class BrokerNode:
         self.quorum = Quorum(
             config=self.config,
             disk=self._disk,
-            log=self._metadata_log,
+            log=self.metadata_log,
             rng=self._rng,
             connector=self.connector,
             tracer=self._tracer,
@@ -289,7 +291,7 @@ class BrokerNode:
         self.metrics_page.stop()
         self.dispatcher.stop()
         self.connector.close()
-        await self._metadata_log.close()
+        await self.metadata_log.close()
         if self.failed.done():
             return  # the disk failed on the way: nothing vouches for what it holds
         await mark_clean_shutdown(self._disk, self.lifecycle.epoch_of_logs)

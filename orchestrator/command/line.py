@@ -452,6 +452,12 @@ def _doctor(commands: _Commands) -> None:
     _json_option(command)
 
 
+def _jobs(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
+    return int(text)
+
+
 def _mutants(commands: _Commands) -> None:
     command = _add(
         commands,
@@ -473,6 +479,9 @@ def _mutants(commands: _Commands) -> None:
         metavar="CAMPAIGN",
         help="under which they are tried (may be repeated); one that has no cell of a mutant is run with each switched "
         "on (default: the campaigns that the mutants' schedules name)",
+    )
+    command.add_argument(
+        "--jobs", type=_jobs, default=None, metavar="N", help="runs at the same time (default: one a processor)"
     )
     command.add_argument("--write", action="store_true", help="write the result into docs/mutants.md")
     _json_option(command)

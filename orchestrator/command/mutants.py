@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,7 +27,7 @@ def main(options: argparse.Namespace) -> int:
     from systems.brownout.broker import Brownout
 
     if options.seeds is None:
-        if options.names or options.campaign or options.write:
+        if options.names or options.campaign or options.write or options.jobs:
             raise UsageError("without --seeds FIRST-LAST nothing is run; give it, or leave the other arguments out")
         _list(Brownout.mutants, as_json=options.json)
         return EXIT_PASS
@@ -43,7 +44,6 @@ def _list(mutants: Mapping[str, Any], *, as_json: bool) -> None:
 
 def _measure(options: argparse.Namespace, mutants: Mapping[str, Any]) -> int:
     from orchestrator.running.mutation import Measured, all_schedules, measure, schedules
-    from orchestrator.running.progress import Progress
 
     given = [find(name) for name in options.campaign]
     campaigns = given or [find(name) for name in sorted(_named(mutants))]
@@ -58,8 +58,7 @@ def _measure(options: argparse.Namespace, mutants: Mapping[str, Any]) -> int:
 
     code = EXIT_PASS
     try:
-        with Progress(quiet=True) as progress:
-            measure(wanted, seeds, progress, heard)
+        measure(wanted, seeds, heard, jobs=options.jobs or os.cpu_count() or 1)
     except (Interrupted, KeyboardInterrupt):  # what was found is kept
         code = EXIT_INTERRUPTED
     if options.json:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import statistics
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +33,7 @@ _Z = 1.959963984540054  # of a normal distribution: 95 % lie within
 
 @dataclass(frozen=True)
 class Schedule:
-    """A mutant under a campaign. `anomalies`: those that are expected of it."""
+    """A mutant under a campaign. `anomalies`: those that are expected of it; of a benign one none is."""
 
     mutant: str
     rule: str
@@ -41,7 +44,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Trial:
-    """One run of a mutant. `killed_by`: the expected anomalies that the analysis named."""
+    """One run of a mutant. `killed_by`: the expected anomalies that the analysis named; of a benign one, all."""
 
     seed: int
     verdict: str
@@ -115,7 +118,7 @@ def _schedules_of(mutants: Mapping[str, Any], name: str, campaigns: Sequence[Cam
     if name not in mutants:
         raise UsageError(f"there is no mutant {name!r}; there are: {', '.join(sorted(mutants))}")
     mutant = mutants[name]
-    expected = tuple(part.strip() for part in mutant.anomaly.split(","))
+    expected = tuple(part.strip() for part in mutant.anomaly.split(",") if part)
     found = [
         Schedule(name, mutant.rule, expected, campaign, cell)
         for campaign in campaigns
@@ -131,38 +134,61 @@ def _schedules_of(mutants: Mapping[str, Any], name: str, campaigns: Sequence[Cam
 def _cells(campaign: Campaign, mutant: str, expected: tuple[str, ...]) -> list[Cell]:
     if any(cell.mutants for cell in campaign.cells):
         return [cell for cell in campaign.cells if cell.mutants == (mutant,)]
-    return [Cell(mutant.replace("_", "-"), (mutant,), expect=Expect("fail", expected[0]))]
+    expect = Expect("fail", expected[0]) if expected else Expect("pass")
+    return [Cell(mutant.replace("_", "-"), (mutant,), expect=expect)]
 
 
 def measure(
-    wanted: Sequence[Schedule], seeds: Sequence[int], progress: Progress, heard: Callable[[Measured], None]
+    wanted: Sequence[Schedule], seeds: Sequence[int], heard: Callable[[Measured], None], *, jobs: int = 1
 ) -> None:
-    """Run every schedule with every seed; `heard` gets each schedule's result, with what it came to until then when
-    the user stops it. Raises `Interrupted`."""
+    """Run every schedule with every seed, in so many processes; `heard` gets each schedule's result, with what it came
+    to until then when the user stops it. Raises `Interrupted`, or `KeyboardInterrupt` where there are more processes
+    than one."""
     with tempfile.TemporaryDirectory(prefix="brownout-mutants-") as directory:
-        for schedule in wanted:
-            measured = Measured(schedule)
-            try:
-                for trial in _trials(schedule, seeds, Path(directory), progress):
-                    measured.trials.append(trial)
-            finally:
-                if measured.trials:
-                    heard(measured)
+        if jobs == 1:
+            for schedule in wanted:
+                _collect(schedule, (_made(schedule, seed, Path(directory)) for seed in seeds), heard)
+            return
+        # Processes of their own: a simulated run takes over signals, the clock and garbage collection of its process.
+        pool = ProcessPoolExecutor(jobs, get_context("spawn"))
+        try:
+            begun = [
+                [pool.submit(_made, schedule, seed, Path(directory) / f"{number}-{seed}") for seed in seeds]
+                for number, schedule in enumerate(wanted)
+            ]
+            for schedule, trials in zip(wanted, begun, strict=True):
+                _collect(schedule, (trial.result() for trial in trials), heard)
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
-def _trials(schedule: Schedule, seeds: Sequence[int], directory: Path, progress: Progress) -> Iterator[Trial]:
+def _collect(schedule: Schedule, trials: Iterable[Trial], heard: Callable[[Measured], None]) -> None:
+    measured = Measured(schedule)
+    try:
+        for trial in trials:
+            measured.trials.append(trial)
+    finally:
+        if measured.trials:
+            heard(measured)
+
+
+def _made(schedule: Schedule, seed: int, directory: Path) -> Trial:
+    """Make and judge one run; nothing of it stays but the trial."""
     store, campaign = Store(directory), replace(schedule.campaign, cells=(schedule.cell,))
     lab = lab_named(WORLD)
     options = RunOptions(
         Selection(lab, "mutants are tried there"), Engine("in-process", directory / ".spark", pictures=False)
     )
     interrupts = Interrupts(lambda: None, lambda: None)
-    with interrupts.installed():
-        for planned in expand(campaign, store.new_stamp(), seeds=seeds):
-            Runner(store, options, progress, interrupts).make_all(
-                Invocation(campaign, planned.id, (planned,), (planned.id,))
-            )
-            yield _trial(schedule, planned.seed, RunDirectory(store.campaign_dir(campaign.name) / planned.id))
+    with Progress(quiet=True) as progress, interrupts.installed():
+        (planned,) = expand(campaign, store.new_stamp(), seeds=(seed,))
+        Runner(store, options, progress, interrupts).make_all(
+            Invocation(campaign, planned.id, (planned,), (planned.id,))
+        )
+        made = RunDirectory(store.campaign_dir(campaign.name) / planned.id)
+        trial = _trial(schedule, planned.seed, made)
+    shutil.rmtree(made.path, ignore_errors=True)
+    return trial
 
 
 def _trial(schedule: Schedule, seed: int, directory: RunDirectory) -> Trial:
@@ -173,5 +199,5 @@ def _trial(schedule: Schedule, seed: int, directory: RunDirectory) -> Trial:
     summary: dict[str, Any] = {"simulated_s": math.nan, "cpu_s": math.nan}
     if (directory.path / _SUMMARY).exists():  # a run that broke down before has none
         summary = json.loads((directory.path / _SUMMARY).read_text(encoding="utf-8"))
-    killed_by = tuple(name for name in schedule.anomalies if name in named)
+    killed_by = tuple(name for name in schedule.anomalies or sorted(named) if name in named)
     return Trial(seed, verdict.verdict, killed_by, summary["simulated_s"], summary["cpu_s"])

@@ -8,7 +8,7 @@ from typing import Any
 
 from broker.config import BrokerConfig
 from broker.errors import StartupError
-from broker.mutants import MUTANTS
+from broker.mutants import BENIGN, MUTANTS
 from broker.trace import EVENTS
 from systems.kafka_protocol.observer import KafkaObserver
 from systems.system import System
@@ -23,7 +23,7 @@ _TIMES = {key: str(f.default) for key, f in _KEYS.items() if key.endswith(".ms")
 class Brownout(System):
     """Every node is a broker and a voter of the metadata quorum (K595-1)."""
 
-    mutants: Mapping[str, Any] = MUTANTS
+    mutants: Mapping[str, Any] = {**MUTANTS, **BENIGN}
     has_controller = True
     has_partitions = True
     trace_events = EVENTS

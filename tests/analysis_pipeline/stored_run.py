@@ -48,6 +48,7 @@ class StoredRun:
     clock: Clock = field(default_factory=Clock)
     expect: dict[str, str] = field(default_factory=lambda: {"verdict": "pass"})
     seed: int = 1
+    world: str = "paper"
     cell: str = "main"
     campaign: str | None = None  # the text of campaign.toml
     min_ok: int = RECORDS
@@ -88,7 +89,7 @@ class StoredRun:
             "run": self.path.name,
             "campaign": "story",
             "cell": self.cell,
-            "world": "paper",
+            "world": self.world,
             "seed": self.seed,
             "replay": "./brownout run story.toml --seed 1",
             "mutants": [],
@@ -122,7 +123,7 @@ class StoredRun:
 
     def _record(self) -> None:
         journal = Journal(self.path, clock=self.clock, wall=self.clock.wall)
-        journal.run_started(run=self.path.name, cell=self.cell, seed=self.seed, world="paper")
+        journal.run_started(run=self.path.name, cell=self.cell, seed=self.seed, world=self.world)
         for phase in self.phases:
             self.clock.now += 100 * MS
             journal.phase(phase)

@@ -26,10 +26,12 @@ def _section(checker: Checker) -> str:
     lines = ["", f"## {checker.name}", checker.question, f"It applies to {judged}: {where}.", ""]
     if not checker.anomalies:
         return "\n".join([*lines, "It names no anomaly: what it misses makes a run *unknown*."]) + "\n"
-    lines += ["| anomaly | class | the promise | what was found |", "|---|---|---|---|"]
-    lines += [
-        f"| `{kind.name}` | {kind.breaks.code} | {kind.breaks.text} | {kind.meaning} |" for kind in checker.anomalies
-    ]
+    guards = any(kind.guards for kind in checker.anomalies)
+    columns = ["anomaly", "class", "the promise", "what was found", *(["rules"] if guards else [])]
+    lines += [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    for kind in checker.anomalies:
+        rules = [", ".join(kind.guards)] if guards else []
+        lines.append(f"| {' | '.join([f'`{kind.name}`', kind.breaks.code, kind.breaks.text, kind.meaning, *rules])} |")
     return "\n".join(lines) + "\n"
 
 

@@ -56,7 +56,7 @@ def test_a_voter_catches_up_over_a_slow_link() -> None:
             record = encode_record(NoOpRecord())
             for _ in range(12):
                 await cluster.node(leader).quorum.append([record] * 2_000)
-            size = cluster.node(leader)._metadata_log.size
+            size = cluster.node(leader).metadata_log.size
             for name in ("n1", "n2"):
                 cluster.slow_down(name, "n3", 100_000)
             cluster.start("n3")

@@ -33,6 +33,8 @@ from workloads.settings import ClientSettings
 
 _DATA, _ETC, _VAR = "/data", "/etc/brownout", "/var/brownout"
 OBSERVER = "observer"
+ORACLES = "oracles.json"
+"""In a run's history: what the oracles compared after every step, and what they found."""
 SUMMARY = "simulation.json"
 """In a run's directory: the seed of its world, the digest of all that happened, what it took of both times."""
 
@@ -189,6 +191,8 @@ class SimulationWorld(ServicesOnHosts):
         summary = {"seed": self._spec.seed, "digest": self.digest, "simulated_s": round(self.scheduler.monotonic(), 6)}
         content = json.dumps({**summary, "cpu_s": round(cpu_s, 3), "steps": self._cluster.loop.steps}, indent=1)
         (self._spec.run_dir / SUMMARY).write_text(content + "\n", encoding="utf-8")
+        seen = {**summary, "steps": self._cluster.loop.steps, **self._cluster.watch.to_json()}
+        (self._spec.run_dir / "history" / ORACLES).write_text(json.dumps(seen, indent=1) + "\n", encoding="utf-8")
 
     @property
     def _scratch(self) -> Path:

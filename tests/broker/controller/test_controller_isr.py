@@ -130,3 +130,45 @@ def test_one_request_changes_a_partition_once(world: World) -> None:
     response = world.decide(world.rules.alter_partition(world.image, request, 3))
     assert [result.error_code for result in response.topics[0].partitions] == [0, ErrorCode.INVALID_REQUEST]
     assert world.partition().partition_epoch == 1
+
+
+@pytest.mark.conforms("H13")
+@pytest.mark.kills("stale_partition_epoch_ok")
+def test_with_the_mutant_a_proposal_from_before_another_change_is_granted() -> None:
+    for mutants, isr in (((), (1, 2)), (("stale_partition_epoch_ok",), (1, 2, 3))):
+        world = three_brokers(*mutants)
+        stale = world.proposal(1, [1, 2, 3])
+        world.alter(world.proposal(1, [1, 2]))
+        world.alter(stale)
+        assert world.partition().isr == isr
+
+
+@pytest.mark.conforms("H14")
+@pytest.mark.kills("fenced_in_isr")
+def test_with_the_mutant_a_fenced_broker_joins() -> None:
+    for mutants, error in (((), ErrorCode.INELIGIBLE_REPLICA), (("fenced_in_isr",), ErrorCode.NONE)):
+        world = three_brokers(*mutants)
+        world.fence(3)
+        decision = world.rules.alter_partition(world.image, world.proposal(1, [1, 2, 3]), 3)
+        assert decision.answer(world.image).topics[0].partitions[0].error_code == error
+
+
+@pytest.mark.conforms("H15")
+@pytest.mark.kills("stale_broker_epoch_ok")
+def test_with_the_mutant_a_broker_joins_by_what_its_process_before_had() -> None:
+    for mutants, isr in (((), (1, 2)), (("stale_broker_epoch_ok",), (1, 2, 3))):
+        world = three_brokers(*mutants)
+        world.alter(world.proposal(1, [1, 2]))
+        seen = world.image.brokers[3].epoch
+        world.register(3, life=2)
+        world.heartbeat(3)
+        members = [BrokerState(1, -1), BrokerState(2, -1), BrokerState(3, seen)]
+        world.alter(world.proposal(1, [], new_isr_with_epochs=members))
+        assert world.partition().isr == isr
+
+
+def three_brokers(*mutants: str) -> World:
+    world = World(*mutants)
+    world.start(1, 2, 3)
+    world.create("t", [1, 2, 3])
+    return world

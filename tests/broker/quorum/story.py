@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from broker.errors import ErrorCode
+from broker.mutants import Mutants
 from broker.quorum import effects as do
 from broker.quorum.election_state import ElectionState
 from broker.quorum.messages import (
@@ -51,6 +52,7 @@ class Story:
         remembers: ElectionState | None = None,
         log: Sequence[int] = (),
         slow_disk: bool = False,
+        mutants: Sequence[str] = (),
         **settings: float,
     ) -> None:
         self.settings = replace(QuorumSettings(node, CLUSTER, tuple(voters)), **settings)  # type: ignore[arg-type]
@@ -58,6 +60,7 @@ class Story:
         self.log = MemoryLog([(epoch, number) for number, epoch in enumerate(log)])
         self.log.flush()
         self.slow_disk = slow_disk
+        self._mutants = Mutants(mutants)
         self.now = 100.0
         self._seed = 0
         self.start()
@@ -70,7 +73,8 @@ class Story:
         self.requests: list[tuple[int, Request]] = []
         self.unflushed = False
         self._ticket = self._last_fetch = 0
-        self.node = RaftNode(self.now, self.settings, self.disk.election, self.log, random.Random(self._seed))
+        rng = random.Random(self._seed)
+        self.node = RaftNode(self.now, self.settings, self.disk.election, self.log, rng, self._mutants)
         self._do(self.node.start(self.now))
 
     def lose_power(self) -> None:

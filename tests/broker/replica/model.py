@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
+from broker.mutants import Mutants
 from broker.replica.follower import AskEpochEnd, PartitionFollower, Phase, Truncate
 from broker.replica.leader import IsrProposal, PartitionLeader
 from broker.replica.views import divergence
@@ -136,7 +137,7 @@ class Model:
                 leader_epoch=state.leader_epoch,
                 partition_epoch=state.partition_epoch,
                 high_watermark=broker.high_watermark,
-                truncates_to_high_watermark=self.truncate_to_hw,
+                mutants=Mutants(["truncate_to_hw"] if self.truncate_to_hw else ()),
             )
             return
         if state is self.state:

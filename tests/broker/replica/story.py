@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from broker.mutants import Mutants
 from broker.replica.follower import AskEpochEnd, PartitionFollower, Phase, Truncate
 from broker.replica.leader import PartitionLeader
 from broker.replica.views import divergence
@@ -147,7 +148,7 @@ class Story:
             leader_epoch=self.epoch,
             partition_epoch=self.epoch,
             high_watermark=replica.high_watermark,
-            truncates_to_high_watermark=self.truncate_to_hw,
+            mutants=Mutants(["truncate_to_hw"] if self.truncate_to_hw else ()),
         )
 
     def write(self, *values: str, to: int | None = None) -> None:

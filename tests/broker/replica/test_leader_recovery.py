@@ -12,6 +12,7 @@ import pytest
 from broker.errors import ErrorCode
 from broker.log.epochs import EpochEntry
 from broker.log.log import PartitionLog
+from broker.mutants import Mutants
 from broker.replica.follower import PartitionFollower, Phase
 from broker.replica.leader import PartitionLeader
 from broker.replica.reads import FetchLimits, FetchPosition
@@ -243,5 +244,7 @@ def test_news_of_the_isr_that_say_nothing_of_a_recovery_mean_that_there_is_none(
 @pytest.mark.conforms("H16")
 def test_with_the_mutant_a_leader_alone_commits_below_the_minimum() -> None:
     for mutated in (False, True):
-        leader = recovering(recovering=False, min_insync_replicas=2, commits_below_min_isr=mutated)
+        leader = recovering(
+            recovering=False, min_insync_replicas=2, mutants=Mutants(["hw_below_min_isr"] if mutated else ())
+        )
         assert leader.high_watermark == (10 if mutated else 4)

@@ -1,0 +1,126 @@
+"""What a replica's log holds, batch by batch, with little work; also of a machine without power."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import NamedTuple
+
+from broker.log.log import PartitionLog
+from broker.protocol.records import BatchHeader, CorruptBatch, validate_batch
+from simulator.disk import SimulatedDisk
+
+SUFFIX = ".log"
+
+
+class Batch(NamedTuple):
+    """A batch as all replicas have it. `crc` covers its content but not offset and epoch."""
+
+    base: int
+    next: int
+    epoch: int
+    crc: int
+
+    def to_json(self) -> dict[str, int]:
+        return {"offset": self.base, "last_offset": self.next - 1, "epoch": self.epoch, "crc": self.crc}
+
+
+class Place(NamedTuple):
+    """Where a batch ends: the base offset of its segment, and the position in that segment's file."""
+
+    segment: int
+    end: int
+
+
+class CopiedLog:
+    """The batches of a log, oldest first. `path`: of its directory on its machine's disk."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.batches: list[Batch] = []
+        self._places: list[Place] = []
+
+    @property
+    def end(self) -> int:
+        """Behind the last batch; 0 without one."""
+        return self.batches[-1].next if self.batches else 0
+
+    @property
+    def start(self) -> int:
+        """Where the first batch begins; 0 without one."""
+        return self.batches[0].base if self.batches else 0
+
+    def follow(self, log: PartitionLog) -> tuple[list[Batch], list[Batch]]:
+        """Bring this up to date: what was cut off at the end, and what was added there. What went at the start, or with
+        the whole log when it begins anew behind its end, is told as neither."""
+        batches, end = self.batches, log.log_end_offset
+        removed: list[Batch] = []
+        while batches and batches[-1].next > end:
+            removed.append(batches.pop())
+            self._places.pop()
+        segments = log.segments
+        first = segments[0].base_offset
+        if batches and batches[0].base < first:
+            kept = bisect_left(batches, (first,))
+            del batches[:kept], self._places[:kept]
+        known = len(batches)
+        if (batches[-1].next if batches else first) < end:
+            at = len(segments) - 1
+            while at and segments[at].base_offset > (batches[-1].next if batches else first):
+                at -= 1
+            position = 0
+            if self._places and self._places[-1].segment == segments[at].base_offset:
+                position = self._places[-1].end
+            for segment in segments[at:]:
+                for place, header in segment.walk(position):
+                    self._add(header, segment.base_offset, place + header.size)
+                position = 0
+        return removed, batches[known:]
+
+    def holds(self, batch: Batch) -> bool:
+        """Whether a batch is in this log, or was before its start moved past it."""
+        at = bisect_left(self.batches, batch)
+        if at < len(self.batches) and self.batches[at] == batch:
+            return True
+        return bool(self.batches) and batch.next <= self.start
+
+    def between(self, start: int, end: int) -> list[Batch]:
+        """The batches that begin at `start` or behind it and end at `end` or before it."""
+        first = bisect_left(self.batches, (start,))
+        return self.batches[first : bisect_left(self.batches, (end,))]
+
+    def durable_end(self, disk: SimulatedDisk) -> int:
+        """Up to which offset the log would be there after a power cut, whatever the kernel does."""
+        sizes: dict[int, int] = {}
+        for batch, place in zip(reversed(self.batches), reversed(self._places), strict=True):
+            size = sizes.get(place.segment)
+            if size is None:
+                size = sizes[place.segment] = disk.durable_size(f"{self.path}/{place.segment:020d}{SUFFIX}")
+            if place.end <= size:
+                return batch.next
+        return self.start
+
+    def read_from(self, disk: SimulatedDisk) -> None:
+        """Take over what the disk holds: intact batches from the first segment on, each behind the one before it."""
+        self.batches.clear()
+        self._places.clear()
+        names = sorted(name for name in (disk.list(self.path) if disk.exists(self.path) else []) if _is_segment(name))
+        for name in names:
+            base, file = int(name.removesuffix(SUFFIX)), disk.open(f"{self.path}/{name}")
+            content, position = file.read(0, file.size()), 0
+            if self.batches and base != self.end:
+                return
+            while position < len(content):
+                try:
+                    header = validate_batch(content, position)
+                except CorruptBatch:
+                    return
+                position += header.size
+                self._add(header, base, position)
+
+    def _add(self, header: BatchHeader, segment: int, end: int) -> None:
+        self.batches.append(Batch(header.base_offset, header.next_offset, header.leader_epoch, header.crc))
+        self._places.append(Place(segment, end))
+
+
+def _is_segment(name: str) -> bool:
+    return name.endswith(SUFFIX) and name.removesuffix(SUFFIX).isdecimal()

@@ -1,0 +1,79 @@
+"""What the oracles of a run have compared, and what they found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+EPOCH_FELL: Final = "epoch-fell"
+MARK_FELL: Final = "high-watermark-fell"
+TWO_LEADERS: Final = "two-leaders-of-one-epoch"
+NO_MAJORITY: Final = "committed-without-majority"
+LOGS_DIFFER: Final = "log-mismatch"
+INCOMPLETE: Final = "leader-incomplete"
+NARROW_ISR: Final = "isr-too-narrow"
+NOT_DURABLE: Final = "committed-not-durable"
+BAD_MARK: Final = "high-watermark-invalid"
+PREFIX_CHANGED: Final = "committed-prefix-changed"
+VOTE_FIRST: Final = "vote-before-disk"
+LEASE_SHARED: Final = "lease-shared"
+EPOCHS_DIFFER: Final = "epochs-contradict-log"
+
+ORACLES: Final = (
+    EPOCH_FELL,
+    MARK_FELL,
+    TWO_LEADERS,
+    NO_MAJORITY,
+    LOGS_DIFFER,
+    INCOMPLETE,
+    NARROW_ISR,
+    NOT_DURABLE,
+    BAD_MARK,
+    PREFIX_CHANGED,
+    VOTE_FIRST,
+    LEASE_SHARED,
+    EPOCHS_DIFFER,
+)
+"""The oracles, each named as the anomaly that it finds (`analysis/checkers/oracles.py` says what they mean)."""
+
+
+@dataclass
+class Finding:
+    """The first time that an oracle failed for a log, `at` so many virtual seconds, and how often it has since."""
+
+    oracle: str
+    topic: str
+    partition: int
+    at: float
+    sentence: str
+    witness: tuple[dict[str, Any], ...]
+    count: int = 1
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "at": round(self.at, 6), "witness": list(self.witness)}
+
+
+class Findings:
+    """What was compared, by oracle, and what was found. `time` gives the virtual seconds."""
+
+    def __init__(self, time: Callable[[], float]) -> None:
+        self.checks = dict.fromkeys(ORACLES, 0)
+        self._time = time
+        self._found: dict[tuple[str, str, int], Finding] = {}
+
+    @property
+    def found(self) -> tuple[Finding, ...]:
+        return tuple(self._found.values())
+
+    def report(self, oracle: str, topic: str, partition: int, sentence: str, *witness: dict[str, Any]) -> None:
+        """An oracle failed. The first time of a log is kept, the others are counted."""
+        known = self._found.get((oracle, topic, partition))
+        if known is not None:
+            known.count += 1
+            return
+        finding = Finding(oracle, topic, partition, self._time(), sentence, witness)
+        self._found[oracle, topic, partition] = finding
+
+    def to_json(self) -> dict[str, Any]:
+        return {"checks": self.checks, "findings": [finding.to_json() for finding in self.found]}

@@ -1,0 +1,230 @@
+"""The rules for all replicas of one log, of a partition or of the metadata: what matches, and what is committed."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from broker.log.log import PartitionLog
+from simulator.disk import SimulatedDisk
+from simulator.oracles.copied_log import Batch, CopiedLog
+from simulator.oracles.findings import (
+    EPOCHS_DIFFER,
+    INCOMPLETE,
+    LOGS_DIFFER,
+    PREFIX_CHANGED,
+    TWO_LEADERS,
+    Findings,
+)
+
+EPOCH_FILE = "leader-epoch-checkpoint"
+HEADER_LINES = 2
+
+
+class Committed:
+    """What leaders have committed of a log. `forgiven`: an election that is allowed to lose what was committed, as an
+    unclean one is, has cut it down to there; None: there was none."""
+
+    def __init__(self) -> None:
+        self.batches: list[Batch] = []
+        self.end = 0
+        self.start = 0
+        self.forgiven: int | None = None
+
+    def holds(self, batch: Batch) -> bool:
+        at = bisect_left(self.batches, batch)
+        return at < len(self.batches) and self.batches[at] == batch
+
+    def cut(self, end: int) -> None:
+        """What is committed ends there from now on."""
+        while self.batches and self.batches[-1].next > end:
+            self.batches.pop()
+        self.end = self.forgiven = min(self.end, end)
+
+
+class LogRules:
+    """One log and all its replicas; `topic` and `index` name it."""
+
+    def __init__(self, topic: str, index: int, findings: Findings) -> None:
+        self.topic = topic
+        self.index = index
+        self.committed = Committed()
+        self._findings = findings
+        self._predecessors: dict[Batch, Batch] = {}
+        self._known: dict[tuple[int, int], tuple[Batch, str]] = {}
+        self._leaders: dict[int, tuple[str, int]] = {}
+
+    @property
+    def where(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+    def report(self, oracle: str, sentence: str, *witness: dict[str, object]) -> None:
+        self._findings.report(oracle, self.topic, self.index, f"{self.where}: {sentence}", *witness)
+
+    def checked(self, oracle: str) -> None:
+        self._findings.checks[oracle] += 1
+
+    # --- a log changes
+
+    def follow(self, name: str, copy: CopiedLog, log: PartitionLog, disk: SimulatedDisk) -> None:
+        """A replica's log has changed, or is looked at for the first time."""
+        before = copy.batches[-1] if copy.batches else None
+        removed, added = copy.follow(log)
+        if removed:
+            self._cut(name, copy, log, disk, removed)
+            before = copy.batches[-1] if copy.batches else None
+        if added:
+            if before is not None and before.next != added[0].base:
+                before = None
+            self._match(name, before, added)
+            self._epochs_of(name, log, copy.path, disk, before, added)
+
+    def _match(self, name: str, before: Batch | None, added: Sequence[Batch]) -> None:
+        """Two logs that have a batch of one offset and epoch are the same up to there: so have they the one before."""
+        self._findings.checks[LOGS_DIFFER] += len(added)
+        for batch in added:
+            known = self._known.setdefault((batch.base, batch.epoch), (batch, name))
+            if known[0] != batch:
+                sentence = f"{name} and {known[1]} hold different records at offset {batch.base} of epoch {batch.epoch}"
+                self._differ(sentence, name, batch, known[1], known[0])
+            elif before is not None:
+                other = self._predecessors.setdefault(batch, before)
+                if other != before:
+                    sentence = (
+                        f"{name} and {known[1]} have the same records at offset {batch.base} of epoch {batch.epoch}, "
+                        "and different ones in front of them"
+                    )
+                    self._differ(sentence, name, before, known[1], other)
+            before = batch
+
+    def _differ(self, sentence: str, one: str, ones: Batch, other: str, others: Batch) -> None:
+        self.report(LOGS_DIFFER, sentence, {"node": one, **ones.to_json()}, {"node": other, **others.to_json()})
+
+    def _cut(
+        self, name: str, copy: CopiedLog, log: PartitionLog, disk: SimulatedDisk, removed: Sequence[Batch]
+    ) -> None:
+        self.checked(PREFIX_CHANGED)
+        start = max(self.committed.start, log.log_start_offset)
+        for batch in reversed(removed):
+            if batch.next > start and self.committed.holds(batch):
+                sentence = f"{name} has cut off offset {batch.base} of epoch {batch.epoch}, which was committed"
+                self.report(PREFIX_CHANGED, sentence, {"node": name, **batch.to_json()})
+                break
+        self.checked(EPOCHS_DIFFER)
+        end = log.log_end_offset
+        for epoch, first in durable_epochs(disk, copy.path) or ():
+            if first >= end:
+                sentence = f"{name} has cut its log to {end}, and its epoch file has epoch {epoch} from {first} on"
+                self.report(EPOCHS_DIFFER, sentence, {"node": name, "epoch": epoch, "offset": first, "end": end})
+                return
+
+    # --- epochs
+
+    def _epochs_of(
+        self,
+        name: str,
+        log: PartitionLog,
+        path: str,
+        disk: SimulatedDisk,
+        before: Batch | None,
+        added: Sequence[Batch],
+    ) -> None:
+        """Each batch is of the epoch that the cache has there, and the file has had that before the log (K101-8).
+
+        What lies below the log's start is no part of it, though its segment may still hold it."""
+        self._findings.checks[EPOCHS_DIFFER] += len(added)
+        epoch = -1 if before is None else before.epoch
+        for batch in added:
+            if batch.epoch == epoch or batch.next <= log.log_start_offset:
+                continue
+            epoch, first = batch.epoch, max(batch.base, log.log_start_offset)
+            cached = log.epochs.epoch_at(first)
+            if cached != epoch:
+                sentence = f"{name} holds offset {batch.base} of epoch {epoch}, and its cache has epoch {cached} there"
+                self.report(EPOCHS_DIFFER, sentence, {"node": name, "cached": cached, **batch.to_json()})
+                return
+            written = durable_epochs(disk, path)
+            if not any(entry[0] == epoch and entry[1] <= first for entry in written or ()):
+                sentence = f"{name} holds offset {batch.base} of epoch {epoch}, which its epoch file does not know"
+                self.report(EPOCHS_DIFFER, sentence, {"node": name, "written": str(written), **batch.to_json()})
+                return
+
+    def no_epoch_past_end(self, name: str, log: PartitionLog, why: str) -> None:
+        """No epoch begins where no record is (H8, K101-12). `why`: what has just been done."""
+        self.checked(EPOCHS_DIFFER)
+        entries, end = log.epochs.entries, log.log_end_offset
+        if entries and entries[-1].start_offset >= end:
+            epoch, start = entries[-1]
+            sentence = f"{name} {why}, its log ends at {end}, and it has epoch {epoch} from {start} on"
+            self.report(EPOCHS_DIFFER, sentence, {"node": name, "epoch": epoch, "offset": start, "end": end})
+
+    def start_moved(self, name: str, copy: CopiedLog, log: PartitionLog) -> None:
+        """The log's start has moved: the epoch that it lies in is still known (K101-11, H27)."""
+        self.committed.start = max(self.committed.start, log.log_start_offset)
+        live = copy.between(log.log_start_offset, log.log_end_offset)
+        if not live:
+            return
+        self.checked(EPOCHS_DIFFER)
+        cached = log.epochs.epoch_at(max(live[0].base, log.log_start_offset))
+        if cached != live[0].epoch:
+            sentence = (
+                f"{name} begins at {log.log_start_offset} now, with offset {live[0].base} of epoch {live[0].epoch}, "
+                f"where its cache has epoch {cached}"
+            )
+            self.report(EPOCHS_DIFFER, sentence, {"node": name, "cached": cached, **live[0].to_json()})
+
+    # --- leaders and what they commit
+
+    def leads(self, name: str, life: int, epoch: int) -> None:
+        """A process leads an epoch, or a disk says so (`life` 0: whichever process). Nobody else ever does."""
+        self.checked(TWO_LEADERS)
+        who, its_life = self._leaders.setdefault(epoch, (name, life))
+        if life and not its_life:
+            self._leaders[epoch] = (who, life)
+        if who != name or (life and its_life and life != its_life):
+            sentence = f"epoch {epoch} is led by {_process(name, life)} and by {_process(who, its_life)}"
+            self.report(TWO_LEADERS, sentence, {"node": name, "epoch": epoch}, {"node": who, "epoch": epoch})
+
+    def missing_in(self, copy: CopiedLog, start: int) -> Batch | None:
+        """The first committed batch behind `start` that a log lacks."""
+        batches = self.committed.batches
+        mine = copy.between(start, self.committed.end)
+        theirs = batches[bisect_left(batches, (start,)) :]
+        if mine == theirs:
+            return None
+        return next((batch for batch in theirs if batch.next > start and not copy.holds(batch)), None)
+
+    def complete(self, name: str, copy: CopiedLog, start: int, epoch: int, how: str) -> bool:
+        """Whether a leader has all that is committed; a finding if not."""
+        self.checked(INCOMPLETE)
+        missing = self.missing_in(copy, start)
+        if missing is None:
+            return True
+        sentence = (
+            f"{name} {how} in epoch {epoch} without offset {missing.base} of epoch {missing.epoch}, which is committed "
+            f"(up to {self.committed.end}; its log ends at {copy.end})"
+        )
+        self.report(INCOMPLETE, sentence, {"node": name, "leads": epoch, **missing.to_json()})
+        return False
+
+    def commit(self, copy: CopiedLog, high_watermark: int) -> None:
+        """A leader has committed everything below `high_watermark`, as it is in its log."""
+        committed = self.committed
+        committed.batches += copy.between(committed.end, high_watermark)
+        committed.end = high_watermark
+
+
+def durable_epochs(disk: SimulatedDisk, path: str) -> list[tuple[int, int]] | None:
+    """The entries of an epoch file as a power cut would leave it; None without a file, empty for a torn one."""
+    content = disk.durable(f"{path}/{EPOCH_FILE}")
+    if content is None:
+        return None
+    try:
+        lines = content.decode().splitlines()[HEADER_LINES:]
+        return [(int(epoch), int(start)) for epoch, start in (line.split() for line in lines)]
+    except ValueError:
+        return []
+
+
+def _process(name: str, life: int) -> str:
+    return f"process {life} of {name}" if life else name

@@ -1,0 +1,72 @@
+"""A machine as the oracles see it: its disk, which stays, and the broker that lives on it for now."""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+from broker.controller.image import MetadataImage
+from broker.server.broker_node import METADATA_DIRECTORY, BrokerNode
+from simulator.disk import SimulatedDisk
+
+STATE_FILE = "quorum-state"
+
+
+class Vote(NamedTuple):
+    """What a quorum-state file says; nobody is -1."""
+
+    epoch: int
+    leader: int
+    voted: int
+
+
+class MachineView:
+    """One machine. `directory`: where on its disk the broker's data is, empty for the root; `life` counts processes."""
+
+    def __init__(self, name: str, node_id: int, disk: SimulatedDisk, directory: str) -> None:
+        self.name = name
+        self.node_id = node_id
+        self.disk = disk
+        self.life = 0
+        self.node: BrokerNode | None = None
+        self._directory = directory
+
+    @property
+    def running(self) -> bool:
+        """Whether a broker lives here, and has recovered what is on its disk."""
+        return self.node is not None and hasattr(self.node, "lifecycle")
+
+    @property
+    def image(self) -> MetadataImage:
+        assert self.node is not None
+        return self.node.image
+
+    @property
+    def acts_on_metadata(self) -> bool:
+        """Whether the broker has given roles to its replicas; before that they are as they were recovered."""
+        return self.node is not None and self.node.replicas.broker_epoch >= 0
+
+    @property
+    def registered_in(self) -> int:
+        """The epoch of the broker's registration, -1 before it has one."""
+        return self.node.lifecycle.broker_epoch if self.node is not None and self.running else -1
+
+    @property
+    def holds_lease(self) -> bool:
+        """Whether the broker answers reads as a leader."""
+        return self.node is not None and self.running and self.node.lifecycle.lease_valid()
+
+    def path_of(self, directory: str) -> str:
+        """Of a broker's directory on the disk."""
+        return f"{self._directory}/{directory}" if self._directory else directory
+
+    def durable_vote(self) -> Vote | None:
+        """What the quorum-state file says after a power cut; None where it would say nothing."""
+        content = self.disk.durable(self.path_of(f"{METADATA_DIRECTORY}/{STATE_FILE}"))
+        if content is None:
+            return None
+        try:
+            document = json.loads(content)
+            return Vote(document["leaderEpoch"], document["leaderId"], document["votedId"])
+        except (ValueError, KeyError):
+            return None

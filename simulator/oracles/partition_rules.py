@@ -1,0 +1,326 @@
+"""The oracles of the partitions: what leaders and followers have, count and commit, against what is really there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from broker.controller.image import MetadataImage, PartitionImage
+from broker.replica.follower import PartitionFollower, Phase
+from broker.replica.leader import PartitionLeader
+from broker.replica.partition import Partition
+from simulator.oracles.copied_log import CopiedLog
+from simulator.oracles.findings import (
+    BAD_MARK,
+    EPOCH_FELL,
+    INCOMPLETE,
+    LEASE_SHARED,
+    MARK_FELL,
+    NARROW_ISR,
+    NOT_DURABLE,
+    Findings,
+)
+from simulator.oracles.log_rules import LogRules
+from simulator.oracles.machine_view import MachineView
+
+Key = tuple[bytes, int]
+
+
+@dataclass
+class Replica:
+    """A replica of a partition as it was seen last. `partition`: None on a machine without power."""
+
+    machine: MachineView
+    copy: CopiedLog
+    partition: Partition | None = None
+    seen: tuple[Any, ...] = ()
+    high_watermark: int = 0
+    epoch: int = -1
+    start: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.machine.name
+
+    @property
+    def alive(self) -> Partition | None:
+        """The partition, while the process lives that it belongs to."""
+        return self.partition if self.machine.running else None
+
+
+class PartitionRules:
+    """All partitions of a cluster. `machines` by broker id."""
+
+    def __init__(self, machines: Mapping[int, MachineView], findings: Findings) -> None:
+        self._machines = machines
+        self._findings = findings
+        self._rules: dict[Key, LogRules] = {}
+        self._replicas: dict[Key, dict[str, Replica]] = {}
+        self._of: dict[str, dict[Partition, Replica]] = {}
+        self._known_offset = -1
+
+    def look(self, machine: MachineView, partitions: Iterable[Partition]) -> None:
+        """Look at the partitions of a broker whose code has run."""
+        known = self._of.setdefault(machine.name, {})
+        for partition in partitions:
+            replica = known.get(partition)
+            if replica is None:
+                replica = known[partition] = self._first_seen(machine, partition)
+            now = _state_of(partition)
+            if now != replica.seen:
+                self._look_at(replica, partition, now)
+        if machine.running and machine.image.offset > self._known_offset:
+            self._known_offset = machine.image.offset
+            self._isr_everywhere()
+
+    def power_lost(self, machine: MachineView) -> None:
+        """A machine's page cache is gone: what its disk holds is what its replicas are now."""
+        self._of.pop(machine.name, None)
+        for replicas in self._replicas.values():
+            replica = replicas.get(machine.name)
+            if replica is not None:
+                replica.partition = None
+                replica.copy.read_from(machine.disk)
+
+    def process_ended(self, machine: MachineView) -> None:
+        self._of.pop(machine.name, None)
+
+    def _first_seen(self, machine: MachineView, partition: Partition) -> Replica:
+        key = (partition.topic_id, partition.index)
+        if key not in self._rules:
+            self._rules[key] = LogRules(partition.topic, partition.index, self._findings)
+        before = self._replicas.setdefault(key, {}).get(machine.name)
+        replica = Replica(machine, CopiedLog(machine.path_of(partition.log.directory)), partition)
+        replica.start = partition.log.log_start_offset
+        replica.epoch = -1 if before is None else before.epoch
+        self._replicas[key][machine.name] = replica
+        self._rules[key].follow(machine.name, replica.copy, partition.log, machine.disk)
+        replica.high_watermark = partition.high_watermark
+        if partition.log.recovered.scanned and not machine.acts_on_metadata:
+            self._rules[key].no_epoch_past_end(machine.name, partition.log, "has been recovered")
+        return replica
+
+    # --- one replica
+
+    def _look_at(self, replica: Replica, partition: Partition, now: tuple[Any, ...]) -> None:
+        rules = self._rules[partition.topic_id, partition.index]
+        before, replica.seen = replica.seen, now
+        role, log = partition.role, partition.log
+        rules.follow(replica.name, replica.copy, log, replica.machine.disk)
+        if log.log_start_offset != replica.start:
+            replica.start = log.log_start_offset
+            rules.start_moved(replica.name, replica.copy, log)
+        if role is not None and (not before or before[0] is not role):
+            self._new_role(rules, replica, partition, role)
+        matched = isinstance(role, PartitionFollower) and role.phase is Phase.FETCHING
+        if matched and (not before or before[0] is not role or before[-1] is not Phase.FETCHING):
+            rules.no_epoch_past_end(replica.name, log, "has matched its log with its leader's")
+        self._high_watermark(rules, replica, partition)
+        if isinstance(role, PartitionLeader):
+            self._isr(rules, replica, partition, role)
+
+    def _new_role(
+        self, rules: LogRules, replica: Replica, partition: Partition, role: PartitionLeader | PartitionFollower
+    ) -> None:
+        rules.checked(EPOCH_FELL)
+        epoch, name = role.leader_epoch, replica.name
+        if epoch < replica.epoch:
+            sentence = f"{name} was in leader epoch {replica.epoch}, and takes a role in epoch {epoch}"
+            rules.report(EPOCH_FELL, sentence, {"node": name, "epoch": replica.epoch}, {"node": name, "epoch": epoch})
+        replica.epoch = max(epoch, replica.epoch)
+        if not isinstance(role, PartitionLeader):
+            return
+        rules.leads(name, replica.machine.life, epoch)
+        start = partition.log.log_start_offset
+        if role.recovering:
+            self._most_complete(rules, replica, partition, epoch)
+        elif rules.complete(name, replica.copy, start, epoch, "leads"):
+            return
+        missing = rules.missing_in(replica.copy, start)
+        if missing is not None:
+            rules.committed.cut(missing.base)
+
+    def _most_complete(self, rules: LogRules, replica: Replica, partition: Partition, epoch: int) -> None:
+        """Nobody was certain to have all that is committed: whoever leads has as much of it as any that was asked."""
+        state = replica.machine.image.partition(partition.topic, partition.index)
+        missing = rules.missing_in(replica.copy, partition.log.log_start_offset)
+        if state is None or state.leader_epoch != epoch or missing is None:
+            return
+        rules.checked(INCOMPLETE)
+        for other in self._others(partition, replica):
+            if other.machine.node_id in state.last_known_elr and other.copy.holds(missing):
+                sentence = (
+                    f"{replica.name} leads in epoch {epoch} without offset {missing.base} of epoch {missing.epoch}, "
+                    f"which is committed and which {other.name} has, that could have led"
+                )
+                rules.report(INCOMPLETE, sentence, {"node": replica.name, **missing.to_json()}, {"node": other.name})
+                return
+
+    def _high_watermark(self, rules: LogRules, replica: Replica, partition: Partition) -> None:
+        mark, before = partition.high_watermark, replica.high_watermark
+        name, end = replica.name, partition.log.log_end_offset
+        replica.high_watermark = mark
+        if mark == before:
+            return
+        rules.checked(MARK_FELL)
+        committed = rules.committed
+        if mark < before and (committed.forgiven is None or committed.forgiven >= before):
+            sentence = f"the high watermark of {name} was {before} and is {mark}"
+            rules.report(MARK_FELL, sentence, {"node": name, "before": before, "high_watermark": mark})
+        if mark <= before:
+            return
+        rules.checked(BAD_MARK)
+        if mark > end:
+            sentence = f"the high watermark of {name} is {mark}, and its log ends at {end}"
+            rules.report(BAD_MARK, sentence, {"node": name, "high_watermark": mark, "end": end})
+            return
+        start = partition.log.log_start_offset
+        if mark < start:
+            sentence = f"the high watermark of {name} is {mark}, and its log begins at {start}"
+            rules.report(BAD_MARK, sentence, {"node": name, "high_watermark": mark, "start": start})
+        if isinstance(partition.role, PartitionLeader):
+            self._committed(rules, replica, partition, partition.role)
+        elif mark > committed.end and committed.forgiven is None:
+            sentence = f"{name} takes everything below {mark} for committed, and leaders have committed {committed.end}"
+            rules.report(BAD_MARK, sentence, {"node": name, "high_watermark": mark, "committed": committed.end})
+        elif committed.forgiven is None:
+            self._as_committed(rules, replica, max(before, start), mark)
+
+    def _as_committed(self, rules: LogRules, replica: Replica, start: int, mark: int) -> None:
+        """What a follower takes for committed is what leaders have committed there."""
+        for batch in replica.copy.between(start, mark):
+            if batch.base >= rules.committed.start and not rules.committed.holds(batch):
+                sentence = (
+                    f"{replica.name} takes its offset {batch.base} of epoch {batch.epoch} for committed, and leaders "
+                    "have committed other records there"
+                )
+                rules.report(BAD_MARK, sentence, {"node": replica.name, "high_watermark": mark, **batch.to_json()})
+                return
+
+    # --- what a leader commits
+
+    def _committed(self, rules: LogRules, replica: Replica, partition: Partition, role: PartitionLeader) -> None:
+        mark, name = role.high_watermark, replica.name
+        if mark <= rules.committed.end:
+            return
+        rules.commit(replica.copy, mark)
+        if not role.enough_in_sync:
+            sentence = (
+                f"{name} commits up to {mark} with the ISR {list(role.isr)}, smaller than {role.min_insync_replicas}"
+            )
+            rules.report(BAD_MARK, sentence, {"node": name, "high_watermark": mark, "isr": list(role.isr)})
+        for other in self._others(partition, replica):
+            theirs = None if other.alive is None else other.alive.role
+            if not isinstance(theirs, PartitionLeader):
+                continue
+            if theirs.leader_epoch > role.leader_epoch:
+                rules.complete(other.name, other.copy, other.start, theirs.leader_epoch, f"leads, as {name} commits,")
+            elif not theirs.recovering:
+                self._lease(rules, replica, role, other, theirs)
+        rules.checked(LEASE_SHARED)
+        state = self._newest_state(partition)
+        if state is not None and state.leader_epoch == role.leader_epoch:
+            self._everywhere(rules, replica, partition, state, mark)
+
+    def _lease(
+        self, rules: LogRules, replica: Replica, role: PartitionLeader, other: Replica, theirs: PartitionLeader
+    ) -> None:
+        """Whoever leads in an older epoch may not answer reads any more once a newer leader commits."""
+        if other.machine.holds_lease:
+            sentence = (
+                f"{replica.name} commits up to {role.high_watermark} in epoch {role.leader_epoch}, while {other.name} "
+                f"leads in epoch {theirs.leader_epoch} and holds a lease"
+            )
+            of = {"node": replica.name, "epoch": role.leader_epoch}
+            rules.report(LEASE_SHARED, sentence, of, {"node": other.name, "epoch": theirs.leader_epoch})
+
+    def _everywhere(
+        self, rules: LogRules, replica: Replica, partition: Partition, state: PartitionImage, mark: int
+    ) -> None:
+        """What is committed is in the logs of all that the controller may elect; on their disks where that is asked."""
+        replicas = self._replicas[partition.topic_id, partition.index]
+        rules.checked(BAD_MARK)
+        for member in state.isr:
+            machine = self._machines.get(member)
+            held = None if machine is None else replicas.get(machine.name)
+            if machine is None or held is None:
+                continue
+            if held.alive is not None and machine.registered_in == self._epoch_of(member):
+                rules.follow(held.name, held.copy, held.alive.log, machine.disk)
+                if held.copy.end < mark or not held.copy.holds(rules.committed.batches[-1]):
+                    self._beyond(rules, replica, held, mark, BAD_MARK, "that of {0} ends at {1}", held.copy.end)
+            if partition.flush_before_commit:
+                rules.checked(NOT_DURABLE)
+                durable = held.copy.durable_end(machine.disk)
+                if durable < mark:
+                    self._beyond(rules, replica, held, mark, NOT_DURABLE, "{0} has only {1} of it on its disk", durable)
+
+    def _beyond(
+        self, rules: LogRules, replica: Replica, held: Replica, mark: int, oracle: str, what: str, end: int
+    ) -> None:
+        sentence = f"{replica.name} commits up to {mark}, and of the ISR {what.format(held.name, end)}"
+        rules.report(oracle, sentence, {"node": replica.name, "high_watermark": mark}, {"node": held.name, "end": end})
+
+    # --- the in-sync set
+
+    def _isr_everywhere(self) -> None:
+        """Something was committed to the metadata: what leaders count may not be enough any more."""
+        for replicas in self._replicas.values():
+            for replica in replicas.values():
+                partition = replica.alive
+                if partition is not None and isinstance(partition.role, PartitionLeader):
+                    rules = self._rules[partition.topic_id, partition.index]
+                    self._isr(rules, replica, partition, partition.role)
+
+    def _isr(self, rules: LogRules, replica: Replica, partition: Partition, role: PartitionLeader) -> None:
+        """A leader counts everybody whom the controller may elect from the ISR (H13)."""
+        state = self._newest_state(partition)
+        if state is None or state.leader_epoch != role.leader_epoch:
+            return
+        rules.checked(NARROW_ISR)
+        if not set(state.isr) <= role.maximal_isr:
+            sentence = (
+                f"{replica.name} counts {sorted(role.maximal_isr)} in epoch {role.leader_epoch}, and the controller "
+                f"may elect from {list(state.isr)}"
+            )
+            of = {"node": replica.name, "counts": sorted(role.maximal_isr), "isr": list(state.isr)}
+            rules.report(NARROW_ISR, sentence, of)
+
+    # --- others
+
+    def _others(self, partition: Partition, replica: Replica) -> Iterator[Replica]:
+        for other in self._replicas[partition.topic_id, partition.index].values():
+            if other is not replica:
+                yield other
+
+    def _newest_image(self) -> MetadataImage | None:
+        images = (machine.image for machine in self._machines.values() if machine.running)
+        return max(images, key=lambda image: image.offset, default=None)
+
+    def _newest_state(self, partition: Partition) -> PartitionImage | None:
+        image = self._newest_image()
+        return None if image is None else image.partition(partition.topic, partition.index)
+
+    def _epoch_of(self, broker_id: int) -> int | None:
+        image = self._newest_image()
+        known = None if image is None else image.brokers.get(broker_id)
+        return None if known is None else known.epoch
+
+
+def _state_of(partition: Partition) -> tuple[Any, ...]:
+    """What of a replica the rules are about; the role comes first, the phase of a follower last."""
+    role, log = partition.role, partition.log
+    if role is None:
+        return (None, log.log_end_offset, log.log_start_offset, partition.high_watermark)
+    if isinstance(role, PartitionLeader):
+        return (
+            role,
+            log.log_end_offset,
+            log.log_start_offset,
+            role.high_watermark,
+            role.isr,
+            role.pending,
+            role.recovering,
+        )
+    return (role, log.log_end_offset, log.log_start_offset, role.high_watermark, role.phase)

@@ -1,0 +1,179 @@
+"""The oracles of the metadata quorum: votes, leaders, and what a majority of the disks holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from broker.errors import ProtocolError
+from broker.quorum.membership import Quorum
+from broker.quorum.roles import Leader
+from broker.quorum.wire import METADATA_TOPIC, PARTITION
+from broker.server.broker_node import METADATA_DIRECTORY
+from broker.trace import Value
+from simulator.oracles.copied_log import CopiedLog
+from simulator.oracles.findings import (
+    BAD_MARK,
+    EPOCH_FELL,
+    MARK_FELL,
+    NO_MAJORITY,
+    NOT_DURABLE,
+    VOTE_FIRST,
+    Findings,
+)
+from simulator.oracles.log_rules import LogRules
+from simulator.oracles.machine_view import MachineView
+
+NOBODY = -1
+STANDS = ("candidate", "leader")
+"""The roles of a node that has voted for itself."""
+
+
+@dataclass
+class Member:
+    """A member as it was seen last. `told`: the newest epoch that it has shown to others, in any life."""
+
+    machine: MachineView
+    copy: CopiedLog
+    seen: tuple[Any, ...] = ()
+    high_watermark: int = 0
+    start: int = 0
+    told: int = field(default=0)
+
+
+class QuorumRules:
+    """The metadata log and its quorum. `machines` by node id."""
+
+    def __init__(self, machines: Mapping[int, MachineView], findings: Findings) -> None:
+        self._rules = LogRules(METADATA_TOPIC, PARTITION, findings)
+        self._members = {
+            node_id: Member(machine, CopiedLog(machine.path_of(METADATA_DIRECTORY)))
+            for node_id, machine in machines.items()
+        }
+
+    def look(self, machine: MachineView, quorum: Quorum) -> None:
+        """Look at a member whose code has run."""
+        member = self._members[machine.node_id]
+        try:
+            role = quorum.role
+        except ProtocolError:  # it has not begun, or is over
+            role = None
+        log = machine.node.metadata_log if machine.node is not None else None
+        if log is None:
+            return
+        mark = role.high_watermark if isinstance(role, Leader) else None
+        ends = (log, log.log_end_offset, log.log_start_offset)
+        now = (*ends, quorum.high_watermark, mark, quorum.epoch, quorum.is_leader)
+        if now == member.seen:
+            return
+        before, member.seen = member.seen, now
+        if not before or before[0] is not log:
+            member.copy = CopiedLog(machine.path_of(METADATA_DIRECTORY))
+            member.high_watermark = 0
+        self._rules.follow(machine.name, member.copy, log, machine.disk)
+        if log.log_start_offset != member.start:
+            member.start = log.log_start_offset
+            self._rules.start_moved(machine.name, member.copy, log)
+        if quorum.is_leader and (not before or before[-2:] != now[-2:]):
+            self._rules.leads(machine.name, machine.life, quorum.epoch)
+            self._rules.complete(machine.name, member.copy, log.log_start_offset, quorum.epoch, "leads")
+        if mark is not None and mark > self._rules.committed.end:
+            self._committed(member, mark, [voter.id for voter in quorum.voters])
+        self._applied(member, quorum.high_watermark)
+
+    def heard(self, machine: MachineView, event: Mapping[str, Value]) -> None:
+        """A member shows a role or a vote to others at this very moment, or tells what its disk had."""
+        what = event["event"]
+        if what == "quorum_restored":
+            self._restored(machine, event)
+        elif what == "quorum_persisted":
+            vote = machine.durable_vote()
+            if vote is not None and vote.leader != NOBODY:
+                self._rules.leads(self._members[vote.leader].machine.name, 0, vote.epoch)
+        elif what in ("quorum_vote", "quorum_role"):
+            chosen = event.get("candidate", machine.node_id if event.get("role") in STANDS else NOBODY)
+            self._shown(machine, int(str(event["epoch"])), int(str(chosen)))
+
+    def power_lost(self, machine: MachineView) -> None:
+        """A machine's page cache is gone: what its disk holds is what this member has now."""
+        member = self._members[machine.node_id]
+        member.seen = ()
+        member.copy.read_from(machine.disk)
+
+    # --- elections
+
+    def _restored(self, machine: MachineView, event: Mapping[str, Value]) -> None:
+        member = self._members[machine.node_id]
+        self._rules.checked(EPOCH_FELL)
+        epoch = int(str(event["epoch"]))
+        if epoch < member.told:
+            sentence = f"{machine.name} had shown epoch {member.told}, and begins again with epoch {epoch}"
+            of = {"node": machine.name, "epoch": member.told}
+            self._rules.report(EPOCH_FELL, sentence, of, {"node": machine.name, "epoch": epoch})
+
+    def _shown(self, machine: MachineView, epoch: int, chosen: int) -> None:
+        """Nobody sees an epoch or a vote that the disk does not hold for certain."""
+        member = self._members[machine.node_id]
+        self._rules.checked(VOTE_FIRST)
+        self._rules.checked(EPOCH_FELL)
+        if epoch < member.told:
+            sentence = f"{machine.name} has shown epoch {member.told}, and shows epoch {epoch} now"
+            of = {"node": machine.name, "epoch": member.told}
+            self._rules.report(EPOCH_FELL, sentence, of, {"node": machine.name, "epoch": epoch})
+        member.told = max(member.told, epoch)
+        vote = machine.durable_vote()
+        held = vote is not None and vote.epoch == epoch and chosen in (NOBODY, vote.voted)
+        if not held and (epoch or vote is not None):
+            what = f"epoch {epoch}" if chosen == NOBODY else f"its vote for node {chosen} in epoch {epoch}"
+            on_disk = "nothing" if vote is None else f"epoch {vote.epoch} and a vote for {vote.voted}"
+            sentence = f"{machine.name} shows {what}, while its disk holds {on_disk} for certain"
+            of = {"node": machine.name, "epoch": epoch, "vote": chosen}
+            self._rules.report(VOTE_FIRST, sentence, of, {"node": machine.name, "disk": on_disk})
+
+    # --- what is committed
+
+    def _committed(self, leader: Member, mark: int, voters: list[int]) -> None:
+        """What a leader commits is in the logs, and on the disks, of a majority of the voters."""
+        rules, name = self._rules, leader.machine.name
+        rules.commit(leader.copy, mark)
+        rules.checked(NO_MAJORITY)
+        rules.checked(NOT_DURABLE)
+        if not rules.committed.batches:
+            return
+        last = rules.committed.batches[-1]
+        holding, durable = [], []
+        for voter in voters:
+            member = self._members.get(voter)
+            if member is None:
+                continue
+            machine = member.machine
+            if machine.running and machine.node is not None:
+                rules.follow(machine.name, member.copy, machine.node.metadata_log, machine.disk)
+            if member.copy.holds(last):
+                holding.append(voter)
+                if member.copy.durable_end(machine.disk) >= mark:
+                    durable.append(voter)
+        majority = len(voters) // 2 + 1
+        for oracle, have, where in ((NO_MAJORITY, holding, "logs"), (NOT_DURABLE, durable, "disks")):
+            if len(have) < majority:
+                sentence = (
+                    f"{name} commits up to {mark}, which is in the {where} of {have or 'nobody'}, "
+                    f"and a majority of {voters} is {majority}"
+                )
+                rules.report(oracle, sentence, {"node": name, "high_watermark": mark, "have": have}, last.to_json())
+
+    def _applied(self, member: Member, mark: int) -> None:
+        rules, name, before = self._rules, member.machine.name, member.high_watermark
+        member.high_watermark = mark
+        if mark == before:
+            return
+        rules.checked(MARK_FELL)
+        rules.checked(BAD_MARK)
+        if mark < before:
+            sentence = f"the high watermark of {name} was {before} and is {mark}"
+            rules.report(MARK_FELL, sentence, {"node": name, "before": before, "high_watermark": mark})
+        if mark > rules.committed.end:
+            sentence = f"{name} acts on everything below {mark}, and leaders have committed {rules.committed.end}"
+            of = {"node": name, "high_watermark": mark, "committed": rules.committed.end}
+            rules.report(BAD_MARK, sentence, of)

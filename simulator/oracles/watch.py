@@ -1,0 +1,70 @@
+"""Looks at the brokers of a simulated run after every step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from broker.server.broker_node import BrokerNode
+from broker.trace import Value
+from simulator.host import Host
+from simulator.loop import VirtualLoop
+from simulator.oracles.findings import Findings
+from simulator.oracles.machine_view import MachineView
+from simulator.oracles.partition_rules import PartitionRules
+from simulator.oracles.quorum_rules import QuorumRules
+
+
+class Watch:
+    """The oracles of one cluster. The cluster says which processes begin and end; the loop, who has run."""
+
+    def __init__(self, loop: VirtualLoop, machines: Iterable[MachineView]) -> None:
+        self.findings = Findings(loop.time)
+        self.looks = 0
+        self._machines = {machine.name: machine for machine in machines}
+        by_id = {machine.node_id: machine for machine in self._machines.values()}
+        self._hosts: dict[Host, MachineView] = {}
+        self._loop = loop
+        self._partitions = PartitionRules(by_id, self.findings)
+        self._quorum = QuorumRules(by_id, self.findings)
+        loop.at_rest = self._look
+
+    def began(self, name: str, life: int, host: Host, node: BrokerNode) -> None:
+        """A process has begun on a machine."""
+        machine = self._machines[name]
+        machine.node, machine.life = node, life
+        self._hosts[host] = machine
+
+    def ending(self) -> None:
+        """A process is about to be ended, within a moment perhaps: what it has done is looked at before that."""
+        self._loop.look()
+
+    def ended(self, name: str, *, power_lost: bool) -> None:
+        """No process runs on a machine any more, and with its power its page cache went."""
+        machine = self._machines[name]
+        machine.node = None
+        self._hosts = {host: its for host, its in self._hosts.items() if its is not machine}
+        if power_lost:
+            self._partitions.power_lost(machine)
+            self._quorum.power_lost(machine)
+        else:
+            self._partitions.process_ended(machine)
+
+    def heard(self, name: str, event: Mapping[str, Value]) -> None:
+        """A broker tells of something at this very moment."""
+        if str(event["event"]).startswith("quorum_"):
+            self._quorum.heard(self._machines[name], event)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"looks": self.looks, **self.findings.to_json()}
+
+    def _look(self, hosts: list[Host]) -> None:
+        for host in hosts:
+            machine = self._hosts.get(host)
+            if machine is None or machine.node is None:
+                continue
+            node = machine.node
+            self.looks += 1
+            self._partitions.look(machine, node.replicas.partitions.values())
+            if machine.running:
+                self._quorum.look(machine, node.quorum)

@@ -1,0 +1,84 @@
+"""What is made of the oracles' record of a simulated run: taken over when it is whole, and never missed in silence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.checkers.oracles import ANOMALIES
+from analysis.pipeline import analyze
+from analysis.verdict import Check, Verdict
+from history.seal import seal
+from simulator.oracles import ORACLES
+from tests.analysis_pipeline.stored_run import StoredRun
+
+RUN = {"seed": 7, "digest": "d", "steps": 900}
+WHOLE = {**RUN, "looks": 300, "checks": dict.fromkeys(ORACLES, 5), "findings": []}
+FINDING = {
+    "oracle": "leader-incomplete",
+    "topic": "log",
+    "partition": 0,
+    "at": 3.25,
+    "sentence": "log-0: n2 leads in epoch 4 without offset 7 of epoch 3, which is committed",
+    "witness": [{"node": "n2", "leads": 4, "offset": 7, "last_offset": 7, "epoch": 3}],
+    "count": 2,
+}
+
+
+def judged(directory: Path, record: Any) -> tuple[Verdict, Check]:
+    """A run that is whole but for the record of its oracles."""
+    path = StoredRun(directory / "run", world="simulation").write()
+    (path / "simulation.json").write_text(json.dumps(RUN))
+    if record is not None:
+        (path / "history" / "oracles.json").write_text(record if isinstance(record, str) else json.dumps(record))
+    seal(path)
+    verdict = analyze(path, engine="in-process", pictures=False)
+    return verdict, next(check for check in verdict.checks if check.name == "oracles")
+
+
+def test_a_record_without_findings_is_a_pass(tmp_path: Path) -> None:
+    verdict, said = judged(tmp_path, WHOLE)
+    assert (verdict.verdict, verdict.reasons) == ("pass", ())
+    assert said.detail == f"{5 * len(ORACLES)} comparisons by {len(ORACLES)} oracles over 900 steps"
+
+
+def test_a_finding_is_an_anomaly_with_its_witness_and_its_moment(tmp_path: Path) -> None:
+    verdict, _ = judged(tmp_path, {**WHOLE, "findings": [FINDING]})
+    assert verdict.verdict == "fail"
+    (found,) = verdict.anomalies
+    assert (found.name, found.klass, found.where, found.count) == ("leader-incomplete", "ORC", "log-0", 2)
+    assert found.sentence == f"{FINDING['sentence']} (3.250 s after the simulation began)"
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        (None, "history/oracles.json is missing: nothing says what the oracles saw"),
+        ("{", "history/oracles.json cannot be read"),
+        ({key: value for key, value in WHOLE.items() if key != "checks"}, "history/oracles.json lacks checks"),
+        ({**WHOLE, "steps": 899}, "history/oracles.json is of steps 899, the simulation of 900"),
+        ({**WHOLE, "digest": "e"}, "history/oracles.json is of digest 'e', the simulation of 'd'"),
+        ({**WHOLE, "looks": 0}, "the oracles never looked"),
+        ({**WHOLE, "checks": {}}, "history/oracles.json says nothing of the oracle epoch-fell"),
+    ],
+    ids=["absent", "torn", "short of a key", "short of steps", "another's", "blind", "lacking an oracle"],
+)
+def test_what_the_record_lacks_leaves_the_run_undecided(tmp_path: Path, record: Any, reason: str) -> None:
+    verdict, said = judged(tmp_path, record)
+    assert verdict.verdict == "unknown"
+    assert said.verdict == "unknown"
+    assert any(reason in each for each in verdict.reasons), verdict.reasons
+
+
+def test_elsewhere_there_are_no_oracles(tmp_path: Path) -> None:
+    verdict = analyze(StoredRun(tmp_path / "run").write(), engine="in-process", pictures=False)
+    said = next(check for check in verdict.checks if check.name == "oracles")
+    assert (verdict.verdict, said.verdict) == ("pass", "n/a")
+
+
+def test_the_analysis_knows_every_oracle_of_the_simulator_and_no_other() -> None:
+    assert {kind.name for kind in ANOMALIES} == set(ORACLES)
+    assert all(kind.guards for kind in ANOMALIES)

@@ -1,0 +1,95 @@
+"""The mutants of the quorum's state machine: each does what its rule forbids, and without it the rule holds."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.quorum.effects import Fail
+from broker.quorum.messages import VoteRequest
+from broker.quorum.roles import Candidate, Leader
+from tests.broker.quorum.story import Story
+
+OFF_AND_ON = (False, True)
+
+
+def mutated(name: str, on: bool) -> tuple[str, ...]:
+    return (name,) if on else ()
+
+
+@pytest.mark.conforms("K595-18")
+@pytest.mark.kills("vote_ignores_log")
+@pytest.mark.parametrize("on", OFF_AND_ON)
+def test_a_shorter_log_is_voted_for_only_by_who_ignores_logs(on: bool) -> None:
+    story = Story(log=[1, 1], mutants=mutated("vote_ignores_log", on))
+    assert story.vote_request(2, 5, log=(1, 1)).granted is on
+
+
+@pytest.mark.conforms("K595-18")
+@pytest.mark.kills("vote_length_only")
+@pytest.mark.parametrize("on", OFF_AND_ON)
+def test_a_long_log_of_an_old_epoch_is_voted_for_only_by_who_compares_lengths(on: bool) -> None:
+    story = Story(log=[1, 3], mutants=mutated("vote_length_only", on))
+    assert story.vote_request(2, 5, log=(2, 9)).granted is on
+
+
+@pytest.mark.conforms("K595-21")
+@pytest.mark.kills("late_vote_counted")
+@pytest.mark.parametrize("on", OFF_AND_ON)
+def test_a_grant_of_an_election_that_is_over_elects_only_who_counts_it(on: bool) -> None:
+    story = Story(voters=(1, 2, 3, 4, 5), mutants=mutated("late_vote_counted", on))
+    story.become_candidate()
+    late = next(request for to, request in story.sent(VoteRequest) if to == 2 and not request.pre_vote)
+    story.wait(2.0)
+    epoch = story.become_candidate()
+    story.vote(3)
+    story.requests.append((2, late))
+    story.vote(2, epoch=late.epoch)
+    assert story.role.epoch == epoch > late.epoch
+    assert isinstance(story.role, Leader if on else Candidate)
+
+
+@pytest.mark.conforms("K595-21")
+@pytest.mark.kills("minority_wins")
+@pytest.mark.parametrize("on", OFF_AND_ON)
+def test_half_of_the_votes_elect_only_where_a_minority_wins(on: bool) -> None:
+    story = Story(voters=(1, 2, 3, 4), mutants=mutated("minority_wins", on))
+    for _ in range(60):
+        if not story.sent(VoteRequest):
+            story.wait(0.05)
+    story.vote(2)
+    assert isinstance(story.role, Candidate) is on
+
+
+@pytest.mark.conforms("K595-36")
+@pytest.mark.kills("commit_old_epoch")
+@pytest.mark.parametrize("on", OFF_AND_ON)
+def test_records_of_earlier_epochs_are_committed_alone_only_by_who_counts_them(on: bool) -> None:
+    story = Story(log=[1, 1], mutants=mutated("commit_old_epoch", on))
+    epoch = story.become_leader()
+    story.fetch(2, epoch, 2, 1)
+    assert story.node.high_watermark == (2 if on else 0)
+
+
+@pytest.mark.conforms("K595-40", "H25")
+@pytest.mark.kills("truncate_below_hw")
+@pytest.mark.parametrize("on", OFF_AND_ON)
+def test_what_is_committed_is_cut_off_only_by_who_does_not_look(on: bool) -> None:
+    story = Story(mutants=mutated("truncate_below_hw", on))
+    story.follow(2, 1)
+    story.fetched([1, 1, 1])
+    story.fetched(high_watermark=3)
+    assert story.node.high_watermark == 3
+    story.fetched(diverging=(1, 1))
+    assert story.log.log_end_offset == (1 if on else 3)
+    assert bool(story.done(Fail)) is not on
+
+
+@pytest.mark.conforms("H25")
+@pytest.mark.kills("diverging_strictly_less")
+@pytest.mark.parametrize("on", OFF_AND_ON)
+def test_logs_that_share_an_epoch_part_only_for_who_looks_below_it(on: bool) -> None:
+    story = Story(log=[1, 1, 2, 2], mutants=mutated("diverging_strictly_less", on))
+    epoch = story.become_leader()
+    answer = story.fetch(2, epoch, 2, 1)
+    assert answer is not None
+    assert (answer.diverging is not None) is on
