@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker.errors import ProtocolError
-from broker.quorum.membership import Quorum
 from broker.quorum.roles import Leader
+from broker.quorum.runner import QuorumRunner
 from broker.quorum.wire import METADATA_TOPIC, PARTITION
 from broker.server.broker_node import METADATA_DIRECTORY
 from broker.trace import Value
@@ -52,7 +52,7 @@ class QuorumRules:
             for node_id, machine in machines.items()
         }
 
-    def look(self, machine: MachineView, quorum: Quorum) -> None:
+    def look(self, machine: MachineView, quorum: QuorumRunner) -> None:
         """Look at a member whose code has run."""
         member = self._members[machine.node_id]
         try:
