@@ -478,7 +478,7 @@ def _mutants(commands: _Commands) -> None:
         default=[],
         metavar="CAMPAIGN",
         help="under which they are tried (may be repeated); one that has no cell of a mutant is run with each switched "
-        "on (default: the campaigns that the mutants' schedules name)",
+        "on (default: the campaigns that the mutants' schedules name, and for others chaos-simulated)",
     )
     command.add_argument(
         "--jobs", type=_jobs, default=None, metavar="N", help="runs at the same time (default: one a processor)"

@@ -16,6 +16,7 @@ from orchestrator.command.printing import say, show
 from orchestrator.command.run import seed_range
 from orchestrator.errors import EXIT_INTERRUPTED, EXIT_PASS, Interrupted, UsageError
 
+GENERAL = "chaos-simulated"
 PAGE = PROJECT_ROOT / "docs" / "mutants.md"
 BEGIN = "<!-- what follows is written by `brownout mutants --seeds FIRST-LAST --write` -->\n"
 END = "<!-- until here -->\n"
@@ -52,6 +53,9 @@ def _measure(options: argparse.Namespace, mutants: Mapping[str, Any]) -> int:
         wanted = schedules(mutants, options.names, campaigns)
     else:
         wanted, without = all_schedules(mutants, campaigns)
+        if not given:  # what has no schedule of its own is tried under any faults
+            others, without = all_schedules({name: mutants[name] for name in without}, [find(GENERAL)])
+            wanted += others
 
     def heard(measured: Measured) -> None:
         results.append(measured.to_json())
@@ -81,7 +85,7 @@ def _named(mutants: Mapping[str, Any]) -> set[str]:
 def _row(result: Mapping[str, Any]) -> dict[str, str]:
     low, high = result["interval"]
     return {
-        "mutant": result["mutant"],
+        "mutant": f"{result['mutant']} (benign)" if result["benign"] else result["mutant"],
         "campaign": result["campaign"],
         "killed": f"{result['killed']} ({low:.0%} to {high:.0%})",
         "of runs": str(result["runs"]),

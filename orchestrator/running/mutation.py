@@ -72,6 +72,7 @@ class Measured:
         return {
             "mutant": self.schedule.mutant,
             "rule": self.schedule.rule,
+            "benign": not self.schedule.anomalies,
             "campaign": self.schedule.campaign.name,
             "killed": self.killed,
             "runs": len(self.trials),

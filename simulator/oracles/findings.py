@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -47,11 +47,11 @@ class Finding:
     partition: int
     at: float
     sentence: str
-    witness: tuple[dict[str, Any], ...]
+    witness: tuple[Mapping[str, Any], ...]
     count: int = 1
 
     def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "at": round(self.at, 6), "witness": list(self.witness)}
+        return {**vars(self), "at": round(self.at, 6), "witness": [dict(each) for each in self.witness]}
 
 
 class Findings:
@@ -66,7 +66,7 @@ class Findings:
     def found(self) -> tuple[Finding, ...]:
         return tuple(self._found.values())
 
-    def report(self, oracle: str, topic: str, partition: int, sentence: str, *witness: dict[str, Any]) -> None:
+    def report(self, oracle: str, topic: str, partition: int, sentence: str, *witness: Mapping[str, Any]) -> None:
         """An oracle failed. The first time of a log is kept, the others are counted."""
         known = self._found.get((oracle, topic, partition))
         if known is not None:

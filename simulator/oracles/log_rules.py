@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from broker.log.log import PartitionLog
 from simulator.disk import SimulatedDisk
@@ -58,7 +58,7 @@ class LogRules:
     def where(self) -> str:
         return f"{self.topic}-{self.index}"
 
-    def report(self, oracle: str, sentence: str, *witness: dict[str, object]) -> None:
+    def report(self, oracle: str, sentence: str, *witness: Mapping[str, object]) -> None:
         self._findings.report(oracle, self.topic, self.index, f"{self.where}: {sentence}", *witness)
 
     def checked(self, oracle: str) -> None:

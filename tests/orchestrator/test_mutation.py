@@ -78,3 +78,24 @@ def test_mutants_are_run_and_counted(capsys: pytest.CaptureFixture[str], tmp_pat
     assert main(["mutants", "bounce_unseen", "--seeds", "1-2", "--campaign", "bounce-unseen", "--json"]) == 0
     (result,) = json.loads(capsys.readouterr().out)
     assert (result["mutant"], result["killed"], result["runs"]) == ("bounce_unseen", 2, 2)
+
+
+def test_of_a_benign_mutant_every_anomaly_is_an_alarm_and_none_is_expected() -> None:
+    (schedule,) = schedules(Brownout.mutants, ["slow_retry"], [find("demo")])
+    assert (schedule.anomalies, schedule.cell.expect.verdict) == ((), "pass")
+    result = Measured(schedule, [Trial(1, "pass", (), 8.0, 1.0), Trial(2, "fail", ("duplicate",), 9.0, 1.0)]).to_json()
+    assert (result["benign"], result["killed"], result["by"]) == (True, 1, {"duplicate": 1})
+    assert "| slow_retry (benign) |" in with_table(f"{BEGIN}{END}", [result], "1-2")
+
+
+def test_processes_of_their_own_come_to_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["mutants", "vote_not_persisted", "--seeds", "1-2", "--campaign", "vote-not-persisted", "--json"]
+    results = []
+    for jobs in ("1", "2"):
+        assert main([*command, "--jobs", jobs]) == 0
+        (result,) = json.loads(capsys.readouterr().out)
+        results.append((result["killed"], result["by"], result["simulated_s"]))
+    assert results[0] == results[1]
+    assert results[0][0] == 2
+    assert main([*command, "--jobs", "0"]) == 64
+    assert "'0' is not a number of at least 1" in capsys.readouterr().err
