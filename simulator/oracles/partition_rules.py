@@ -29,7 +29,8 @@ Key = tuple[bytes, int]
 
 @dataclass
 class Replica:
-    """A replica of a partition as it was seen last. `partition`: None on a machine without power."""
+    """A replica of a partition as it was seen last. `partition`: None on a machine without power. `flushes`: it counts
+    as in sync only for what is on its disk."""
 
     machine: MachineView
     copy: CopiedLog
@@ -38,6 +39,7 @@ class Replica:
     high_watermark: int = 0
     epoch: int = -1
     start: int = 0
+    flushes: bool = False
 
     @property
     def name(self) -> str:
@@ -107,14 +109,19 @@ class PartitionRules:
         rules = self._rules[partition.topic_id, partition.index]
         before, replica.seen = replica.seen, now
         role, log = partition.role, partition.log
+        replica.flushes = partition.flush_before_commit
         rules.follow(replica.name, replica.copy, log, replica.machine.disk)
         if log.log_start_offset != replica.start:
             replica.start = log.log_start_offset
             rules.start_moved(replica.name, replica.copy, log)
-        if role is not None and (not before or before[0] is not role):
+        led = before[0] if before else None
+        if isinstance(led, PartitionLeader) and led is not role:
+            # It may have committed more, and given up, since the last look.
+            self._committed(rules, replica, partition, led)
+        if role is not None and led is not role:
             self._new_role(rules, replica, partition, role)
         matched = isinstance(role, PartitionFollower) and role.phase is Phase.FETCHING
-        if matched and (not before or before[0] is not role or before[-1] is not Phase.FETCHING):
+        if matched and (led is not role or before[-1] is not Phase.FETCHING):
             rules.no_epoch_past_end(replica.name, log, "has matched its log with its leader's")
         self._high_watermark(rules, replica, partition)
         if isinstance(role, PartitionLeader):
@@ -250,7 +257,7 @@ class PartitionRules:
                 rules.follow(held.name, held.copy, held.alive.log, machine.disk)
                 if held.copy.end < mark or not held.copy.holds(rules.committed.batches[-1]):
                     self._beyond(rules, replica, held, mark, BAD_MARK, "that of {0} ends at {1}", held.copy.end)
-            if partition.flush_before_commit:
+            if held.flushes:
                 rules.checked(NOT_DURABLE)
                 durable = held.copy.durable_end(machine.disk)
                 if durable < mark:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from broker.errors import ProtocolError
@@ -39,7 +39,8 @@ class Member:
     seen: tuple[Any, ...] = ()
     high_watermark: int = 0
     start: int = 0
-    told: int = field(default=0)
+    told: int = 0
+    led: bool = False
 
 
 class QuorumRules:
@@ -63,6 +64,9 @@ class QuorumRules:
         if log is None:
             return
         mark = role.high_watermark if isinstance(role, Leader) else None
+        if mark is None and member.led:  # it may have committed more, and given up, since the last look
+            mark = quorum.high_watermark
+        member.led = quorum.is_leader
         ends = (log, log.log_end_offset, log.log_start_offset)
         now = (*ends, quorum.high_watermark, mark, quorum.epoch, quorum.is_leader)
         if now == member.seen:
