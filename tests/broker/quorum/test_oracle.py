@@ -62,7 +62,7 @@ def late_vote_counted(patch: pytest.MonkeyPatch) -> None:
 
 
 def observer_counts(patch: pytest.MonkeyPatch) -> None:
-    def majority_offset(self: Leader, own_durable_end: int) -> int:
+    def majority_offset(self: Leader, own_durable_end: int, **_: bool) -> int:
         offsets = sorted([own_durable_end, *(replica.fetch_offset or 0 for replica in self.replicas())], reverse=True)
         return offsets[(len(self.voters) + 1) // 2]
 
@@ -72,7 +72,7 @@ def observer_counts(patch: pytest.MonkeyPatch) -> None:
 def resume_as_leader(patch: pytest.MonkeyPatch) -> None:
     original = core.initial_role
 
-    def initial_role(now, stored, settings, log, rng):  # type: ignore[no-untyped-def]
+    def initial_role(now, stored, settings, log, rng, **_):  # type: ignore[no-untyped-def]
         if stored.leader_id != settings.node_id:
             return original(now, stored, settings, log, rng)
         others = settings.other_voters
