@@ -10,7 +10,7 @@ from typing import Final
 from installation.files import PROJECT_ROOT, is_installed
 from orchestrator.errors import UsageError
 
-WHOLE: Final = ("-n", "auto", "--dist", "loadfile")
+WHOLE: Final = ("-n", "logical", "--dist", "loadfile")
 """All tests on all cores: the tests of a file stay together, in its order, since they share what is dear to make."""
 
 
