@@ -93,4 +93,4 @@ class Quorum(QuorumRunner):
             return describe.DescribeQuorumResponse(error_code=error.code, error_message=str(error))
         if status is None:
             return not_leader_response(self.leader_id, self.epoch)
-        return status_response(status, now, self.wall_ms(), self.voters)
+        return status_response(status, now, self.wall_ms(), self.voters, self.listener_name)

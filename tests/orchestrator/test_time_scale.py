@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import BrokerConfig, parse_properties
+from broker.config import BrokerConfig
+from broker.properties import parse_properties
 from orchestrator.campaign.plan import expand
 from orchestrator.campaign.systems import deploy
 from orchestrator.running.description import describe
@@ -30,7 +31,7 @@ def configured(time_scale: float) -> BrokerConfig:
 def test_every_time_of_a_broker_is_scaled_and_nothing_else() -> None:
     usual, slow = configured(1.0), configured(4.0)
     assert usual == replace(
-        BrokerConfig(1, "10.0.0.1", 9092, usual.voters, "/data/log", "/var/b/events.jsonl", "c"),
+        BrokerConfig(1, usual.listeners, usual.voters, "/data/log", "/var/b/events.jsonl", "c"),
         broker_lease_ms=1999,
         min_insync_replicas=2,
         log_segment_bytes=4096,

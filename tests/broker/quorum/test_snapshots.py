@@ -113,6 +113,7 @@ def test_an_image_is_made_again_of_its_records() -> None:
     for broker_id, broker in again.brokers.items():
         known = world.image.brokers[broker_id]
         assert (broker.epoch, broker.fenced, broker.incarnation) == (known.epoch, known.fenced, known.incarnation)
+        assert broker.endpoints == known.endpoints
         assert broker.lost_at >= known.lost_at
     assert not again.removed_topics
     assert changes.partitions == {("t", 0), ("t", 1), ("u", 0)}
@@ -137,7 +138,7 @@ def test_everything_that_an_image_has_is_in_its_records() -> None:
         "last_known_elr",
     }  # fmt: skip
     assert names(BrokerImage) == {
-        "id", "epoch", "incarnation", "host", "port", "fenced", "rack", "lost_at", "directories",
+        "id", "epoch", "incarnation", "endpoints", "fenced", "rack", "lost_at", "directories",
     }  # fmt: skip
 
 
