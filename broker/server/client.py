@@ -20,7 +20,7 @@ from broker.protocol.api import Api, ApiKey, api_of, decode_response_header, enc
 from broker.protocol.codec import DecodeError, decode
 from broker.protocol.schema import Message
 from broker.quorum.wire import METADATA_TOPIC
-from broker.server.approach import OPENLY, Approach, LoginError
+from broker.server.approach import OPENLY, Approach, LoginError, Steps
 from broker.server.frames import FrameBuffer, FrameError, Unlimited
 
 BACKOFF_MIN = 0.02  # seconds before the first reconnection; doubles up to the maximum
@@ -197,19 +197,24 @@ class Link:
         return connection
 
     async def _log_in(self, connection: PeerConnection) -> None:
-        """Raises `LoginError`, `ConnectionError`."""
+        """Raises `LoginError`, `ConnectionError`; a connection on which it did not succeed is dropped."""
         steps = self._approach.log_in()
         if steps is None:
             return
+        try:
+            await self._take(steps, connection)
+        except BaseException as error:  # a time-out as well: nobody else knows of this connection yet
+            connection.drop(str(error))
+            raise
+
+    @staticmethod
+    async def _take(steps: Steps, connection: PeerConnection) -> None:
         answer: Message | None = None
         for count in itertools.count(1):
             try:
                 request, version = steps.send(answer)
             except StopIteration:
                 return
-            except LoginError as error:
-                connection.drop(str(error))
-                raise
             # The numbers of other requests are not negative.
             body = await connection.send(-count, encode_request(request, version, -count, None))
             try:

@@ -22,7 +22,8 @@ SETTINGS = Settings({"broker.lease.ms": "1999", "min.insync.replicas": "2", "log
 
 
 def configured(time_scale: float) -> BrokerConfig:
-    node = Node("n1", 1, "10.0.0.1", {"client": 9092}, "/data", "/etc/b", "/var/b", Path("records"))
+    ports = {"client": 9092, "controller": 9093}
+    node = Node("n1", 1, "10.0.0.1", ports, "/data", "/etc/b", "/var/b", Path("records"))
     deployed = Deployed(load_system(), ("broker",), "c", {"broker": SETTINGS})
     (text,) = deployed.service(node, [node], time_scale).files.values()
     return BrokerConfig.from_properties(parse_properties(text, "p"))
@@ -36,6 +37,7 @@ def test_every_time_of_a_broker_is_scaled_and_nothing_else() -> None:
         min_insync_replicas=2,
         log_segment_bytes=4096,
         offsets_topic_num_partitions=4,
+        controller_listener_names="CONTROLLER",
     )
     # What is negative stands for no time at all: nothing is ever deleted for its age.
     times = {name for name in vars(usual) if name.endswith("_ms") and getattr(usual, name) >= 0}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from broker.config import BrokerConfig
 from broker.errors import StartupError
 from broker.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -72,3 +74,16 @@ def test_what_holds_a_credential_does_not_show_it(holder: object) -> None:
     for text in (repr(holder), str(holder), f"{holder}", repr([holder]), repr({"key": holder})):
         assert SECRET not in text
         assert SECRET.encode().hex() not in text
+
+
+@pytest.mark.conforms("SEC-6")
+def test_no_key_has_a_password_for_its_value_and_one_that_is_written_all_the_same_is_not_quoted() -> None:
+    """Values of keys are in plans, in reports, in answers to DescribeConfigs, and in `repr`."""
+    keys = {each.metadata["key"] for each in fields(BrokerConfig) if "key" in each.metadata}
+    suspects = {key for key in keys if "password" in key or "secret" in key or "credential" in key or "jaas" in key}
+    assert suspects == {"sasl.inter.broker.credentials.file"}
+    given = {"node.id": "1", "listeners": "n:1", "quorum.voters": "1@n:1", "log.dir": "l"}
+    for key in ("ssl.key.password", "sasl.jaas.config", "ssl.keystore.password"):
+        with pytest.raises(StartupError, match=f"unknown key '{key}'") as refused:
+            BrokerConfig.from_properties({**given, key: SECRET})
+        assert SECRET not in str(refused.value)
