@@ -15,7 +15,7 @@ from broker.protocol.api import ApiKey, advertised_api_keys
 from broker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from broker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from broker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from broker.quorum.membership import Quorum
+from broker.quorum.runner import QuorumRunner
 from broker.replica.manager import ReplicaManager
 from broker.server.dispatch import Dispatcher, Later, Q
 from broker.server.forwarding import ControllerForwarding
@@ -28,6 +28,7 @@ from broker.server.handlers.metadata_handler import MetadataHandler
 from broker.server.handlers.offsets_handler import OffsetsHandler
 from broker.server.handlers.produce_handler import ProduceHandler
 from broker.server.handlers.producer_ids_handler import ProducerIdsHandler
+from broker.server.handlers.quorum_handler import QuorumHandler
 from broker.server.handlers.replica_logs_handler import ReplicaLogsHandler
 from broker.server.watch import DeathWatch
 
@@ -41,7 +42,7 @@ class Parts:
     image: Callable[[], MetadataImage]
     settled: asyncio.Event
     caught_up: asyncio.Event
-    quorum: Quorum
+    quorum: QuorumRunner
     controller: ActiveController
     replicas: ReplicaManager
     groups: GroupCoordinator
@@ -52,7 +53,7 @@ class Parts:
 
 def add_controller_routes(dispatcher: Dispatcher, parts: Parts) -> None:
     """What nodes ask each other to run the cluster, and clients may not: it is served at no other listener."""
-    quorum, controller = parts.quorum, parts.controller
+    quorum, controller = QuorumHandler(parts.quorum), parts.controller
     _add_first_routes(dispatcher)
     serve_quorum_fetch(dispatcher, quorum.handle_fetch)
     dispatcher.answer_later(ApiKey.FETCH_SNAPSHOT, quorum.handle_snapshot_fetch)
@@ -121,7 +122,7 @@ def _add_forwarded_routes(dispatcher: Dispatcher, parts: Parts) -> None:
     else:
         dispatcher.answer_now(ApiKey.CREATE_ACLS, refuse_without_authorizer)
         dispatcher.answer_now(ApiKey.DELETE_ACLS, refuse_without_authorizer)
-    add(ApiKey.DESCRIBE_QUORUM, parts.quorum.handle_describe)
+    add(ApiKey.DESCRIBE_QUORUM, QuorumHandler(parts.quorum).handle_describe)
 
 
 def _add_group_routes(dispatcher: Dispatcher, groups: GroupsHandler) -> None:
