@@ -13,6 +13,11 @@ from broker.controller.image import MetadataImage
 from broker.controller.refusals import refused
 from broker.errors import ErrorCode, ProtocolError
 from broker.protocol.api import ApiKey, api_of
+from broker.protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
 from broker.protocol.messages.get_replica_log_info import (
     GetReplicaLogInfoRequest,
     GetReplicaLogInfoResponse,
@@ -62,8 +67,19 @@ def _refused_as_a_whole(request: Message) -> Message:
 
 def _error_code(request: Message) -> Message:
     response: Any = api_of(request).response()
-    response.error_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    response.error_code = CLUSTER_DENIED.code
+    if hasattr(response, "error_message"):
+        response.error_message = str(CLUSTER_DENIED)
     return response  # type: ignore[no-any-return]
+
+
+def _no_credentials(request: DescribeUserScramCredentialsRequest) -> DescribeUserScramCredentialsResponse:
+    """For each user that is named, and of the whole only where none is: at an error of the whole librdkafka crashes."""
+    code, reason = CLUSTER_DENIED.code, str(CLUSTER_DENIED)
+    if not request.users:
+        return DescribeUserScramCredentialsResponse(error_code=code, error_message=reason)
+    results = [DescribeUserScramCredentialsResult(it.name, code, reason) for it in request.users]
+    return DescribeUserScramCredentialsResponse(error_message=None, results=results)
 
 
 def _no_log_info(request: GetReplicaLogInfoRequest) -> GetReplicaLogInfoResponse:
@@ -94,7 +110,7 @@ RULES: dict[ApiKey, Check] = {
     ApiKey.DELETE_ACLS: _on_cluster(Operation.ALTER, _refused_as_a_whole),
     ApiKey.DESCRIBE_ACLS: _on_cluster(Operation.DESCRIBE, _error_code),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _on_cluster(Operation.ALTER, _refused_as_a_whole),
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _on_cluster(Operation.DESCRIBE, _error_code),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _on_cluster(Operation.DESCRIBE, _no_credentials),
     ApiKey.DESCRIBE_LOG_DIRS: _on_cluster(Operation.DESCRIBE, _error_code),
     ApiKey.INIT_PRODUCER_ID: _init_producer_id,
     **TOPIC_RULES,

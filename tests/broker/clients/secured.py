@@ -18,6 +18,13 @@ from tests.broker.clients.harness import Cluster
 
 BROKER, BROKERS_PASSWORD = "broker", "Between-brokers-9f3a"
 ADMIN, ADMINS_PASSWORD = "admin", "For-the-admin-77c1"
+PATIENT = {
+    "broker.session.timeout.ms": 20_000,
+    "broker.lease.ms": 15_000,
+    "quorum.fetch.timeout.ms": 10_000,
+    "quorum.request.timeout.ms": 10_000,
+}
+"""Nobody fails in these tests: on a slow machine nobody is to be taken for dead."""
 _VALID = datetime.timedelta(days=2)
 
 
@@ -109,6 +116,7 @@ def settings(directory: Path, authority: Authority, **others: object) -> dict[st
         "sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512,PLAIN",
         "sasl.users.file": write_private(directory / "users", users),
         "sasl.inter.broker.credentials.file": write_private(directory / "own", f"{BROKER}={BROKERS_PASSWORD}\n"),
+        **PATIENT,
         **others,
     }
 
