@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -94,7 +95,7 @@ class Secured:
     def bootstrap(self) -> str:
         return self.cluster.bootstrap
 
-    def librdkafka(self, user: str, password: str, mechanism: str = "SCRAM-SHA-512") -> dict[str, str]:
+    def librdkafka(self, user: str, password: str, mechanism: str = "SCRAM-SHA-512") -> dict[str, Any]:
         """What confluent-kafka's clients need."""
         return {
             "bootstrap.servers": self.bootstrap,

@@ -8,19 +8,16 @@ import ssl
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import aiokafka
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from confluent_kafka.admin._scram import (
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialDeletion,
@@ -83,8 +80,11 @@ def allowed() -> list[AclBinding]:
 
 
 def everything(operation: AclOperation = AclOperation.ANY) -> AclBindingFilter:
-    anything = ResourceType.ANY, None, ResourcePatternType.ANY, None, None
-    return AclBindingFilter(*anything, operation, AclPermissionType.ANY)
+    anything: Any = AclBindingFilter
+    made: AclBindingFilter = anything(
+        ResourceType.ANY, None, ResourcePatternType.ANY, None, None, operation, AclPermissionType.ANY
+    )
+    return made
 
 
 def described(admin: AdminClient) -> list[AclBinding]:
@@ -92,17 +92,25 @@ def described(admin: AdminClient) -> list[AclBinding]:
     return found
 
 
+def infos_of(admin: AdminClient, user: str) -> list[ScramCredentialInfo]:
+    """What is told of a user's passwords."""
+    asked: Any = admin.describe_user_scram_credentials([user])
+    found: list[ScramCredentialInfo] = asked[user].result(PATIENCE).scram_credential_infos
+    return found
+
+
 def context(nodes: Secured) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=str(nodes.authority.certificates))
 
 
-def written(config: dict[str, str], topic: str) -> str | None:
+def written(config: dict[str, Any], topic: str) -> str | None:
     """The error of a record that confluent-kafka's producer sends; None: there was none."""
-    errors: list[str | None] = []
+    errors: list[Any] = []
     producer = Producer(config)
     producer.produce(topic, b"x", on_delivery=lambda error, _: errors.append(error and error.name()))
     assert producer.flush(PATIENCE) == 0
-    return errors[0]
+    error: str | None = errors[0]
+    return error
 
 
 def error_of_the_first(consumer: Consumer) -> str | None:
@@ -198,7 +206,7 @@ def test_alice_does_what_she_may_and_nothing_else(nodes: Secured, mechanism: str
         with pytest.raises(KafkaException, match="CLUSTER_AUTHORIZATION_FAILED"):
             future.result(PATIENCE)
     with pytest.raises(KafkaException, match="CLUSTER_AUTHORIZATION_FAILED"):
-        alice.describe_user_scram_credentials(["admin"])["admin"].result(PATIENCE)
+        infos_of(alice, "admin")
     for group, error in (("readers", None), ("others", "GROUP_AUTHORIZATION_FAILED")):
         consumer = Consumer({**config, "group.id": group, "auto.offset.reset": "earliest"})
         consumer.subscribe([TOPIC])
@@ -209,7 +217,7 @@ def test_alice_does_what_she_may_and_nothing_else(nodes: Secured, mechanism: str
 @pytest.mark.conforms("SEC-5")
 def test_rules_that_are_deleted_count_for_connections_that_are_open(nodes: Secured) -> None:
     admin = AdminClient(nodes.librdkafka(ADMIN, ADMINS_PASSWORD))
-    errors: list[str | None] = []
+    errors: list[Any] = []
     producer = Producer(nodes.librdkafka("alice", ALICES_PASSWORD))
 
     def refused() -> bool:
@@ -218,7 +226,7 @@ def test_rules_that_are_deleted_count_for_connections_that_are_open(nodes: Secur
         except KafkaException as error:  # its metadata say so already
             return "TOPIC_AUTHORIZATION_FAILED" in str(error)
         assert producer.flush(PATIENCE) == 0
-        return errors[-1] == "TOPIC_AUTHORIZATION_FAILED"
+        return bool(errors[-1] == "TOPIC_AUTHORIZATION_FAILED")
 
     for _ in range(3):
         assert not refused()
@@ -239,12 +247,12 @@ def test_users_are_described_and_deleted(nodes: Secured) -> None:
 
     def infos() -> list[tuple[object, int]]:
         try:
-            its = admin.describe_user_scram_credentials(["bob"])["bob"].result(PATIENCE)
+            its = infos_of(admin, "bob")
         except KafkaException as error:
             if "RESOURCE_NOT_FOUND" not in str(error):
                 raise
             return []
-        return [(it.mechanism, it.iterations) for it in its.scram_credential_infos]
+        return [(it.mechanism, it.iterations) for it in its]
 
     until(lambda: infos() == [(ScramMechanism.SCRAM_SHA_256, 8192)], "bob is known")
     gone = UserScramCredentialDeletion("bob", ScramMechanism.SCRAM_SHA_256)
@@ -278,13 +286,13 @@ def test_a_certificate_says_who_a_client_is(tmp_path: Path) -> None:
         "super.users": "User:CN=broker,O=Test;User:CN=operator,O=Test",
     }
     with secured(tmp_path, 3, rules) as nodes:
-        base = {
+        base: dict[str, Any] = {
             "bootstrap.servers": nodes.bootstrap,
             "security.protocol": "SSL",
             "ssl.ca.location": str(nodes.authority.certificates),
         }
 
-        def shown(name: str) -> dict[str, str]:
+        def shown(name: str) -> dict[str, Any]:
             path = str(nodes.authority.issue(name))
             return {**base, "ssl.certificate.location": path, "ssl.key.location": path}
 
