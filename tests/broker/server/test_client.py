@@ -163,7 +163,7 @@ def test_an_unknown_broker_and_one_that_is_learned() -> None:
         connector.learn({9: ("127.0.0.1", peer.port)})
         with pytest.raises(ConnectionError, match="address of broker 9"):
             await connector.request(9, BrokerHeartbeatRequest(), 1, 1.0)  # it is no controller
-        assert isinstance(await connector.request(9, ListOffsetsRequest(), 7, 10.0), ListOffsetsResponse)
+        assert isinstance(await connector.request(9, FetchRequest(), 12, 10.0), FetchResponse)
         assert await heartbeat(connector, 4) == 4  # a voter stays where the configuration says it is
 
     story(tell)
