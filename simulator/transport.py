@@ -159,6 +159,11 @@ class Pipe:
             data = data[:size]
         return data
 
+    @property
+    def waits(self) -> bool:
+        """Whether something has arrived that nobody has read."""
+        return bool(self._arrived)
+
     def read(self, size: int) -> None:
         """The receiver has read: there is room for as much."""
         self._outstanding -= size
@@ -360,7 +365,8 @@ class SimulatedTransport(asyncio.Transport):
             return
         self._guarded(lambda: self._receive(data))
         self._pipe_in.read(len(data))
-        self.wake()
+        if self._pipe_in.waits:
+            self.wake()
 
     def _receive(self, data: bytes) -> None:
         protocol = self._protocol
