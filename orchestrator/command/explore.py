@@ -190,8 +190,12 @@ def _keep(
             campaign = load(path)
         progress.say(f"keeping seed {best.seed} for {anomaly}")
         (planned,) = plan_invocation(store, campaign, cells=[source.cell.name], seeds=[best.seed], where=WHERE).todo
-        directory = maker.make(planned).directory
-        kept[anomaly] = f"{campaign.name}/{directory.id}"
+        again = maker.make(planned)
+        kept[anomaly] = f"{campaign.name}/{again.directory.id}"
+        if again.digest != best.digest:
+            progress.announce(
+                f"{again.directory.id} came out otherwise than before: something is not decided by the seed"
+            )
 
 
 def _write(path: Path, told: dict[str, Any]) -> Path:

@@ -54,6 +54,7 @@ class Attempted(msgspec.Struct, frozen=True):
     deep: tuple[str, ...]
     schedule: Inflictions | None
     text: str = ""
+    digest: str = ""
     steps: int = 0
     simulated_s: float = 0.0
     cpu_s: float = 0.0
@@ -91,6 +92,7 @@ def _attempt(task: Task, directory: Path, interrupts: Interrupts) -> Attempted:
         deep=tuple(name for name, holds in DEEP.items() if any(map(holds, visited))),
         schedule=_schedule(made.directory.path),
         text=_own(task),
+        digest=made.digest,
         steps=made.steps,
         simulated_s=made.simulated_s,
         cpu_s=made.cpu_s,

@@ -9,10 +9,11 @@ from random import Random
 
 import pytest
 
+from analysis.spark import SparkHandle
 from orchestrator.campaign.file import load, parse
 from orchestrator.command.line import main
 from orchestrator.errors import Interrupted
-from orchestrator.search.attempt import Attempted, Task
+from orchestrator.search.attempt import Attempted, Task, attempt, spread
 from orchestrator.search.coverage import DEEP, Replica, State, states_of, visit
 from orchestrator.search.exploring import GUIDED, RANDOM, Arm, Source, cheapest, explore
 from orchestrator.search.record import Exploration, Head
@@ -220,6 +221,16 @@ def test_states_are_those_of_the_traces(bounced: SimulatedRun) -> None:
 def test_a_deep_state_is_told_from_one_that_is_not(name: str, deep: list[Replica], shallow: list[Replica]) -> None:
     assert DEEP[name](State(tuple(deep), (), ()))
     assert not DEEP[name](State(tuple(shallow), (), ()))
+
+
+@pytest.mark.spark
+def test_runs_spread_over_workers_are_those_of_this_process(spark: SparkHandle, short: Path) -> None:
+    tasks = [Task(number, RANDOM, SHORT, str(short), "fixed", number + 1) for number in range(2)]
+    spread_out, here = spread(spark.session(), tasks), [attempt(task) for task in tasks]
+    assert all(it.digest for it in here)
+    assert [(it.number, it.digest, it.states) for it in spread_out] == [
+        (it.number, it.digest, it.states) for it in here
+    ]
 
 
 def run_explore(path: Path, store: Path, *words: str) -> int:
