@@ -18,6 +18,7 @@ from history.journal import FILE_NAME as JOURNAL
 
 Partition = tuple[str, int]
 
+_ALL: Final[Partition] = ("", -1)
 _ENDS_SERVICE: Final = frozenset({"kill", "stop", "power-loss", "power-loss-all"})
 _STOPS_IT: Final = frozenset({"pause", "stall", "clock-freeze"})
 
@@ -88,12 +89,11 @@ def visit(run_dir: Path, topic: str) -> Iterator[State]:
     cluster = _Cluster({name: _Node() for name in names})
     for _, _, node, event in sorted(_happenings(run_dir, names), key=lambda it: it[:2]):
         touched = _of_journal(cluster, event) if node is None else _of_node(cluster, node, event)
-        if touched is None or (touched != () and touched[0] != topic):
+        if touched is None:
             continue
-        known = sorted(key for key in cluster.isr if key[0] == topic)
-        for key in known if touched == () else [touched]:
-            if key in cluster.isr:
-                yield _abstract(cluster, key)  # type: ignore[arg-type]
+        for key in sorted(cluster.isr) if touched == _ALL else [touched]:
+            if key[0] == topic and key in cluster.isr:
+                yield _abstract(cluster, key)
 
 
 def _happenings(run_dir: Path, names: list[str]) -> Iterator[tuple[int, int, str | None, Mapping[str, Any]]]:
@@ -108,25 +108,25 @@ def _happenings(run_dir: Path, names: list[str]) -> Iterator[tuple[int, int, str
             yield moment(event), (order := order + 1), name, event
 
 
-def _of_journal(cluster: _Cluster, entry: Mapping[str, Any]) -> tuple[()] | None:
+def _of_journal(cluster: _Cluster, entry: Mapping[str, Any]) -> Partition | None:
     if entry["event"] == "fault_invoked":
         cluster.faults[entry["id"]] = entry["kind"], tuple(entry["targets"])
         return None  # it is about to be inflicted
     if entry["event"] == "fault_healed":
         cluster.faults.pop(entry["id"], None)
-    return ()
+    return _ALL
 
 
-def _of_node(cluster: _Cluster, name: str, event: Mapping[str, Any]) -> Partition | tuple[()] | None:
-    """Take in what a node tells; the partition that has to do with it, () for all, None for none."""
+def _of_node(cluster: _Cluster, name: str, event: Mapping[str, Any]) -> Partition | None:
+    """Take in what a node tells; the partition that has to do with it, `_ALL`, or None for none."""
     node = cluster.nodes[name]
     match event["event"]:
         case "broker_started":
             cluster.nodes[name] = _Node(ends=node.ends)
-            return ()
+            return _ALL
         case "quorum_role":
             node.quorum, node.quorum_epoch = event["role"], event["epoch"]
-            return ()
+            return _ALL
         case "partition_role":
             key = event["topic"], event["partition"]
             node.roles[key] = event["role"], event["leader_epoch"]

@@ -175,7 +175,8 @@ def test_every_variation_can_be_inflicted_and_proven(seed: int) -> None:
 def test_what_would_meet_another_fault_comes_after_it() -> None:
     one, other = Inflicted("kill", ("n1",), 1.0, 3.0, {}), Inflicted("pause", ("n1",), 2.0, 2.5, {})
     moved = possible([other, one], 10.0)[1]
-    assert (moved.kind, moved.begin_s) == ("pause", pytest.approx(3.2))
+    assert moved.kind == "pause"
+    assert moved.begin_s == pytest.approx(3.2)
     assert possible([one, other], 3.5) == [one], "what has no time left is gone"
     elsewhere = Inflicted("pause", ("n2",), 2.0, 2.5, {})
     assert possible([one, elsewhere], 10.0) == [one, elsewhere], "on two nodes faults may meet"

@@ -19,7 +19,7 @@ from orchestrator.search.trials import Budget, SpentError
 from tests.worlds.simulated import SimulatedRun, campaign, simulate
 
 NODES = ("n1", "n2", "n3")
-STEPS = [
+STEPS: list[dict[str, Any]] = [
     {"do": "kill", "node": "n1"},
     {"do": "wait", "seconds": 2.0},
     {"do": "start", "node": "n1"},
@@ -93,7 +93,7 @@ def test_only_what_the_anomaly_needs_is_left() -> None:
 
 def test_a_wait_that_is_needed_becomes_as_short_as_it_may() -> None:
     def holds(candidate: Document) -> bool:
-        return sum(step.get("seconds", 0) for step in candidate.steps) >= 0.4
+        return sum(float(step.get("seconds", 0)) for step in candidate.steps) >= 0.4
 
     smallest = shrink(document(STEPS), Judge(holds))
     assert smallest.steps == [{"do": "wait", "seconds": 0.5}]
