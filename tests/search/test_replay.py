@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,16 @@ from tests.worlds.simulated import SimulatedRun, campaign, simulate
 BOUNCE = campaign("bounce-unseen")
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> SimulatedRun:
+    """One failed run, for all tests to copy."""
+    return simulate(BOUNCE, tmp_path_factory.mktemp("store"), cell="mutated", seeds=[2])
+
+
 @pytest.fixture
-def stored(tmp_path: Path) -> SimulatedRun:
-    return simulate(BOUNCE, tmp_path, cell="mutated", seeds=[2])
+def stored(made: SimulatedRun, tmp_path: Path) -> SimulatedRun:
+    shutil.copytree(made.path.parents[1], tmp_path, symlinks=True, dirs_exist_ok=True)
+    return SimulatedRun(tmp_path / made.path.relative_to(made.path.parents[1]))
 
 
 def replay(store: Path, *words: str) -> int:
