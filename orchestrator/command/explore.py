@@ -19,6 +19,7 @@ from orchestrator.campaign.judging import Engine
 from orchestrator.campaign.model import Campaign, Cell
 from orchestrator.campaign.store import Store
 from orchestrator.command.printing import say
+from orchestrator.command.run import require_engine
 from orchestrator.errors import EXIT_INTERRUPTED, EXIT_OF_VERDICT, Interrupted, UsageError
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
@@ -47,6 +48,9 @@ def main(options: argparse.Namespace) -> int:
     """Explore a campaign. Raises `UsageError`."""
     if options.runs < 1 or options.first < 0:
         raise UsageError("--runs and --first: a number of runs from 1, and a first seed from 0")
+    if options.master is not None and options.engine != "spark":
+        raise UsageError(f"--master {options.master}: --engine {options.engine} has none; leave out one of the two")
+    require_engine(options.engine)
     store = Store((options.store or default_store()).resolve())
     campaign = load(find(options.campaign))
     require_simulation(campaign, "explore makes runs of that world")

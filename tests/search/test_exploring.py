@@ -312,6 +312,7 @@ def test_a_torn_last_line_is_made_again(short: Path, tmp_path: Path) -> None:
     [
         (["--cell", "none"], "there is no cell 'none'"),
         (["--runs", "0"], "--runs"),
+        (["--master", "local[1]"], "--engine in-process has none"),
         (["--resume"], "never explored"),
         (["--resume", "--cell", "fixed"], "leave out --cell"),
     ],
