@@ -185,12 +185,12 @@ def test_a_failed_run_is_shrunk_to_a_campaign_that_comes_to_the_same(
     bounced: SimulatedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "smaller.toml"
-    words = ["--budget", "12", "--tries", "1", "--output", str(output), "--store", str(tmp_path), "--quiet", "--json"]
+    words = ["--budget", "26", "--tries", "1", "--output", str(output), "--store", str(tmp_path), "--quiet", "--json"]
     capsys.readouterr()
     assert main(["shrink", str(bounced.path), *words]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["ended"] == "the budget is used up"
-    assert told["steps"] < told["steps_before"] == 15
+    assert told["steps"] < told["steps_before"] == 16
     assert {"simulation", "namespaces"} <= set(told["worlds"])
     assert told["shown"] >= 5, "of ten seeds"
     smaller = load(output)
