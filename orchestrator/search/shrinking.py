@@ -51,6 +51,7 @@ def shrink(document: Document, holds: Trial) -> Document:
     while True:
         before = document
         document = _fewer_steps(document, holds, pairs(document.steps))
+        document = _as_far_as_it_goes(document, _joined_waits, holds)
         document = _fewer_steps(document, holds, [[number] for number in range(len(document.steps))])
         for smaller in (_smaller_load, _fewer_nodes, _shorter_waits, _smaller_produces):
             document = _as_far_as_it_goes(document, smaller, holds)
@@ -127,6 +128,18 @@ def _fewer_nodes(document: Document) -> Iterator[Document]:
     fewer = document.having("topology", {**document.data["topology"], "nodes": nodes})
     replicas = int(document.workload.get("replication_factor", 3))
     yield from _with_load(fewer, "replication_factor", [min(replicas, nodes)])
+
+
+def _joined_waits(document: Document) -> Iterator[Document]:
+    """Waits that nothing is between any more, as one."""
+    joined: list[StepTable] = []
+    for step in document.steps:
+        if joined and "seconds" in step and "seconds" in joined[-1]:
+            joined[-1] = {**joined[-1], "seconds": round(_seconds(joined[-1]) + _seconds(step), 3)}
+        else:
+            joined.append(step)
+    if len(joined) < len(document.steps):
+        yield document.with_steps(joined)
 
 
 def _shorter_waits(document: Document) -> Iterator[Document]:

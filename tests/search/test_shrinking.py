@@ -99,6 +99,15 @@ def test_a_wait_that_is_needed_becomes_as_short_as_it_may() -> None:
     assert smallest.steps == [{"do": "wait", "seconds": 0.5}]
 
 
+def test_waits_that_nothing_is_between_any_more_become_one() -> None:
+    def holds(candidate: Document) -> bool:
+        return sum(float(step.get("seconds", 0)) for step in candidate.steps) >= 2.9
+
+    waits: list[dict[str, Any]] = [{"do": "wait", "seconds": 1.0}] * 3
+    smallest = shrink(document([waits[0], STEPS[0], waits[1], STEPS[2], waits[2]]), Judge(holds))
+    assert smallest.steps == [{"do": "wait", "seconds": 3.0}]
+
+
 def test_a_budget_ends_the_search() -> None:
     with pytest.raises(SpentError):
         shrink(document(STEPS), Judge(lambda _: True, most=3))
