@@ -191,15 +191,22 @@ def test_a_journal_tells_what_was_inflicted(bounced: SimulatedRun) -> None:
 
 @pytest.mark.kills("bounce_unseen")
 def test_a_failed_run_is_shrunk_to_a_campaign_that_comes_to_the_same(
-    bounced: SimulatedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    named = 'node = "controller"\nas = "C"\n'
+    more = "".join(f'\n[[nemesis.step]]\ndo = "{do}"\nnode = "C"\n' for do in ("pause", "resume"))
+    longer = tmp_path / "longer.toml"
+    longer.write_text(campaign("bounce-unseen").read_text().replace(named, named + more))
+    failed = simulate(longer, tmp_path, cell="mutated", seeds=[2])
     output = tmp_path / "smaller.toml"
-    words = ["--budget", "26", "--tries", "1", "--output", str(output), "--store", str(tmp_path), "--quiet", "--json"]
+    words = ["--budget", "16", "--tries", "1", "--output", str(output), "--store", str(tmp_path), "--quiet", "--json"]
     capsys.readouterr()
-    assert main(["shrink", str(bounced.path), *words]) == 0
+    assert main(["shrink", str(failed.path), *words]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["ended"] == "the budget is used up"
-    assert told["steps"] < told["steps_before"] == 16
+    assert told["faults_before"] == 5
+    assert told["faults"] < 5, "a pause of the controller is not needed"
+    assert told["steps"] < told["steps_before"] == 18
     assert {"simulation", "namespaces"} <= set(told["worlds"])
     assert told["shown"] >= 5, "of ten seeds"
     smaller = load(output)
