@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from analysis.conversation import spacetime_of
 from analysis.core.anomaly import Anomaly
 from analysis.core.explain import name_of
 from analysis.core.register_witness import describe
 from analysis.divergence import logs_around
-from analysis.plots import performance, replicas
+from analysis.plots import performance, replicas, spacetime
 from analysis.plots.view import View
 from analysis.plots.witness import WitnessBar, witness
 from analysis.verdict import Verdict
@@ -31,6 +32,10 @@ def draw(run_dir: Path, view: View, verdict: Verdict) -> list[Path]:
         "2-rate": lambda: performance.rate(view),
         "3-availability": lambda: performance.availability(view),
     }
+    told = spacetime_of(run_dir, view, verdict.anomalies)
+    if told is not None:
+        drawings["0-lives"] = lambda: spacetime.lives(told)
+        drawings["0-spacetime"] = lambda: spacetime.diagram(told)
     troubled = [(anomaly.topic, anomaly.partition) for anomaly in verdict.anomalies]
     shown = [key for key in dict.fromkeys([*troubled, *sorted(view.lanes)]) if key in view.lanes][:MOST_LANES]
     for topic, partition in shown:

@@ -80,6 +80,13 @@ def render_campaign(campaign_dir: Path, summary: Mapping[str, Any]) -> Path:
     return _write(campaign_dir / "report.html", page)
 
 
+def render_exploration(directory: Path, told: Mapping[str, Any], picture: bytes) -> Path:
+    """Write `report.html` of an exploration into its directory; its path. `picture`: how many states it saw, as PNG."""
+    image = "data:image/png;base64," + base64.b64encode(picture).decode()
+    page = _environment().get_template("exploration.html").render(e=told, css=_css(), image=image)
+    return _write(directory / "report.html", page)
+
+
 def worth_of_run(verdict: Verdict) -> str:
     """What the evidence of one run is worth, in a sentence."""
     acknowledged = verdict.stats.get("acknowledged", 0)

@@ -34,6 +34,7 @@ def view_of(history: History, run_dir: Path) -> View:
         lanes=lanes,
         end=end,
         origin=origin,
+        wall_ns=round(wall * NS),
     )
 
 

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from simulator.conditions import Conditions
 from simulator.host import CURRENT_HOST, Host
 from simulator.loop import VirtualLoop
-from simulator.transport import Pipe, SimulatedTransport
+from simulator.transport import Listener, Pipe, SimulatedTransport
 
 ProtocolT = TypeVar("ProtocolT", bound=asyncio.BaseProtocol)
 EPHEMERAL = 32_768
@@ -79,6 +79,7 @@ class SimulatedNetwork:
         self.loop = loop
         self.conditions = conditions or Conditions()
         self.observe = observe or (lambda _: None)
+        self.listener: Listener | None = None
         self._rng = rng
         self._servers: dict[tuple[str, int], SimulatedServer] = {}
         self._open: dict[int, SimulatedTransport] = {}

@@ -16,12 +16,25 @@ READ_SIZE = 256 * 1024
 END = b""  # what the peer sees when the other end has closed: no bytes, ever again
 
 
+class Listener(Protocol):
+    """Who listens to what passes through pipes, and changes nothing."""
+
+    def sent(self, pipe: Pipe, data: bytes) -> None:
+        """Bytes were put on their way."""
+        ...
+
+    def arrived(self, pipe: Pipe, size: int) -> None:
+        """So many bytes have come to the other end's kernel."""
+        ...
+
+
 class Carrier(Protocol):
     """What carries the packets of connections, as their ends and pipes see it: the network."""
 
     conditions: Conditions
     observe: Callable[[bytes], None]
     """Gets a line for everything that is received."""
+    listener: Listener | None
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop: ...
@@ -90,6 +103,8 @@ class Pipe:
         now = self._network.loop.time()
         source, target = self.source.address, self.target.address
         self._outstanding += len(data)
+        if self._network.listener is not None:
+            self._network.listener.sent(self, data)
         left = self._network.sent(source, target, len(data))
         if left == now and self._sent_at == now and self._under_way and data and self._under_way[-1][1]:
             at, earlier = self._under_way[-1]
@@ -119,6 +134,8 @@ class Pipe:
             data = self._under_way.popleft()[1]
             self._unacknowledged = 0 if acknowledged else self._unacknowledged + len(data)
             self._arrived.append(data)
+            if network.listener is not None:
+                network.listener.arrived(self, len(data))
             taken = True
         if not taken:
             return
@@ -141,6 +158,11 @@ class Pipe:
             self._arrived.appendleft(data[size:])
             data = data[:size]
         return data
+
+    @property
+    def waits(self) -> bool:
+        """Whether something has arrived that nobody has read."""
+        return bool(self._arrived)
 
     def read(self, size: int) -> None:
         """The receiver has read: there is room for as much."""
@@ -343,7 +365,8 @@ class SimulatedTransport(asyncio.Transport):
             return
         self._guarded(lambda: self._receive(data))
         self._pipe_in.read(len(data))
-        self.wake()
+        if self._pipe_in.waits:
+            self.wake()
 
     def _receive(self, data: bytes) -> None:
         protocol = self._protocol

@@ -61,7 +61,7 @@ class Lane:
 class View:
     """All that is drawn of one run. `lanes` by (topic, partition); `end` is the length of the run in seconds.
 
-    `origin`: its zero, in nanoseconds of the clients' monotonic clock.
+    `origin`: its zero, in nanoseconds of the clients' monotonic clock; `wall_ns`: the same of the wall clock.
     """
 
     operations: Operations
@@ -70,3 +70,4 @@ class View:
     lanes: dict[tuple[str, int], tuple[Lane, ...]]
     end: float = 0.0
     origin: int = 0
+    wall_ns: int = 0

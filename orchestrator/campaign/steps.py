@@ -1,8 +1,8 @@
 """The steps of a scripted nemesis: what a campaign may write under `[[nemesis.step]]`, parsed and checked.
 
-A step does one thing to the cluster or waits for one condition of it; nothing sleeps. Nodes are named `n1`, `n2`, ...,
-by the role they play when the step runs (`leader:0`, `follower:0`, `controller`), or by a name that an earlier step
-gave with `as = "A"`.
+A step does one thing to the cluster or waits for one condition of it; none sleeps in the hope of one. Nodes are named
+`n1`, `n2`, ..., by the role they play when the step runs (`leader:0`, `follower:0`, `controller`), or by a name that an
+earlier step gave with `as = "A"`.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ CONDITIONS = (
     "log",
     "log_end",
     "in_sync",
+    "seconds",
 )
 
 
@@ -323,6 +324,11 @@ class StepParser:
             "at_least": table.integer("log_end", minimum=0),
             "partition": self._partition(table),
         }
+
+    def _wait_seconds(self, table: Table) -> dict[str, object]:
+        """So much time passes, in which clients go on: a script that was made from what happened keeps its pace by
+        this. It is no substitute for waiting until something is so."""
+        return {"seconds": table.number("seconds", minimum=0.0)}
 
     def _partition(self, table: Table) -> int:
         return self._index(table, "partition", 0)

@@ -1,4 +1,4 @@
-"""Writes a mapping as TOML: the few kinds of values that a run's description holds."""
+"""Writes a mapping as TOML: the few kinds of values that a run's description and a campaign hold."""
 
 from __future__ import annotations
 
@@ -8,19 +8,37 @@ from typing import Any
 
 
 def dump(data: Mapping[str, Any]) -> str:
-    """The text of a TOML document. Values that are None are left out. Raises `TypeError` for what TOML cannot say."""
+    """The text of a TOML document; a list of mappings becomes an array of tables, and mappings in those inline tables.
+
+    Values that are None are left out. Raises `TypeError` for what TOML cannot say."""
     return "\n".join(_table(data, ())).strip() + "\n"
 
 
 def _table(data: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
-    plain = {key: value for key, value in data.items() if not isinstance(value, Mapping)}
-    lines = [f"{_key(key)} = {_value(value)}" for key, value in plain.items() if value is not None]
-    if path and (lines or not data):
-        lines.insert(0, f"[{'.'.join(map(_key, path))}]")
-    for key, value in data.items():
+    tables = {key: value for key, value in data.items() if isinstance(value, Mapping) or _is_array_of_tables(value)}
+    plain = [line for key, value in data.items() if key not in tables for line in _line(key, value)]
+    lines = [f"[{_path(path)}]"] if path and (plain or not data) else []
+    lines += plain
+    for key, value in tables.items():
         if isinstance(value, Mapping):
             lines += ["", *_table(value, (*path, key))]
+            continue
+        for element in value:
+            lines += ["", f"[[{_path((*path, key))}]]"]
+            lines += [line for inner, held in element.items() for line in _line(inner, held)]
     return lines
+
+
+def _is_array_of_tables(value: Any) -> bool:
+    return isinstance(value, list | tuple) and bool(value) and all(isinstance(each, Mapping) for each in value)
+
+
+def _line(key: str, value: Any) -> list[str]:
+    return [] if value is None else [f"{_key(key)} = {_value(value)}"]
+
+
+def _path(path: tuple[str, ...]) -> str:
+    return ".".join(map(_key, path))
 
 
 def _key(key: str) -> str:
@@ -34,6 +52,9 @@ def _value(value: Any) -> str:
         return repr(value)
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, Mapping):
+        held = ", ".join(f"{_key(key)} = {_value(each)}" for key, each in value.items() if each is not None)
+        return f"{{ {held} }}" if held else "{}"
     if isinstance(value, list | tuple | set | frozenset):
         return f"[{', '.join(_value(item) for item in value)}]"
     raise TypeError(f"TOML cannot say {value!r}")

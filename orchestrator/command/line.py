@@ -9,17 +9,21 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from installation.visible import visible, visible_line
-from orchestrator.campaign.model import FILESYSTEMS, WORLDS
+from orchestrator.campaign.model import FILESYSTEMS
+from orchestrator.command import search_line
+from orchestrator.command.options import (
+    EXIT_CODES,
+    Commands,
+    add,
+    engine_option,
+    json_option,
+    store_option,
+    world_option,
+)
 from orchestrator.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_USAGE, UsageError
 from systems.errors import ClusterError, InputError
-
-if TYPE_CHECKING:
-    _Commands = argparse._SubParsersAction[Any]
-
-_EXIT_CODES = "exit codes: 0 pass, 1 fail, 2 unknown, 64 wrong usage, 70 internal error, 130 interrupted"
 
 _DESCRIPTION = """\
 Runs test campaigns against a replicated system and proves from what was recorded that committed data survived.
@@ -57,17 +61,20 @@ def parser() -> argparse.ArgumentParser:
     root = _Parser(
         prog="brownout",
         description=_DESCRIPTION,
-        epilog=_EXIT_CODES,
+        epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     root.add_argument("--version", action=_Version, help="print version and commit")
     commands = root.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for add in (
+    for declare in (
         _run,
         _init,
         _analyze,
         _report,
         _gate,
+        search_line.explore,
+        search_line.replay,
+        search_line.shrink,
         _system,
         _nodes,
         _image,
@@ -78,7 +85,7 @@ def parser() -> argparse.ArgumentParser:
         _quorum,
         _log,
     ):
-        add(commands)
+        declare(commands)
     return root
 
 
@@ -130,6 +137,8 @@ def _dispatch(options: argparse.Namespace, argv: list[str]) -> int:
         from orchestrator.command import init
 
         return init.main(options.directory, options.workload)
+    if command in search_line.COMMANDS:
+        return search_line.dispatch(options)
     if command == "gate":
         from orchestrator.command import gate
 
@@ -171,38 +180,8 @@ def _dispatch(options: argparse.Namespace, argv: list[str]) -> int:
     return doctor.main(clean=options.clean, as_json=options.json)
 
 
-def _add(commands: _Commands, name: str, summary: str, description: str) -> argparse.ArgumentParser:
-    added: argparse.ArgumentParser = commands.add_parser(
-        name,
-        help=summary,
-        description=description,
-        epilog=_EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    return added
-
-
-def _store_option(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--store", type=Path, metavar="DIR", help="where runs are kept (default: store/ of the current directory)"
-    )
-
-
-def _engine_option(command: argparse.ArgumentParser, default: str | None = "spark") -> None:
-    command.add_argument(
-        "--engine",
-        choices=("spark", "in-process"),
-        default=default,
-        help="what the analysis runs on; the verdict is the same, Spark takes histories that outgrow a machine",
-    )
-
-
-def _json_option(command: argparse.ArgumentParser | argparse._MutuallyExclusiveGroup) -> None:
-    command.add_argument("--json", action="store_true", help="print JSON on standard output instead of a table")
-
-
-def _run(commands: _Commands) -> None:
-    command = _add(
+def _run(commands: Commands) -> None:
+    command = add(
         commands,
         "run",
         "make all runs of a campaign and judge them",
@@ -226,7 +205,7 @@ def _run(commands: _Commands) -> None:
         "--seed", action="append", type=int, default=[], metavar="N", help="only this seed (repeatable)"
     )
     command.add_argument("--seeds", metavar="FIRST-LAST", help="these seeds instead of the campaign's")
-    _world_option(command)
+    world_option(command)
     command.add_argument(
         "--keep",
         action="store_true",
@@ -235,13 +214,13 @@ def _run(commands: _Commands) -> None:
     command.add_argument("--resume", action="store_true", help="go on with the last, interrupted invocation")
     command.add_argument("--dry-run", action="store_true", help="print the plan and stop")
     command.add_argument("--quiet", action="store_true", help="no progress, only the result")
-    _store_option(command)
-    _engine_option(command, default=None)
-    _json_option(command)
+    store_option(command)
+    engine_option(command, default=None)
+    json_option(command)
 
 
-def _init(commands: _Commands) -> None:
-    command = _add(
+def _init(commands: Commands) -> None:
+    command = add(
         commands,
         "init",
         "begin to test a system of your own",
@@ -267,8 +246,8 @@ def _init(commands: _Commands) -> None:
     )
 
 
-def _analyze(commands: _Commands) -> None:
-    command = _add(
+def _analyze(commands: Commands) -> None:
+    command = add(
         commands,
         "analyze",
         "judge a stored run again",
@@ -276,8 +255,8 @@ def _analyze(commands: _Commands) -> None:
         "the same files. Writes verdict.json, plots and report.html into the run's directory.",
     )
     command.add_argument("run", nargs="+", metavar="RUN", help="a run's directory, its name, or `latest`")
-    _store_option(command)
-    _engine_option(command)
+    store_option(command)
+    engine_option(command)
     command.add_argument(
         "--master",
         default="local[2]",
@@ -285,22 +264,22 @@ def _analyze(commands: _Commands) -> None:
         help="the Spark master, such as spark://host:7077 for a cluster whose workers see the store and this project "
         "under the same paths (default: local[2])",
     )
-    _json_option(command)
+    json_option(command)
 
 
-def _report(commands: _Commands) -> None:
-    command = _add(
+def _report(commands: Commands) -> None:
+    command = add(
         commands,
         "report",
         "render the report of a run or campaign again",
         "Renders report.html from the verdicts that are there; for a campaign also summary.json and junit.xml.",
     )
     command.add_argument("path", metavar="RUN|CAMPAIGN", help="a directory in the store, a name, or `latest`")
-    _store_option(command)
+    store_option(command)
 
 
-def _gate(commands: _Commands) -> None:
-    command = _add(
+def _gate(commands: Commands) -> None:
+    command = add(
         commands,
         "gate",
         "decide over all that was planned: exit 0, 1 or 2",
@@ -322,24 +301,14 @@ def _gate(commands: _Commands) -> None:
         help="decide over this invocation instead of those that count, by its stamp or the begin of it (repeatable)",
     )
     command.add_argument("--policy", type=Path, metavar="FILE", help="instead of gate.toml beside the store")
-    _store_option(command)
+    store_option(command)
     form = command.add_mutually_exclusive_group()
-    _json_option(form)
+    json_option(form)
     form.add_argument("--markdown", action="store_true", help="print Markdown on standard output, for a job's page")
 
 
-def _world_option(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--world", choices=WORLDS, help="instead of the campaign's world")
-    command.add_argument(
-        "--inventory",
-        type=Path,
-        metavar="FILE",
-        help="the Ansible inventory whose hosts are the nodes (inventory world)",
-    )
-
-
-def _nodes(commands: _Commands) -> None:
-    nodes = _add(
+def _nodes(commands: Commands) -> None:
+    nodes = add(
         commands,
         "nodes",
         "bring nodes up without a campaign, enter them, take them down",
@@ -351,27 +320,27 @@ def _nodes(commands: _Commands) -> None:
         "  brownout nodes down",
     )
     inner = nodes.add_subparsers(dest="action", metavar="ACTION", required=True)
-    up = _add(inner, "up", "bring nodes up", "Makes the nodes of a world and returns; they stay until `nodes down`.")
+    up = add(inner, "up", "bring nodes up", "Makes the nodes of a world and returns; they stay until `nodes down`.")
     up.add_argument("--nodes", type=int, default=3, metavar="N", help="how many (default: 3)")
     up.add_argument("--filesystem", choices=FILESYSTEMS, default="ext4", help="of the data disks (default: ext4)")
-    _world_option(up)
-    ssh = _add(
+    world_option(up)
+    ssh = add(
         inner, "ssh", "enter a node, or run a command on it", "Opens a shell on a node, or runs one command there."
     )
     ssh.add_argument("node", metavar="NODE", help="such as n1")
     ssh.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="instead of a shell")
-    status = _add(inner, "status", "which nodes are up", "Lists the nodes that are up, and whether their brokers run.")
-    _json_option(status)
+    status = add(inner, "status", "which nodes are up", "Lists the nodes that are up, and whether their brokers run.")
+    json_option(status)
     for name, summary in (
         ("start", "start the brokers"),
         ("stop", "stop the brokers"),
         ("down", "take the nodes down"),
     ):
-        _add(inner, name, summary, summary.capitalize() + ".")
+        add(inner, name, summary, summary.capitalize() + ".")
 
 
-def _system(commands: _Commands) -> None:
-    system = _add(
+def _system(commands: Commands) -> None:
+    system = add(
         commands,
         "system",
         "the systems that can be tested, and their files",
@@ -384,13 +353,13 @@ def _system(commands: _Commands) -> None:
         "Without a network `fetch` says which files it wants and into which directory to put them by hand.",
     )
     inner = system.add_subparsers(dest="action", metavar="ACTION", required=True)
-    listing = _add(inner, "list", "the systems there are", "Lists systems, their versions, and which are fetched.")
-    _json_option(listing)
-    show = _add(inner, "show", "what is known of one", "Shows a system's versions, or the files of one version.")
+    listing = add(inner, "list", "the systems there are", "Lists systems, their versions, and which are fetched.")
+    json_option(listing)
+    show = add(inner, "show", "what is known of one", "Shows a system's versions, or the files of one version.")
     show.add_argument("name", metavar="NAME", help="such as apache-kafka")
     show.add_argument("version", nargs="?", metavar="VERSION", help="such as 4.1.1: its files")
-    _json_option(show)
-    fetch = _add(
+    json_option(show)
+    fetch = add(
         inner,
         "fetch",
         "get the files of a version",
@@ -399,8 +368,8 @@ def _system(commands: _Commands) -> None:
     )
     fetch.add_argument("name", metavar="NAME", help="such as apache-kafka")
     fetch.add_argument("version", metavar="VERSION", help="such as 4.1.1")
-    _json_option(fetch)
-    lock = _add(
+    json_option(fetch)
+    lock = add(
         inner,
         "lock",
         "write the lock file of a version",
@@ -416,8 +385,8 @@ def _system(commands: _Commands) -> None:
     )
 
 
-def _image(commands: _Commands) -> None:
-    image = _add(
+def _image(commands: Commands) -> None:
+    image = add(
         commands,
         "image",
         "build what virtual machines boot",
@@ -425,7 +394,7 @@ def _image(commands: _Commands) -> None:
         "the namespace world. Everything is kept by its content: what is up to date is not built again.",
     )
     inner = image.add_subparsers(dest="action", metavar="ACTION", required=True)
-    build = _add(inner, "build", "build it if it is not up to date", "Builds the image; two minutes, once.")
+    build = add(inner, "build", "build it if it is not up to date", "Builds the image; two minutes, once.")
     build.add_argument(
         "--with",
         dest="options",
@@ -435,13 +404,13 @@ def _image(commands: _Commands) -> None:
         help="have this in it, too: java, for systems that run on it (repeatable)",
     )
     build.add_argument("--force", action="store_true", help="build it anew even when it is up to date")
-    show = _add(inner, "show", "where it is, and whether it is up to date", "Shows the image that campaigns would use.")
-    _json_option(show)
-    _add(inner, "remove", "remove all images", "Removes every image that was built.")
+    show = add(inner, "show", "where it is, and whether it is up to date", "Shows the image that campaigns would use.")
+    json_option(show)
+    add(inner, "remove", "remove all images", "Removes every image that was built.")
 
 
-def _doctor(commands: _Commands) -> None:
-    command = _add(
+def _doctor(commands: Commands) -> None:
+    command = add(
         commands,
         "doctor",
         "what this machine can run, and what to install",
@@ -449,7 +418,7 @@ def _doctor(commands: _Commands) -> None:
         "Exit 0 when a campaign can run here (perhaps only in the process world), else 2.",
     )
     command.add_argument("--clean", action="store_true", help="remove what killed runs may have left behind")
-    _json_option(command)
+    json_option(command)
 
 
 def _jobs(text: str) -> int:
@@ -458,8 +427,8 @@ def _jobs(text: str) -> int:
     return int(text)
 
 
-def _mutants(commands: _Commands) -> None:
-    command = _add(
+def _mutants(commands: Commands) -> None:
+    command = add(
         commands,
         "mutants",
         "the deliberate bugs that campaigns can switch on",
@@ -484,11 +453,11 @@ def _mutants(commands: _Commands) -> None:
         "--jobs", type=_jobs, default=None, metavar="N", help="runs at the same time (default: one a processor)"
     )
     command.add_argument("--write", action="store_true", help="write the result into docs/mutants.md")
-    _json_option(command)
+    json_option(command)
 
 
-def _install_packages(commands: _Commands) -> None:
-    command = _add(
+def _install_packages(commands: Commands) -> None:
+    command = add(
         commands,
         "install-packages",
         "install system packages (root, Debian)",
@@ -498,8 +467,8 @@ def _install_packages(commands: _Commands) -> None:
     command.add_argument("names", nargs="+", metavar="NAME", help="a Debian package, or `java` for a fitting runtime")
 
 
-def _test(commands: _Commands) -> None:
-    command = _add(
+def _test(commands: Commands) -> None:
+    command = add(
         commands,
         "test",
         "run the tests",
@@ -509,10 +478,10 @@ def _test(commands: _Commands) -> None:
     command.add_argument("arguments", nargs=argparse.REMAINDER, metavar="-- PYTEST ARGUMENTS", help="handed to pytest")
 
 
-def _quorum(commands: _Commands) -> None:
-    quorum = _add(commands, "quorum", "look at a metadata quorum", "Looks at the metadata quorum of a running cluster.")
+def _quorum(commands: Commands) -> None:
+    quorum = add(commands, "quorum", "look at a metadata quorum", "Looks at the metadata quorum of a running cluster.")
     inner = quorum.add_subparsers(dest="action", metavar="ACTION", required=True)
-    command = _add(
+    command = add(
         inner,
         "describe",
         "status and replication of the quorum",
@@ -525,13 +494,13 @@ def _quorum(commands: _Commands) -> None:
     command.add_argument("--replication", action="store_true", help="one line per replica instead of the status")
     command.add_argument("--status", action="store_true", help="the status (the default)")
     command.add_argument("--timeout", type=float, default=10.0, metavar="S", help="give up after so many seconds")
-    _json_option(command)
+    json_option(command)
 
 
-def _log(commands: _Commands) -> None:
-    log = _add(commands, "log", "look into log files", "Looks into the log directories that brokers write.")
+def _log(commands: Commands) -> None:
+    log = add(commands, "log", "look into log files", "Looks into the log directories that brokers write.")
     inner = log.add_subparsers(dest="action", metavar="ACTION", required=True)
-    command = _add(
+    command = add(
         inner,
         "dump",
         "print the batches of a partition's files",
@@ -540,4 +509,4 @@ def _log(commands: _Commands) -> None:
     )
     command.add_argument("directory", type=Path, metavar="DIR", help="a partition's directory, or one segment file")
     command.add_argument("--records", action="store_true", help="the records as well")
-    _json_option(command)
+    json_option(command)

@@ -67,7 +67,7 @@ def main(options: argparse.Namespace, argv: list[str]) -> int:
     check_size(campaign, cells=options.cell, seeds=seeds)
     simulated = _wanted_world(options, campaign) == SIMULATION
     engine_kind = options.engine or ("in-process" if simulated else "spark")
-    _require_engine(engine_kind)
+    require_engine(engine_kind)
     find_policy(store.root, None)  # read at the end; what is wrong with it is told now
     selection = _choose_lab(_wanted_world(options, campaign), campaign, spec, argv, options)
     if options.resume:
@@ -123,7 +123,7 @@ def seed_range(text: str | None) -> range:
     return range(int(match[1]), int(match[2]) + 1)
 
 
-def _require_engine(engine: str) -> None:
+def require_engine(engine: str) -> None:
     """Raise `UsageError` when nothing could be judged: before a run is made, not after it."""
     from analysis.spark import NO_JAVA, find_java
 

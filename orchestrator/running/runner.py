@@ -48,13 +48,14 @@ class Invocation:
 @dataclass(frozen=True)
 class RunOptions:
     """How the runs are made. `shell_prefix`: what people put before a lab's shell command where they are outside of the
-    sandbox that it lives in. `keep`: see `Runner`."""
+    sandbox that it lives in. `keep`: see `Runner`. `messages`: see `WorldSpec`."""
 
     selection: Selection
     engine: Engine
     inventory: Path | None = None
     keep: bool = False
     shell_prefix: str = ""
+    messages: bool = False
 
 
 class Runner:
@@ -153,6 +154,7 @@ class Runner:
                 filesystem=campaign.topology.filesystem,
                 rootfs=find_rootfs(campaign, lab.name),
                 seed=planned.derived_seed("world"),
+                messages=self._options.messages,
             )
         )
         if self._options.keep:

@@ -1,7 +1,8 @@
 """Runs the steps of a scripted nemesis, one after the other, each within its deadline.
 
-A step waits for what it needs to see in the cluster; none sleeps for a time in the hope that it is enough. A step that
-does not come to its end fails the run with its number, its words, and what was seen instead.
+A step waits for what it needs to see in the cluster; none sleeps for a time in the hope that it is enough (a wait for
+seconds keeps the pace of faults among a load). A step that does not come to its end fails the run with its number, its
+words, and what was seen instead.
 """
 
 from __future__ import annotations
@@ -218,12 +219,21 @@ class Stepper:
 
     def _wait(self, step: WaitStep) -> None:
         arguments: dict[str, Any] = dict(step.arguments)
+        if step.condition == "seconds":
+            self._let_pass(arguments["seconds"] * self._time_scale)
+            return
         if "node" in arguments:
             arguments["node"] = self._resolve(step, arguments["node"])
         if "nodes" in arguments:
             arguments["nodes"] = {self._resolve(step, name) for name in arguments["nodes"]}
         look = getattr(self, f"_see_{step.condition}")
         self._until(step, lambda: look(**arguments))
+
+    def _let_pass(self, seconds: float) -> None:
+        ends_s = self._scheduler.monotonic() + seconds
+        while (left_s := ends_s - self._scheduler.monotonic()) > 0:
+            self._tick()
+            self._scheduler.sleep(min(POLL_S, left_s))
 
     def _until(self, step: Step, look: Callable[[], tuple[object, str]]) -> object:
         """Look until something is found; `look` gives (what was found or a false value, what was seen instead)."""

@@ -69,7 +69,8 @@ class WorldSpec:
 
     `deployment` says what runs on its nodes. `rootfs` is the directory tree that nodes run on (see `nodeimage`); None:
     this machine's own. Only the namespace world has use for it.
-    `seed`: of everything that chance decides in a world that is simulated.
+    `seed`: of everything that chance decides in a world that is simulated. `messages`: such a world writes down what
+    its processes say to each other.
     """
 
     run_id: str
@@ -80,6 +81,7 @@ class WorldSpec:
     disk_bytes: int = DISK_BYTES
     rootfs: Path | None = None
     seed: int = 0
+    messages: bool = False
 
 
 class World(Protocol):

@@ -12,6 +12,7 @@ import pytest
 from history.journal import Journal
 from nemeses.fault import Evidence, Fault
 from nemeses.ports import Result
+from nemeses.scheduling import REAL_TIME, Scheduler, ThreadScheduler
 from orchestrator.errors import RunError
 from orchestrator.running.faults import FaultBook
 from orchestrator.running.progress import Progress
@@ -103,8 +104,30 @@ def world(tmp_path: Path) -> FakeWorld:
     return FakeWorld(tmp_path)
 
 
+class Passed(ThreadScheduler):
+    """A time that passes when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.ticks = 0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    def tick(self) -> None:
+        self.ticks += 1
+
+
 def play(
-    world: FakeWorld, text: str, tick: Callable[[], None] = lambda: None, *, system: str = "brownout"
+    world: FakeWorld,
+    text: str,
+    tick: Callable[[], None] = lambda: None,
+    *,
+    system: str = "brownout",
+    scheduler: Scheduler = REAL_TIME,
 ) -> list[dict[str, Any]]:
     """Run the steps (one a line; keys separated by `;`) and return the journal."""
     tables = "".join(
@@ -124,6 +147,7 @@ def play(
             journal=journal,
             progress=Progress(quiet=True),
             tick=tick,
+            scheduler=scheduler,
         ).run(script)
     return [json.loads(line) for line in (world.directory / "history" / "journal.jsonl").read_text().splitlines()]
 
@@ -338,6 +362,14 @@ def test_a_wait_past_its_deadline_says_what_was_seen(world: FakeWorld) -> None:
         "step 2 (wait for leader: node=n2, partition=0): not within 0.05 s; last seen: controller n3, unfenced "
         "n1,n2,n3; partition 0: leader n1, in sync n1,n2"
     )
+
+
+def test_a_wait_for_seconds_lets_the_load_go_on_and_looks_at_nothing(world: FakeWorld) -> None:
+    passed = Passed()
+    play(world, 'do = "wait"; seconds = 90.5', passed.tick, scheduler=passed)
+    assert passed.now_s == pytest.approx(90.5)
+    assert passed.ticks > 1, "the run is looked after meanwhile"
+    assert world.looks == 0
 
 
 def test_a_node_is_elected_until_it_is(world: FakeWorld) -> None:

@@ -47,6 +47,8 @@ def test_a_step_names_the_fault_it_needs(step: str, kind: str | None) -> None:
         ('do = "elect"; node = "n1"; partition = 9', "partition"),
         ('do = "wait"; log = "("; node = "n1"', "is not a regular expression"),
         ('do = "wait"; log = "x"', "node is missing"),
+        ('do = "wait"; seconds = -1', "seconds"),
+        ('do = "wait"; seconds = 1; in_sync = 0', "exactly one of"),
     ],
 )
 def test_a_step_that_cannot_be_meant_is_refused(step: str, remedy: str) -> None:

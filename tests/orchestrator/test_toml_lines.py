@@ -80,3 +80,18 @@ def test_what_is_written_as_toml_reads_back_the_same() -> None:
     }
     expected = {key: value for key, value in data.items() if value is not None}
     assert tomllib.loads(dump(data)) == expected
+
+
+def test_what_is_dumped_is_read_back_with_arrays_of_tables() -> None:
+    data = {
+        "name": "x",
+        "nemesis": {
+            "kind": "steps",
+            "step": [{"do": "wait", "where": {"role": "leader", "p": 0}}, {"do": "cut", "between": [["n1"], ["n2"]]}],
+        },
+        "cell": [{"name": "main", "expect": {"verdict": "pass"}}],
+        "empty": [],
+    }
+    text = dump(data)
+    assert tomllib.loads(text) == data
+    assert text.count("[[nemesis.step]]") == 2

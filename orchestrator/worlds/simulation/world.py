@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+import msgspec
+
 from nemeses import Host, Site, inflictable
 from orchestrator.errors import WorldError
 from orchestrator.machine.locks import RunLock
@@ -24,6 +26,7 @@ from orchestrator.worlds.simulation.scheduling import VirtualScheduler
 from simulator.cluster import Program, SimulatedCluster
 from simulator.disk import FileSystem
 from simulator.guard import Guard
+from simulator.messages import Recorder
 from systems import Member, System
 from systems.kafka_protocol.observer import KafkaObserver
 from systems.kafka_protocol.virtual import VirtualAsking
@@ -37,6 +40,8 @@ ORACLES = "oracles.json"
 """In a run's history: what the oracles compared after every step, and what they found."""
 SUMMARY = "simulation.json"
 """In a run's directory: the seed of its world, the digest of all that happened, what it took of both times."""
+MESSAGES = "messages.jsonl"
+"""There too, where the run was to write it: every request and answer, a `simulator.messages.Said` a line."""
 
 
 class SimulationWorld(ServicesOnHosts):
@@ -65,6 +70,8 @@ class SimulationWorld(ServicesOnHosts):
             programs={node.name: self._program(node) for node in self._nodes},
             client=OBSERVER,
         )
+        self._recorder = Recorder(self._cluster.loop.time) if spec.messages else None
+        self._cluster.network.listener = self._recorder
         self._time = VirtualScheduler(self._cluster, spec.seed)
         self.scheduler = self._time
         self._hosts = {node.name: SimulatedHost(node, self._cluster, self._time) for node in self._nodes}
@@ -182,6 +189,7 @@ class SimulationWorld(ServicesOnHosts):
         """An exception that nobody caught is a defect of somebody: what was recorded is kept, and not believed."""
         super().collect_all()
         self._write_summary()
+        self._write_messages()
         if self._cluster.loop.unhandled or self._guard.refused:
             told = "; ".join([*self._guard.refused, *map(str, self._cluster.loop.unhandled)])
             raise WorldError(f"seed {self._spec.seed}: exceptions in the simulated world: {told}")
@@ -193,6 +201,11 @@ class SimulationWorld(ServicesOnHosts):
         (self._spec.run_dir / SUMMARY).write_text(content + "\n", encoding="utf-8")
         seen = {**summary, "steps": self._cluster.loop.steps, **self._cluster.watch.to_json()}
         (self._spec.run_dir / "history" / ORACLES).write_text(json.dumps(seen, indent=1) + "\n", encoding="utf-8")
+
+    def _write_messages(self) -> None:
+        if self._recorder is not None:
+            lines = b"\n".join(map(msgspec.json.encode, self._recorder.said))
+            (self._spec.run_dir / MESSAGES).write_bytes(lines + b"\n")
 
     @property
     def _scratch(self) -> Path:

@@ -1,0 +1,299 @@
+"""The nodes' lives over time, and the space-time diagram of what they said to each other around one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.patches import FancyArrowPatch, Patch, Rectangle
+
+from analysis.plots.style import EPOCH_COLORS, INK, draw_bands, empty_note, fault_color, figure, png
+from analysis.plots.view import Band
+
+CLIENTS: Final = "clients"
+MOST_ARROWS: Final = 44
+"""That one diagram bears before nobody can follow them."""
+LEAST_WINDOW_S, MOST_WINDOW_S = 0.02, 2.0
+LETTER: Final = 0.0082  # of the picture's width: a small one's
+MOST_LEVELS: Final = 3  # of labels, above each other
+HALF: Final = 0.13  # of a lane's bar, lanes being 1 apart
+FAMILIES: Final = {
+    "election": "#882255",
+    "controller": "#e69f00",
+    "replication": "#0072b2",
+    "clients": "#009e73",
+}
+LOST: Final = "#c1121f"
+_DOWN: Final = ("killed", "stopped", "no power")
+_MARKERS: Final = {"controller": "D", "leader": "^", "isr": "o", "truncated": "X"}
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """What a node was from one moment to another: `leader`, `follower`, `up`, or why it did not run. Seconds since the
+    start; `epoch` -1 where there is none."""
+
+    node: str
+    begin_s: float
+    end_s: float
+    role: str
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Something that a node did."""
+
+    node: str
+    at_s: float
+    text: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """A message; `arrived_s` None: it never arrived."""
+
+    source: str
+    target: str
+    sent_s: float
+    arrived_s: float | None
+    family: str
+    answer: bool
+    text: str
+
+
+@dataclass(frozen=True)
+class Spacetime:
+    """What both pictures are drawn from. `where`: the partition whose leaders are shown. `guilty_s`: when the first
+    operation began that is part of a contradiction, None when there is none."""
+
+    nodes: tuple[str, ...]
+    where: str
+    stretches: tuple[Stretch, ...]
+    marks: tuple[Mark, ...]
+    arrows: tuple[Arrow, ...]
+    bands: tuple[Band, ...]
+    end_s: float
+    guilty_s: float | None
+
+
+def lives(told: Spacetime) -> bytes:
+    """One lane a node over the whole run: who led in which epoch, who did not run, what each did, and the faults."""
+    with figure(height=1.7 + 0.95 * len(told.nodes)) as (drawn, (axes,)):
+        axes.set_title(f"The nodes' lives{': ' + told.where if told.where else ''}", pad=46)
+        draw_bands(axes, told.bands)
+        _label_bands(axes, told.bands, (0.0, told.end_s))
+        _draw_lanes(axes, told, told.nodes)
+        _draw_marks(axes, [mark for mark in told.marks if mark.kind != "isr"], told.nodes, (0.0, told.end_s))
+        if told.guilty_s is not None:
+            axes.axvline(told.guilty_s, color=LOST, lw=1.2, ls=(0, (4, 3)))
+            axes.text(
+                told.guilty_s, -0.57, " the operation that is contradicted", color=LOST, fontsize=7.5, va="bottom"
+            )
+        axes.set_xlim(0, max(told.end_s, 0.1))
+        axes.set_xlabel("virtual seconds")
+        _legend_of_lanes(axes, told)
+        return png(drawn)
+
+
+def diagram(told: Spacetime) -> bytes:
+    """The messages around one moment, each from who sent it to who received it, slanted by the time that it took.
+
+    The moment is the leader's or controller's change that came last before what is contradicted; without a
+    contradiction, the one with the most said around it."""
+    lanes = (CLIENTS, *told.nodes) if any(CLIENTS in (it.source, it.target) for it in told.arrows) else told.nodes
+    begin_s, end_s = _window(told)
+    shown = [it for it in told.arrows if begin_s <= it.sent_s and (it.arrived_s or it.sent_s) <= end_s]
+    with figure(height=1.9 + 1.25 * len(lanes)) as (drawn, (axes,)):
+        where = f" around {told.where}" if told.where else ""
+        axes.set_title(f"What was said{where}, {begin_s:.3f} s to {end_s:.3f} s", pad=46)
+        bands = [band for band in told.bands if band.end > begin_s and band.start < end_s]
+        draw_bands(axes, bands)
+        _label_bands(axes, bands, (begin_s, end_s))
+        _draw_lanes(axes, told, lanes)
+        for arrow in shown:
+            _draw_arrow(axes, arrow, lanes, end_s - begin_s)
+        _name_arrows(axes, shown, lanes, (begin_s, end_s))
+        _draw_marks(axes, told.marks, lanes, (begin_s, end_s))
+        if not shown:
+            empty_note(axes, "nothing but heartbeats was said here")
+        axes.set_xlim(begin_s, end_s)
+        axes.set_xlabel("virtual seconds (left out: heartbeats, and fetches that brought nothing)")
+        families = [name for name in FAMILIES if any(arrow.family == name for arrow in shown)]
+        handles = [Line2D([], [], color=FAMILIES[name], label=name) for name in families]
+        if any(arrow.arrived_s is None for arrow in shown):
+            handles.append(Line2D([], [], color=LOST, marker="x", ls="--", label="never arrived"))
+        axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        return png(drawn)
+
+
+def _window(told: Spacetime) -> tuple[float, float]:
+    """From when to when the messages are shown: as long as there are not too many."""
+    centre = _moment(told)
+    near = sorted(abs(arrow.sent_s - centre) for arrow in told.arrows)
+    half = near[MOST_ARROWS] if len(near) > MOST_ARROWS else (near[-1] if near else 0.0)
+    half = min(max(half, LEAST_WINDOW_S / 2), MOST_WINDOW_S / 2)
+    return max(0.0, centre - half * 0.9), centre + half * 1.1
+
+
+def _moment(told: Spacetime) -> float:
+    turns = [mark.at_s for mark in told.marks if mark.kind in ("leader", "controller", "truncated")]
+    if told.guilty_s is not None:
+        after = [at for at in turns if at >= told.guilty_s]  # what undid the operation came after it
+        return after[0] if after else told.guilty_s
+    faults = min((band.start for band in told.bands), default=0.0)
+    late = [at for at in turns if at >= faults]
+    return (late or turns or [told.end_s / 2])[0]
+
+
+def _draw_lanes(axes: Axes, told: Spacetime, lanes: Sequence[str]) -> None:
+    rows = {name: len(lanes) - 1 - number for number, name in enumerate(lanes)}
+    for row in rows.values():
+        axes.axhline(row, color="#cbd2d9", lw=1, zorder=1.5)
+    for stretch in told.stretches:
+        if stretch.end_s > stretch.begin_s:
+            axes.add_patch(_bar(stretch, rows[stretch.node]))
+    axes.set_yticks(list(rows.values()), list(rows), fontweight="bold")
+    axes.set_ylim(-0.6, len(lanes) - 0.4)
+    axes.grid(visible=False, axis="y")
+
+
+def _bar(stretch: Stretch, row: int) -> Rectangle:
+    place, width = (stretch.begin_s, row - HALF), stretch.end_s - stretch.begin_s
+    if stretch.role in _DOWN:
+        return Rectangle(place, width, 2 * HALF, facecolor="white", edgecolor="#9aa5b1", hatch="////", lw=0, zorder=2.5)
+    if stretch.role in ("leader", "follower"):
+        color = EPOCH_COLORS[stretch.epoch % len(EPOCH_COLORS)]
+        alpha = 0.95 if stretch.role == "leader" else 0.3
+        half = HALF if stretch.role == "leader" else HALF * 0.6
+        return Rectangle((stretch.begin_s, row - half), width, 2 * half, facecolor=color, alpha=alpha, lw=0, zorder=2)
+    if stretch.role == "up":
+        return Rectangle((stretch.begin_s, row - HALF * 0.3), width, HALF * 0.6, facecolor="#9aa5b1", lw=0, zorder=2)
+    return Rectangle(place, width, 2 * HALF, facecolor="none", edgecolor="#b08900", hatch="....", lw=0, zorder=2.6)
+
+
+def _draw_marks(axes: Axes, marks: Sequence[Mark], lanes: Sequence[str], window: tuple[float, float]) -> None:
+    """Above the lanes, one above the other where they would collide."""
+    levels = {lane: _Levels(window) for lane in lanes}
+    for mark in marks:
+        if not window[0] <= mark.at_s <= window[1]:
+            continue
+        row = len(lanes) - 1 - lanes.index(mark.node)
+        axes.plot(
+            [mark.at_s], [row], marker=_MARKERS[mark.kind], ms=6, color=INK, mec="white", mew=0.8, ls="", zorder=6
+        )
+        axes.annotate(
+            mark.text,
+            xy=(mark.at_s, row + HALF),
+            xytext=(3, 2 + 9 * levels[mark.node].of(mark.at_s, mark.text)),
+            textcoords="offset points",
+            fontsize=7.2,
+            color=INK,
+            zorder=7,
+            bbox={"boxstyle": "round,pad=0.12", "fc": "white", "ec": "none", "alpha": 0.78},
+        )
+
+
+class _Levels:
+    """At which height each of several texts stands, given from left to right, so that none covers another."""
+
+    def __init__(self, window: tuple[float, float]) -> None:
+        self._of_a_letter = (window[1] - window[0]) * LETTER
+        self._ends: list[float] = []
+
+    def of(self, at_s: float, text: str) -> int:
+        """The lowest height at which there is room."""
+        end_s = at_s + (len(text) + 2) * self._of_a_letter
+        for level, taken_s in enumerate(self._ends):
+            if taken_s <= at_s:
+                self._ends[level] = end_s
+                return level
+        self._ends.append(end_s)
+        return len(self._ends) - 1
+
+
+def _label_bands(axes: Axes, bands: Sequence[Band], window: tuple[float, float]) -> None:
+    """The faults' names above the picture, one above the other where they would collide; the fourth has no room."""
+    levels = _Levels(window)
+    for band in bands:
+        at_s = max(band.start, window[0])
+        text = f"{band.kind} {','.join(band.targets)}"
+        level = levels.of(at_s, text)
+        if level > MOST_LEVELS:
+            continue
+        axes.annotate(
+            text,
+            xy=(at_s, 1.0),
+            xycoords=("data", "axes fraction"),
+            xytext=(1, 3 + 10 * level),
+            textcoords="offset points",
+            fontsize=7.5,
+            color=fault_color(band.kind),
+            annotation_clip=False,
+        )
+
+
+def _name_arrows(axes: Axes, arrows: Sequence[Arrow], lanes: Sequence[str], window: tuple[float, float]) -> None:
+    """What each request asks for, beside its arrow, between the lanes where there is room."""
+    levels = {row: _Levels(window) for row in range(len(lanes))}
+    for arrow in arrows:
+        if arrow.answer:
+            continue
+        rows = sorted(len(lanes) - 1 - lanes.index(name) for name in (arrow.source, arrow.target))
+        text = arrow.text.split(" ", 1)[0]
+        level = levels[rows[0]].of(arrow.sent_s, text)
+        if level > MOST_LEVELS:
+            continue
+        axes.annotate(
+            text,
+            xy=(arrow.sent_s, rows[0] + 0.3),
+            xytext=(3, 9 * level),
+            textcoords="offset points",
+            fontsize=6.6,
+            color=FAMILIES[arrow.family],
+            zorder=6,
+            bbox={"boxstyle": "round,pad=0.08", "fc": "white", "ec": "none", "alpha": 0.7},
+        )
+
+
+def _draw_arrow(axes: Axes, arrow: Arrow, lanes: Sequence[str], width_s: float) -> None:
+    source, target = (len(lanes) - 1 - lanes.index(name) for name in (arrow.source, arrow.target))
+    up = 1 if target > source else -1
+    begin = (arrow.sent_s, source + up * HALF)
+    if arrow.arrived_s is None:  # it ends on its way
+        end = (arrow.sent_s + width_s * 0.004, source + (target - source) * 0.45)
+        axes.plot(*zip(begin, end, strict=True), color=LOST, lw=0.9, ls="--", zorder=4)
+        axes.plot(*end, color=LOST, marker="x", ms=5, zorder=5)
+        return
+    axes.add_patch(
+        FancyArrowPatch(
+            begin,
+            (arrow.arrived_s, target - up * HALF),
+            arrowstyle="-|>",
+            mutation_scale=8,
+            color=FAMILIES[arrow.family],
+            lw=0.8 if arrow.answer else 1.3,
+            ls=(0, (3, 1.5)) if arrow.answer else "-",
+            alpha=0.85,
+            shrinkA=0,
+            shrinkB=0,
+            zorder=4,
+        )
+    )
+
+
+def _legend_of_lanes(axes: Axes, told: Spacetime) -> None:
+    roles = {stretch.role for stretch in told.stretches}
+    handles: list[Patch | Line2D] = [
+        Patch(facecolor=EPOCH_COLORS[0], alpha=0.95, label="leads (colour: epoch)"),
+        Patch(facecolor=EPOCH_COLORS[0], alpha=0.3, label="follows"),
+    ]
+    if roles & set(_DOWN):
+        handles.append(Patch(facecolor="white", edgecolor="#9aa5b1", hatch="////", label="does not run"))
+    if roles - set(_DOWN) - {"leader", "follower", "up"}:
+        handles.append(Patch(facecolor="none", edgecolor="#b08900", hatch="....", label="stands still"))
+    axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5))

@@ -1,0 +1,237 @@
+"""`brownout explore`: many simulated runs of a campaign, led by where they have been."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from installation.files import default_store
+from orchestrator.campaign.file import load
+from orchestrator.campaign.finding import find, shortest, shown
+from orchestrator.campaign.judging import Engine
+from orchestrator.campaign.model import Campaign, Cell
+from orchestrator.campaign.store import Store
+from orchestrator.command.printing import say
+from orchestrator.command.run import require_engine
+from orchestrator.errors import EXIT_INTERRUPTED, EXIT_OF_VERDICT, Interrupted, UsageError
+from orchestrator.running.interrupts import Interrupts
+from orchestrator.running.progress import Progress
+from orchestrator.running.runner import plan_invocation
+from orchestrator.search.attempt import Attempted, Task, attempt, spread
+from orchestrator.search.exploring import (
+    GUIDED,
+    RANDOM,
+    Arm,
+    Source,
+    cheapest,
+    explore,
+    found_in,
+    require_explorable,
+)
+from orchestrator.search.making import WHERE, Maker, require_simulation
+from orchestrator.search.record import Exploration, Head
+from orchestrator.search.telling import told_of
+
+_DONE: Final = "the budget is used up"
+_FIRST: Final = "stopped at the first failure"
+_INTERRUPTED: Final = "interrupted"
+
+
+def main(options: argparse.Namespace) -> int:
+    """Explore a campaign. Raises `UsageError`."""
+    if options.runs < 1 or options.first < 0:
+        raise UsageError("--runs and --first: a number of runs from 1, and a first seed from 0")
+    if options.master is not None and options.engine != "spark":
+        raise UsageError(f"--master {options.master}: --engine {options.engine} has none; leave out one of the two")
+    require_engine(options.engine)
+    store = Store((options.store or default_store()).resolve())
+    campaign = load(find(options.campaign))
+    require_simulation(campaign, "explore makes runs of that world")
+    require_explorable(campaign)
+    exploration = _exploration(options, store, campaign)
+    head = exploration.head
+    cell = next(cell for cell in campaign.cells if cell.name == head.cell)
+    arms = [Arm(name, Source(campaign, cell, head.first)) for name in head.arms]
+    with Progress(quiet=options.quiet) as progress:
+        ended, kept = _explore(exploration, arms, store, options, progress)
+    told = told_of(head, arms, kept, ended)
+    report = _write(exploration.path, told)
+    _tell(told, report, as_json=options.json)
+    return _exit_code(told, cell, ended)
+
+
+def _exploration(options: argparse.Namespace, store: Store, campaign: Campaign) -> Exploration:
+    """A new one as it was asked for, or the last one, to go on with."""
+    if options.resume:
+        if options.cell is not None or options.compare:
+            raise UsageError("--resume goes on with what was asked for then; leave out --cell and --compare")
+        return Exploration.last(store, campaign.name, campaign.text)
+    arms = (GUIDED, RANDOM) if options.compare else (RANDOM if options.random else GUIDED,)
+    head = Head(
+        campaign=campaign.name,
+        text=campaign.text,
+        cell=_cell(campaign, options.cell).name,
+        first=options.first,
+        budget=options.runs,
+        arms=arms,
+        keep_going=options.keep_going or options.compare,
+    )
+    return Exploration.begin(store, head)
+
+
+def _cell(campaign: Campaign, name: str | None) -> Cell:
+    """The cell that is asked for, or the first that is expected to pass."""
+    cells = {cell.name: cell for cell in campaign.cells}
+    if name is not None and name not in cells:
+        raise UsageError(f"{shown(campaign.path)}: there is no cell {name!r}; there are: {', '.join(cells)}")
+    passing = [cell for cell in campaign.cells if cell.expect.verdict == "pass"]
+    return cells[name] if name is not None else (passing or list(campaign.cells))[0]
+
+
+def _explore(
+    exploration: Exploration, arms: list[Arm], store: Store, options: argparse.Namespace, progress: Progress
+) -> tuple[str, dict[str, str]]:
+    """Why it ended, and the runs that were kept by anomaly. What was made before is known already."""
+    kept: dict[str, str] = {}
+    interrupts = Interrupts(lambda: progress.say("stopping: what was found is kept"), lambda: None)
+    with interrupts.installed():
+        try:
+            with _workers(options, exploration.path, interrupts) as make:
+                ended = _make_all(exploration, arms, make, progress)
+        except Interrupted:
+            ended = _INTERRUPTED
+        if ended != _INTERRUPTED:
+            try:
+                _keep(exploration, arms, store, progress, interrupts, kept)
+            except Interrupted:
+                ended = _INTERRUPTED
+    return ended, kept
+
+
+@contextmanager
+def _workers(
+    options: argparse.Namespace, scratch: Path, interrupts: Interrupts
+) -> Iterator[Callable[[list[Task]], list[Attempted]]]:
+    """What makes runs: this process, or Spark's."""
+    if options.engine == "in-process":
+        yield lambda tasks: [attempt(task, interrupts) for task in tasks]
+        return
+    engine = Engine("spark", scratch / ".spark", options.master or f"local[{os.cpu_count() or 1}]")
+    try:
+        handle = engine.handle
+        assert handle is not None
+        yield partial(spread, handle.session())
+    finally:
+        engine.stop()
+
+
+def _make_all(
+    exploration: Exploration,
+    arms: list[Arm],
+    make: Callable[[list[Task]], list[Attempted]],
+    progress: Progress,
+) -> str:
+    """Every run of every arm; why it ended."""
+    head, known = exploration.head, dict[int, Attempted]()
+    by_name = {arm.name: arm for arm in arms}
+    for attempted in exploration.runs():
+        by_name[attempted.arm].take(attempted)
+        if attempted.parent < 0:
+            known[attempted.seed] = attempted
+    began_s, before = time.monotonic(), sum(len(arm.made) for arm in arms)
+    for arm in arms:
+        progress.run(f"{head.campaign} {head.cell}, {arm.name}")
+        for attempted in explore(arm, head.budget, make, known=known):
+            exploration.add(attempted)
+            _show(arm, arms, before, began_s, progress)
+            if attempted.verdict != "pass":
+                progress.say(_words(attempted))
+            if attempted.anomalies and not head.keep_going:
+                return _FIRST
+    return _DONE
+
+
+def _show(arm: Arm, arms: list[Arm], before: int, began_s: float, progress: Progress) -> None:
+    made = sum(len(each.made) for each in arms)
+    rate = (made - before) / max(1e-9, time.monotonic() - began_s)
+    counts = {"runs": len(arm.made), "states": arm.states, **found_in(arm.made)}
+    progress.detail(f"{rate:.2f} runs/s")
+    progress.counts(counts)
+
+
+def _words(attempted: Attempted) -> str:
+    how = "" if attempted.parent < 0 else f", a variation of run {attempted.parent + 1}"
+    what = ", ".join(attempted.anomalies) or attempted.reason
+    return f"run {attempted.number + 1} (seed {attempted.seed}{how}): {attempted.verdict}: {what}"
+
+
+def _keep(
+    exploration: Exploration,
+    arms: list[Arm],
+    store: Store,
+    progress: Progress,
+    interrupts: Interrupts,
+    kept: dict[str, str],
+) -> None:
+    """Make the cheapest run of each anomaly once more, in the store, with its pictures and all that was said; `kept`
+    gets them."""
+    made = [attempted for arm in arms for attempted in arm.made]
+    source = arms[0].source
+    maker = Maker(store, Progress(quiet=True), interrupts, pictures=True, messages=True)
+    for anomaly in sorted(found_in(made)):
+        best = cheapest(made, anomaly)
+        campaign = source.campaign
+        if best.text:
+            path = exploration.path / f"{anomaly}.toml"
+            path.write_text(best.text, encoding="utf-8")
+            campaign = load(path)
+        progress.say(f"keeping seed {best.seed} for {anomaly}")
+        (planned,) = plan_invocation(store, campaign, cells=[source.cell.name], seeds=[best.seed], where=WHERE).todo
+        again = maker.make(planned)
+        kept[anomaly] = f"{campaign.name}/{again.directory.id}"
+        if again.digest != best.digest:
+            progress.announce(
+                f"{again.directory.id} came out otherwise than before: something is not decided by the seed"
+            )
+
+
+def _write(path: Path, told: dict[str, Any]) -> Path:
+    from analysis.plots.exploration import coverage
+    from analysis.report import render_exploration
+
+    curves = {row["name"]: row["curve"] for row in told["arms"]}
+    picture = coverage(curves, {row["name"]: row["hits"] for row in told["arms"]})
+    (path / "coverage.png").write_bytes(picture)
+    (path / "summary.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    return render_exploration(path, told, picture)
+
+
+def _tell(told: dict[str, Any], report: Path, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({**told, "report": str(report)}, indent=1))
+        return
+    say(told["summary"])
+    for row in told["found"]:
+        say(f"  {row['anomaly']}: in {row['runs']} runs, first in run {row['first']}; kept: {row['kept'] or 'nothing'}")
+    for row in told["arms"]:
+        say(f"  {row['name']}: {row['runs']} runs, {row['states']} different states, {row['cpu_s']} s of processor")
+    say(told["comparison"])
+    say(f"report: {shortest(report)}")
+
+
+def _exit_code(told: dict[str, Any], cell: Cell, ended: str) -> int:
+    """Pass when what was found is what is expected of the cell."""
+    if ended == _INTERRUPTED:
+        return EXIT_INTERRUPTED
+    found = {row["anomaly"] for row in told["found"]}
+    if cell.expect.verdict == "fail":
+        met = cell.expect.anomaly in found if cell.expect.anomaly else bool(found)
+        return EXIT_OF_VERDICT["pass" if met else "fail"]
+    return EXIT_OF_VERDICT[told["verdict"]]

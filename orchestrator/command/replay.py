@@ -1,0 +1,122 @@
+"""`brownout replay`: the same simulated run again, with everything that one may want to see of it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analysis.rundir import describe
+from installation.files import default_store
+from orchestrator.campaign.file import load
+from orchestrator.campaign.finding import find, shortest, shown
+from orchestrator.campaign.plan import PlannedRun
+from orchestrator.campaign.store import RunDirectory, Store
+from orchestrator.command.printing import say
+from orchestrator.errors import EXIT_FAIL, EXIT_PASS, EXIT_UNKNOWN, UsageError
+from orchestrator.running.interrupts import Interrupts
+from orchestrator.running.progress import Progress
+from orchestrator.running.runner import plan_invocation
+from orchestrator.running.versions import commit
+from orchestrator.search.making import WHERE, Made, Maker, read_summary, require_simulation
+from orchestrator.search.narration import narrate
+from orchestrator.search.stored import runs_of_seed, stored_plan
+
+_WHY = "replay makes runs of that world again"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How the new run relates to the stored one: whether it is `same` (None: nobody can tell), and that in words."""
+
+    same: bool | None
+    text: str
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_UNKNOWN if self.same is None else EXIT_PASS if self.same else EXIT_FAIL
+
+
+def main(options: argparse.Namespace) -> int:
+    """Replay a run or a seed. Raises `UsageError`."""
+    store = Store((options.store or default_store()).resolve())
+    planned, before = _wanted(options, store)
+    require_simulation(planned.campaign, _WHY)
+    again = plan_invocation(store, planned.campaign, cells=[planned.cell.name], seeds=[planned.seed], where=WHERE).todo[
+        0
+    ]
+    with Progress(quiet=options.quiet) as progress:
+        interrupts = Interrupts(lambda: progress.say("stopping in order"), lambda: None)
+        with interrupts.installed():
+            maker = Maker(store, progress, interrupts, pictures=True, messages=True)
+            made = maker.make(again)
+            progress.phase("trace")
+            trace = narrate(made.directory.path)
+    compared = compare(before, made)
+    _tell(made, compared, trace, as_json=options.json)
+    return compared.exit_code
+
+
+def _wanted(options: argparse.Namespace, store: Store) -> tuple[PlannedRun, RunDirectory | None]:
+    """What is to be made, and the stored run that it is to be like, if there is one."""
+    if options.run.isdecimal() and not Path(options.run).is_dir():
+        return _of_seed(options, store, int(options.run))
+    for name in ("campaign", "cell"):
+        if getattr(options, name) is not None:
+            raise UsageError(f"--{name} {getattr(options, name)}: a run knows its own; it is for a bare seed")
+    directory = store.find_run(options.run)
+    return stored_plan(directory), directory
+
+
+def _of_seed(options: argparse.Namespace, store: Store, seed: int) -> tuple[PlannedRun, RunDirectory | None]:
+    if options.campaign is None:
+        raise UsageError(f"{seed}: a seed alone is not a run; say of which campaign: --campaign CAMPAIGN [--cell NAME]")
+    campaign = load(find(options.campaign))
+    cells = {cell.name: cell for cell in campaign.cells}
+    name = options.cell or (next(iter(cells)) if len(cells) == 1 else None)
+    if name not in cells:
+        raise UsageError(f"{shown(campaign.path)}: give one of its cells with --cell: {', '.join(cells)}")
+    earlier = runs_of_seed(store, campaign, name, seed)
+    return PlannedRun("", campaign, cells[name], seed, WHERE), earlier[-1] if earlier else None
+
+
+def compare(before: RunDirectory | None, made: Made) -> Comparison:
+    """Whether a run is the same as a stored one, by the digests of all that happened."""
+    if before is None:
+        return Comparison(None, "this seed was not run before: there is nothing to compare it with")
+    stored = str(read_summary(before.path).get("digest", ""))
+    if not stored or not made.digest:
+        which = before if not stored else made.directory
+        return Comparison(None, f"{which.id} broke down before it had a digest: there is nothing to compare")
+    if stored == made.digest:
+        return Comparison(True, f"the same run as {before.id}: digest {made.digest[:16]}...")
+    then, now = describe(before.path).versions.get("brownout", "unknown"), commit()
+    what = f"not the same run as {before.id}: digest {made.digest[:16]}... instead of {stored[:16]}..."
+    if then == now and not now.endswith("+changes"):
+        return Comparison(False, f"{what} Both are of commit {now}: something is not decided by the seed")
+    return Comparison(None, f"{what} That was made by commit {then}, this by {now}: other code may do otherwise")
+
+
+def _tell(made: Made, compared: Comparison, trace: Path, *, as_json: bool) -> None:
+    report = made.directory.path / "report.html"
+    if as_json:
+        told: dict[str, Any] = {
+            "run": made.directory.id,
+            "verdict": made.verdict.verdict,
+            "anomalies": list(made.anomalies),
+            "same": compared.same,
+            "comparison": compared.text,
+            "digest": made.digest,
+            "simulated_s": made.simulated_s,
+            "trace": str(trace),
+            "report": str(report),
+        }
+        print(json.dumps(told, indent=1))
+        return
+    found = f" ({', '.join(made.anomalies)})" if made.anomalies else ""
+    say(f"{made.verdict.verdict}{found} after {made.simulated_s:.1f} simulated seconds")
+    say(compared.text)
+    say(f"trace:  {shortest(trace)}")
+    say(f"report: {shortest(report)}")

@@ -1,0 +1,184 @@
+"""`brownout shrink`: the smallest campaign of steps that still shows what a simulated run has shown."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import tomllib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from installation.commands import command
+from installation.files import default_store
+from orchestrator.campaign.finding import shortest, shown
+from orchestrator.campaign.model import Expect
+from orchestrator.campaign.plan import PlannedRun
+from orchestrator.campaign.store import RunDirectory, Store
+from orchestrator.command.printing import say
+from orchestrator.errors import EXIT_INTERRUPTED, EXIT_PASS, EXIT_UNKNOWN, Interrupted, UsageError
+from orchestrator.running.interrupts import Interrupts
+from orchestrator.running.progress import Progress
+from orchestrator.search.document import Document, document_of
+from orchestrator.search.making import Maker, read_made, require_simulation
+from orchestrator.search.script import StepTable, inflictions_of, steps_of
+from orchestrator.search.shrinking import shrink
+from orchestrator.search.stored import stored_plan
+from orchestrator.search.trials import Budget, SpentError, Trials
+from orchestrator.worlds.selection import WORLD_NAMES, lab_named
+
+CONFIRMED_BY: Final = 10
+"""Seeds with which the result is run at the end, to say how surely it shows the anomaly."""
+SUFFIX: Final = "-shrunk"
+
+
+@dataclass(frozen=True)
+class Result:
+    """`document`: the smallest that was found. `ended`: why the search was over. `shown`, `tried`: of how many seeds it
+    shows the anomaly."""
+
+    document: Document
+    ended: str
+    shown: int = 0
+    tried: int = 0
+
+
+def main(options: argparse.Namespace) -> int:
+    """Shrink a run. Raises `UsageError`."""
+    store = Store((options.store or default_store()).resolve())
+    directory, budget = store.find_run(options.run), Budget.of(options.budget)
+    plan = stored_plan(directory)
+    require_simulation(plan.campaign, "shrink makes runs of that world")
+    anomaly = _anomaly(directory, plan, options.anomaly)
+    output = (options.output or directory.path / "shrunk.toml").resolve()
+    if not output.parent.is_dir():
+        raise UsageError(f"--output {output}: there is no directory {output.parent}")
+    whole = whole_document(directory, plan, anomaly)
+    with Progress(quiet=options.quiet) as progress, tempfile.TemporaryDirectory(prefix="brownout-shrink-") as scratch:
+        result = _search(whole, plan, anomaly, budget, Path(scratch), progress, options.tries)
+    if result is None:
+        say(
+            f"as a campaign of steps it does not come to {anomaly} with {options.tries} seeds: nothing can be taken "
+            "from it; another run of it, or more --tries, may do"
+        )
+        return EXIT_UNKNOWN
+    text = result.document.text(_comment(directory, anomaly, result, output))
+    output.write_text(text, encoding="utf-8")
+    _tell(whole, result, anomaly, output, budget, as_json=options.json)
+    return EXIT_INTERRUPTED if result.ended == "interrupted" else EXIT_PASS
+
+
+def _anomaly(directory: RunDirectory, plan: PlannedRun, asked: str | None) -> str:
+    """What has to stay: what was asked for, else what is expected of the cell, else what was named first."""
+    found = read_made(directory).anomalies
+    if not found:
+        raise UsageError(f"{directory.id}: no anomaly was found in it: there is nothing that could be kept")
+    wanted = asked or (plan.cell.expect.anomaly if plan.cell.expect.anomaly in found else found[0])
+    if wanted not in found:
+        raise UsageError(f"--anomaly {wanted}: {directory.id} does not show it; it shows {', '.join(found)}")
+    return str(wanted)
+
+
+def whole_document(directory: RunDirectory, plan: PlannedRun, anomaly: str) -> Document:
+    """A stored run as a campaign of steps, before anything is taken from it. Raises `UsageError`."""
+    steps: list[StepTable]
+    if plan.campaign.nemesis.kind == "steps":
+        steps = tomllib.loads(plan.campaign.text)["nemesis"]["step"]
+    else:
+        steps = steps_of(inflictions_of(directory.path), plan.campaign.topology.names)
+    cell = replace(plan.cell, expect=Expect("fail", anomaly))
+    description = f"What is left of {directory.id} when all is taken away that {anomaly} does not need"
+    return document_of(plan.campaign, cell, plan.seed, steps, suffix=SUFFIX, description=description)
+
+
+def _search(
+    whole: Document, plan: PlannedRun, anomaly: str, budget: Budget, scratch: Path, progress: Progress, tries: int
+) -> Result | None:
+    """The best that the budget or the user allows; None when even the whole does not show the anomaly."""
+    interrupts = Interrupts(lambda: progress.say("stopping: the smallest so far is kept"), lambda: None)
+    with interrupts.installed():
+        maker = Maker(Store(scratch), Progress(quiet=True), interrupts)
+        trials = Trials(
+            maker,
+            scratch,
+            anomaly,
+            budget,
+            seed=plan.seed,
+            tries=tries,
+            heard=lambda smaller, spent: progress.say(f"{spent}: {size_of(smaller)}"),
+        )
+        ended = "nothing more can be taken away"
+        try:
+            if not trials(whole):
+                return None
+            shrink(whole, trials)
+        except SpentError:
+            ended = "the budget is used up"
+        except Interrupted:
+            ended = "interrupted"
+        if trials.best is None:
+            return None
+        result = Result(trials.best, ended)
+        return result if ended == "interrupted" else _confirmed(result, trials, progress)
+
+
+def _confirmed(result: Result, trials: Trials, progress: Progress) -> Result:
+    """With how often other seeds show the anomaly, too; what an interruption leaves is not."""
+    progress.say(f"running what is left with {CONFIRMED_BY} seeds")
+    first = int(result.document.data["seeds"]["first"])
+    try:
+        shows = [trials.shows(result.document, first + number, free=True) for number in range(CONFIRMED_BY)]
+    except Interrupted:
+        return result
+    return replace(result, shown=sum(shows), tried=len(shows))
+
+
+def size_of(document: Document) -> str:
+    """How large a campaign is, in words."""
+    load = document.workload
+    clients = ", ".join(f"{load[key]} {key}" for key in ("producers", "consumers", "members") if key in load)
+    waits = sum(float(step.get("seconds", 0)) for step in document.steps)
+    parts = [f"{document.faults} faults", f"{len(document.steps)} steps", f"{document.nodes} nodes", clients]
+    return ", ".join(filter(None, [*parts, f"{waits:.1f} s of waits" if waits else ""]))
+
+
+def _comment(directory: RunDirectory, anomaly: str, result: Result, output: Path) -> str:
+    surely = f"It shows it with {result.shown} of {result.tried} seeds in the simulated world." if result.tried else ""
+    return "\n".join(
+        filter(
+            None,
+            (
+                f"The smallest that was found of {directory.id} that still comes to {anomaly}",
+                f"({size_of(result.document)}; {result.ended}). {surely}".rstrip(),
+                f"Run it with: {command('run', shown(output), '--world', 'simulation')}",
+            ),
+        )
+    )
+
+
+def _tell(whole: Document, result: Result, anomaly: str, output: Path, budget: Budget, *, as_json: bool) -> None:
+    needs = result.document.campaign(output).nemesis.needs
+    worlds = [name for name in WORLD_NAMES if name != "auto" and needs <= lab_named(name).capabilities]
+    if as_json:
+        told: dict[str, Any] = {
+            "anomaly": anomaly,
+            "campaign": str(output),
+            "faults": result.document.faults,
+            "steps": len(result.document.steps),
+            "nodes": result.document.nodes,
+            "faults_before": whole.faults,
+            "steps_before": len(whole.steps),
+            "runs": budget.spent_runs,
+            "ended": result.ended,
+            "shown": result.shown,
+            "seeds": result.tried,
+            "worlds": worlds,
+        }
+        print(json.dumps(told, indent=1))
+        return
+    say(f"before: {size_of(whole)}")
+    say(f"after:  {size_of(result.document)} ({budget}; {result.ended})")
+    if result.tried:
+        say(f"it shows {anomaly} with {result.shown} of {result.tried} seeds in the simulated world")
+    say(f"campaign: {shortest(output)}; worlds that have its faults: {', '.join(worlds)}")

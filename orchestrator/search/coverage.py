@@ -1,0 +1,186 @@
+"""Which states a run has been in, as far as its nodes' traces tell: what guides an exploration.
+
+An abstract state is that of one partition at one moment, whichever nodes play which role in it: of each replica whether
+it runs, its role, how its leader epoch compares with the highest, whether the leader counts it as in sync, and how its
+log's end compares with the leader's; the roles of the metadata quorum's voters; the kinds of fault in force.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from analysis.rundir import moment, node_events, node_names
+from history.journal import FILE_NAME as JOURNAL
+
+Partition = tuple[str, int]
+
+_ALL: Final[Partition] = ("", -1)
+_ENDS_SERVICE: Final = frozenset({"kill", "stop", "power-loss", "power-loss-all"})
+_STOPS_IT: Final = frozenset({"pause", "stall", "clock-freeze"})
+
+
+class Replica(NamedTuple):
+    """One replica in an abstract state. `runs`: `up`, `still` or `down`; `role`: `leader`, `follower` or `-`; `epoch`
+    and `log`: `<`, `=` or `>`, compared with the highest epoch and with the leader's end."""
+
+    runs: str
+    role: str
+    epoch: str
+    in_sync: bool
+    log: str
+
+    def __str__(self) -> str:
+        return f"{self.runs}/{self.role}{self.epoch}{'i' if self.in_sync else 'o'}{self.log}"
+
+
+@dataclass(frozen=True)
+class State:
+    """An abstract state; equal texts are equal states."""
+
+    replicas: tuple[Replica, ...]
+    voters: tuple[str, ...]
+    faults: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return " ".join((*map(str, self.replicas), "|", *self.voters, "|", *self.faults))
+
+
+DEEP: Final[Mapping[str, Callable[[State], bool]]] = {
+    "two leaders": lambda it: sum(r.role == "leader" and r.runs != "down" for r in it.replicas) > 1,
+    "a leader alone in its ISR": lambda it: (
+        sum(r.in_sync for r in it.replicas) == 1 and any(r.role == "leader" and r.in_sync for r in it.replicas)
+    ),
+    "a follower ahead of its leader": lambda it: any(r.role == "follower" and r.log == ">" for r in it.replicas),
+    "an ISR member that does not run": lambda it: any(r.in_sync and r.runs == "down" for r in it.replicas),
+    "two faults at once": lambda it: len(it.faults) > 1,
+}
+"""States that are worth a visit, for many a bug shows only from there."""
+
+
+@dataclass
+class _Node:
+    """What one node has told of itself, and what was done to it."""
+
+    quorum: str = "-"
+    quorum_epoch: int = -1
+    roles: dict[Partition, tuple[str, int]] = field(default_factory=dict)
+    ends: dict[Partition, int] = field(default_factory=dict)
+
+
+@dataclass
+class _Cluster:
+    nodes: dict[str, _Node]
+    faults: dict[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
+    isr: dict[Partition, tuple[int, frozenset[str]]] = field(default_factory=dict)
+
+
+def states_of(run_dir: Path, topic: str) -> tuple[str, ...]:
+    """The abstract states of a topic's partitions in a run, each once, in the order in which they were reached."""
+    return tuple(dict.fromkeys(map(str, visit(run_dir, topic))))
+
+
+def visit(run_dir: Path, topic: str) -> Iterator[State]:
+    """The state of a partition after each event that has to do with it; of all after an event of the whole cluster."""
+    names = node_names(run_dir)
+    cluster = _Cluster({name: _Node() for name in names})
+    for _, _, node, event in sorted(_happenings(run_dir, names), key=lambda it: it[:2]):
+        touched = _of_journal(cluster, event) if node is None else _of_node(cluster, node, event)
+        if touched is None:
+            continue
+        for key in sorted(cluster.isr) if touched == _ALL else [touched]:
+            if key[0] == topic and key in cluster.isr:
+                yield _abstract(cluster, key)
+
+
+def _happenings(run_dir: Path, names: list[str]) -> Iterator[tuple[int, int, str | None, Mapping[str, Any]]]:
+    """Everything by the wall clock, in nanoseconds; of one moment, the run's own deeds come first."""
+    order = 0
+    for line in (run_dir / "history" / JOURNAL).read_text(encoding="utf-8").splitlines():
+        entry = json.loads(line)
+        if entry["event"] in ("fault_injected", "fault_invoked", "fault_healed"):
+            yield round(entry["wall"] * 1e9), (order := order + 1), None, entry
+    for name in names:
+        for event in node_events(run_dir, name):
+            yield moment(event), (order := order + 1), name, event
+
+
+def _of_journal(cluster: _Cluster, entry: Mapping[str, Any]) -> Partition | None:
+    if entry["event"] == "fault_invoked":
+        cluster.faults[entry["id"]] = entry["kind"], tuple(entry["targets"])
+        return None  # it is about to be inflicted
+    if entry["event"] == "fault_healed":
+        cluster.faults.pop(entry["id"], None)
+    return _ALL
+
+
+def _of_node(cluster: _Cluster, name: str, event: Mapping[str, Any]) -> Partition | None:
+    """Take in what a node tells; the partition that has to do with it, `_ALL`, or None for none."""
+    node = cluster.nodes[name]
+    match event["event"]:
+        case "broker_started":
+            cluster.nodes[name] = _Node(ends=node.ends)
+            return _ALL
+        case "quorum_role":
+            node.quorum, node.quorum_epoch = event["role"], event["epoch"]
+            return _ALL
+        case "partition_role":
+            key = event["topic"], event["partition"]
+            node.roles[key] = event["role"], event["leader_epoch"]
+            _count_in_sync(cluster, key, event)
+            return key
+        case "isr_changed":
+            key = event["topic"], event["partition"]
+            _count_in_sync(cluster, key, event)
+            return key
+        case "replica_progress":
+            key = event["topic"], event["partition"]
+            node.ends[key] = event["log_end_offset"]
+            return key
+        case "truncated":
+            key = event["topic"], event["partition"]
+            node.ends[key] = event["to_offset"]
+            return key
+        case _:
+            return None
+
+
+def _count_in_sync(cluster: _Cluster, key: Partition, event: Mapping[str, Any]) -> None:
+    """The set of the highest partition epoch that anybody has told of."""
+    epoch = event["partition_epoch"]
+    if epoch >= cluster.isr.get(key, (-1, frozenset()))[0]:
+        cluster.isr[key] = epoch, frozenset(f"n{member}" for member in event["isr"])
+
+
+def _abstract(cluster: _Cluster, key: Partition) -> State:
+    told = {name: node.roles[key] for name, node in cluster.nodes.items() if key in node.roles}
+    highest = max((epoch for _, epoch in told.values()), default=-1)
+    leader_end = max(
+        (cluster.nodes[name].ends.get(key, 0) for name, it in told.items() if it == ("leader", highest)), default=None
+    )
+    _, in_sync = cluster.isr[key]
+    replicas = []
+    for name in {**told, **dict.fromkeys(sorted(in_sync))}:
+        role, epoch = told.get(name, ("-", -1))
+        end = cluster.nodes[name].ends.get(key, 0)
+        against = "?" if leader_end is None else _compare(end, leader_end)
+        replicas.append(Replica(_runs(cluster, name), role, _compare(epoch, highest), name in in_sync, against))
+    voters = [node for node in cluster.nodes.values() if node.quorum_epoch >= 0]
+    newest = max((node.quorum_epoch for node in voters), default=-1)
+    return State(
+        tuple(sorted(replicas)),
+        tuple(sorted(f"{node.quorum}{_compare(node.quorum_epoch, newest)}" for node in voters)),
+        tuple(sorted(kind for kind, _ in cluster.faults.values())),
+    )
+
+
+def _runs(cluster: _Cluster, name: str) -> str:
+    kinds = {kind for kind, targets in cluster.faults.values() if name in targets}
+    return "down" if kinds & _ENDS_SERVICE else "still" if kinds & _STOPS_IT else "up"
+
+
+def _compare(one: int, other: int) -> str:
+    return "<" if one < other else ">" if one > other else "="

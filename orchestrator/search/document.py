@@ -1,0 +1,98 @@
+"""A campaign as a document that can be changed and written down again as an ordinary campaign."""
+
+from __future__ import annotations
+
+import copy
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from nemeses import BEGINS
+from orchestrator.campaign import toml_text
+from orchestrator.campaign.file import parse
+from orchestrator.campaign.model import Campaign, Cell
+from orchestrator.campaign.plan import PlannedRun, run_id
+from orchestrator.search.making import WHERE
+from orchestrator.search.script import StepTable
+from systems.toml_tables import Source
+
+_MOST_OF_A_NAME: Final = 64
+
+
+@dataclass(frozen=True)
+class Document:
+    """A campaign of steps with one cell, as TOML has it; every change makes another one."""
+
+    data: Mapping[str, Any]
+
+    @property
+    def steps(self) -> list[StepTable]:
+        steps: list[StepTable] = self.data["nemesis"]["step"]
+        return steps
+
+    @property
+    def workload(self) -> Mapping[str, Any]:
+        workload: Mapping[str, Any] = self.data.get("workload", {})
+        return workload
+
+    @property
+    def faults(self) -> int:
+        """How many faults its script begins."""
+        return sum(step["do"] in BEGINS for step in self.steps)
+
+    @property
+    def nodes(self) -> int:
+        return int(self.data["topology"].get("nodes", 3))
+
+    def with_steps(self, steps: Sequence[StepTable]) -> Document:
+        return self.having("nemesis", {"kind": "steps", "step": list(steps)})
+
+    def having(self, table: str, content: Mapping[str, Any]) -> Document:
+        """With another content of one table."""
+        return Document({**self.data, table: dict(content)})
+
+    def text(self, comment: str = "") -> str:
+        """The campaign's file; each line of the comment above it."""
+        remarks = "".join(f"# {line}\n" for line in comment.splitlines())
+        return remarks + toml_text.dump(self.data)
+
+    def campaign(self, path: Path, comment: str = "") -> Campaign:
+        """As if it had been read from a file. Raises `InputError` when it is no campaign."""
+        return parse(Source(str(path), self.text(comment)), path)
+
+
+def document_of(
+    campaign: Campaign, cell: Cell, seed: int, steps: Sequence[StepTable], *, suffix: str, description: str
+) -> Document:
+    """A campaign of these steps, of what is tested and loaded as in one cell of another. It demands nothing of its runs
+    but what the cell expects of them."""
+    data = copy.deepcopy(tomllib.loads(campaign.text))
+    before = next((it for it in data.pop("cell", []) if it["name"] == cell.name), {"name": cell.name})
+    expect = {"verdict": cell.expect.verdict, "anomaly": cell.expect.anomaly}
+    checks = data.get("checks", {})
+    head = {"name": f"{campaign.name}{suffix}"[:_MOST_OF_A_NAME], "description": description}
+    topology = {key: value for key, value in data.get("topology", {}).items() if key not in ("inventory", "node_root")}
+    topology["nodes"] = campaign.topology.nodes
+    return Document(
+        {
+            **head,
+            "topology": topology,
+            **{key: value for key, value in data.items() if key not in (*head, *_REWRITTEN)},
+            "workload": {key: value for key, value in data.get("workload", {}).items() if key != "operations"},
+            "nemesis": {"kind": "steps", "step": list(steps)},
+            "checks": {"upper_bound": checks.get("upper_bound", "strict"), "min_ok": 1, "min_queries": 0},
+            "seeds": {"first": seed, "count": 1},
+            "cell": [{**before, "expect": {key: value for key, value in expect.items() if value}}],
+        }
+    )
+
+
+_REWRITTEN: Final = ("topology", "workload", "nemesis", "checks", "seeds", "cell")
+
+
+def planned(campaign: Campaign, stamp: str, seed: int) -> PlannedRun:
+    """A run of the only cell of a campaign, in the simulated world."""
+    (cell,) = campaign.cells
+    return PlannedRun(run_id(stamp, cell.name, seed), campaign, cell, seed, WHERE)

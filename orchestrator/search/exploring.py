@@ -1,0 +1,169 @@
+"""Which runs an exploration makes: seeds of the campaign, and variations of schedules that led to new states.
+
+Runs are made in rounds of a fixed size, whatever makes them, and what a round led to is known only to the next: so the
+same campaign, seeds and budget explore the same, on any number of cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+import msgspec
+
+from orchestrator.campaign.model import Campaign, Cell
+from orchestrator.errors import UsageError
+from orchestrator.search.attempt import Attempted, Task
+from orchestrator.search.document import document_of
+from orchestrator.search.script import Inflictions, steps_of
+from orchestrator.search.variation import Chance, vary
+from orchestrator.worlds.selection import lab_named
+
+ROUND: Final = 8
+FRESH_SHARE: Final = 0.5
+"""Of a guided round: seeds of the campaign itself, which lead to where no variation does."""
+GUIDED, RANDOM = "guided", "random"
+SUFFIX: Final = "-explored"
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is explored: one cell of a campaign, from a seed on."""
+
+    campaign: Campaign
+    cell: Cell
+    first: int
+
+
+@dataclass
+class Parent:
+    """A run whose schedule is worth varying: it was the first in `gain` states, and was varied `used` times."""
+
+    attempted: Attempted
+    schedule: Inflictions
+    gain: int
+    used: int = 0
+
+    @property
+    def weight(self) -> float:
+        return self.gain / (1 + self.used)
+
+
+@dataclass
+class Arm:
+    """One way of choosing runs, and what they came to so far. `curve`: how many different states after each run."""
+
+    name: str
+    source: Source
+    made: list[Attempted] = field(default_factory=list)
+    curve: list[int] = field(default_factory=list)
+    _states: set[str] = field(default_factory=set)
+    _parents: list[Parent] = field(default_factory=list)
+
+    @property
+    def states(self) -> int:
+        return len(self._states)
+
+    def take(self, attempted: Attempted) -> None:
+        """Learn from a run."""
+        new = set(attempted.states) - self._states
+        self._states |= new
+        self.made.append(attempted)
+        self.curve.append(len(self._states))
+        if new and attempted.schedule is not None:
+            self._parents.append(Parent(attempted, attempted.schedule, len(new)))
+        for parent in self._parents:
+            parent.used += parent.attempted.number == attempted.parent
+
+    def round(self, most: int) -> list[Task]:
+        """The next runs, at most so many."""
+        rng = Random(f"{self.source.first}/{self.name}/{len(self.made)}")
+        number, seeds = len(self.made), sum(it.parent < 0 for it in self.made)
+        tasks: list[Task] = []
+        for at in range(number, number + min(ROUND, most)):
+            varied = self._variation(at, rng) if self._varies(at - number) else None
+            if varied is None:
+                varied, seeds = self._fresh(at, self.source.first + seeds), seeds + 1
+            tasks.append(varied)
+        return tasks
+
+    def _varies(self, place: int) -> bool:
+        return self.name == GUIDED and bool(self._parents) and place >= ROUND * FRESH_SHARE
+
+    def _fresh(self, number: int, seed: int) -> Task:
+        campaign = self.source.campaign
+        return Task(number, self.name, campaign.text, str(campaign.path), self.source.cell.name, seed)
+
+    def _variation(self, number: int, rng: Random) -> Task | None:
+        """A variation of a run's schedule, under that run's seed; None where nothing of it can be inflicted."""
+        weights = [parent.weight for parent in self._parents]
+        parent, other = rng.choices(self._parents, weights, k=2)
+        campaign, base = self.source.campaign, parent.schedule
+        chance = Chance(rng, campaign.topology.names, kinds_of(campaign), base.lasted_s)
+        schedule = vary(base, other.schedule, chance)
+        if not schedule.faults:
+            return None
+        text = text_of(self.source, schedule, parent.attempted)
+        seed, path = parent.attempted.seed, str(campaign.path)
+        return Task(number, self.name, text, path, self.source.cell.name, seed, parent.attempted.number)
+
+
+def text_of(source: Source, schedule: Inflictions, parent: Attempted) -> str:
+    """A schedule as a campaign of its own."""
+    steps = steps_of(schedule, source.campaign.topology.names)
+    description = f"A variation of the faults of run {parent.number} of an exploration, seed {parent.seed}"
+    document = document_of(source.campaign, source.cell, parent.seed, steps, suffix=SUFFIX, description=description)
+    return document.text()
+
+
+def kinds_of(campaign: Campaign) -> tuple[str, ...]:
+    """The kinds of fault that variations have: those of the campaign that the simulated world can inflict."""
+    return tuple(campaign.nemesis.scheduled(lab_named("simulation").capabilities))
+
+
+def require_explorable(campaign: Campaign) -> None:
+    """Raise `UsageError` for a campaign whose seeds all have the same faults."""
+    if campaign.nemesis.kind != "random":
+        raise UsageError(
+            f"{campaign.path}: [nemesis] kind {campaign.nemesis.kind!r}: every seed has the same faults, so there is "
+            'nothing to explore; use a campaign of kind "random", or run this one with --seeds'
+        )
+
+
+def explore(
+    arm: Arm, budget: int, make: Callable[[list[Task]], list[Attempted]], *, known: dict[int, Attempted]
+) -> Iterator[Attempted]:
+    """Make runs until there are so many, and give each once it is known. `known`: runs of the campaign's own seeds that
+    were made before; they are not made again."""
+    while len(arm.made) < budget:
+        tasks = arm.round(budget - len(arm.made))
+        todo = [task for task in tasks if task.parent >= 0 or task.seed not in known]
+        fresh = iter(make(todo) if todo else [])
+        made = {task.number: next(fresh) for task in todo}
+        for task in tasks:
+            attempted = made.get(task.number) or _as_of(task, known[task.seed])
+            if task.parent < 0:
+                known[task.seed] = attempted
+            arm.take(attempted)
+            yield attempted
+
+
+def _as_of(task: Task, attempted: Attempted) -> Attempted:
+    """What a seed came to, whoever asks."""
+    return msgspec.structs.replace(attempted, number=task.number, arm=task.arm)
+
+
+def cheapest(made: list[Attempted], anomaly: str) -> Attempted:
+    """The run that showed an anomaly with the fewest steps of the event loop."""
+    return min((it for it in made if anomaly in it.anomalies), key=lambda it: (it.steps, it.number))
+
+
+def found_in(made: list[Attempted]) -> dict[str, int]:
+    """How many runs showed each anomaly."""
+    counts: dict[str, int] = {}
+    for attempted in made:
+        for name in attempted.anomalies:
+            counts[name] = counts.get(name, 0) + 1
+    return counts

@@ -1,0 +1,79 @@
+"""What an exploration keeps while it goes on: `<campaign>/explorations/<stamp>/`, so that it can be gone on with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from orchestrator.campaign.store import Store
+from orchestrator.errors import UsageError
+from orchestrator.search.attempt import Attempted
+
+DIRECTORY: Final = "explorations"
+_HEAD: Final = "exploration.json"
+_RUNS: Final = "runs.jsonl"
+
+
+class Head(msgspec.Struct, frozen=True):
+    """What is explored. `text`: the campaign's. `arms`: the ways of choosing runs, each with the budget of runs."""
+
+    campaign: str
+    text: str
+    cell: str
+    first: int
+    budget: int
+    arms: tuple[str, ...]
+    keep_going: bool
+
+
+class Exploration:
+    """One exploration in a store: its head, and a line for each run that was made."""
+
+    def __init__(self, path: Path, head: Head) -> None:
+        self.path = path
+        self.head = head
+
+    @classmethod
+    def begin(cls, store: Store, head: Head) -> Exploration:
+        """Make the directory of a new one. Raises `UsageError` when that cannot be done."""
+        path = store.campaign_dir(head.campaign) / DIRECTORY / store.new_stamp()
+        try:
+            path.mkdir(parents=True)
+            (path / _HEAD).write_bytes(msgspec.json.format(msgspec.json.encode(head)) + b"\n")
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be made: {error.strerror}; give another --store") from error
+        return cls(path, head)
+
+    @classmethod
+    def last(cls, store: Store, campaign: str, text: str) -> Exploration:
+        """The newest of a campaign, to go on with. Raises `UsageError` where there is none, or not of this text."""
+        known = sorted((store.campaign_dir(campaign) / DIRECTORY).glob(f"*/{_HEAD}"))
+        if not known:
+            raise UsageError(f"{campaign} was never explored in {store.root}; leave out --resume")
+        try:
+            head = msgspec.json.decode(known[-1].read_bytes(), type=Head)
+        except (OSError, msgspec.MsgspecError) as error:
+            raise UsageError(f"{known[-1]}: cannot be read: {error}; explore anew, without --resume") from error
+        if head.text != text:
+            raise UsageError(f"{campaign} has changed since it was explored; explore it anew, without --resume")
+        return cls(known[-1].parent, head)
+
+    def add(self, attempted: Attempted) -> None:
+        """Keep what one run came to. Raises `OSError`."""
+        with (self.path / _RUNS).open("ab") as file:
+            file.write(msgspec.json.encode(attempted) + b"\n")
+
+    def runs(self) -> Iterator[Attempted]:
+        """What is kept, in order; a last line that was not finished is left out, and so made again."""
+        path = self.path / _RUNS
+        if not path.exists():
+            return
+        decoder = msgspec.json.Decoder(Attempted)
+        whole, _, rest = path.read_bytes().rpartition(b"\n")
+        if rest:
+            path.write_bytes(whole + b"\n" if whole else b"")
+        for line in filter(None, whole.split(b"\n")):
+            yield decoder.decode(line)

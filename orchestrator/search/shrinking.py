@@ -1,0 +1,170 @@
+"""Delta debugging: less and less of what went wrong, as long as the same anomaly stays (Zeller and Hildebrandt, 2002).
+
+Every candidate is an ordinary campaign, run in the simulated world. What is tried, in this order, again and again until
+nothing more can go: faults with their ends, other steps, single steps, clients and load, nodes and partitions, waits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, Protocol, TypeVar
+
+from nemeses import BEGINS
+from orchestrator.search.document import Document
+from orchestrator.search.script import StepTable
+
+T = TypeVar("T")
+_LEAST_RATE: Final = 5.0  # operations a second
+_LEAST_WAIT_S: Final = 0.05
+
+
+class Trial(Protocol):
+    """Tells whether a campaign still shows the anomaly, and remembers the smallest that did."""
+
+    def __call__(self, candidate: Document) -> bool: ...
+
+
+def ddmin(items: Sequence[T], holds: Callable[[list[T]], bool]) -> list[T]:
+    """A part of the items for which something still holds, and of which no single one can be left out. It must hold for
+    all of them."""
+    kept = list(items)
+    if not kept or holds([]):
+        return []
+    parts = 2
+    while len(kept) > 1:
+        size = math.ceil(len(kept) / parts)
+        for begin in range(0, len(kept), size):
+            rest = kept[:begin] + kept[begin + size :]
+            if rest and holds(rest):
+                kept, parts = rest, max(2, parts - 1)
+                break
+        else:
+            if parts >= len(kept):
+                break
+            parts = min(len(kept), 2 * parts)
+    return kept
+
+
+def shrink(document: Document, holds: Trial) -> Document:
+    """The smallest campaign that was found; `document` must hold. Whatever stops the search is raised by `holds`."""
+    while True:
+        before = document
+        document = _fewer_steps(document, holds, pairs(document.steps))
+        document = _as_far_as_it_goes(document, _joined_waits, holds)
+        document = _fewer_steps(document, holds, [[number] for number in range(len(document.steps))])
+        for smaller in (_smaller_load, _fewer_nodes, _shorter_waits, _smaller_produces):
+            document = _as_far_as_it_goes(document, smaller, holds)
+        if document == before:
+            return document
+
+
+def pairs(steps: Sequence[StepTable]) -> list[list[int]]:
+    """The positions of each fault's beginning together with that of its end, if it has one of its own."""
+    found = []
+    taken = set[int]()
+    for begin, step in enumerate(steps):
+        if step["do"] not in BEGINS:
+            continue
+        end = next((at for at in range(begin + 1, len(steps)) if at not in taken and _ends(steps[at], step)), None)
+        taken |= {begin} if end is None else {begin, end}
+        found.append([begin] if end is None else [begin, end])
+    return found
+
+
+def _ends(step: StepTable, begun: StepTable) -> bool:
+    kind = BEGINS[begun["do"]]
+    whom = ("between",) if kind.takes == "groups" else ("node",)
+    return step["do"] == kind.ended_by and all(step.get(key) == begun.get(key) for key in whom)
+
+
+def _fewer_steps(document: Document, holds: Trial, groups: list[list[int]]) -> Document:
+    """Without as many of these groups of steps as can go."""
+    steps = document.steps
+    fixed = set(range(len(steps))) - {number for group in groups for number in group}
+
+    def with_groups(kept: list[list[int]]) -> Document:
+        stay = fixed | {number for group in kept for number in group}
+        return document.with_steps([step for number, step in enumerate(steps) if number in stay])
+
+    return with_groups(ddmin(groups, lambda kept: holds(with_groups(kept))))
+
+
+def _as_far_as_it_goes(document: Document, smaller: Callable[[Document], Iterator[Document]], holds: Trial) -> Document:
+    """Take the first change that holds, and go on from there until none does."""
+    while True:
+        for candidate in smaller(document):
+            if holds(candidate):
+                document = candidate
+                break
+        else:
+            return document
+
+
+def _smaller_load(document: Document) -> Iterator[Document]:
+    """Fewer clients, each sort down to none, then a lower rate, one partition, and no more replicas than that needs."""
+    load = document.workload
+    for key, default in (("consumers", 2), ("producers", 3), ("members", 0)):
+        now = int(load.get(key, default if load.get("kind", "log").startswith("log") else 0))
+        yield from _with_load(document, key, [few for few in (0, 1, now // 2) if few < now])
+    partitions = int(load.get("partitions", 4))
+    if "assignment" not in load:
+        yield from _with_load(document, "partitions", [few for few in (1, partitions // 2) if 0 < few < partitions])
+    rate = float(load.get("rate", 100.0))
+    if rate / 2 >= _LEAST_RATE and any(int(load.get(key, 1)) for key in ("producers", "consumers")):
+        yield from _with_load(document, "rate", [rate / 2])
+
+
+def _with_load(document: Document, key: str, values: Sequence[Any]) -> Iterator[Document]:
+    for value in values:
+        yield document.having("workload", {**document.workload, key: value})
+
+
+def _fewer_nodes(document: Document) -> Iterator[Document]:
+    """One node less, and replicas on no more than there are."""
+    nodes = document.nodes - 1
+    if nodes < 1 or "assignment" in document.workload:
+        return
+    fewer = document.having("topology", {**document.data["topology"], "nodes": nodes})
+    replicas = int(document.workload.get("replication_factor", 3))
+    yield from _with_load(fewer, "replication_factor", [min(replicas, nodes)])
+
+
+def _joined_waits(document: Document) -> Iterator[Document]:
+    """Waits that nothing is between any more, as one."""
+    joined: list[StepTable] = []
+    for step in document.steps:
+        if joined and "seconds" in step and "seconds" in joined[-1]:
+            joined[-1] = {**joined[-1], "seconds": round(_seconds(joined[-1]) + _seconds(step), 3)}
+        else:
+            joined.append(step)
+    if len(joined) < len(document.steps):
+        yield document.with_steps(joined)
+
+
+def _shorter_waits(document: Document) -> Iterator[Document]:
+    """One wait of so many seconds halved, the longest first."""
+    steps = document.steps
+    waits = sorted(
+        (number for number, step in enumerate(steps) if "seconds" in step), key=lambda at: -_seconds(steps[at])
+    )
+    for at in waits:
+        if _seconds(steps[at]) / 2 >= _LEAST_WAIT_S:
+            yield _changed(document, at, {"seconds": round(_seconds(steps[at]) / 2, 2)})
+
+
+def _seconds(step: StepTable) -> float:
+    return float(step["seconds"])
+
+
+def _smaller_produces(document: Document) -> Iterator[Document]:
+    """One step that appends less."""
+    for at, step in enumerate(document.steps):
+        if step["do"] == "produce" and int(step.get("count", 1)) > 1:
+            yield _changed(document, at, {"count": 1})
+            yield _changed(document, at, {"count": int(step["count"]) // 2})
+
+
+def _changed(document: Document, at: int, values: StepTable) -> Document:
+    steps = document.steps
+    return document.with_steps([*steps[:at], {**steps[at], **values}, *steps[at + 1 :]])

@@ -1,0 +1,66 @@
+"""Runs that lie in a store, as plans by which they can be made again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from analysis.rundir import RunDescription, RunDirectoryError, describe
+from orchestrator.campaign.file import parse
+from orchestrator.campaign.invocations import plans_dir
+from orchestrator.campaign.model import Campaign
+from orchestrator.campaign.plan import PlannedRun
+from orchestrator.campaign.store import RunDirectory, Store
+from orchestrator.errors import UsageError
+from orchestrator.search.making import WHERE, WORLD
+from systems.toml_tables import Source
+
+
+def stored_plan(directory: RunDirectory) -> PlannedRun:
+    """What was planned of a run of the simulated world. Raises `UsageError` for a run of another one, and for one that
+    cannot be read."""
+    described = _described(directory)
+    if described.world != WORLD:
+        raise UsageError(
+            f"{directory.id} was made in the {described.world} world: there a machine's clock, scheduler and network "
+            f"decide too, so the same seed is another run; only runs of the {WORLD} world can be made again. Its "
+            f"campaign with its seed: {described.replay}"
+        )
+    campaign = _campaign_of(directory, described.run)
+    cells = {cell.name: cell for cell in campaign.cells}
+    if described.cell not in cells:
+        raise UsageError(f"{directory.path}/campaign.toml: it has no cell {described.cell!r}, which run.toml names")
+    return PlannedRun(described.run, campaign, cells[described.cell], described.seed, WHERE)
+
+
+def runs_of_seed(store: Store, campaign: Campaign, cell: str, seed: int) -> list[RunDirectory]:
+    """The simulated runs in a store of this very campaign's text with a cell and a seed, oldest first."""
+    found = []
+    for directory in store.runs(store.campaign_dir(campaign.name)):
+        try:
+            described = describe(directory.path)
+            text = (directory.path / "campaign.toml").read_text(encoding="utf-8")
+        except (RunDirectoryError, OSError):
+            continue  # one that cannot be read is none to compare with
+        if (described.world, described.cell, described.seed, text) == (WORLD, cell, seed, campaign.text):
+            found.append(directory)
+    return found
+
+
+def _described(directory: RunDirectory) -> RunDescription:
+    try:
+        return describe(directory.path)
+    except RunDirectoryError as error:
+        raise UsageError(str(error)) from error
+
+
+def _campaign_of(directory: RunDirectory, run: str) -> Campaign:
+    """The campaign as it was when the run was made; by its own path where that file still says the same."""
+    copy = directory.path / "campaign.toml"
+    source = Source.read(copy)
+    plan = plans_dir(directory.path.parent) / f"{run.split('-', 1)[0]}.toml"
+    path = copy
+    if plan.exists():
+        named = Path(Source.read(plan).root().text("campaign"))
+        if named.exists() and named.read_text(encoding="utf-8") == source.text:
+            path = named
+    return parse(source, path)

@@ -1,0 +1,130 @@
+"""Whether candidates still show an anomaly: each is run, within a budget, and the smallest that did is kept."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from analysis.verdict import FAIL
+from orchestrator.campaign.store import Store
+from orchestrator.errors import UsageError
+from orchestrator.search.document import Document, planned
+from orchestrator.search.making import Made, Maker
+from systems.errors import InputError
+
+_UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class SpentError(Exception):
+    """The budget is used up."""
+
+
+@dataclass
+class Budget:
+    """So many runs, or so many seconds of this machine's time; what is None has no bound."""
+
+    runs: int | None = None
+    seconds: float | None = None
+    spent_runs: int = 0
+
+    def __post_init__(self) -> None:
+        self._began_s = time.monotonic()
+
+    @classmethod
+    def of(cls, text: str) -> Budget:
+        """`200`: runs; `90s`, `10m`, `1h`: time. Raises `UsageError`."""
+        match = re.fullmatch(r"([1-9]\d*)([smh]?)", text)
+        if match is None:
+            raise UsageError(f"--budget {text}: give a number of runs, such as 200, or a time, such as 90s, 10m or 1h")
+        if not match[2]:
+            return cls(runs=int(match[1]))
+        return cls(seconds=int(match[1]) * _UNITS[match[2]])
+
+    def spend(self) -> None:
+        """Before each run. Raises `SpentError`."""
+        by_runs = self.runs is not None and self.spent_runs >= self.runs
+        if by_runs or (self.seconds is not None and time.monotonic() - self._began_s >= self.seconds):
+            raise SpentError
+        self.spent_runs += 1
+
+    def __str__(self) -> str:
+        return f"{self.spent_runs}" + (f" of {self.runs}" if self.runs is not None else "") + " runs"
+
+
+class Trials:
+    """Runs candidates in a store that is thrown away. `best` is the last that held, with the seed that showed it.
+
+    A run shows the anomaly when it comes to its end, fails, and names it. Each candidate is given `tries` seeds, and
+    holds when as many of them show it as did for the first: what is taken away must not make it rarer."""
+
+    def __init__(
+        self,
+        maker: Maker,
+        scratch: Path,
+        anomaly: str,
+        budget: Budget,
+        *,
+        seed: int,
+        tries: int,
+        heard: Callable[[Document, Budget], None],
+    ) -> None:
+        self._maker = maker
+        self._store = Store(scratch)
+        self._anomaly = anomaly
+        self._budget = budget
+        self._seeds = [seed + number for number in range(tries)]
+        self._heard = heard
+        self._known: dict[str, bool] = {}
+        self._needed = 0
+        self.best: Document | None = None
+
+    def __call__(self, candidate: Document) -> bool:
+        """Raises `SpentError` when the budget is, `Interrupted` when the user stops it."""
+        text = candidate.text()
+        if text not in self._known:
+            self._known[text] = self._holds(candidate) if self._needed else self._settle(candidate)
+        if self._known[text]:
+            self.best = candidate.having("seeds", {"first": self._seeds[0], "count": 1})
+            self._heard(candidate, self._budget)
+        return self._known[text]
+
+    def _settle(self, whole: Document) -> bool:
+        """How many seeds have to show it from here on; those that did are asked first."""
+        shown = [seed for seed in self._seeds if self.shows(whole, seed)]
+        self._seeds = [*shown, *(seed for seed in self._seeds if seed not in shown)]
+        self._needed = len(shown)
+        return bool(shown)
+
+    def _holds(self, candidate: Document) -> bool:
+        """Asks no more seeds than it takes to know."""
+        shown = 0
+        for left, seed in zip(range(len(self._seeds), 0, -1), self._seeds, strict=True):
+            if shown == self._needed or shown + left < self._needed:
+                break
+            shown += self.shows(candidate, seed)
+        return shown >= self._needed
+
+    def shows(self, candidate: Document, seed: int, *, free: bool = False) -> bool:
+        """Whether one run shows the anomaly. A candidate that is no campaign shows nothing, and costs nothing; nor does
+        one that is `free`."""
+        try:
+            campaign = candidate.campaign(self._store.root / "candidate.toml")
+        except InputError:
+            return False
+        if not free:
+            self._budget.spend()
+        plan = planned(campaign, self._store.new_stamp(), seed)
+        try:
+            return self._is_shown(self._maker.make(plan))
+        except Exception:  # what broke in the simulated world, or in the analysis, proves nothing
+            return False
+        finally:
+            shutil.rmtree(self._store.campaign_dir(campaign.name) / plan.id, ignore_errors=True)
+
+    def _is_shown(self, made: Made) -> bool:
+        return made.verdict.verdict == FAIL and self._anomaly in made.anomalies and made.finished

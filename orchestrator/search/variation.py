@@ -1,0 +1,136 @@
+"""Schedules that are a little different from one that led somewhere new."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Final
+
+from nemeses import KINDS, Parameter
+from orchestrator.search.script import Inflicted, Inflictions
+
+_LEAST_S, _MOST_S = 0.2, 8.0  # that a fault lasts
+_PAUSE_S: Final = 0.2
+_ALL: Final = "*"
+_NETWORK: Final = "the network"
+
+Change = Callable[[list[Inflicted], "Chance"], list[Inflicted]]
+
+
+class Chance:
+    """Where a variation takes its choices from. `kinds`: those that the campaign has and scripts can inflict."""
+
+    def __init__(self, rng: Random, nodes: Sequence[str], kinds: Sequence[str], lasts_s: float) -> None:
+        self.rng = rng
+        self.nodes = tuple(nodes)
+        self.kinds = tuple(kinds)
+        self.lasts_s = lasts_s
+
+    def fault(self) -> Inflicted:
+        """A fault of chance."""
+        kind, rng = self.rng.choice(self.kinds), self.rng
+        begin_s = rng.uniform(0.0, self.lasts_s * 0.9)
+        return Inflicted(kind, self.targets(kind), begin_s, begin_s + rng.uniform(_LEAST_S, _MOST_S), self._how(kind))
+
+    def targets(self, kind: str) -> tuple[str, ...]:
+        """Whom a fault of a kind hits."""
+        if kind == "power-loss-all":
+            return self.nodes
+        size = max(1, len(self.nodes) // 2) if kind == "partition-halves" else 1
+        return tuple(sorted(self.rng.sample(self.nodes, size)))
+
+    def _how(self, kind: str) -> dict[str, object]:
+        if KINDS[kind].takes == "groups":
+            return {"direction": self.rng.choice(("both", "both", "out", "in"))}
+        if kind.startswith("power-loss"):
+            return {"tear": self.rng.choice((None, 1))}
+        drawn = [it for it in KINDS[kind].parameters if isinstance(it, Parameter) and it.drawn is not None]
+        return {it.name: round(self.rng.uniform(*it.drawn), 3) for it in drawn if it.drawn is not None}
+
+
+def vary(parent: Inflictions, other: Inflictions, chance: Chance) -> Inflictions:
+    """One to three changes of a schedule, or its beginning with another's end; always one that can be inflicted."""
+    faults = list(parent.faults)
+    if chance.rng.random() < 0.2:
+        cut_s = chance.rng.uniform(0.2, 0.8) * parent.lasted_s
+        faults = [it for it in faults if it.begin_s < cut_s] + [it for it in other.faults if it.begin_s >= cut_s]
+    for _ in range(chance.rng.randint(1, 3)):
+        faults = chance.rng.choice(_CHANGES)(faults, chance)
+    return Inflictions(tuple(possible(faults, parent.lasted_s)), parent.lasted_s)
+
+
+def _add(faults: list[Inflicted], chance: Chance) -> list[Inflicted]:
+    return [*faults, chance.fault()]
+
+
+def _drop(faults: list[Inflicted], chance: Chance) -> list[Inflicted]:
+    gone = chance.rng.randrange(len(faults)) if len(faults) > 1 else -1
+    return [it for number, it in enumerate(faults) if number != gone]
+
+
+def _move(faults: list[Inflicted], chance: Chance) -> list[Inflicted]:
+    def moved(fault: Inflicted) -> Inflicted:
+        begin_s = max(0.0, fault.begin_s + chance.rng.gauss(0.0, 1.5))
+        return replace(fault, begin_s=begin_s, end_s=begin_s + fault.end_s - fault.begin_s)
+
+    return _one(faults, chance, moved)
+
+
+def _stretch(faults: list[Inflicted], chance: Chance) -> list[Inflicted]:
+    def stretched(fault: Inflicted) -> Inflicted:
+        length_s = (fault.end_s - fault.begin_s) * chance.rng.choice((0.3, 0.6, 1.6, 3.0))
+        return replace(fault, end_s=fault.begin_s + min(_MOST_S, max(_LEAST_S, length_s)))
+
+    return _one(faults, chance, stretched)
+
+
+def _aim(faults: list[Inflicted], chance: Chance) -> list[Inflicted]:
+    return _one(faults, chance, lambda fault: replace(fault, targets=chance.targets(fault.kind)))
+
+
+def _follow(faults: list[Inflicted], chance: Chance) -> list[Inflicted]:
+    """Another fault while one is in force, or right after it: what most deep states need."""
+    if not faults:
+        return [chance.fault()]
+    before, new = chance.rng.choice(faults), chance.fault()
+    begin_s = chance.rng.uniform(before.begin_s, before.end_s + 0.5)
+    return [*faults, replace(new, begin_s=begin_s, end_s=begin_s + new.end_s - new.begin_s)]
+
+
+def _one(faults: list[Inflicted], chance: Chance, change: Callable[[Inflicted], Inflicted]) -> list[Inflicted]:
+    if not faults:
+        return faults
+    at = chance.rng.randrange(len(faults))
+    return [change(fault) if number == at else fault for number, fault in enumerate(faults)]
+
+
+_CHANGES: Final[tuple[Change, ...]] = (_add, _drop, _move, _stretch, _aim, _follow, _follow)
+
+
+def possible(faults: Sequence[Inflicted], lasted_s: float) -> list[Inflicted]:
+    """The faults so that each can be proven: what would meet another on one node, or on the network, comes after it,
+    and what has no time left is gone."""
+    kept: list[Inflicted] = []
+    for fault in sorted(faults, key=lambda it: it.begin_s):
+        length_s = fault.end_s - fault.begin_s
+        begin_s = max([fault.begin_s, *(it.end_s + _PAUSE_S for it in kept if _collide(it, fault))])
+        if begin_s + length_s <= lasted_s:
+            kept.append(replace(fault, begin_s=begin_s, end_s=begin_s + length_s))
+    return sorted(kept, key=lambda it: it.begin_s)
+
+
+def _collide(earlier: Inflicted, later: Inflicted) -> bool:
+    if earlier.end_s + _PAUSE_S <= later.begin_s:
+        return False
+    one, other = _takes(earlier), _takes(later)
+    return bool(one & other) or _ALL in one | other
+
+
+def _takes(fault: Inflicted) -> set[str]:
+    """What a fault needs for itself: without power a node's packets cannot be counted."""
+    if fault.kind == "power-loss-all":
+        return {_ALL}
+    if KINDS[fault.kind].takes == "groups":
+        return {_NETWORK}
+    return {*fault.targets, *([_NETWORK] if fault.kind == "power-loss" else [])}

@@ -1,0 +1,202 @@
+"""What simulated processes say to each other: whole requests and answers, put together from the bytes of connections.
+
+Nobody in the simulated world sees that it is listened to: a recorded run is the same run, with the same digest.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from broker.errors import ErrorCode
+from broker.protocol.api import Api, ApiKey, decode_request_header, decode_response_header, find_api
+from broker.protocol.codec import DecodeError, decode
+from broker.protocol.messages.envelope import EnvelopeRequest
+from broker.protocol.schema import Message
+from simulator.transport import Pipe
+
+_LENGTH: Final = 4  # bytes of a frame's length
+_FIRST_CLIENT_PORT: Final = 32_768  # below are those that somebody listens at
+
+SHOWN: Final = {
+    "fetch_offset": "from",
+    "last_fetched_epoch": "epoch",
+    "replica_epoch": "epoch",
+    "leader_epoch": "epoch",
+    "current_leader_epoch": "",
+    "replica_id": "replica",
+    "vote_granted": "granted",
+    "pre_vote": "pre-vote",
+    "leader_id": "leader",
+    "high_watermark": "hw",
+    "base_offset": "at",
+    "last_offset": "log to",
+    "end_offset": "end",
+    "isr": "isr",
+    "acks": "acks",
+    "broker_id": "broker",
+    "want_fence": "to be fenced",
+    "want_shut_down": "to shut down",
+    "should_shut_down": "may shut down",
+    "is_fenced": "fenced",
+}
+"""The fields of messages that are told, each with what it is called; without a name it is left out on purpose."""
+
+_ROUTINE: Final = frozenset(
+    {ApiKey.BROKER_HEARTBEAT, ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.DESCRIBE_QUORUM, ApiKey.DESCRIBE_CLUSTER}
+)
+"""What is said all the time whatever happens."""
+_NO_LIMIT: Final = (1 << 63) - 1
+
+
+class Said(msgspec.Struct, omit_defaults=True):
+    """One request or answer. Times in virtual seconds; `arrived_s` None: its last byte never arrived.
+
+    `source` and `target` are hosts, `what` is the API's name, `text` what it says. `routine`: it is said all the time,
+    or brought nothing new. `size`: bytes, with the frame's length."""
+
+    source: str
+    target: str
+    what: str
+    answer: bool
+    sent_s: float
+    arrived_s: float | None
+    size: int
+    text: str = ""
+    routine: bool = False
+
+
+class Recorder:
+    """Listens to all connections of a network. `said` has the messages in the order in which they were sent."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.said: list[Said] = []
+        self._clock = clock
+        self._ways: dict[Pipe, _Way] = {}
+        self._asked: dict[tuple[int, int], tuple[Api, int, Said]] = {}
+
+    def sent(self, pipe: Pipe, data: bytes) -> None:
+        """Bytes were put on their way."""
+        way = self._ways.get(pipe)
+        if way is None:
+            way = self._ways[pipe] = _Way()
+        for frame in way.feed(data):
+            said = self._understand(pipe, frame)
+            said.sent_s, said.size = self._clock(), len(frame) + _LENGTH
+            way.under_way.append((way.framed, said))
+            self.said.append(said)
+
+    def arrived(self, pipe: Pipe, size: int) -> None:
+        """So many bytes have come to the other end's kernel."""
+        way = self._ways[pipe]
+        way.arrived += size
+        while way.under_way and way.under_way[0][0] <= way.arrived:
+            way.under_way.popleft()[1].arrived_s = self._clock()
+
+    def _understand(self, pipe: Pipe, frame: bytes) -> Said:
+        asks = pipe.target.get_extra_info("sockname")[1] < _FIRST_CLIENT_PORT
+        said = Said(pipe.source.host.name, pipe.target.host.name, "?", not asks, 0.0, None, 0)
+        try:
+            self._read_request(pipe, frame, said) if asks else self._read_answer(pipe, frame, said)
+        except DecodeError as error:  # clients may send anything; that is what is shown then
+            said.text = str(error)
+        return said
+
+    def _read_request(self, pipe: Pipe, frame: bytes, said: Said) -> None:
+        header, position = decode_request_header(frame)
+        api = find_api(header.api_key)
+        if api is None:
+            said.what = f"api {header.api_key}"
+            return
+        said.what = _title(api)
+        said.routine = api.key in _ROUTINE
+        self._asked[pipe.source.number, header.correlation_id] = api, header.api_version, said
+        message, _ = decode(api.request, header.api_version, frame, position)
+        said.text = text_of(message)
+        if isinstance(message, EnvelopeRequest):  # what counts is what was forwarded in it
+            inner = find_api(decode_request_header(message.request_data)[0].api_key)
+            said.text, said.routine = _title(inner) if inner else "", inner is not None and inner.key in _ROUTINE
+
+    def _read_answer(self, pipe: Pipe, frame: bytes, said: Said) -> None:
+        asked = self._asked.pop((pipe.target.number, int.from_bytes(frame[:4], "big", signed=True)), None)
+        if asked is None:
+            return
+        api, version, request = asked
+        said.what, said.routine = _title(api), request.routine
+        _, position = decode_response_header(api, version, frame)
+        message, _ = decode(api.response, version, frame, position)
+        said.text = text_of(message)
+        if api.key is ApiKey.FETCH and not any(word in said.text for word in (" B", "_", "end")):
+            said.routine = request.routine = True
+
+
+class _Way:
+    """One direction of a connection: what is not a whole frame yet, and frames whose last byte is under way."""
+
+    def __init__(self) -> None:
+        self.framed = self.arrived = 0  # bytes
+        self.under_way: deque[tuple[int, Said]] = deque()
+        self._rest = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """The frames that are whole with these bytes; `framed` is where each ends."""
+        self._rest += data
+        while len(self._rest) >= _LENGTH:
+            end = _LENGTH + int.from_bytes(self._rest[:_LENGTH], "big")
+            if len(self._rest) < end:
+                return
+            frame = bytes(self._rest[_LENGTH:end])
+            del self._rest[:end]
+            self.framed += end
+            yield frame
+
+
+def text_of(message: Message) -> str:
+    """What a message says, in a few words: of each partition the offsets, epochs, sets and errors in it."""
+    return ", ".join(_words(message)).replace(":, ", ": ")
+
+
+def _words(message: Message) -> Iterator[str]:
+    for name in message.__struct_fields__:
+        value = getattr(message, name)
+        if name in ("partition", "partition_index", "index"):
+            yield f"p{value}:"
+        elif name.endswith("error_code"):
+            if value:
+                yield _error(value)
+        elif name in ("records", "record_set") and value:
+            yield f"{len(value)} B"
+        elif name in ("topic", "name", "topic_name") and value and isinstance(value, str):
+            yield value
+        elif name == "new_isr_with_epochs":
+            yield f"isr {[each.broker_id for each in value]}"
+        elif SHOWN.get(name):
+            yield from _field(SHOWN[name], value)
+        elif isinstance(value, Message):
+            yield from _words(value)
+        elif isinstance(value, list):
+            for each in value:
+                if isinstance(each, Message):
+                    yield from _words(each)
+
+
+def _field(called: str, value: Any) -> Iterator[str]:
+    """Nothing where it has the value that stands for none."""
+    if value is True:
+        yield called
+    elif value is not False and value not in (-1, _NO_LIMIT, None):
+        yield f"{called} {value}"
+
+
+def _error(code: int) -> str:
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error_{code}"
+
+
+def _title(api: Api) -> str:
+    return "".join(word.capitalize() for word in api.key.name.split("_"))

@@ -1,0 +1,329 @@
+"""What an exploration chooses, learns, keeps and tells."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from analysis.spark import SparkHandle
+from orchestrator.campaign.file import load, parse
+from orchestrator.command.line import main
+from orchestrator.errors import Interrupted
+from orchestrator.search.attempt import Attempted, Task, attempt, spread
+from orchestrator.search.coverage import DEEP, Replica, State, states_of, visit
+from orchestrator.search.exploring import GUIDED, RANDOM, Arm, Source, cheapest, explore
+from orchestrator.search.record import Exploration, Head
+from orchestrator.search.script import Inflicted, Inflictions, steps_of
+from orchestrator.search.telling import comparison, told_of
+from orchestrator.search.variation import Chance, possible, vary
+from simulator.loop import VirtualLoop
+from systems.toml_tables import Source as TomlSource
+from tests.worlds.simulated import SimulatedRun, campaign, simulate
+
+SHORT = """
+name = "short"
+[topology]
+nodes = 3
+[broker]
+"min.insync.replicas" = 2
+"replica.lag.time.max.ms" = 1500
+"broker.session.timeout.ms" = 2500
+"broker.lease.ms" = 1500
+[workload]
+partitions = 1
+producers = 1
+consumers = 0
+rate = 20
+duration_s = 6
+[nemesis]
+kind = "random"
+faults = ["kill", "power-loss"]
+interval_s = [0.3, 0.6]
+duration_s = [0.5, 1.0]
+[checks]
+min_ok = 1
+min_share = 0.01
+[[cell]]
+name = "mutated"
+mutants = ["bounce_unseen"]
+expect = { verdict = "fail", anomaly = "lost-acknowledged-write" }
+[[cell]]
+name = "fixed"
+"""
+KINDS = ("kill", "pause", "power-loss", "power-loss-all", "partition-one", "partition-halves", "stop")
+NODES = ("n1", "n2", "n3")
+
+
+@pytest.fixture
+def short(tmp_path: Path) -> Path:
+    path = tmp_path / "short.toml"
+    path.write_text(SHORT)
+    return path
+
+
+def schedule(*faults: Inflicted) -> Inflictions:
+    return Inflictions(faults or (Inflicted("kill", ("n1",), 1.0, 2.0, {}),), 10.0)
+
+
+class World:
+    """What would happen: a seed of the campaign reaches one state of its own, a variation three new ones."""
+
+    def __init__(self) -> None:
+        self.asked: list[Task] = []
+
+    def make(self, tasks: Sequence[Task]) -> list[Attempted]:
+        self.asked += tasks
+        return [self._one(task) for task in tasks]
+
+    def _one(self, task: Task) -> Attempted:
+        is_fresh = task.parent < 0
+        states = [f"seed {task.seed}"] if is_fresh else [f"{task.arm} {task.number}.{each}" for each in range(3)]
+        anomalies = ("lost-acknowledged-write",) if task.seed == 5 else ()
+        verdict = "fail" if anomalies else "pass"
+        return Attempted(
+            task.number, task.arm, task.seed, task.parent, verdict, anomalies, "", tuple(states), (), schedule(),
+            "" if is_fresh else task.text, steps=1000 - task.number,
+        )  # fmt: skip
+
+
+def arm(name: str, path: Path) -> Arm:
+    loaded = load(path)
+    return Arm(name, Source(loaded, loaded.cells[0], 1))
+
+
+def test_random_takes_the_seeds_in_their_order(short: Path) -> None:
+    world, plain = World(), arm(RANDOM, short)
+    made = list(explore(plain, 20, world.make, known={}))
+    assert [task.seed for task in world.asked] == list(range(1, 21))
+    assert [it.number for it in made] == list(range(20))
+    assert plain.curve == list(range(1, 21))
+
+
+def test_guided_varies_what_led_to_new_states_and_goes_on_with_fresh_seeds(short: Path) -> None:
+    world, guided = World(), arm(GUIDED, short)
+    list(explore(guided, 24, world.make, known={}))
+    varied = [task for task in world.asked if task.parent >= 0]
+    assert [task.parent for task in world.asked[:8]] == [-1] * 8, "nothing is known yet"
+    assert len(varied) == 8, "half of each later round"
+    assert [task.seed for task in world.asked if task.parent < 0] == list(range(1, 17))
+    assert guided.states == 16 + 3 * 8
+    for task in varied:
+        variation = parse(TomlSource(task.path, task.text), Path(task.path))
+        assert variation.nemesis.kind == "steps"
+        assert [cell.mutants for cell in variation.cells] == [("bounce_unseen",)]
+
+
+def test_the_same_exploration_makes_the_same_runs_and_seeds_are_not_made_twice(short: Path) -> None:
+    first, second = World(), World()
+    known: dict[int, Attempted] = {}
+    list(explore(arm(GUIDED, short), 24, first.make, known=known))
+    list(explore(arm(GUIDED, short), 24, second.make, known={}))
+    assert first.asked == second.asked
+    before = len(first.asked)
+    plain = arm(RANDOM, short)
+    list(explore(plain, 20, first.make, known=known))
+    assert [task.seed for task in first.asked[before:]] == [17, 18, 19, 20], "16 seeds were known"
+    assert len(plain.made) == 20
+
+
+def test_the_cheapest_run_of_an_anomaly_is_the_one_with_the_fewest_steps(short: Path) -> None:
+    guided = arm(GUIDED, short)
+    made = list(explore(guided, 24, World().make, known={}))
+    shows = [it for it in made if it.anomalies]
+    assert shows
+    assert cheapest(made, "lost-acknowledged-write").steps == min(it.steps for it in shows)
+
+
+def test_the_report_compares_only_what_was_measured(short: Path) -> None:
+    guided, plain = arm(GUIDED, short), arm(RANDOM, short)
+    list(explore(guided, 24, World().make, known={}))
+    assert "Only one way" in comparison([guided])
+    list(explore(plain, 24, World().make, known={}))
+    assert "guided had seen 40 different states and random 24" in comparison([guided, plain])
+    assert "after 16 runs" in comparison([guided, plain])
+    head = Head("short", SHORT, "mutated", 1, 24, (GUIDED, RANDOM), True)
+    told = told_of(head, [guided, plain], {"lost-acknowledged-write": "short/run"}, "over")
+    assert told["verdict"] == "fail"
+    assert told["found"][0]["link"] == "../../../short/run/report.html"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_variation_can_be_inflicted_and_proven(seed: int) -> None:
+    rng = Random(seed)
+    told = schedule(
+        Inflicted("kill", ("n1",), 1.0, 2.5, {}),
+        Inflicted("partition-one", ("n2",), 3.0, 5.0, {"direction": "both"}),
+        Inflicted("power-loss", ("n3",), 6.0, 8.0, {"tear": None}),
+    )
+    chance = Chance(rng, NODES, KINDS, told.lasted_s)
+    for _ in range(5):
+        told = vary(told, schedule(), chance)
+    assert all(0 <= it.begin_s < it.end_s <= told.lasted_s for it in told.faults)
+    for number, one in enumerate(told.faults):
+        for other in told.faults[number + 1 :]:
+            if other.begin_s < one.end_s:
+                assert not set(one.targets) & set(other.targets) or "partition" in one.kind + other.kind
+                assert "power-loss-all" not in (one.kind, other.kind)
+                assert not ("partition" in one.kind and other.kind.startswith("power"))
+    assert steps_of(told, NODES) or not told.faults
+
+
+def test_what_would_meet_another_fault_comes_after_it() -> None:
+    one, other = Inflicted("kill", ("n1",), 1.0, 3.0, {}), Inflicted("pause", ("n1",), 2.0, 2.5, {})
+    moved = possible([other, one], 10.0)[1]
+    assert moved.kind == "pause"
+    assert moved.begin_s == pytest.approx(3.2)
+    assert possible([one, other], 3.5) == [one], "what has no time left is gone"
+    elsewhere = Inflicted("pause", ("n2",), 2.0, 2.5, {})
+    assert possible([one, elsewhere], 10.0) == [one, elsewhere], "on two nodes faults may meet"
+
+
+@pytest.fixture
+def bounced(tmp_path: Path) -> SimulatedRun:
+    return simulate(campaign("bounce-unseen"), tmp_path, cell="mutated", seeds=[2])
+
+
+def test_states_are_those_of_the_traces(bounced: SimulatedRun) -> None:
+    states = list(visit(bounced.path, "log"))
+    assert any(state.faults == ("partition-one", "partition-one", "power-loss") for state in states)
+    last = states[-1]
+    assert sorted(replica.role for replica in last.replicas) == ["follower", "leader"]
+    assert all(replica.runs == "up" and replica.epoch == "=" and replica.in_sync for replica in last.replicas)
+    assert DEEP["an ISR member that does not run"](next(state for state in states if "power-loss" in state.faults))
+    told = states_of(bounced.path, "log")
+    assert len(told) == len(set(told)) == len(set(map(str, states)))
+    assert states_of(bounced.path, "other") == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "deep", "shallow"),
+    [
+        (
+            "two leaders",
+            [Replica("up", "leader", "<", False, "="), Replica("up", "leader", "=", True, "=")],
+            [Replica("down", "leader", "<", False, "="), Replica("up", "leader", "=", True, "=")],
+        ),
+        (
+            "a leader alone in its ISR",
+            [Replica("up", "leader", "=", True, "="), Replica("up", "follower", "=", False, "<")],
+            [Replica("up", "leader", "=", True, "="), Replica("up", "follower", "=", True, "=")],
+        ),
+        (
+            "a follower ahead of its leader",
+            [Replica("up", "leader", "=", True, "="), Replica("up", "follower", "=", True, ">")],
+            [Replica("up", "leader", "=", True, "="), Replica("up", "follower", "=", True, "<")],
+        ),
+    ],
+)
+def test_a_deep_state_is_told_from_one_that_is_not(name: str, deep: list[Replica], shallow: list[Replica]) -> None:
+    assert DEEP[name](State(tuple(deep), (), ()))
+    assert not DEEP[name](State(tuple(shallow), (), ()))
+
+
+@pytest.mark.spark
+def test_runs_spread_over_workers_are_those_of_this_process(spark: SparkHandle, short: Path) -> None:
+    tasks = [Task(number, RANDOM, SHORT, str(short), "fixed", number + 1) for number in range(2)]
+    spread_out, here = spread(spark.session(), tasks), [attempt(task) for task in tasks]
+    assert all(it.digest for it in here)
+    assert [(it.number, it.digest, it.states) for it in spread_out] == [
+        (it.number, it.digest, it.states) for it in here
+    ]
+
+
+def run_explore(path: Path, store: Path, *words: str) -> int:
+    common = ["--engine", "in-process", "--quiet", "--json", "--store", str(store)]
+    return main(["explore", str(path), *common, *words])
+
+
+@pytest.mark.kills("bounce_unseen")
+def test_a_bug_is_found_and_its_cheapest_run_kept(
+    short: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_explore(short, tmp_path, "--cell", "mutated", "--runs", "24") == 0, (
+        "it is what is expected of the mutant"
+    )
+    told = json.loads(capsys.readouterr().out)
+    assert told["ended"] == "stopped at the first failure"
+    found = next(row for row in told["found"] if row["anomaly"] == "lost-acknowledged-write")
+    kept = SimulatedRun(tmp_path / found["kept"])
+    assert "lost-acknowledged-write" in kept.anomalies
+    assert (kept.path / "plots" / "0-spacetime.png").exists()
+    report = Path(told["report"])
+    assert (report.parent / found["link"]).resolve() == (kept.path / "report.html").resolve()
+    assert "lost-acknowledged-write" in report.read_text()
+
+
+def test_a_broken_world_is_unknown_with_its_seed(
+    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object) -> bool:
+        raise KeyError("planted")
+
+    monkeypatch.setattr(VirtualLoop, "run_until", broken)
+    assert run_explore(short, tmp_path, "--cell", "fixed", "--runs", "1", "--first", "41") == 2
+    told = json.loads(capsys.readouterr().out)
+    assert told["verdict"] == "unknown"
+    assert told["unknown"][0]["seed"] == 41
+    assert "planted" in told["unknown"][0]["reason"]
+
+
+def test_an_interrupted_exploration_keeps_what_it_found_and_goes_on(
+    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world, rounds = World(), iter(range(10))
+
+    def make(task: Task, _: object) -> Attempted:
+        if len(world.asked) == 8 and next(rounds) == 0:
+            raise Interrupted
+        return world.make([task])[0]
+
+    monkeypatch.setattr("orchestrator.command.explore.attempt", make)
+    assert run_explore(short, tmp_path, "--cell", "fixed", "--runs", "16", "--keep-going") == 130
+    assert json.loads(capsys.readouterr().out)["arms"][0]["runs"] == 8
+    monkeypatch.setattr("orchestrator.command.explore._keep", lambda *_: None)
+    assert run_explore(short, tmp_path, "--resume") == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["arms"][0]["runs"] == 16
+    assert len(world.asked) == 16, "nothing is made twice"
+    assert told["ended"] == "the budget is used up"
+
+
+def test_a_torn_last_line_is_made_again(short: Path, tmp_path: Path) -> None:
+    from orchestrator.campaign.store import Store
+
+    head = Head("short", SHORT, "fixed", 1, 8, (GUIDED,), True)
+    exploration = Exploration.begin(Store(tmp_path), head)
+    made = World().make([Task(n, GUIDED, SHORT, str(short), "fixed", n + 1) for n in range(2)])
+    for attempted in made:
+        exploration.add(attempted)
+    runs = exploration.path / "runs.jsonl"
+    runs.write_bytes(runs.read_bytes()[:-20])
+    assert [it.number for it in Exploration.last(Store(tmp_path), "short", SHORT).runs()] == [0]
+    exploration.add(made[1])
+    assert [it.number for it in exploration.runs()] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--cell", "none"], "there is no cell 'none'"),
+        (["--runs", "0"], "--runs"),
+        (["--master", "local[1]"], "--engine in-process has none"),
+        (["--resume"], "never explored"),
+        (["--resume", "--cell", "fixed"], "leave out --cell"),
+    ],
+)
+def test_what_cannot_be_explored_is_refused(
+    words: list[str], complaint: str, short: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_explore(short, tmp_path, *words) == 64
+    assert complaint in capsys.readouterr().err
+
+
+def test_a_script_has_nothing_to_explore(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_explore(campaign("bounce-unseen"), tmp_path) == 64
+    assert "every seed has the same faults" in capsys.readouterr().err

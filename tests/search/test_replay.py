@@ -1,0 +1,105 @@
+"""`brownout replay`: the same run again, or why it is not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from orchestrator.command.line import main
+from tests.worlds.simulated import SimulatedRun, campaign, simulate
+
+BOUNCE = campaign("bounce-unseen")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> SimulatedRun:
+    """One failed run, for all tests to copy."""
+    return simulate(BOUNCE, tmp_path_factory.mktemp("store"), cell="mutated", seeds=[2])
+
+
+@pytest.fixture
+def stored(made: SimulatedRun, tmp_path: Path) -> SimulatedRun:
+    shutil.copytree(made.path.parents[1], tmp_path, symlinks=True, dirs_exist_ok=True)
+    return SimulatedRun(tmp_path / made.path.relative_to(made.path.parents[1]))
+
+
+def replay(store: Path, *words: str) -> int:
+    return main(["replay", *words, "--store", str(store), "--quiet", "--json"])
+
+
+def test_a_run_is_the_same_again_and_tells_what_happened_in_it(
+    stored: SimulatedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert replay(tmp_path, str(stored.path)) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["same"] is True
+    assert told["digest"] == stored.summary["digest"]
+    assert "lost-acknowledged-write" in told["anomalies"]
+    again = SimulatedRun((tmp_path / "latest").resolve())
+    assert again.path != stored.path
+    trace = (again.path / "trace.txt").read_text()
+    assert "loses power" in trace, "faults are told"
+    assert "partition_role log-0: role leader" in trace, "and what nodes did"
+    assert "-> n" in trace, "and what was said"
+    assert "Produce" in trace
+    assert (again.path / "messages.jsonl").exists()
+    assert not (stored.path / "messages.jsonl").exists(), "nobody asked for it then"
+    assert {"0-lives.png", "0-spacetime.png"} <= {path.name for path in (again.path / "plots").iterdir()}
+    times = [float(line.split()[0]) for line in trace.splitlines()[1:]]
+    assert times == sorted(times)
+
+
+@pytest.mark.usefixtures("stored")
+def test_a_seed_is_replayed_by_its_campaign(tmp_path: Path) -> None:
+    assert replay(tmp_path, "2", "--campaign", str(BOUNCE), "--cell", "mutated") == 0
+    assert replay(tmp_path, "3", "--campaign", str(BOUNCE), "--cell", "mutated") == 2, "nothing to compare it with"
+    assert replay(tmp_path, "3", "--campaign", str(BOUNCE), "--cell", "mutated") == 0
+
+
+def test_a_run_that_comes_out_otherwise_is_told(
+    stored: SimulatedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary = stored.summary | {"digest": "0" * 64}
+    (stored.path / "simulation.json").write_text(json.dumps(summary))
+    made_by = stored.verdict.versions["brownout"]
+    monkeypatch.setattr("orchestrator.command.replay.commit", lambda: made_by.removesuffix("+changes"))
+    capsys.readouterr()
+    code = replay(tmp_path, str(stored.path))
+    told = json.loads(capsys.readouterr().out)
+    assert "not the same run" in told["comparison"]
+    assert code == (2 if made_by.endswith("+changes") else 1)
+    monkeypatch.setattr("orchestrator.command.replay.commit", lambda: "another")
+    assert replay(tmp_path, str(stored.path)) == 2
+    assert "other code may do otherwise" in json.loads(capsys.readouterr().out)["comparison"]
+
+
+@pytest.mark.usefixtures("stored")
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["7"], "--campaign"),
+        (["7", "--campaign", str(BOUNCE)], "--cell"),
+        (["latest", "--cell", "mutated"], "a run knows its own"),
+        (["nowhere"], "neither a directory nor a run"),
+    ],
+)
+def test_what_is_no_run_is_refused(
+    words: list[str], complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert replay(tmp_path, *words) == 64
+    assert complaint in capsys.readouterr().err
+
+
+def test_a_run_of_another_world_is_refused_with_the_reason(
+    stored: SimulatedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    description = stored.path / "run.toml"
+    description.write_text(description.read_text().replace('world = "simulation"', 'world = "namespaces"'))
+    assert replay(tmp_path, str(stored.path)) == 64
+    told = capsys.readouterr().err
+    assert "made in the namespaces world" in told
+    assert "--seed 2" in told, "how its schedule is run again"

@@ -1,0 +1,223 @@
+"""Delta debugging of campaigns: what may go goes, what is needed stays, and what a script says is what happened."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.campaign.file import load
+from orchestrator.command.line import main
+from orchestrator.errors import UsageError
+from orchestrator.search.document import Document
+from orchestrator.search.script import Inflicted, Inflictions, inflictions_of, steps_of
+from orchestrator.search.shrinking import ddmin, pairs, shrink
+from orchestrator.search.trials import Budget, SpentError
+from tests.worlds.simulated import SimulatedRun, campaign, simulate
+
+NODES = ("n1", "n2", "n3")
+STEPS: list[dict[str, Any]] = [
+    {"do": "kill", "node": "n1"},
+    {"do": "wait", "seconds": 2.0},
+    {"do": "start", "node": "n1"},
+    {"do": "cut", "between": ["n1", "n2"]},
+    {"do": "produce", "count": 8},
+    {"do": "power-loss", "node": "n2"},
+    {"do": "heal", "between": ["n1", "n2"]},
+    {"do": "power-on", "node": "n2"},
+]
+
+
+def document(steps: list[dict[str, Any]], **workload: Any) -> Document:
+    return Document(
+        {
+            "name": "small",
+            "topology": {"nodes": 5},
+            "workload": {"producers": 3, "consumers": 2, "partitions": 4, "rate": 80, **workload},
+            "nemesis": {"kind": "steps", "step": steps},
+            "cell": [{"name": "main"}],
+        }
+    )
+
+
+class Judge:
+    """Holds as long as something is so; counts what it was asked."""
+
+    def __init__(self, holds: Callable[[Document], bool], most: int = 10_000) -> None:
+        self._holds = holds
+        self.left = most
+
+    def __call__(self, candidate: Document) -> bool:
+        if self.left == 0:
+            raise SpentError
+        self.left -= 1
+        return self._holds(candidate)
+
+
+@pytest.mark.parametrize("needed", [set(), {3}, {0, 7}, {1, 4, 6}, set(range(8))])
+def test_ddmin_keeps_what_is_needed_and_nothing_else(needed: set[int]) -> None:
+    assert ddmin(range(8), lambda kept: needed <= set(kept)) == sorted(needed)
+
+
+def test_ddmin_leaves_nothing_that_could_go_alone() -> None:
+    def holds(kept: list[int]) -> bool:  # one of two is enough, but not none
+        return bool({2, 5} & set(kept)) and 7 in kept
+
+    kept = ddmin(range(9), holds)
+    assert holds(kept)
+    assert not any(holds([other for other in kept if other != gone]) for gone in kept)
+
+
+def test_a_fault_goes_together_with_its_end() -> None:
+    assert pairs(STEPS) == [[0, 2], [3, 6], [5, 7]]
+    assert pairs([{"do": "pause", "node": "n1"}]) == [[0]], "what nothing ends, the end of the run does"
+
+
+def test_only_what_the_anomaly_needs_is_left() -> None:
+    def holds(candidate: Document) -> bool:
+        words = [step["do"] for step in candidate.steps]
+        return "power-loss" in words and "produce" in words and candidate.nodes >= 3
+
+    smallest = shrink(document(STEPS), Judge(holds))
+    assert [step["do"] for step in smallest.steps] == ["produce", "power-loss"]
+    assert next(step for step in smallest.steps if step["do"] == "produce")["count"] == 1
+    assert smallest.nodes == 3
+    load_left = smallest.workload
+    assert (load_left["producers"], load_left["consumers"], load_left["partitions"]) == (0, 0, 1)
+    assert load_left["rate"] == 80, "nobody is left who would be slower"
+    assert load_left["replication_factor"] == 3
+
+
+def test_a_wait_that_is_needed_becomes_as_short_as_it_may() -> None:
+    def holds(candidate: Document) -> bool:
+        return sum(float(step.get("seconds", 0)) for step in candidate.steps) >= 0.4
+
+    smallest = shrink(document(STEPS), Judge(holds))
+    assert smallest.steps == [{"do": "wait", "seconds": 0.5}]
+
+
+def test_waits_that_nothing_is_between_any_more_become_one() -> None:
+    def holds(candidate: Document) -> bool:
+        return sum(float(step.get("seconds", 0)) for step in candidate.steps) >= 2.9
+
+    waits: list[dict[str, Any]] = [{"do": "wait", "seconds": 1.0}] * 3
+    smallest = shrink(document([waits[0], STEPS[0], waits[1], STEPS[2], waits[2]]), Judge(holds))
+    assert smallest.steps == [{"do": "wait", "seconds": 3.0}]
+
+
+def test_a_budget_ends_the_search() -> None:
+    with pytest.raises(SpentError):
+        shrink(document(STEPS), Judge(lambda _: True, most=3))
+    budget = Budget.of("2")
+    budget.spend()
+    budget.spend()
+    with pytest.raises(SpentError):
+        budget.spend()
+    assert Budget.of("10m").seconds == 600
+    for wrong in ("0", "ten", "5d", "-3"):
+        with pytest.raises(UsageError, match="--budget"):
+            Budget.of(wrong)
+
+
+@pytest.mark.parametrize(
+    ("fault", "begins", "ends"),
+    [
+        (("kill", ("n2",), {}), {"do": "kill", "node": "n2"}, {"do": "start", "node": "n2"}),
+        (("pause", ("n1",), {"aim": "any"}), {"do": "pause", "node": "n1"}, {"do": "resume", "node": "n1"}),
+        (
+            ("power-loss", ("n3",), {"tear": 77}),
+            {"do": "power-loss", "node": "n3", "tear": True},
+            {"do": "power-on", "node": "n3"},
+        ),
+        (
+            ("partition-leader", ("n1",), {"direction": "out"}),
+            {"do": "cut", "between": [["n1"], ["n2", "n3"]], "one_way": True},
+            {"do": "heal", "between": [["n1"], ["n2", "n3"]]},
+        ),
+        (
+            ("partition-halves", ("n2",), {"direction": "in"}),
+            {"do": "cut", "between": [["n1", "n3"], ["n2"]], "one_way": True},
+            {"do": "heal", "between": [["n1", "n3"], ["n2"]]},
+        ),
+        (
+            ("reject", ("n1",), {"direction": "both"}),
+            {"do": "reject", "between": [["n1"], ["n2", "n3"]]},
+            {"do": "heal", "between": [["n1"], ["n2", "n3"]]},
+        ),
+    ],
+)
+def test_a_fault_becomes_the_steps_that_inflict_and_end_it(
+    fault: tuple[str, tuple[str, ...], dict[str, Any]], begins: dict[str, Any], ends: dict[str, Any]
+) -> None:
+    kind, targets, parameters = fault
+    told = Inflictions((Inflicted(kind, targets, 1.5, 3.0, parameters),), 4.0)
+    expected = [{"do": "wait", "seconds": 1.5}, begins, {"do": "wait", "seconds": 1.5}, ends]
+    assert steps_of(told, NODES) == [*expected, {"do": "wait", "seconds": 1.0}]
+
+
+def test_faults_that_overlapped_do_so_again_and_all_nodes_lose_power_together() -> None:
+    told = Inflictions(
+        (Inflicted("kill", ("n1",), 1.0, 4.0, {}), Inflicted("power-loss-all", ("n2", "n3"), 2.0, 3.0, {"tear": None})),
+        4.0,
+    )
+    words = [(step["do"], step.get("node", step.get("seconds"))) for step in steps_of(told, NODES)]
+    assert words == [
+        ("wait", 1.0),
+        ("kill", "n1"),
+        ("wait", 1.0),
+        ("power-loss", "n2"),
+        ("power-loss", "n3"),
+        ("wait", 1.0),
+        ("power-on", "n2"),
+        ("power-on", "n3"),
+        ("wait", 1.0),
+        ("start", "n1"),
+    ]
+
+
+@pytest.fixture
+def bounced(tmp_path: Path) -> SimulatedRun:
+    return simulate(campaign("bounce-unseen"), tmp_path, cell="mutated", seeds=[2])
+
+
+def test_a_journal_tells_what_was_inflicted(bounced: SimulatedRun) -> None:
+    told = inflictions_of(bounced.path)
+    assert [fault.kind for fault in told.faults] == ["partition-one", "partition-one", "power-loss", "kill"]
+    assert all(0 <= fault.begin_s < fault.end_s <= told.lasted_s for fault in told.faults)
+
+
+@pytest.mark.kills("bounce_unseen")
+def test_a_failed_run_is_shrunk_to_a_campaign_that_comes_to_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = 'node = "controller"\nas = "C"\n'
+    more = "".join(f'\n[[nemesis.step]]\ndo = "{do}"\nnode = "C"\n' for do in ("pause", "resume"))
+    longer = tmp_path / "longer.toml"
+    longer.write_text(campaign("bounce-unseen").read_text().replace(named, named + more))
+    failed = simulate(longer, tmp_path, cell="mutated", seeds=[2])
+    output = tmp_path / "smaller.toml"
+    words = ["--budget", "16", "--tries", "1", "--output", str(output), "--store", str(tmp_path), "--quiet", "--json"]
+    capsys.readouterr()
+    assert main(["shrink", str(failed.path), *words]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["ended"] == "the budget is used up"
+    assert told["faults_before"] == 5
+    assert told["faults"] < 5, "a pause of the controller is not needed"
+    assert told["steps"] < told["steps_before"] == 18
+    assert {"simulation", "namespaces"} <= set(told["worlds"])
+    assert told["shown"] >= 5, "of ten seeds"
+    smaller = load(output)
+    (cell,) = smaller.cells
+    assert (cell.expect.verdict, cell.expect.anomaly) == ("fail", "lost-acknowledged-write")
+    assert simulate(output, tmp_path).verdict.met
+    assert main(["run", str(output), "--world", "namespaces", "--dry-run"]) == 0
+
+
+def test_what_shows_nothing_cannot_be_shrunk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    simulate(campaign("bounce-unseen"), tmp_path, cell="fixed", seeds=[2])
+    assert main(["shrink", "latest", "--store", str(tmp_path)]) == 64
+    assert "no anomaly was found" in capsys.readouterr().err
+    assert main(["shrink", "latest", "--store", str(tmp_path), "--budget", "x"]) == 64

@@ -1,0 +1,111 @@
+"""Which candidates hold, what they cost, and what is remembered of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from orchestrator.campaign.file import load
+from orchestrator.campaign.plan import PlannedRun
+from orchestrator.search.document import Document, document_of
+from orchestrator.search.trials import Budget, SpentError, Trials
+from tests.worlds.simulated import campaign
+
+ANOMALY = "lost-acknowledged-write"
+Shows = Callable[[PlannedRun], bool]
+
+
+@dataclass
+class FakeMaker:
+    """Says what runs would come to."""
+
+    shows: Shows
+    verdict: str = "fail"
+    anomaly: str = ANOMALY
+    finished: bool = True
+
+    def __post_init__(self) -> None:
+        self.seeds: list[int] = []
+
+    def make(self, planned: PlannedRun) -> Any:
+        self.seeds.append(planned.seed)
+        anomalies = (self.anomaly,) if self.shows(planned) else ()
+        verdict = SimpleNamespace(verdict=self.verdict if anomalies else "pass")
+        return SimpleNamespace(verdict=verdict, anomalies=anomalies, finished=self.finished)
+
+
+@pytest.fixture
+def whole() -> Document:
+    bounce = load(campaign("bounce-unseen"))
+    steps: list[dict[str, Any]] = [{"do": "produce", "count": 3}, {"do": "kill", "node": "n1"}]
+    return document_of(bounce, bounce.cells[0], 4, steps, suffix="-x", description="")
+
+
+def trials(maker: FakeMaker, directory: Path, *, tries: int = 3, budget: str = "100") -> Trials:
+    def heard(*_: object) -> None:
+        pass
+
+    return Trials(maker, directory, ANOMALY, Budget.of(budget), seed=4, tries=tries, heard=heard)  # type: ignore[arg-type]
+
+
+def test_a_candidate_must_show_it_as_often_as_the_whole(whole: Document, tmp_path: Path) -> None:
+    maker = FakeMaker(lambda planned: planned.seed in (5, 6))
+    tried = trials(maker, tmp_path)
+    assert tried(whole)
+    assert maker.seeds == [4, 5, 6]
+    assert tried.best is not None
+    assert tried.best.data["seeds"] == {"first": 5, "count": 1}, "a seed that shows it"
+    smaller = whole.with_steps(whole.steps[:1])
+    assert tried(smaller)
+    assert maker.seeds[3:] == [5, 6], "two are enough, and those that have shown it are asked first"
+    maker.shows = lambda planned: planned.seed == 5
+    assert not tried(whole.with_steps(whole.steps[1:]))
+    assert maker.seeds[5:] == [5, 6, 4]
+    assert tried.best.steps == smaller.steps
+
+
+def test_no_more_seeds_are_asked_than_it_takes_to_know(whole: Document, tmp_path: Path) -> None:
+    maker = FakeMaker(lambda _: True)
+    tried = trials(maker, tmp_path)
+    assert tried(whole)
+    maker.shows = lambda _: False
+    assert not tried(whole.with_steps(whole.steps[:1]))
+    assert len(maker.seeds) == 3 + 1, "all three had to show it"
+    assert not tried(whole.with_steps(whole.steps[:1])), "nothing is run twice"
+    assert len(maker.seeds) == 3 + 1
+
+
+@pytest.mark.parametrize("change", [{"verdict": "unknown"}, {"anomaly": "stale-read"}, {"finished": False}])
+def test_only_a_finished_run_that_fails_by_the_same_anomaly_counts(
+    whole: Document, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    assert not trials(FakeMaker(lambda _: True, **change), tmp_path)(whole)
+
+
+def test_what_is_no_campaign_costs_nothing_and_what_breaks_proves_nothing(whole: Document, tmp_path: Path) -> None:
+    maker = FakeMaker(lambda _: True)
+    tried = trials(maker, tmp_path, tries=1)
+    assert tried(whole)
+    assert not tried(whole.with_steps([{"do": "start", "node": "A"}])), "nobody is called A"
+    assert len(maker.seeds) == 1
+
+    def broken(_: PlannedRun) -> bool:
+        raise KeyError("planted")
+
+    maker.shows = broken
+    assert not tried(whole.with_steps(whole.steps[:1]))
+
+
+def test_a_budget_is_spent_by_runs_and_keeps_the_best(whole: Document, tmp_path: Path) -> None:
+    tried = trials(FakeMaker(lambda _: True), tmp_path, tries=2, budget="3")
+    assert tried(whole)
+    with pytest.raises(SpentError):
+        tried(whole.with_steps(whole.steps[:1]))
+    assert tried.best is not None
+    assert tried.best.steps == whole.steps
+    assert tried.shows(whole, 9, free=True), "what only confirms is not counted"
