@@ -26,9 +26,19 @@ class Endpoint:
     port: int
 
 
-def _key(name: str, default: Any, *, minimum: int | None = None) -> Any:
-    """A field that is read from the property `name`."""
-    return field(default=default, metadata={"key": name, "minimum": minimum})
+def _key(name: str, default: Any, *, doc: str, minimum: int | None = None) -> Any:
+    """A field that is read from the property `name`; `doc` is what docs/by-hand.md says of it."""
+    return field(default=default, metadata={"key": name, "minimum": minimum, "doc": doc})
+
+
+REQUIRED: Mapping[str, str] = {
+    "node.id": "the broker's number, which no other has; also its id as a voter",
+    "listeners": "where it listens, and what it is known by to others: `PLAINTEXT://host:port`",
+    "quorum.voters": "all voters of the metadata quorum, `id@host:port,...`, the same on every broker; one that is not "
+    "in the list is an observer",
+    "log.dir": "its data directory, which no other process may use",
+}
+"""The keys without a default, and what they say."""
 
 
 @dataclass(frozen=True)
@@ -44,74 +54,342 @@ class BrokerConfig:
     voters: tuple[Endpoint, ...]
     log_dir: str
     trace_path: str | None = None
-    cluster_id: str | None = _key("cluster.id", None)
-    """None: the first controller makes one, and whoever has none yet takes the cluster's over."""
+    cluster_id: str | None = _key(
+        "cluster.id",
+        None,
+        doc="the cluster's id, which every broker must have; without it the first controller makes one, and "
+        "whoever has none takes the cluster's over",
+    )
 
     # metadata quorum (KIP-595)
-    quorum_fetch_timeout_ms: int = _key("quorum.fetch.timeout.ms", 1_000, minimum=1)
-    quorum_election_timeout_ms: int = _key("quorum.election.timeout.ms", 700, minimum=1)
-    quorum_election_backoff_max_ms: int = _key("quorum.election.backoff.max.ms", 300, minimum=1)
-    quorum_request_timeout_ms: int = _key("quorum.request.timeout.ms", 1_000, minimum=1)
-    quorum_retry_backoff_ms: int = _key("quorum.retry.backoff.ms", 20, minimum=1)
-    quorum_retry_backoff_max_ms: int = _key("quorum.retry.backoff.max.ms", 500, minimum=1)
+    quorum_fetch_timeout_ms: int = _key(
+        "quorum.fetch.timeout.ms",
+        1_000,
+        minimum=1,
+        doc="without a word from the leader for so long, a voter stands for election; a leader that hears of no "
+        "majority for 1.5 times as long resigns",
+    )
+    quorum_election_timeout_ms: int = _key(
+        "quorum.election.timeout.ms",
+        700,
+        minimum=1,
+        doc="how long a candidate waits for votes",
+    )
+    quorum_election_backoff_max_ms: int = _key(
+        "quorum.election.backoff.max.ms",
+        300,
+        minimum=1,
+        doc="the longest random delay before an election",
+    )
+    quorum_request_timeout_ms: int = _key(
+        "quorum.request.timeout.ms",
+        1_000,
+        minimum=1,
+        doc="past it a request to another node has failed, and its connection is dropped",
+    )
+    quorum_retry_backoff_ms: int = _key(
+        "quorum.retry.backoff.ms",
+        20,
+        minimum=1,
+        doc="the first delay before a request is sent again; it doubles",
+    )
+    quorum_retry_backoff_max_ms: int = _key(
+        "quorum.retry.backoff.max.ms",
+        500,
+        minimum=1,
+        doc="the longest of these delays",
+    )
 
     metadata_log_max_record_bytes_between_snapshots: int = _key(
-        "metadata.log.max.record.bytes.between.snapshots", 20 << 20, minimum=1
+        "metadata.log.max.record.bytes.between.snapshots",
+        20 << 20,
+        minimum=1,
+        doc="so many bytes of metadata records make a new snapshot",
     )
 
     # controller and registration
-    broker_session_timeout_ms: int = _key("broker.session.timeout.ms", 3_000, minimum=1)
-    broker_heartbeat_interval_ms: int = _key("broker.heartbeat.interval.ms", 300, minimum=1)
-    broker_lease_ms: int = _key("broker.lease.ms", 2_000, minimum=1)
+    broker_session_timeout_ms: int = _key(
+        "broker.session.timeout.ms",
+        3_000,
+        minimum=1,
+        doc="a broker that the controller has not heard of for so long is fenced",
+    )
+    broker_heartbeat_interval_ms: int = _key(
+        "broker.heartbeat.interval.ms",
+        300,
+        minimum=1,
+        doc="how often a broker tells the controller that it lives",
+    )
+    broker_lease_ms: int = _key(
+        "broker.lease.ms",
+        2_000,
+        minimum=1,
+        doc="for so long after a heartbeat a broker acts as a leader; shorter than the session, so that nobody "
+        "answers who has been replaced",
+    )
 
     # partitions
-    min_insync_replicas: int = _key("min.insync.replicas", 1, minimum=1)
-    default_replication_factor: int = _key("default.replication.factor", 1, minimum=1)
-    num_partitions: int = _key("num.partitions", 1, minimum=1)
-    unclean_leader_election_enable: bool = _key("unclean.leader.election.enable", False)
-    replica_lag_time_max_ms: int = _key("replica.lag.time.max.ms", 3_000, minimum=1)
-    replica_fetch_wait_max_ms: int = _key("replica.fetch.wait.max.ms", 500, minimum=1)
-    replica_fetch_max_bytes: int = _key("replica.fetch.max.bytes", 1 << 20, minimum=1)
-    replica_fetch_backoff_ms: int = _key("replica.fetch.backoff.ms", 100, minimum=1)
-    replica_socket_timeout_ms: int = _key("replica.socket.timeout.ms", 2_000, minimum=1)
-    high_watermark_checkpoint_interval_ms: int = _key("replica.high.watermark.checkpoint.interval.ms", 1_000, minimum=1)
+    min_insync_replicas: int = _key(
+        "min.insync.replicas",
+        1,
+        minimum=1,
+        doc="in-sync replicas without which nothing is committed (a topic's own setting goes first)",
+    )
+    default_replication_factor: int = _key(
+        "default.replication.factor",
+        1,
+        minimum=1,
+        doc="replicas of a topic whose creator does not say",
+    )
+    num_partitions: int = _key(
+        "num.partitions",
+        1,
+        minimum=1,
+        doc="partitions of a topic whose creator does not say",
+    )
+    unclean_leader_election_enable: bool = _key(
+        "unclean.leader.election.enable",
+        False,
+        doc="whether a replica that may lack committed records may lead when nobody else can",
+    )
+    replica_lag_time_max_ms: int = _key(
+        "replica.lag.time.max.ms",
+        3_000,
+        minimum=1,
+        doc="a replica that has not caught up for so long leaves the ISR",
+    )
+    replica_fetch_wait_max_ms: int = _key(
+        "replica.fetch.wait.max.ms",
+        500,
+        minimum=1,
+        doc="how long a follower's fetch waits for something new",
+    )
+    replica_fetch_max_bytes: int = _key(
+        "replica.fetch.max.bytes",
+        1 << 20,
+        minimum=1,
+        doc="the most that a follower takes of a partition at once",
+    )
+    replica_fetch_backoff_ms: int = _key(
+        "replica.fetch.backoff.ms",
+        100,
+        minimum=1,
+        doc="a follower's pause after an error",
+    )
+    replica_socket_timeout_ms: int = _key(
+        "replica.socket.timeout.ms",
+        2_000,
+        minimum=1,
+        doc="a fetch of a follower that makes no progress for so long has failed",
+    )
+    high_watermark_checkpoint_interval_ms: int = _key(
+        "replica.high.watermark.checkpoint.interval.ms",
+        1_000,
+        minimum=1,
+        doc="how often high watermarks and recovery points are written to disk",
+    )
 
     # log
-    log_segment_bytes: int = _key("log.segment.bytes", 1 << 30, minimum=4096)
-    log_index_interval_bytes: int = _key("log.index.interval.bytes", 4096, minimum=1)
-    log_flush_interval_messages: int = _key("log.flush.interval.messages", 0, minimum=0)
-    producer_id_expiration_ms: int = _key("producer.id.expiration.ms", 86_400_000, minimum=1)
-    producer_id_expiration_check_interval_ms: int = _key("producer.id.expiration.check.interval.ms", 600_000, minimum=1)
-    message_max_bytes: int = _key("message.max.bytes", 8 << 20, minimum=1)
+    log_segment_bytes: int = _key(
+        "log.segment.bytes",
+        1 << 30,
+        minimum=4096,
+        doc="the size at which a segment of a log is complete",
+    )
+    log_index_interval_bytes: int = _key(
+        "log.index.interval.bytes",
+        4096,
+        minimum=1,
+        doc="bytes of a segment for each entry of its index",
+    )
+    log_flush_interval_messages: int = _key(
+        "log.flush.interval.messages",
+        0,
+        minimum=0,
+        doc="1: a record counts for the ISR once it is on disk; 0: once it is in the page cache (nothing else "
+        "has a meaning here)",
+    )
+    producer_id_expiration_ms: int = _key(
+        "producer.id.expiration.ms",
+        86_400_000,
+        minimum=1,
+        doc="a producer that has not written for so long is forgotten",
+    )
+    producer_id_expiration_check_interval_ms: int = _key(
+        "producer.id.expiration.check.interval.ms",
+        600_000,
+        minimum=1,
+        doc="how often that is looked for",
+    )
+    message_max_bytes: int = _key(
+        "message.max.bytes",
+        8 << 20,
+        minimum=1,
+        doc="the largest batch",
+    )
 
-    log_cleanup_policy: str = _key("log.cleanup.policy", "delete")
-    log_retention_ms: int = _key("log.retention.ms", -1, minimum=-1)
-    """-1, unlike Kafka's seven days: nothing is deleted unless it is asked for."""
-    log_retention_bytes: int = _key("log.retention.bytes", -1, minimum=-1)
-    log_retention_check_interval_ms: int = _key("log.retention.check.interval.ms", 300_000, minimum=1)
-    auto_create_topics_enable: bool = _key("auto.create.topics.enable", False)
+    log_cleanup_policy: str = _key(
+        "log.cleanup.policy",
+        "delete",
+        doc="`delete`, `compact` or `compact,delete`",
+    )
+    log_cleaner_backoff_ms: int = _key(
+        "log.cleaner.backoff.ms",
+        15_000,
+        minimum=1,
+        doc="how often logs are looked for that can be compacted",
+    )
+    log_cleaner_min_cleanable_ratio: float = _key(
+        "log.cleaner.min.cleanable.ratio",
+        0.5,
+        doc="the part of a log that must be new before it is compacted, 0 to 1",
+    )
+    log_cleaner_min_compaction_lag_ms: int = _key(
+        "log.cleaner.min.compaction.lag.ms",
+        0,
+        minimum=0,
+        doc="records younger than this are not compacted",
+    )
+    log_cleaner_delete_retention_ms: int = _key(
+        "log.cleaner.delete.retention.ms",
+        86_400_000,
+        minimum=0,
+        doc="how long compaction keeps tombstones",
+    )
+    log_retention_ms: int = _key(
+        "log.retention.ms",
+        -1,
+        minimum=-1,
+        doc="records older than this are deleted; -1, unlike Kafka's seven days: never",
+    )
+    log_retention_bytes: int = _key(
+        "log.retention.bytes",
+        -1,
+        minimum=-1,
+        doc="the size of a log past which its oldest segments are deleted; -1: never",
+    )
+    log_retention_check_interval_ms: int = _key(
+        "log.retention.check.interval.ms",
+        300_000,
+        minimum=1,
+        doc="how often that is looked for",
+    )
+    auto_create_topics_enable: bool = _key(
+        "auto.create.topics.enable",
+        False,
+        doc="whether a topic is created when a producer or consumer asks for it",
+    )
 
     # consumer groups
-    offsets_topic_num_partitions: int = _key("offsets.topic.num.partitions", 50, minimum=1)
-    offsets_topic_replication_factor: int = _key("offsets.topic.replication.factor", 3, minimum=1)
-    offsets_commit_timeout_ms: int = _key("offsets.commit.timeout.ms", 5_000, minimum=1)
-    offsets_retention_minutes: int = _key("offsets.retention.minutes", 10_080, minimum=1)
-    offsets_retention_check_interval_ms: int = _key("offsets.retention.check.interval.ms", 600_000, minimum=1)
-    offset_metadata_max_bytes: int = _key("offset.metadata.max.bytes", 4_096, minimum=0)
-    group_initial_rebalance_delay_ms: int = _key("group.initial.rebalance.delay.ms", 3_000, minimum=0)
-    group_min_session_timeout_ms: int = _key("group.min.session.timeout.ms", 6_000, minimum=1)
-    group_max_session_timeout_ms: int = _key("group.max.session.timeout.ms", 1_800_000, minimum=1)
-    group_max_size: int = _key("group.max.size", MAX_INT32, minimum=1)
+    offsets_topic_num_partitions: int = _key(
+        "offsets.topic.num.partitions",
+        50,
+        minimum=1,
+        doc="partitions of `__consumer_offsets`, when it is created",
+    )
+    offsets_topic_replication_factor: int = _key(
+        "offsets.topic.replication.factor",
+        3,
+        minimum=1,
+        doc="its replicas; it is not created before there are as many brokers",
+    )
+    offsets_topic_segment_bytes: int = _key(
+        "offsets.topic.segment.bytes",
+        100 << 20,
+        minimum=4096,
+        doc="its segments' size",
+    )
+    offsets_commit_timeout_ms: int = _key(
+        "offsets.commit.timeout.ms",
+        5_000,
+        minimum=1,
+        doc="past it a commit of offsets that is not committed has failed",
+    )
+    offsets_retention_minutes: int = _key(
+        "offsets.retention.minutes",
+        10_080,
+        minimum=1,
+        doc="how long the offsets of a group without members are kept",
+    )
+    offsets_retention_check_interval_ms: int = _key(
+        "offsets.retention.check.interval.ms",
+        600_000,
+        minimum=1,
+        doc="how often that is looked for",
+    )
+    offset_metadata_max_bytes: int = _key(
+        "offset.metadata.max.bytes",
+        4_096,
+        minimum=0,
+        doc="the longest text that may be committed with an offset",
+    )
+    group_initial_rebalance_delay_ms: int = _key(
+        "group.initial.rebalance.delay.ms",
+        3_000,
+        minimum=0,
+        doc="how long an empty group waits for more members before it assigns anything",
+    )
+    group_min_session_timeout_ms: int = _key(
+        "group.min.session.timeout.ms",
+        6_000,
+        minimum=1,
+        doc="the shortest session that a member may ask for",
+    )
+    group_max_session_timeout_ms: int = _key(
+        "group.max.session.timeout.ms",
+        1_800_000,
+        minimum=1,
+        doc="the longest one",
+    )
+    group_max_size: int = _key(
+        "group.max.size",
+        MAX_INT32,
+        minimum=1,
+        doc="the most members of a group",
+    )
 
     # server
-    metrics_port: int = _key("metrics.port", 0, minimum=0)
-    """0: no metrics are served."""
-    socket_request_max_bytes: int = _key("socket.request.max.bytes", 100 << 20, minimum=1024)
-    max_connections: int = _key("max.connections", 2_000, minimum=1)
-    max_connections_per_ip: int = _key("max.connections.per.ip", MAX_INT32, minimum=0)
-    max_connections_per_ip_overrides: str = _key("max.connections.per.ip.overrides", "")
-    connections_max_idle_ms: int = _key("connections.max.idle.ms", 600_000, minimum=-1)
-    queued_max_requests: int = _key("queued.max.requests", 1_000, minimum=1)
+    metrics_port: int = _key(
+        "metrics.port",
+        0,
+        minimum=0,
+        doc="where metrics are served over HTTP, at `/metrics`; 0: nowhere",
+    )
+    socket_request_max_bytes: int = _key(
+        "socket.request.max.bytes",
+        100 << 20,
+        minimum=1024,
+        doc="the largest request",
+    )
+    max_connections: int = _key(
+        "max.connections",
+        2_000,
+        minimum=1,
+        doc="the most connections of clients",
+    )
+    max_connections_per_ip: int = _key(
+        "max.connections.per.ip",
+        MAX_INT32,
+        minimum=0,
+        doc="the most of one address",
+    )
+    max_connections_per_ip_overrides: str = _key(
+        "max.connections.per.ip.overrides",
+        "",
+        doc="the same for single addresses: `10.0.0.1:100,10.0.0.2:5`",
+    )
+    connections_max_idle_ms: int = _key(
+        "connections.max.idle.ms",
+        600_000,
+        minimum=-1,
+        doc="a connection that is silent for so long is closed; -1: never",
+    )
+    queued_max_requests: int = _key(
+        "queued.max.requests",
+        1_000,
+        minimum=1,
+        doc="requests that may wait at a time; past that nothing more is read",
+    )
 
     @property
     def is_voter(self) -> bool:
@@ -159,6 +437,8 @@ class BrokerConfig:
                 values[spec.name] = _boolean(source, key, text)
             elif isinstance(spec.default, int):
                 values[spec.name] = _integer(source, key, text, spec.metadata["minimum"])
+            elif isinstance(spec.default, float):
+                values[spec.name] = _ratio(source, key, text)
             else:
                 values[spec.name] = text
         if rest:
@@ -173,10 +453,10 @@ class BrokerConfig:
                 f"{source}: broker.lease.ms ({config.broker_lease_ms}) must be smaller than broker.session.timeout.ms "
                 f"({config.broker_session_timeout_ms}): a leader must stop answering before another can be elected"
             )
-        if config.log_cleanup_policy != "delete":
-            raise StartupError(
-                f"{source}: log.cleanup.policy: {shown(config.log_cleanup_policy)} is not delete, the only one there is"
-            )
+        policies = [part.strip() for part in config.log_cleanup_policy.split(",")]
+        if not set(policies) <= {"delete", "compact"} or len(set(policies)) < len(policies):
+            shown_policy = shown(config.log_cleanup_policy)
+            raise StartupError(f"{source}: log.cleanup.policy: {shown_policy} is not delete, compact or compact,delete")
         return config
 
 
@@ -245,6 +525,13 @@ def is_number(text: str, most: int) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= len(str(most)) and int(text) <= most
 
 
+def is_ratio(text: str) -> bool:
+    """Whether it is a number from 0 to 1, written with digits and a point."""
+    whole, _, fraction = text.partition(".")
+    digits = whole + fraction
+    return len(text) <= 20 and digits.isascii() and digits.isdigit() and whole != "" and float(text) <= 1
+
+
 def shown(text: str) -> str:
     """What was written, for a message: quoted, and not longer than a line bears."""
     return repr(text if len(text) <= 60 else text[:57] + "...")
@@ -261,6 +548,12 @@ def _boolean(source: str, key: str, text: str) -> bool:
     if text not in ("true", "false"):
         raise StartupError(f"{source}: {key}: {shown(text)} is neither true nor false")
     return text == "true"
+
+
+def _ratio(source: str, key: str, text: str) -> float:
+    if not is_ratio(text):
+        raise StartupError(f"{source}: {key}: {shown(text)} is not a number from 0 to 1, such as 0.5")
+    return float(text)
 
 
 def _integer(source: str, key: str, text: str, minimum: int | None) -> int:
