@@ -89,7 +89,7 @@ class Cleaner:
         log: PartitionLog,
         *,
         wanted: Callable[[], bool],
-        replace: Callable[[Sequence[Segment], Segment], Awaitable[bool]],
+        replace: Callable[[Sequence[Segment], Segment, int], Awaitable[bool]],
         drops_epochs: bool = False,
     ) -> None:
         """`wanted` is asked in every turn: once it says no, a pass ends. `drops_epochs`: the mutant
@@ -100,6 +100,8 @@ class Cleaner:
         self._replace = replace
         self._drops_epochs = drops_epochs
         self._cost = 0
+        self._truncations = log.truncations
+        self._reading: Sequence[Segment] = ()
 
     async def clean(self, end: int, *, now_ms: int, delete_retention_ms: int, sizes: SegmentSizes) -> bool:
         """Compact the log up to `end`, where a segment ends, or as far as one pass goes; `log.cleaned_to` tells.
@@ -125,6 +127,7 @@ class Cleaner:
         """Where each key of the dirty part is last, and which batches tell where epochs begin and what producers wrote
         last."""
         survey = _Survey(LatestOffsets(self._log.cleaned_to))
+        self._reading = segments
         for segment in segments:
             for position, header in segment.walk(0):
                 survey.note(header)
@@ -149,8 +152,8 @@ class Cleaner:
         self, group: Sequence[Segment], work: Compaction, survey: _Survey, interval_bytes: int
     ) -> bool:
         """Write some segments anew, as one; false when they are no part of the log any more."""
-        if not self._wanted():  # the directory may be gone
-            raise _UnwantedError
+        self._reading = group
+        self._check()  # the directory may be gone
         base, end = group[0].base_offset, group[-1].next_offset
         cleaned = Segment(self._disk, self._log.directory, base, interval_bytes, suffix=CLEANED)
         cleaned.file.truncate(0)  # an earlier pass may have left some
@@ -168,7 +171,7 @@ class Cleaner:
         if changed:
             cleaned.finish()
             await cleaned.file.sync()
-            return await self._replace(group, cleaned)
+            return await self._replace(group, cleaned, self._truncations)
         cleaned.remove()  # what an interrupted pass leaves is removed by the next start
         return True
 
@@ -186,8 +189,16 @@ class Cleaner:
         if self._cost >= COST_PER_TURN:
             self._cost = 0
             await asyncio.sleep(REST_S)
-            if not self._wanted():
-                raise _UnwantedError
+            self._check()
+
+    def _check(self) -> None:
+        """Nothing else changes the log between two turns, but in them: files may be closed, and bytes be others."""
+        if (
+            not self._wanted()
+            or self._truncations != self._log.truncations
+            or not set(self._reading) <= set(self._log.segments)
+        ):
+            raise _UnwantedError
 
 
 def grouped(segments: Sequence[Segment], segment_bytes: int) -> list[list[Segment]]:

@@ -187,6 +187,11 @@ class PartitionLog:
         return self._durable if self._about_to_cut_to is None else min(self._durable, self._about_to_cut_to)
 
     @property
+    def truncations(self) -> int:
+        """How often the log has been cut: what was read of it before may not be so any more."""
+        return self._truncations
+
+    @property
     def last_epoch(self) -> int:
         """The latest leader epoch, -1 when there is none."""
         return self.epochs.latest_epoch
@@ -413,12 +418,15 @@ class PartitionLog:
         self._durable = offset
         self._about_to_cut_to = None
 
-    async def replace_segments(self, old: Sequence[Segment], cleaned: Segment) -> bool:
+    async def replace_segments(self, old: Sequence[Segment], cleaned: Segment, truncations: int) -> bool:
         """Put what compaction has made of segments that follow each other in their place, durably. Who reads the old
         ones goes on reading them. The new one's content is on disk.
 
-        False, and nothing was changed: some of the old ones are no part of the log any more.
+        False, and nothing was changed: some of the old ones are no part of the log any more, or it has been cut since
+        there were so many `truncations`.
         """
+        if truncations != self._truncations:
+            return False
         first = self._segments.index(old[0]) if old[0] in self._segments else 0
         if self._segments[first : first + len(old)] != list(old) or old[-1] is self._active:
             return False

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
-from functools import partial
 from typing import Final
 
 from broker.errors import is_out_of_descriptors
 from broker.log.checkpoint import OffsetCheckpoint
 from broker.log.cleaner import Cleanable, Cleaner, SegmentSizes, UncleanableError, cleanable
 from broker.ports import Disk
-from broker.replica.background import Background
 from broker.replica.partition import Partition
 
 CHECKPOINT_FILE: Final = "cleaner-offset-checkpoint"
@@ -32,14 +30,12 @@ class Compactor:
         disk: Disk,
         partitions: Callable[[], Collection[Partition]],
         now_ms: Callable[[], int],
-        background: Background,
         drops_epochs: bool = False,
     ) -> None:
         """`drops_epochs`: the mutant compaction_drops_epochs."""
         self._disk = disk
         self._partitions = partitions
         self._now_ms = now_ms
-        self._background = background
         self._drops_epochs = drops_epochs
         self._checkpoint = OffsetCheckpoint(disk, CHECKPOINT_FILE)
         self._written: dict[Key, int] = {}
@@ -95,7 +91,7 @@ class Compactor:
             self._disk,
             partition.log,
             wanted=lambda: partition.compaction is not None and partition in self._partitions(),
-            replace=partial(partition.replace_segments, self._background),
+            replace=partition.replace_segments,
             drops_epochs=self._drops_epochs,
         )
         sizes = SegmentSizes(settings.segment_bytes, settings.index_interval_bytes)

@@ -125,7 +125,6 @@ class ReplicaManager:
             disk=disk,
             partitions=self._partitions.values,
             now_ms=self._now_ms,
-            background=self._background,
             drops_epochs=mutants.active("compaction_drops_epochs"),
         )
         self._tasks: list[asyncio.Task[None]] = []

@@ -342,20 +342,21 @@ class Partition:
         """The settings by which this replica's log is to be compacted; None while it is not."""
         return self._settings if COMPACT in self._settings.cleanup and self.role is not None else None
 
-    async def replace_segments(self, background: Background, old: Sequence[Segment], cleaned: Segment) -> bool:
-        """Put what compaction has made of segments in their place; what has begun is finished. False: they are no part
-        of this log any more, or it is no longer to be compacted."""
+    async def replace_segments(self, old: Sequence[Segment], cleaned: Segment, truncations: int) -> bool:
+        """As the log's, with the roles kept out; what has begun is finished. False also when this log is no longer to
+        be compacted."""
         replaced = False
 
         async def replace() -> None:
             nonlocal replaced
             async with self.lock:
                 try:
-                    replaced = self.compaction is not None and await self.log.replace_segments(old, cleaned)
+                    wanted = self.compaction is not None
+                    replaced = wanted and await self.log.replace_segments(old, cleaned, truncations)
                 except OSError as error:
                     self.fail(error)
 
-        task = background.run(replace(), f"replacing segments of {self.topic}-{self.index}")
+        task = self._background.run(replace(), f"replacing segments of {self.topic}-{self.index}")
         await asyncio.shield(task)
         return replaced
 

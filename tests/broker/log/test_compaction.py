@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -220,6 +221,36 @@ async def test_a_batch_with_a_tombstone_keeps_the_times_of_its_records(tmp_path:
     assert log.offset_for_timestamp(1000) == (0, 1000)
     assert log.offset_for_timestamp(1001) is None
     assert log.max_timestamp_below(2) == (0, 1000)
+
+
+# --- what else happens to a log meanwhile
+
+
+@in_loop
+async def test_a_pass_ends_when_its_segments_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.log.cleaner.COST_PER_TURN", 1)
+    for change in ("truncate_to", "advance_start"):
+        log = await open_log(tmp_path / change)
+        await write(log, 0, *(batch(("a", f"{number:050d}")) for number in range(40)))
+        cleaning = asyncio.create_task(compact(log, tmp_path / change))
+        await asyncio.sleep(0.02)
+        assert not cleaning.done()
+        await getattr(log, change)(20)
+        before = content(log)
+        assert not await cleaning
+        assert content(log) == before
+        assert await compact(log, tmp_path / change)
+        assert len(content(log)) == 1
+
+
+@in_loop
+async def test_what_was_read_before_a_truncation_replaces_nothing(tmp_path: Path) -> None:
+    log = await open_log(tmp_path)
+    await write(log, 0, *(batch(("a", f"{number}")) for number in range(4)))
+    log.roll()
+    before = log.truncations
+    await log.truncate_to(3)
+    assert not await log.replace_segments(log.segments[:1], log.segments[-1], before)
 
 
 # --- epochs
