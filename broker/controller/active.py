@@ -305,10 +305,10 @@ class ActiveController:
         broker = registered(self._image, request.broker_id, request.broker_epoch)
         knows = self._rules.handovers.heard(broker.id, request.current_metadata_offset)
         self._elect_successors(term)
-        if not knows:
+        stays = term.sessions.is_open(broker.id)
+        if stays and not knows:
             message = f"broker {broker.id} has lost a leadership and does not know it yet: its lease is not renewed"
             raise ProtocolError(ErrorCode.REQUEST_TIMED_OUT, message)
-        stays = term.sessions.is_open(broker.id)
         if stays:
             term.sessions.renew(broker.id, asyncio.get_running_loop().time())
         return BrokerHeartbeatResponse(
