@@ -31,8 +31,8 @@ def main() -> int:
         print(f"seed {seed}: {outcome.acknowledged} acknowledged, {outcome.faults.total()} faults", flush=True)
         for violation in outcome.violations:
             print(f"  {violation}")
-    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(faults.items()))
-    print(f"{acknowledged} acknowledged through {faults.total()} faults ({kinds}): {violations} violations")
+    told = ", ".join(f"{number} {kind}" for kind, number in sorted(faults.items()))
+    print(f"{acknowledged} acknowledged through {faults.total()} faults ({told}): {violations} violations")
     return 1 if violations else 0
 
 

@@ -89,12 +89,12 @@ def test_the_lease_is_asked_for_when_the_record_is_committed() -> None:
     handovers.begin(KEY, 2)
     assert handovers.take_over(FAR_AWAY) == []
     assert not handovers.heard(2, image.offset + 10), "the record is not in the log yet"
-    handovers.applied(image, {2: 5.0}.get)
+    handovers.applied(image, lambda broker: 5.0 if broker == 2 else None)
     assert (handovers.take_over(4.9), handovers.next_end()) == ([], 5.0)
     assert handovers.take_over(5.0) == [KEY]
     assert (handovers.take_over(6.0), handovers.next_end()) == ([], None)
     handovers.begin(KEY, 2)
-    handovers.applied(image, {}.get)
+    handovers.applied(image, lambda _: None)
     assert handovers.take_over(0.0) == [KEY], "who has no session has no lease"
 
 
