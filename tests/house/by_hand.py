@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
-from broker.config import REQUIRED, BrokerConfig
+from broker.config import BrokerConfig
+from broker.key_texts import OPTIONAL, REQUIRED
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "by-hand.md"
-HOST, PORTS = "127.0.0.1", (9092, 9093, 9094)
+HOST, PORTS, CONTROLLERS = "127.0.0.1", (9092, 9093, 9094), (9192, 9193, 9194)
 
 INTRODUCTION = """# Brokers by hand
 
@@ -23,7 +24,7 @@ ONE = """
 A broker is one process with one file of properties and one directory for its data.
 """
 ONE_MORE = """
-It says when it serves. Any client of Apache Kafka finds it at `listeners`:
+It says when it serves. Any client of Apache Kafka finds it at the first of its `listeners`:
 """
 CLIENT = """from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -78,12 +79,13 @@ def _name(brokers: list[int], broker: int) -> str:
 
 
 def _start(brokers: list[int]) -> str:
-    voters = ",".join(f"{broker}@{HOST}:{PORTS[broker - 1]}" for broker in brokers)
+    voters = ",".join(f"{broker}@{HOST}:{CONTROLLERS[broker - 1]}" for broker in brokers)
     lines = ""
     for broker in brokers:
         name = _name(brokers, broker)
         lines += f"mkdir -p {name}\ncat > {name}/server.properties <<'END'\n"
-        lines += f"node.id={broker}\nlisteners=PLAINTEXT://{HOST}:{PORTS[broker - 1]}\nquorum.voters={voters}\n"
+        lines += f"node.id={broker}\nlisteners=PLAINTEXT://{HOST}:{PORTS[broker - 1]},CONTROLLER://{HOST}:"
+        lines += f"{CONTROLLERS[broker - 1]}\ncontroller.listener.names=CONTROLLER\nquorum.voters={voters}\n"
         lines += f"log.dir={name}/data\n"
         if len(brokers) == 1:
             lines += "offsets.topic.replication.factor=1\n"
@@ -123,7 +125,7 @@ def _table() -> Iterator[str]:
     yield "| `trace.path` | none | a file for all that happens to the broker, a JSON object in each line |\n"
     for spec in fields(BrokerConfig):
         if "key" in spec.metadata:
-            yield f"| `{spec.metadata['key']}` | {_default(spec.default)} | {spec.metadata['doc']} |\n"
+            yield f"| `{spec.metadata['key']}` | {_default(spec.default)} | {OPTIONAL[spec.metadata['key']]} |\n"
 
 
 def _default(value: object) -> str:

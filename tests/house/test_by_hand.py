@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 
-from broker.config import REQUIRED, BrokerConfig
+from broker.config import BrokerConfig
 from broker.errors import StartupError
+from broker.key_texts import OPTIONAL, REQUIRED
 from tests.house.by_hand import PAGE, page
 
 
@@ -20,3 +23,7 @@ def test_what_is_needed_is_needed_and_nothing_else() -> None:
     for key in values:
         with pytest.raises(StartupError, match=rf"{key} is missing"):
             BrokerConfig.from_properties({name: value for name, value in values.items() if name != key})
+
+
+def test_every_key_has_a_text() -> None:
+    assert list(OPTIONAL) == [spec.metadata["key"] for spec in fields(BrokerConfig) if "key" in spec.metadata]
