@@ -30,8 +30,8 @@ CLIENT = """from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 servers = {{"bootstrap.servers": "{servers}"}}
-for future in AdminClient(servers).create_topics([NewTopic("log", 1, {replicas})]).values():
-    future.result(30)
+admin = AdminClient(servers)
+admin.create_topics([NewTopic("log", 1, {replicas})])["log"].result(30)
 producer = Producer(servers)
 producer.produce("log", b"hello")
 assert producer.flush(30) == 0
