@@ -127,7 +127,8 @@ def _compare(task: Task) -> ReplicaReport:
 
 
 def _read(task: Task, replicas: Sequence[tuple[str, str]]) -> list[ReplicaLog]:
-    logs = [FORMATS[task.format].read(node, task.key, Path(data)) for node, data in replicas]
+    read, compacted = FORMATS[task.format].read, task.around.compacts
+    logs = [read(node, task.key, Path(data), compacted=compacted) for node, data in replicas]
     return [replace(log, damage="") if log.zeros and task.preallocates else log for log in logs]
 
 

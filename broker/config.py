@@ -13,7 +13,7 @@ from typing import Any
 
 from broker.errors import StartupError
 from broker.listeners import ListenerEndpoint, SecurityProtocol, parse_listeners, parse_names, parse_protocols
-from broker.properties import MAX_INT32, boolean, integer, is_number, is_port, parse_properties, shown, take
+from broker.properties import MAX_INT32, boolean, integer, is_number, is_port, parse_properties, ratio, shown, take
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,10 @@ class BrokerConfig:
     message_max_bytes: int = _key("message.max.bytes", 8 << 20, minimum=1)
 
     log_cleanup_policy: str = _key("log.cleanup.policy", "delete")
+    log_cleaner_backoff_ms: int = _key("log.cleaner.backoff.ms", 15_000, minimum=1)
+    log_cleaner_min_cleanable_ratio: float = _key("log.cleaner.min.cleanable.ratio", 0.5)
+    log_cleaner_min_compaction_lag_ms: int = _key("log.cleaner.min.compaction.lag.ms", 0, minimum=0)
+    log_cleaner_delete_retention_ms: int = _key("log.cleaner.delete.retention.ms", 86_400_000, minimum=0)
     log_retention_ms: int = _key("log.retention.ms", -1, minimum=-1)
     """-1, unlike Kafka's seven days: nothing is deleted unless it is asked for."""
     log_retention_bytes: int = _key("log.retention.bytes", -1, minimum=-1)
@@ -113,6 +117,7 @@ class BrokerConfig:
     # consumer groups
     offsets_topic_num_partitions: int = _key("offsets.topic.num.partitions", 50, minimum=1)
     offsets_topic_replication_factor: int = _key("offsets.topic.replication.factor", 3, minimum=1)
+    offsets_topic_segment_bytes: int = _key("offsets.topic.segment.bytes", 100 << 20, minimum=4096)
     offsets_commit_timeout_ms: int = _key("offsets.commit.timeout.ms", 5_000, minimum=1)
     offsets_retention_minutes: int = _key("offsets.retention.minutes", 10_080, minimum=1)
     offsets_retention_check_interval_ms: int = _key("offsets.retention.check.interval.ms", 600_000, minimum=1)
@@ -213,6 +218,8 @@ class BrokerConfig:
                 values[spec.name] = boolean(source, key, text)
             elif isinstance(spec.default, int):
                 values[spec.name] = integer(source, key, text, spec.metadata["minimum"])
+            elif isinstance(spec.default, float):
+                values[spec.name] = ratio(source, key, text)
             else:
                 values[spec.name] = text
         if rest:
@@ -232,10 +239,10 @@ class BrokerConfig:
                 f"{source}: broker.lease.ms ({self.broker_lease_ms}) must be smaller than broker.session.timeout.ms "
                 f"({self.broker_session_timeout_ms}): a leader must stop answering before another can be elected"
             )
-        if self.log_cleanup_policy != "delete":
-            raise StartupError(
-                f"{source}: log.cleanup.policy: {shown(self.log_cleanup_policy)} is not delete, the only one there is"
-            )
+        policies = [part.strip() for part in self.log_cleanup_policy.split(",")]
+        if not set(policies) <= {"delete", "compact"} or len(set(policies)) < len(policies):
+            given = shown(self.log_cleanup_policy)
+            raise StartupError(f"{source}: log.cleanup.policy: {given} is not delete, compact or compact,delete")
         for key, value, known in (
             ("ssl.client.auth", self.ssl_client_auth, ("none", "requested", "required")),
             ("ssl.endpoint.identification.algorithm", self.ssl_endpoint_identification_algorithm, ("https", "")),

@@ -105,6 +105,13 @@ MUTANTS: dict[str, Mutant] = {
             "takes away; tests/simulator/test_leases.py",
         ),
         Mutant(
+            name="moves_under_lease",
+            rule="H31",
+            anomaly="stale-read",
+            schedule="a reassignment takes a leadership from a broker that cannot hear of it, and another leads while "
+            "the first one's lease goes on; tests/simulator/test_leases.py",
+        ),
+        Mutant(
             name="sequence_unchecked",
             rule="K98-2",
             anomaly="duplicate, duplicate-on-replica, producer-order, append-reorder",
@@ -124,6 +131,14 @@ MUTANTS: dict[str, Mutant] = {
             anomaly="lost-acknowledged-write, offset-mismatch",
             schedule="a deposed leader cuts a batch off and still takes it for written when it leads again and the "
             "batch is sent again; campaigns/producer-state-survives-truncation.toml",
+        ),
+        Mutant(
+            name="compaction_drops_epochs",
+            rule="K101-11",
+            anomaly="replica-divergence",
+            schedule="compaction removes all that is left of the batch with which a leader epoch begins; after a crash "
+            "the leader takes the epoch to begin later, and a follower keeps what it should cut off; "
+            "tests/broker/log/test_compaction.py",
         ),
         Mutant(
             name="commit_acked_before_hw",

@@ -64,3 +64,17 @@ def integer(source: str, key: str, text: str, minimum: int | None) -> int:
     if minimum is not None and value < minimum:
         raise StartupError(f"{source}: {key}: {value} is smaller than {minimum}, the least that makes sense")
     return value
+
+
+def is_ratio(text: str) -> bool:
+    """Whether it is a number from 0 to 1, written with digits and a point."""
+    whole, _, fraction = text.partition(".")
+    digits = whole + fraction
+    return len(text) <= 20 and digits.isascii() and digits.isdigit() and whole != "" and float(text) <= 1
+
+
+def ratio(source: str, key: str, text: str) -> float:
+    """A number from 0 to 1. Raises `StartupError`."""
+    if not is_ratio(text):
+        raise StartupError(f"{source}: {key}: {shown(text)} is not a number from 0 to 1, such as 0.5")
+    return float(text)

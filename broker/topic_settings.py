@@ -11,18 +11,19 @@ from typing import Final
 
 from broker.config import BrokerConfig
 from broker.errors import ErrorCode, ProtocolError
-from broker.properties import MAX_INT32, MAX_INT64, is_number, shown
+from broker.properties import MAX_INT32, MAX_INT64, is_number, is_ratio, shown
 
 DELETE: Final = "delete"
+COMPACT: Final = "compact"
 NEVER: Final = -1
 """As a retention: nothing is deleted for its age or size."""
 
 
 @dataclass(frozen=True)
 class Key:
-    """One key. `kind`: boolean, int, long or list, as DescribeConfigs names it; `default`: the broker's value, as text.
+    """One key. `kind`: boolean, int, long, double or list, as DescribeConfigs names it. `default`: the broker's value.
 
-    Numbers lie between `least` and `most`; other values are among `allowed`.
+    Numbers lie between `least` and `most`, doubles between 0 and 1; other values are among `allowed`.
     """
 
     name: str
@@ -39,6 +40,9 @@ class Key:
             digits = value.removeprefix("-")
             if not is_number(digits, MAX_INT64) or not self.least <= int(value) <= self.most:
                 self._refuse(value, f"a number from {self.least} to {self.most}")
+        elif self.kind == "double":
+            if not is_ratio(value):
+                self._refuse(value, "a number from 0 to 1")
         elif self.kind == "list":
             parts = split(value)
             if not parts or not set(parts) <= set(self.allowed) or len(set(parts)) < len(parts):
@@ -57,13 +61,25 @@ def _flush_messages(config: BrokerConfig) -> str:
 KEYS: Final[Mapping[str, Key]] = {
     key.name: key
     for key in (
-        Key("cleanup.policy", "list", lambda c: c.log_cleanup_policy, "log.cleanup.policy", allowed=(DELETE,)),
+        Key("cleanup.policy", "list", lambda c: c.log_cleanup_policy, "log.cleanup.policy", allowed=(DELETE, COMPACT)),
+        Key(
+            "delete.retention.ms", "long", lambda c: str(c.log_cleaner_delete_retention_ms),
+            "log.cleaner.delete.retention.ms",
+        ),
         Key("flush.messages", "long", _flush_messages, "log.flush.interval.messages", 1),
         Key(
             "index.interval.bytes", "int", lambda c: str(c.log_index_interval_bytes), "log.index.interval.bytes", 1,
             MAX_INT32,
         ),
         Key("max.message.bytes", "int", lambda c: str(c.message_max_bytes), "message.max.bytes", 0, MAX_INT32),
+        Key(
+            "min.cleanable.dirty.ratio", "double", lambda c: str(c.log_cleaner_min_cleanable_ratio),
+            "log.cleaner.min.cleanable.ratio",
+        ),
+        Key(
+            "min.compaction.lag.ms", "long", lambda c: str(c.log_cleaner_min_compaction_lag_ms),
+            "log.cleaner.min.compaction.lag.ms",
+        ),
         Key("min.insync.replicas", "int", lambda c: str(c.min_insync_replicas), "min.insync.replicas", 1, MAX_INT32),
         Key("retention.bytes", "long", lambda c: str(c.log_retention_bytes), "log.retention.bytes", NEVER),
         Key("retention.ms", "long", lambda c: str(c.log_retention_ms), "log.retention.ms", NEVER),
@@ -96,9 +112,12 @@ class TopicSettings:
     """What holds for the partitions of one topic. Sizes in bytes, times in milliseconds; `NEVER`: no limit."""
 
     cleanup: frozenset[str]
+    delete_retention_ms: int
     flush_before_commit: bool
     index_interval_bytes: int
     max_message_bytes: int
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
     min_insync_replicas: int
     retention_bytes: int
     retention_ms: int
@@ -114,9 +133,12 @@ class TopicSettings:
 
         return cls(
             cleanup=frozenset(split(value("cleanup.policy"))),
+            delete_retention_ms=int(value("delete.retention.ms")),
             flush_before_commit=int(value("flush.messages")) == 1,
             index_interval_bytes=int(value("index.interval.bytes")),
             max_message_bytes=int(value("max.message.bytes")),
+            min_cleanable_dirty_ratio=float(value("min.cleanable.dirty.ratio")),
+            min_compaction_lag_ms=int(value("min.compaction.lag.ms")),
             min_insync_replicas=int(value("min.insync.replicas")),
             retention_bytes=int(value("retention.bytes")),
             retention_ms=int(value("retention.ms")),

@@ -52,7 +52,8 @@ EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     # this replica's high watermark, which is allowed only where the whole ISR lost data (K101-15). replica_progress: at
     # most four a second, and at rest. high_watermark_checkpointed: for each partition where it is news.
     # partition_set_aside: its files were kept under another name. log_shortened: recovery after a crash has cut what
-    # was never known to be on disk, or the log ends below its high watermark.
+    # was never known to be on disk, or the log ends below its high watermark. log_compacted: a pass is over, and up to
+    # `cleaned_to` each key has its latest record only. log_uncleanable: it is left as it is until the next start.
     "partition_role": (*_PARTITION, "role", "leader", "leader_epoch", "isr", "partition_epoch"),
     "leader_recovered": (*_PARTITION, "leader_epoch", "log_end_offset"),
     "isr_changed": (*_PARTITION, "isr", "partition_epoch"),
@@ -66,6 +67,8 @@ EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "partition_removed": _PARTITION,
     "partition_set_aside": (*_PARTITION, "directory", "reason"),
     "log_shortened": (*_PARTITION, "log_end_offset", "high_watermark", "lost_bytes", "reason"),
+    "log_compacted": (*_PARTITION, "cleaned_to", "bytes_before", "bytes_after"),
+    "log_uncleanable": (*_PARTITION, "reason"),
     # the group coordinator. loaded: it serves from here on what `records` records of its partition said.
     "coordinator_loaded": (*_PARTITION, "leader_epoch", "records"),
     "coordinator_load_failed": (*_PARTITION, "leader_epoch", "reason"),

@@ -188,13 +188,14 @@ class SimulatedClient:
         timeout: float = 5.0,
         producer_id: int = -1,
         sequence: int = -1,
+        key: bytes | None = None,
     ) -> int:
         """Append one batch; the offset of its first record. Raises `RefusedError` or `UncertainError`.
 
-        `producer_id` and `sequence`: an idempotent producer's, in its first epoch.
+        `producer_id` and `sequence`: an idempotent producer's, in its first epoch. `key`: of all records.
         """
         code, offset = await self.append(
-            topic, partition, values, acks=acks, timeout=timeout, producer_id=producer_id, sequence=sequence
+            topic, partition, values, acks=acks, timeout=timeout, producer_id=producer_id, sequence=sequence, key=key
         )
         if code == ErrorCode.NONE:
             return offset
@@ -212,13 +213,14 @@ class SimulatedClient:
         timeout: float,
         producer_id: int = -1,
         sequence: int = -1,
+        key: bytes | None = None,
     ) -> tuple[ErrorCode, int]:
         """Send one batch, once: the leader's answer and the offset of its first record. Raises `UncertainError` when
         there was none, `ValueError` for acks=0, which is not answered."""
         if acks == 0:
             raise ValueError("an append with acks=0 is answered by nobody")
         records = build_batch(
-            [Record(0, 0, None, value) for value in values],
+            [Record(0, 0, key, value) for value in values],
             producer_id=producer_id,
             producer_epoch=min(producer_id, 0),
             base_sequence=sequence,

@@ -62,7 +62,7 @@ def check(run: Run) -> Outcome:
         run.directory,
         files_of(run.tables),
         plan.replicas,
-        _circumstances(run, format.may_delete(description.settings)),
+        _circumstances(run, format.may_delete(description.settings), format.compacts(description.settings)),
         format=description.replica_format,
         preallocates=format.preallocates(description.settings),
     )
@@ -97,7 +97,7 @@ def _told_more(run: Run, report: ReplicaReport) -> Iterator[str]:
                 yield f"{node} told that {topic}-{partition} was committed up to {mark}, and its longest log has {end}"
 
 
-def _circumstances(run: Run, deletes: bool) -> Circumstances:
+def _circumstances(run: Run, deletes: bool, compacts: bool) -> Circumstances:
     from analysis.core.replica_evidence import Circumstances
 
     reached = set(run.history.phases["name"].to_pylist())
@@ -106,6 +106,7 @@ def _circumstances(run: Run, deletes: bool) -> Circumstances:
         quiet="final" in reached,
         stopped=stopped >= set(run.description.node_names),
         deletes=deletes,
+        compacts=compacts,
         records=run.description.records,
         record_bytes=run.description.record_bytes,
         all_sent=_all_sent(run),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,9 @@ from analysis.core.anomaly import Anomaly
 from analysis.core.replica_evidence import anomaly_of, epoch_name, record_name
 from analysis.core.rows import Bools
 from analysis.replicafiles.log import NO_EPOCH, ReplicaLog
+
+NO_RECORD_VALUE: Final = -1
+"""The size of a value that is not there: a tombstone."""
 
 
 def divergence(a: ReplicaLog, b: ReplicaLog, quiet: bool) -> Iterator[Anomaly]:
@@ -47,7 +51,36 @@ def divergence(a: ReplicaLog, b: ReplicaLog, quiet: bool) -> Iterator[Anomaly]:
     yield anomaly_of("replica-divergence", a, sentence, [one, other], len(wrong))
 
 
-def prefix_changes(earlier: ReplicaLog, later: ReplicaLog, *, deletes: bool = False) -> Iterator[Anomaly]:
+def unreplaced(a: ReplicaLog, b: ReplicaLog) -> Iterator[Anomaly]:
+    """D1 in a compacted log: what one replica has below both HWs and the other lacks, a later record replaces."""
+    inside = (a.offset >= max(a.start, b.start)) & (a.offset < min(a.high_watermark, b.high_watermark, b.end))
+    lacking = inside & ~np.isin(a.offset, b.offset) & ~b.is_unknown(a.offset)
+    wrong = np.flatnonzero(lacking & ~_replaced(a, b))
+    if not len(wrong):
+        return
+    record = a.at(int(a.offset[wrong[0]]))
+    assert record is not None
+    sentence = (
+        f"{b.node} lacks what {a.node} holds at offset {record['offset']}, {record_name(record)}, and no later record "
+        "of its key is on either"
+    )
+    yield anomaly_of("replica-divergence", a, sentence, [record], len(wrong))
+
+
+def _replaced(a: ReplicaLog, b: ReplicaLog) -> Bools:
+    """Which records of one log compaction may have removed from another: those that a later one of their key on either
+    replaces, tombstones, and those that have no key."""
+    latest: dict[int, int] = {}
+    for log in (a, b):
+        for key, offset in zip(log.key.tolist(), log.offset.tolist(), strict=True):
+            latest[key] = max(latest.get(key, -1), offset)
+    last = np.array([latest[key] for key in a.key.tolist()], np.int64)
+    return np.asarray((last > a.offset) | (a.size == NO_RECORD_VALUE) | (a.key == 0))
+
+
+def prefix_changes(
+    earlier: ReplicaLog, later: ReplicaLog, *, deletes: bool = False, compacts: bool = False
+) -> Iterator[Anomaly]:
     """D7: two dumps of one replica's files; what lay below the earlier one's HW is still there, as far as the later
     one could be read. `deletes`: the beginning of the log may lawfully be gone."""
     i, j = _common(earlier, later)
@@ -56,6 +89,8 @@ def prefix_changes(earlier: ReplicaLog, later: ReplicaLog, *, deletes: bool = Fa
     same = (earlier.epoch[i] == later.epoch[j]) & (earlier.digest[i] == later.digest[j])
     changed = i[~same & ~_incomparable(earlier, later, i, j)]
     expected = (earlier.offset < earlier.high_watermark) & (earlier.offset >= (later.start if deletes else 0))
+    if compacts:
+        expected &= ~_replaced(earlier, later)
     if not later.is_whole:
         expected &= earlier.offset < later.end
     gone = np.setdiff1d(earlier.offset[expected], later.offset[j])

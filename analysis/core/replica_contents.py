@@ -36,6 +36,8 @@ def order_mismatch(log: ReplicaLog, order: ClientOrder, around: Circumstances) -
     at = np.searchsorted(log.offset, offset)
     held = np.append(log.offset, -1)[at] == offset
     differs = ~held | (np.append(log.value, -1)[at] != value)
+    if around.compacts:
+        differs &= held  # what is not there any more may have been replaced
     wrong = np.flatnonzero(differs & ~log.is_unknown(offset))
     if not len(wrong):
         return
@@ -56,6 +58,8 @@ def lost(replicas: Sequence[ReplicaLog], order: ClientOrder, around: Circumstanc
         mine &= ~log.is_unknown(order.offset)
     if around.deletes:
         mine &= order.offset >= min(log.start for log in replicas)
+    if around.compacts:
+        mine &= order.offset >= max(log.end for log in replicas)  # else a later record may have replaced it
     gone = np.flatnonzero(mine & ~np.isin(order.value, np.concatenate([log.value for log in replicas])))
     if not len(gone):
         return

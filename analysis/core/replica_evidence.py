@@ -46,7 +46,8 @@ class Circumstances:
     """How the run was when the files were collected.
 
     `quiet`: the cluster was healed and idle; `stopped`: and its nodes had then stopped cleanly, so that what is on disk
-    is the last. `deletes`: it may have deleted the beginnings of logs. `records`: one of `history.RECORD_FORMS`, or
+    is the last. `deletes`: it may have deleted the beginnings of logs; `compacts`: and records that later ones of their
+    keys replace. `records`: one of `history.RECORD_FORMS`, or
     empty where that is not known; `record_bytes`: the size of every record's value, 0 where that is not known.
     `all_sent`: what clients sent is on record in full.
     """
@@ -54,6 +55,7 @@ class Circumstances:
     quiet: bool = False
     stopped: bool = False
     deletes: bool = False
+    compacts: bool = False
     records: str = DERIVED
     record_bytes: int = 0
     all_sent: bool = True

@@ -19,6 +19,10 @@ and epoch files (D3, D4) are not judged beside logs that hold any. Records in co
 compared between replicas only. Of a log that could not be read to its end nothing is concluded from where it ends: what
 was not read is neither lost nor missing, it is undecided.
 
+Compaction removes records of which later ones have the key, and after a while tombstones: what is gone so is no loss.
+A record that one replica lacks and another (D1), or an earlier dump of its own (D7), has, needs such a reason. Of what
+all replicas lack nobody can tell whether it had one: D5 and D6 do not speak of it.
+
 Once the cluster is quiet everything counts as below the HW: what the file says may be some seconds old.
 """
 
@@ -32,7 +36,7 @@ from analysis.core import replica_contents as contents
 from analysis.core import replica_epochs as epochs
 from analysis.core.anomaly import Anomaly
 from analysis.core.explain import Key
-from analysis.core.replica_comparison import divergence, prefix_changes
+from analysis.core.replica_comparison import divergence, prefix_changes, unreplaced
 from analysis.core.replica_evidence import Appends, Circumstances, ClientOrder, ReplicaReport, log_name
 from analysis.replicafiles.log import ReplicaLog
 
@@ -75,7 +79,7 @@ def check_partition(
     later = {log.node: log for log in replicas}
     dumps = [log for log in earlier if log.node in later]
     for dump in dumps:
-        anomalies += prefix_changes(dump, later[dump.node], deletes=around.deletes)
+        anomalies += prefix_changes(dump, later[dump.node], deletes=around.deletes, compacts=around.compacts)
     key = (replicas[0].topic, replicas[0].partition)
     ends = {log.node: (log.end, log.high_watermark, int(log.epoch[-1]) if len(log.epoch) else -1) for log in replicas}
     records = sum(len(log.offset) for log in replicas)
@@ -96,6 +100,9 @@ def _anomalies(
     yield from epochs.start_mismatches([log for log in replicas if log.has_epochs], around.quiet)
     for a, b in combinations(replicas, 2):
         yield from divergence(a, b, around.quiet)
+        if around.compacts:
+            yield from unreplaced(a, b)
+            yield from unreplaced(b, a)
     for log in replicas:
         yield from contents.corrupt_records(log, around, doubt)
         if appends is not None:
@@ -121,7 +128,7 @@ def _undecided(log: ReplicaLog, around: Circumstances) -> Iterator[str]:
         yield f"{name} has {records} records in compressed sets that are not opened"
     if log.start and not around.deletes:
         yield f"{name} begins at offset {log.start}, though nothing may delete what was before"
-    for first, behind in log.gaps:
+    for first, behind in () if around.compacts else log.gaps:
         yield f"{name} has no records at offsets {first} to {behind - 1}, between others"
     for first, behind in log.absent:
         yield f"{name} has no file with the offsets {first} to {behind - 1}"

@@ -30,6 +30,7 @@ COMPRESSION: Final = 0x07
 APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
+DELETE_HORIZON: Final = 0x40  # compaction has noted when the tombstones go, in place of the base timestamp
 KNOWN_ATTRIBUTES: Final = COMPRESSION | APPEND_TIME | TRANSACTIONAL | CONTROL
 LAST_OFFSET: Final = 1 << 62  # larger ones would not fit once they are added to
 MOST_PER_BYTE: Final = 200  # records that one byte of a compressed batch may stand for; more are not believed
@@ -37,6 +38,7 @@ MOST_PER_BYTE: Final = 200  # records that one byte of a compressed batch may st
 BATCHES_AT_ONCE: Final = 4096
 BYTES_AT_ONCE: Final = 16 << 20  # of opened sets
 RECORDS_AT_ONCE: Final = 16384
+_NULL: Final = 1  # the length -1 as a varint
 
 # Columns of a table of batches, one row each.
 BASE, NEXT, EPOCH, ATTRIBUTES, TIMESTAMP, LATEST, PRODUCER, PRODUCER_EPOCH, SEQUENCE, COUNT, CRC, RECORDS_AT, END_AT = (
@@ -54,8 +56,10 @@ class Batches(NamedTuple):
     stop: Stop | None
 
 
-def scan(data: bytes, position: int, expected: int) -> Batches:
-    """The intact batches from a place on; `expected`: the offset at which the first of them is due."""
+def scan(data: bytes, position: int, expected: int, *, compacted: bool = False) -> Batches:
+    """The intact batches from a place on; `expected`: the offset at which the first of them is due. `compacted`: they
+    may have lost records, and batches between them be gone."""
+    known = KNOWN_ATTRIBUTES | (DELETE_HORIZON if compacted else 0)
     batches: list[tuple[int, ...]] = []
     view = memoryview(data)
     size, stop = len(data), None
@@ -78,11 +82,11 @@ def scan(data: bytes, position: int, expected: int) -> Batches:
             stop = Stop("damage", f"the batch at {position} does not match its CRC-32C")
         elif epoch < 0:
             stop = Stop("damage", f"the batch at {position} has no leader epoch")
-        elif base != expected and (base < expected or not _goes_on(data, end, base + delta + 1)):
+        elif base < expected or (base > expected and not (compacted or _goes_on(data, end, base + delta + 1))):
             stop = Stop("damage", f"the batch at {position} has base offset {base} where {expected} is due")
-        elif attributes & ~KNOWN_ATTRIBUTES or attributes & COMPRESSION not in (0, *CODECS):
+        elif attributes & ~known or attributes & COMPRESSION not in (0, *CODECS):
             stop = Stop("unread", f"the batch at {position} has attributes {attributes:#06x}, which are not known")
-        elif why := _miscounted(delta, count, end - position, attributes):
+        elif why := _miscounted(delta, count, end - position, attributes, compacted):
             stop = Stop("damage", f"the batch at {position} {why}")
         if stop is not None:
             break
@@ -101,9 +105,9 @@ def _goes_on(data: bytes, position: int, expected: int) -> bool:
     return bool(struct.unpack_from(">q", data, position)[0] == expected)
 
 
-def _miscounted(delta: int, count: int, size: int, attributes: int) -> str:
+def _miscounted(delta: int, count: int, size: int, attributes: int, compacted: bool) -> str:
     """What is wrong with a batch's count of records."""
-    if count <= 0 or delta != count - 1:
+    if delta < 0 or not (0 if compacted else delta + 1) <= count <= delta + 1:
         return f"has {count} records and the last offset delta {delta}"
     if attributes & COMPRESSION and count > size * MOST_PER_BYTE:
         return f"of {size} bytes has {count} records"
@@ -120,6 +124,13 @@ def skipped(batches: I64, expected: int) -> list[tuple[int, int]]:
     due = np.concatenate(([expected], batches[:-1, NEXT]))[: len(batches)]
     gaps = np.flatnonzero(batches[:, BASE] > due)
     return [(int(due[gap]), int(batches[gap, BASE])) for gap in gaps]
+
+
+def missing(offset: I64, first: int, behind: int) -> list[tuple[int, int]]:
+    """The ranges of offsets (first, behind the last), between two bounds, at which there is no record."""
+    edges = np.concatenate(([first - 1], offset, [behind]))
+    gaps = np.flatnonzero(np.diff(edges) > 1)
+    return [(int(edges[gap]) + 1, int(edges[gap + 1])) for gap in gaps]
 
 
 class Content(NamedTuple):
@@ -184,14 +195,14 @@ def _joined(opened: list[tuple[int, bytes]]) -> _Group:
     return _Group(np.array([number for number, _ in opened], np.int64), buffer, start, limit)
 
 
-def records_of(data: bytes, batches: I64) -> Content:
-    """Every record of a segment's batches."""
+def records_of(data: bytes, batches: I64, *, compacted: bool = False) -> Content:
+    """Every record of a segment's batches; `compacted` as of `scan`."""
     is_packed = (batches[:, ATTRIBUTES] & COMPRESSION) != 0
     opener = _Opener(data, batches)
     pieces, malformed, odd = [], [(len(batches), "")], ""
     for groups in (_plain(data, batches, np.flatnonzero(~is_packed)), opener.groups(np.flatnonzero(is_packed))):
         for group in groups:
-            found = _records_in(group, batches[group.numbers])
+            found = _records_in(group, batches[group.numbers], compacted)
             pieces.append(found.records)
             odd = odd or found.odd
             if found.why:
@@ -222,7 +233,8 @@ def _opaque_records(batch: I64) -> Columns:
     offset = np.arange(batch[BASE], batch[NEXT])
     digest = mix(offset.astype(np.uint64) ^ np.uint64(int(batch[CRC]) << 32))
     nothing = np.full(len(offset), NO_VALUE)
-    return Columns(offset, np.full(len(offset), batch[EPOCH]), nothing, digest, nothing, np.ones(len(offset), np.bool_))
+    epoch, exact = np.full(len(offset), batch[EPOCH]), np.ones(len(offset), np.bool_)
+    return Columns(offset, epoch, nothing, digest, nothing, exact, np.zeros(len(offset), np.uint64))
 
 
 class _Found(NamedTuple):
@@ -234,10 +246,11 @@ class _Found(NamedTuple):
     odd: str
 
 
-def _records_in(group: _Group, batches: I64) -> _Found:
+def _records_in(group: _Group, batches: I64, compacted: bool) -> _Found:
     """The records of a group's batches."""
     buffer = group.buffer
-    records, whole, why = parse(buffer, group.start, group.limit, batches[:, COUNT])
+    last = batches[:, NEXT] - batches[:, BASE] - 1 if compacted else None
+    records, whole, why = parse(buffer, group.start, group.limit, batches[:, COUNT], last)
     if why:
         why = f"the batch at {place_of(batches[whole])} {why}"
         batches = batches[:whole]
@@ -251,12 +264,15 @@ def _records_in(group: _Group, batches: I64) -> _Found:
     exact = records.is_bare & (records.value_size >= VALUE_BYTES)
     exact[carries] &= are_derived(buffer, records.value_at[carries], records.value_size[carries])
     value[(of[:, ATTRIBUTES] & CONTROL) != 0] = CONTROL_RECORD
-    digest = np.empty(len(of), np.uint64)
+    digest, key = np.empty(len(of), np.uint64), np.zeros(len(of), np.uint64)
     for first in range(0, len(of), RECORDS_AT_ONCE):
         some = slice(first, first + RECORDS_AT_ONCE)
         digest[some] = digest_of(buffer, records.key_at[some], records.end[some], time[some])
+        if compacted:
+            key[some] = digest_of(buffer, records.key_at[some], records.key_end[some], np.zeros_like(time[some]))
+    key[records.is_bare | (buffer[records.key_at] == _NULL)] = 0
     digest ^= _origin(of, records.rank)
-    columns = Columns(of[:, BASE] + records.rank, of[:, EPOCH], value, digest, records.value_size, exact)
+    columns = Columns(of[:, BASE] + records.rank, of[:, EPOCH], value, digest, records.value_size, exact, key)
     return _Found(columns, whole, why, _misdated(batches, records, time))
 
 
@@ -265,7 +281,8 @@ def _misdated(batches: I64, records: Records, time: I64) -> str:
     stamps batches itself leaves the records' own times as they are."""
     latest = np.full(len(batches), np.iinfo(np.int64).min)
     np.maximum.at(latest, records.batch, time)
-    wrong = np.flatnonzero((latest != batches[:, LATEST]) & ((batches[:, ATTRIBUTES] & APPEND_TIME) == 0))
+    judged = ((batches[:, ATTRIBUTES] & APPEND_TIME) == 0) & (batches[:, COUNT] > 0)
+    wrong = np.flatnonzero((latest != batches[:, LATEST]) & judged)
     if not len(wrong):
         return ""
     at, said, really = place_of(batches[wrong[0]]), int(batches[wrong[0], LATEST]), int(latest[wrong[0]])

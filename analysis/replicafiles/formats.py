@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from analysis.replicafiles import kafka, kafka_nodes
 from analysis.replicafiles.log import ReplicaLog
@@ -19,25 +19,38 @@ NONE: Final = "none"
 """The name for a system whose replicas are not read: there is nothing to compare."""
 
 
+class ReadPartition(Protocol):
+    """Reads a node's replica of one partition; `compacted`: it may have lost records to later ones of their keys."""
+
+    def __call__(self, node: str, key: Key, data: Path, *, compacted: bool = False) -> ReplicaLog: ...
+
+
 @dataclass(frozen=True)
 class ReplicaFormat:
     """How to read replicas from a node's collected data directory.
 
     `partitions`: those of which it holds a replica. `read`: a node's replica of one of them. `survey`: what speaks
     against the directories as a whole, as sentences, by the nodes' names in the order of their numbers. `may_delete`,
-    `preallocates`: whether the service, with such settings, may delete the beginning of a log while a run lasts, and
-    may leave zeros behind its end. None of them raises for what the files contain.
+    `compacts`, `preallocates`: whether the service, with such settings, may delete the beginning of a log while a run
+    lasts, may remove records that later ones of their keys replace, and may leave zeros behind its end. None of them
+    raises for what the files contain.
     """
 
     partitions: Callable[[Path], list[Key]]
-    read: Callable[[str, Key, Path], ReplicaLog]
+    read: ReadPartition
     survey: Callable[[Mapping[str, Path]], list[str]]
     may_delete: Callable[[Mapping[str, str]], bool]
+    compacts: Callable[[Mapping[str, str]], bool]
     preallocates: Callable[[Mapping[str, str]], bool]
 
 
 FORMATS: Final[Mapping[str, ReplicaFormat]] = {
     "kafka": ReplicaFormat(
-        kafka.partitions, kafka.read_partition, kafka_nodes.survey, kafka.may_delete, kafka.preallocates
+        kafka.partitions,
+        kafka.read_partition,
+        kafka_nodes.survey,
+        kafka.may_delete,
+        kafka.compacts,
+        kafka.preallocates,
     ),
 }

@@ -47,6 +47,11 @@ def may_delete(settings: Mapping[str, str]) -> bool:
     return any(_RETENTION.fullmatch(key) and value.strip() != "-1" for key, value in settings.items())
 
 
+def compacts(settings: Mapping[str, str]) -> bool:
+    """Whether a broker with these settings may remove records from between others, of which later ones have the key."""
+    return any("compact" in settings.get(key, "") for key in ("log.cleanup.policy", "cleanup.policy"))
+
+
 def preallocates(settings: Mapping[str, str]) -> bool:
     """Whether a broker with these settings makes files longer than their content, of zeros."""
     return any(settings.get(key, "").strip().lower() == "true" for key in ("log.preallocate", "preallocate"))
@@ -57,15 +62,18 @@ def read_node(node: str, data: Path | str) -> list[ReplicaLog]:
     return [read_partition(node, key, Path(data)) for key in partitions(Path(data))]
 
 
-def read_partition(node: str, key: Key, data: Path) -> ReplicaLog:
-    """A node's replica of one partition."""
+def read_partition(node: str, key: Key, data: Path, *, compacted: bool = False) -> ReplicaLog:
+    """A node's replica of one partition; `compacted`: it may have lost records to later ones of their keys."""
     topic, partition = key
-    return read_replica(node, topic, partition, data / f"{topic}-{partition}", marks=data / HIGH_WATERMARKS)
+    directory, marks = data / f"{topic}-{partition}", data / HIGH_WATERMARKS
+    return read_replica(node, topic, partition, directory, marks=marks, compacted=compacted)
 
 
-def read_replica(node: str, topic: str, partition: int, directory: Path, *, marks: Path | None = None) -> ReplicaLog:
+def read_replica(
+    node: str, topic: str, partition: int, directory: Path, *, marks: Path | None = None, compacted: bool = False
+) -> ReplicaLog:
     """One replica from its directory; `marks`: the file of its node's high watermarks."""
-    content = _segments(directory)
+    content = _segments(directory, compacted)
     epochs = content.noting("has a damaged", lambda: read_epochs(directory / EPOCHS))
     if batches.MAGIC in content.formats and not (directory / EPOCHS).exists():
         content.doubts.append(f"has no {EPOCHS}")
@@ -96,11 +104,11 @@ def read_replica(node: str, topic: str, partition: int, directory: Path, *, mark
     )
 
 
-def _segments(directory: Path) -> _Content:
+def _segments(directory: Path, compacted: bool) -> _Content:
     """What the segments of a replica hold, up to where they cannot be read on."""
     files = sorted(directory.glob("*.log"))
     segments = [path for path in files if _SEGMENT.fullmatch(path.stem) and int(path.stem) < batches.LAST_OFFSET]
-    content = _Content()
+    content = _Content(compacted=compacted)
     for number, segment in enumerate(segments):
         content.read(segment, later=segments[number + 1 :])
         if content.stop is not None:
@@ -128,6 +136,7 @@ class _Content:
     stop: Stop | None = None
     zeros: bool = False
     is_first: bool = True
+    compacted: bool = False
 
     def noting(self, doubt: str, read: Callable[[], T]) -> T | None:
         """What was read; None, and a doubt, when the file is not what its name says."""
@@ -179,9 +188,9 @@ class _Content:
         self.zeros = self.stop is not None and is_last and not any(data[position:])
 
     def _batches(self, data: bytes, position: int) -> int:
-        found = batches.scan(data, position, self.expected)
+        found = batches.scan(data, position, self.expected, compacted=self.compacted)
         table, self.stop = found.table, found.stop
-        records, whole, why, odd, opaque = batches.records_of(data, table)
+        records, whole, why, odd, opaque = batches.records_of(data, table, compacted=self.compacted)
         self.doubts += [odd] if odd else []
         position, end = found.position, found.expected
         if why:
@@ -192,7 +201,10 @@ class _Content:
             self.formats.add(batches.MAGIC)
         self.pieces.append(records)
         self.opaque += opaque
-        self.gaps += batches.skipped(table, self.expected)
+        if self.compacted:
+            self.gaps += batches.missing(records.offset, self.expected, end)
+        else:
+            self.gaps += batches.skipped(table, self.expected)
         self.expected = end
         return position
 

@@ -34,6 +34,7 @@ class Columns(NamedTuple):
     digest: U64
     size: I64
     exact: Bools
+    key: U64
 
     def take(self, which: Any) -> Columns:
         """Some of the records: a slice, a mask or indices."""
@@ -49,7 +50,7 @@ class Stop(NamedTuple):
 
 def no_records() -> Columns:
     empty = np.empty(0, np.int64)
-    return Columns(empty, empty, empty, empty.astype(np.uint64), empty, empty.astype(np.bool_))
+    return Columns(empty, empty, empty, empty.astype(np.uint64), empty, empty.astype(np.bool_), empty.astype(np.uint64))
 
 
 def joined(pieces: list[Columns]) -> Columns:
@@ -63,8 +64,9 @@ class ReplicaLog:
     """One replica of one partition, as its files have it.
 
     Parallel, one element per record, offsets ascending: `offset`; `epoch`; `value`, the int64 that the record carries;
-    `digest` of timestamp, key, value, headers and producer; `size`, the bytes of its value; `exact`, whether all its
-    bytes are those that `history.record_bytes` makes of its value.
+    `digest` of timestamp, key, value, headers and producer; `size`, the bytes of its value, -1 without one; `exact`,
+    whether all its bytes are those that `history.record_bytes` makes of its value; `key`, a digest of its key, 0
+    without one, or where that is not asked for: in a log that is not compacted.
 
     `epochs`: entries (epoch, start offset) of its epoch file, None without a readable one. `high_watermark`: as last
     written to disk, -1 without one. Ranges of offsets (first, behind the last): `opaque`, in compressed sets that were
@@ -88,6 +90,7 @@ class ReplicaLog:
     digest: U64
     size: I64
     exact: Bools
+    key: U64
     epochs: tuple[tuple[int, int], ...] | None
     high_watermark: int
     damage: str = ""

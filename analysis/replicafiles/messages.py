@@ -117,7 +117,8 @@ class _Builder:
             digest[index] = each
         offset = np.array(self._offsets, np.int64)
         epoch, value = np.full(len(offset), NO_EPOCH, np.int64), np.array(self._values, np.int64)
-        return Columns(offset, epoch, value, digest, np.array(self._sizes, np.int64), np.array(self._exact, np.bool_))
+        sizes, exact = np.array(self._sizes, np.int64), np.array(self._exact, np.bool_)
+        return Columns(offset, epoch, value, digest, sizes, exact, np.zeros(len(offset), np.uint64))
 
 
 def scan(data: bytes, position: int, expected: int) -> Messages:

@@ -32,14 +32,16 @@ _BEYOND, _NUMBER, _ATTRIBUTES, _ORDER, _PARTS, _FEWER, _MORE = range(1, 8)
 
 
 class Records(NamedTuple):
-    """Records as parallel columns: the number of the `batch`, the `rank` in it, `time_delta`, the places where key and
-    value begin and the record ends, the value's size (-1: null), and whether it has neither key nor headers
+    """Records as parallel columns: the number of the `batch`, the `rank` in it (its offset, counted from the batch's
+    first, also where compaction has removed others), `time_delta`, the places where the key begins and ends, where the
+    value begins and the record ends, the value's size (-1: null), and whether it has neither key nor headers
     (`is_bare`)."""
 
     batch: I64
     rank: I64
     time_delta: I64
     key_at: I64
+    key_end: I64
     value_at: I64
     value_size: I64
     end: I64
@@ -50,25 +52,29 @@ class Records(NamedTuple):
         return Records(*(column[which] for column in self))
 
 
-def parse(buffer: Bytes, start: I64, limit: I64, count: I64) -> tuple[Records, int, str]:
+def parse(buffer: Bytes, start: I64, limit: I64, count: I64, last: I64 | None = None) -> tuple[Records, int, str]:
     """The records of batches whose records lie between `start` and `limit` and are `count`, in the batches' order, up
     to the first malformed one; the number of that one (of batches, if there is none), and what is wrong with it, as the
     end of a sentence.
 
     The first records of all batches are read together, then the second ones, and so on. The buffer is padded
-    (`digest.PADDING`).
+    (`digest.PADDING`). `last`: of batches that have lost records, the last rank that is theirs; None: none have.
     """
+    least = None if last is None else np.zeros(len(start), np.int64)
     at, problem = start.copy(), np.zeros(len(start), np.int64)
-    found: list[tuple[Any, ...]] = [(*np.empty((7, 0), np.int64), np.empty(0, np.bool_))]
+    found: list[tuple[Any, ...]] = [(*np.empty((8, 0), np.int64), np.empty(0, np.bool_))]
     rank = 0
     while len(active := np.flatnonzero((count > rank) & (problem == 0))):
-        columns, wrong = _next(buffer, at[active], limit[active], rank)
+        ranks = np.full(len(active), rank) if last is None or least is None else (least[active], last[active])
+        columns, found_rank, wrong = _next(buffer, at[active], limit[active], ranks)
         wrong[at[active] >= limit[active]] = _FEWER
         problem[active] = wrong
         fine = wrong == 0
         columns = tuple(column[fine] for column in columns)
-        found.append((active[fine], np.full(len(columns[0]), rank), *columns))
-        at[active[fine]] = columns[4]
+        found.append((active[fine], found_rank[fine], *columns))
+        at[active[fine]] = columns[5]
+        if least is not None:
+            least[active[fine]] = found_rank[fine] + 1
         rank += 1
     problem[(problem == 0) & (at != limit)] = _MORE
     wrong_batches = np.flatnonzero(problem)
@@ -79,9 +85,10 @@ def parse(buffer: Bytes, start: I64, limit: I64, count: I64) -> tuple[Records, i
     return records.take(np.argsort(records.batch, kind="stable")), bad, why
 
 
-def _next(buffer: Bytes, at: I64, limit: I64, rank: int) -> tuple[tuple[Any, ...], I64]:
-    """The record at each place: (time delta, key's place, value's place, value's size, end, is bare), and by number
-    what is wrong with it. Where something is, the columns mean nothing."""
+def _next(buffer: Bytes, at: I64, limit: I64, ranks: I64 | tuple[I64, I64]) -> tuple[tuple[Any, ...], I64, I64]:
+    """The record at each place: (time delta, key's place and end, value's place, value's size, end, is bare), its rank,
+    and by number what is wrong with it. Where something is, the columns mean nothing. `ranks`: that which it must have,
+    or the least and the last that it may."""
     wrong = np.zeros(len(at), np.int64)
 
     def check(is_wrong: Bools, what: int) -> None:
@@ -99,16 +106,22 @@ def _next(buffer: Bytes, at: I64, limit: I64, rank: int) -> tuple[tuple[Any, ...
     check(buffer[np.minimum(body, limit)] != 0, _ATTRIBUTES)
     place, time_delta = number(body + 1)
     key_at, offset_delta = number(place)
-    check(offset_delta != rank, _ORDER)
+    least, last = ranks if isinstance(ranks, tuple) else (ranks, ranks)
+    check((offset_delta < least) | (offset_delta > last), _ORDER)
     key_from, key_size = number(key_at)
     check((key_size < -1) | (key_size > end - key_from), _PARTS)
-    value_at, value_size = number(np.minimum(key_from + np.clip(key_size, 0, 1 << 40), limit))
+    key_end = np.minimum(key_from + np.clip(key_size, 0, 1 << 40), limit)
+    value_at, value_size = number(key_end)
     check((value_size < -1) | (value_size > end - value_at), _PARTS)
     behind, headers = number(np.minimum(value_at + np.clip(value_size, 0, 1 << 40), limit))
     check((headers < 0) | ((headers == 0) & (behind != end)), _PARTS)
     for each in np.flatnonzero((wrong == 0) & (headers > 0)):
         wrong[each] = _headers(buffer, int(behind[each]), int(end[each]), int(headers[each]))
-    return (time_delta, key_at, value_at, value_size, end, (key_size == -1) & (headers == 0)), wrong
+    return (
+        (time_delta, key_at, key_end, value_at, value_size, end, (key_size == -1) & (headers == 0)),
+        offset_delta,
+        wrong,
+    )
 
 
 def _headers(buffer: Bytes, at: int, end: int, count: int) -> int:

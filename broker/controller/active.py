@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -48,6 +49,7 @@ from broker.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
+from broker.protocol.messages.metadata_records import NO_LEADER
 from broker.protocol.schema import Message
 from broker.trace import Tracer
 
@@ -68,6 +70,7 @@ class _Term:
         self.comparison = comparison
         self.timer: asyncio.TimerHandle | None = None
         self.timer_at = 0.0
+        self.successors: asyncio.TimerHandle | None = None
         self.proof: asyncio.Future[None] | None = None
 
     def end(self) -> None:
@@ -76,6 +79,8 @@ class _Term:
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
+        if self.successors is not None:
+            self.successors.cancel()
 
 
 class ActiveController:
@@ -128,6 +133,11 @@ class ActiveController:
         term = self._term = _Term(epoch, operations, sessions, self._log_comparison(operations))
         term.operations.submit(self._rules.first_records, bounded=False).add_done_callback(_retrieve)
         self._schedule(term)
+        for topic, index, partition in self._image.partitions():
+            if partition.leader == NO_LEADER and any(map(self._image.is_available, (*partition.isr, *partition.elr))):
+                # Who led until an earlier controller took it away is not known, nor whether its lease is over.
+                self._rules.handovers.begin_after((topic.name, index), now + self._session_timeout)
+        self._elect_successors(term)
         self._tracer.emit("controller_active", epoch=epoch)
         term.comparison.look_at((topic.name, index) for topic, index, _ in self._image.partitions())
 
@@ -142,6 +152,9 @@ class ActiveController:
                 term.sessions.open(broker_id, now)
             else:
                 term.sessions.close(broker_id)
+                self._rules.handovers.lease_over(broker_id)
+        self._rules.handovers.applied(self._image, term.sessions.lease_ends_at)
+        self._elect_successors(term)
         self._schedule(term)
         term.comparison.look_at(changes.partitions)
         term.operations.image_advanced()
@@ -168,6 +181,7 @@ class ActiveController:
     def _end_term(self) -> None:
         if self._term is not None:
             self._term.end()
+            self._rules.handovers.clear()
             self._tracer.emit("controller_inactive", epoch=self._term.epoch)
             self._term = None
 
@@ -222,7 +236,13 @@ class ActiveController:
         return await self._answer(request, partial(self._rules.delete_topics, request=request), request.timeout_ms)
 
     async def handle_elect_leaders(self, request: ElectLeadersRequest, _version: int) -> ElectLeadersResponse:
-        return await self._answer(request, partial(self._rules.elect_leaders, request=request), request.timeout_ms)
+        """The answer comes when those that were elected lead, or when time is up."""
+        begun = asyncio.get_running_loop().time()
+        answer = await self._answer(request, partial(self._rules.elect_leaders, request=request), request.timeout_ms)
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(begun + max(0, request.timeout_ms) / 1000):
+                await self._rules.handovers.all_over()
+        return answer
 
     async def handle_create_partitions(
         self, request: CreatePartitionsRequest, _version: int
@@ -301,7 +321,12 @@ class ActiveController:
             await self._prove_leadership(term)
         # Others may have acted during the waits above: look again, and from here on wait for nothing.
         broker = registered(self._image, request.broker_id, request.broker_epoch)
+        knows = self._rules.handovers.heard(broker.id, request.current_metadata_offset)
+        self._elect_successors(term)
         stays = term.sessions.is_open(broker.id)
+        if stays and not knows:
+            message = f"broker {broker.id} has lost a leadership and does not know it yet: its lease is not renewed"
+            raise ProtocolError(ErrorCode.REQUEST_TIMED_OUT, message)
         if stays:
             term.sessions.renew(broker.id, asyncio.get_running_loop().time())
         return BrokerHeartbeatResponse(
@@ -325,6 +350,22 @@ class ActiveController:
 
     def _proof_age(self, term: _Term) -> float:
         return asyncio.get_running_loop().time() - term.operations.proven_at
+
+    # --- leaderships that move
+
+    def _elect_successors(self, term: _Term) -> None:
+        """Elect for the partitions whose leaders act no more, and come back when the next lease ends."""
+        if term.operations.closed:
+            return
+        loop, handovers = asyncio.get_running_loop(), self._rules.handovers
+        if keys := handovers.take_over(loop.time()):
+            electing = partial(self._rules.elect_successors, keys=keys)
+            term.operations.submit(electing, bounded=False).add_done_callback(_retrieve)
+        if term.successors is not None:
+            term.successors.cancel()
+        ends_at = handovers.next_end()
+        if ends_at is not None:
+            term.successors = loop.call_at(ends_at, self._elect_successors, term)
 
     # --- sessions
 

@@ -95,6 +95,7 @@ class Controller:
         self._config = config
         self._rng = rng
         self._elections = Elections(config, mutants)
+        self.handovers = self._elections.handovers
         self._elects_unclean_shutdowns = mutants.active("elect_unclean_shutdown_isr")
         self._bounce_unseen = mutants.active("bounce_unseen")
 
@@ -226,7 +227,7 @@ class Controller:
     def alter_reassignments(
         self, image: MetadataImage, request: AlterPartitionReassignmentsRequest
     ) -> Decision[AlterPartitionReassignmentsResponse]:
-        records, response = alter_reassignments(image, request)
+        records, response = alter_reassignments(image, request, self._elections)
         return Decision(records, lambda _: response)
 
     def list_reassignments(
@@ -243,6 +244,10 @@ class Controller:
     def elect_leaders(self, image: MetadataImage, request: ElectLeadersRequest) -> Decision[ElectLeadersResponse]:
         records, response = elect_leaders(image, request, self._elections)
         return Decision(records, lambda _: response)
+
+    def elect_successors(self, image: MetadataImage, keys: Sequence[tuple[str, int]]) -> Decision[None]:
+        """Elect for partitions whose leaders act no more."""
+        return Decision(self._elections.after_handovers(image, keys), _nothing)
 
     def elect_most_complete(self, image: MetadataImage, found: Sequence[LogsFound]) -> Decision[None]:
         """Lead again what nobody is certain to hold, by the most complete log; what has changed meanwhile is left."""

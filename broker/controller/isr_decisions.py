@@ -76,7 +76,7 @@ def _alter(
         # The leader's log is on disk: from here on it is what the partition holds.
         after = replace(after, last_known_elr=())
     record = change_record(topic_id, index, partition, after, recovery=data.leader_recovery_state)
-    if isr != partition.isr and (end := completed(image, topic_id, index, partition, after)) is not None:
+    if isr != partition.isr and (end := completed(image, topic, index, partition, after, elections)) is not None:
         record = end  # the last replica that was awaited has come: the move is over
     if record is not None:
         records.append(record)

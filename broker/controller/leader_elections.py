@@ -71,9 +71,11 @@ def _elect(image: MetadataImage, name: str, index: int, kind: int, elections: El
     if topic is None or partition is None:
         raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{index}")
     if kind == PREFERRED:
-        return _preferred(image, topic, index, partition)
+        return _preferred(image, topic, index, partition, elections)
     if partition.leader != NO_LEADER:
         raise ProtocolError(ErrorCode.ELECTION_NOT_NEEDED, f"broker {partition.leader} leads {name}-{index}")
+    if elections.handovers.holds((name, index)):
+        raise ProtocolError(ErrorCode.ELECTION_NOT_NEEDED, f"{name}-{index} is about to be led")
     record = elections.unclean(image, topic, index)
     if record is None:
         message = f"none of the replicas {list(partition.replicas)} is available"
@@ -81,10 +83,15 @@ def _elect(image: MetadataImage, name: str, index: int, kind: int, elections: El
     return record
 
 
-def _preferred(image: MetadataImage, topic: TopicImage, index: int, partition: PartitionImage) -> PartitionChangeRecord:
+def _preferred(
+    image: MetadataImage, topic: TopicImage, index: int, partition: PartitionImage, elections: Elections
+) -> PartitionChangeRecord:
     preferred = partition.replicas[0]
     if partition.leader == preferred:
         raise ProtocolError(ErrorCode.ELECTION_NOT_NEEDED, f"broker {preferred} leads already")
+    if elections.handovers.holds((topic.name, index)):
+        raise ProtocolError(ErrorCode.ELECTION_NOT_NEEDED, f"{topic.name}-{index} is about to be led")
     if preferred not in partition.isr or not image.is_available(preferred):
         raise ProtocolError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, f"broker {preferred} is not in sync")
-    return PartitionChangeRecord(index, topic.id, leader=preferred)
+    leader = elections.successor(image, (topic.name, index), partition.leader, preferred)
+    return PartitionChangeRecord(index, topic.id, leader=leader)

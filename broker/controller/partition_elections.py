@@ -7,12 +7,13 @@ order, each from the first of the assignment on that is available:
 2. where both are empty and every member of the last known ELR has told where its log ends: the most complete of them;
 3. of all replicas, where `unclean.leader.election.enable` or a client's ElectLeaders allows it.
 
+A leadership that moves while its holder lives is given to nobody before that holder's lease is over (`handovers`, H31).
 After 2 and 3 the ISR is the leader alone, which must recover before it serves anyone (KIP-704).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from broker.config import BrokerConfig
@@ -25,6 +26,7 @@ from broker.controller.eligibility import (
     first_of,
     membership_after,
 )
+from broker.controller.handovers import Handovers
 from broker.controller.image import MetadataImage, PartitionImage, TopicImage
 from broker.mutants import Mutants
 from broker.protocol.messages.metadata_records import (
@@ -56,6 +58,8 @@ class Elections:
 
     def __init__(self, config: BrokerConfig, mutants: Mutants) -> None:
         self._config = config
+        self.handovers = Handovers()
+        self._moves_under_lease = mutants.active("moves_under_lease")
         self._clean_recovery_state = RECOVERED if mutants.active("recovery_flag_lost") else NO_RECOVERY_CHANGE
         self.isr_grows_while_recovering = mutants.active("isr_grows_while_recovering")
         self.takes_stale_partition_epochs = mutants.active("stale_partition_epoch_ok")
@@ -63,6 +67,31 @@ class Elections:
         self.takes_fenced = mutants.active("fenced_in_isr")
         self._last_known_leader_leads = mutants.active("last_known_leader_leads")
         self._unclean_keeps_isr = mutants.active("unclean_keeps_isr")
+
+    def successor(self, image: MetadataImage, key: tuple[str, int], leader: int, successor: int) -> int:
+        """Whom the record names that takes a partition from `leader`: nobody, as long as that one may act."""
+        if self.handovers.holds(key):
+            return NO_LEADER
+        if self._moves_under_lease or successor == leader or leader == NO_LEADER or not image.is_available(leader):
+            return successor
+        self.handovers.begin(key, leader)
+        return NO_LEADER
+
+    def after_handovers(self, image: MetadataImage, keys: Iterable[tuple[str, int]]) -> list[PartitionChangeRecord]:
+        """Elect, for partitions whose leaders' leases are over."""
+        records = []
+        for name, index in keys:
+            topic, partition = image.topics.get(name), image.partition(name, index)
+            if topic is None or partition is None or partition.leader != NO_LEADER:
+                continue
+            members = Membership(partition.isr, partition.elr, partition.last_known_elr)
+            elected = self._elect(topic, partition, members, image.is_available)
+            record = _elected(topic, index, partition, elected)
+            if record is None or elected.leader == NO_LEADER:
+                self.handovers.give_up((name, index))
+            if record is not None:
+                records.append(record)
+        return records
 
     def membership(
         self, topic: TopicImage, partition: PartitionImage, isr: tuple[int, ...], *unclean: int
@@ -95,11 +124,13 @@ class Elections:
                 continue
             isr = tuple(member for member in partition.isr if member != broker_id)
             members = self.membership(topic, partition, isr, *lost)
-            if partition.leader == broker_id or partition.leader == NO_LEADER:
+            is_led = partition.leader not in (broker_id, NO_LEADER) or self.handovers.holds((topic.name, index))
+            if not is_led:
                 elected = self._elect(topic, partition, members, available)
                 record = _elected(topic, index, partition, elected)
             else:
-                leader = partition.leader if bump_all and was_in_sync else NO_LEADER_CHANGE
+                bumped = bump_all and was_in_sync and partition.leader != NO_LEADER
+                leader = partition.leader if bumped else NO_LEADER_CHANGE
                 record = change_record(topic.id, index, partition, members, leader=leader)
             if record is not None:
                 records.append(record)
@@ -114,6 +145,8 @@ class Elections:
         records = []
         for topic, index, partition in image.partitions():
             if partition.leader != NO_LEADER or broker_id not in partition.replicas:
+                continue
+            if self.handovers.holds((topic.name, index)):
                 continue
             members = Membership(partition.isr, partition.elr, partition.last_known_elr)
             elected = self._elect(topic, partition, members, available)

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from broker.controller.eligibility import Membership, first_of
 from broker.controller.image import MetadataImage, PartitionImage, TopicImage
+from broker.controller.partition_elections import Elections
 from broker.controller.topics import check_replicas
 from broker.errors import ErrorCode, ProtocolError
 from broker.protocol.messages import alter_partition_reassignments as alter
@@ -19,7 +20,7 @@ from broker.protocol.messages.metadata_records import NO_LEADER, PartitionChange
 
 
 def alter_reassignments(
-    image: MetadataImage, request: alter.AlterPartitionReassignmentsRequest
+    image: MetadataImage, request: alter.AlterPartitionReassignmentsRequest, elections: Elections
 ) -> tuple[list[PartitionChangeRecord], alter.AlterPartitionReassignmentsResponse]:
     """The records that begin, finish or give up reassignments, and an answer for each partition."""
     records: list[PartitionChangeRecord] = []
@@ -38,7 +39,7 @@ def alter_reassignments(
                     raise ProtocolError(ErrorCode.INVALID_REQUEST, "the request names this partition more than once")
                 seen.add((asked.name, entry.partition_index))
                 topic, partition = _found(image, asked.name, entry.partition_index)
-                record = _reassigned(image, topic, partition, entry, request.allow_replication_factor_change)
+                record = _reassigned(image, topic, partition, entry, request.allow_replication_factor_change, elections)
             except ProtocolError as error:
                 answer.error_code, answer.error_message = error.code, str(error)
                 continue
@@ -69,7 +70,12 @@ def list_reassignments(
 
 
 def completed(
-    image: MetadataImage, topic_id: bytes, index: int, partition: PartitionImage, members: Membership
+    image: MetadataImage,
+    topic: TopicImage,
+    index: int,
+    partition: PartitionImage,
+    members: Membership,
+    elections: Elections,
 ) -> PartitionChangeRecord | None:
     """The end of a reassignment, once the ISR of `members` has every replica that is added; None while that is not
     so. Who is removed is not eligible any more either (KIP-966)."""
@@ -82,9 +88,9 @@ def completed(
         return None
     return PartitionChangeRecord(
         index,
-        topic_id,
+        topic.id,
         isr=left,
-        leader=leader,
+        leader=elections.successor(image, (topic.name, index), partition.leader, leader),
         replicas=replicas,
         removing_replicas=[],
         adding_replicas=[],
@@ -107,6 +113,7 @@ def _reassigned(
     partition: PartitionImage,
     entry: alter.ReassignablePartition,
     may_change_factor: bool,
+    elections: Elections,
 ) -> PartitionChangeRecord | None:
     """The record that begins or gives up a reassignment; None when everything is as it is asked for."""
     before = tuple(replica for replica in partition.replicas if replica not in partition.adding)
@@ -124,12 +131,13 @@ def _reassigned(
         return None
     wanted = _on_the_way(partition, before, target)
     members = Membership(wanted.isr, wanted.elr, wanted.last_known_elr)
-    finished = completed(image, topic.id, entry.partition_index, wanted, members)
+    finished = completed(image, topic, entry.partition_index, wanted, members, elections)
     if finished is not None:
         return finished
     leader = wanted.leader
     if leader not in wanted.isr:
-        leader = first_of(wanted.replicas, wanted.isr, image.is_available)
+        successor = first_of(wanted.replicas, wanted.isr, image.is_available)
+        leader = elections.successor(image, (topic.name, entry.partition_index), leader, successor)
     if not wanted.isr:
         raise ProtocolError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "nobody in sync would be left")
     return PartitionChangeRecord(

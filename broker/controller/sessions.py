@@ -44,6 +44,10 @@ class Sessions:
             self._deadlines[broker] = now + self._timeout
             self._lease_ends[broker] = now + self._lease
 
+    def lease_ends_at(self, broker: int) -> float | None:
+        """When the last lease has ended that the broker may hold; None once its session is closed."""
+        return self._lease_ends.get(broker)
+
     def end_with_lease(self, broker: int) -> None:
         """It looks dead: wait for its lease and no longer, unless it asks again. Nothing when the session is closed."""
         if broker in self._deadlines:

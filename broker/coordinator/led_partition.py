@@ -126,6 +126,8 @@ class LedPartition:
         try:
             while offset < end:
                 data = log.read(offset, LOAD_BYTES, end)
+                if not data:
+                    break  # compaction has left nothing more below the end
                 for position, header in iter_batches(data):
                     offset = header.next_offset
                     if header.is_control:

@@ -6,12 +6,10 @@ from typing import Final
 
 from broker.config import BrokerConfig
 from broker.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from broker.topic_settings import COMPACT
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 CREATION_TIMEOUT_S: Final = 5.0
-_CONFIGS: Final[tuple[tuple[str, str], ...]] = (("retention.ms", "-1"), ("retention.bytes", "-1"))
-"""What the topic is configured with, beyond the broker's own: no age of a record makes its offset a past one.
-`cleanup.policy=compact` belongs here as soon as topics can be configured so."""
 
 
 def partition_of(group: str, partitions: int) -> int:
@@ -31,6 +29,10 @@ def creation(config: BrokerConfig) -> CreateTopicsRequest:
         name=OFFSETS_TOPIC,
         num_partitions=config.offsets_topic_num_partitions,
         replication_factor=config.offsets_topic_replication_factor,
-        configs=[CreatableTopicConfig(name, value) for name, value in _CONFIGS],
+        configs=[
+            # No age of a record makes its offset a past one: only a later record of its key does.
+            CreatableTopicConfig("cleanup.policy", COMPACT),
+            CreatableTopicConfig("segment.bytes", str(config.offsets_topic_segment_bytes)),
+        ],
     )
     return CreateTopicsRequest(topics=[topic], timeout_ms=int(CREATION_TIMEOUT_S * 1000))

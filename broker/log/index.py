@@ -123,6 +123,12 @@ class SparseIndex:
             self._file.close()
             self._file = None
 
+    def rename(self, path: str) -> None:
+        """Close the file, which `finish` has written, and give it another name."""
+        self.close()
+        self._disk.rename(self._path, path)
+        self._path = path
+
     def remove(self) -> None:
         """Close and unlink the file."""
         self.close()

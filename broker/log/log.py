@@ -1,7 +1,7 @@
 """The log of one partition replica: record batches by offset, stored as they were received.
 
 Invariants:
-- offsets are contiguous and leader epochs never fall;
+- offsets are contiguous, but where compaction has removed records, and leader epochs never fall;
 - the epoch cache knows every epoch of the log, and the file of an epoch is durable before its first batch (K101-3,
   K101-8);
 - what is cut off goes from the epoch file first, durably, then from the log (K101-7);
@@ -24,25 +24,26 @@ from broker.log.epochs import LeaderEpochCache
 from broker.log.intake import Admit, Batch, stamp_batches
 from broker.log.recovery import EpochScan, Recovered, recover, recover_producers
 from broker.log.segment import SCAN_BYTES, Segment
+from broker.log.swaps import swap_in
+from broker.log.timestamps import first_not_before, latest_below
 from broker.mutants import Mutants
 from broker.ports import Buffer, Disk, File
 from broker.producers.producer_state import ProducerState
 from broker.protocol.records import (
     BatchHeader,
     CorruptBatch,
-    UnsupportedCompression,
-    read_records,
     validate_batch,
 )
 
 
 @dataclass(frozen=True)
 class LogConfig:
-    """Sizes in bytes. The rest are mutants: `sequence_unchecked`, `no_producer_snapshot`,
-    `producer_state_survives_truncation`, and those of the epoch cache by their own names."""
+    """Sizes in bytes; `compacted`: records may be missing between others. The rest are mutants: `sequence_unchecked`,
+    `no_producer_snapshot`, `producer_state_survives_truncation`, and those of the epoch cache by their own names."""
 
     segment_bytes: int = 1 << 30
     index_interval_bytes: int = 4096
+    compacted: bool = False
     sequences_unchecked: bool = False
     forgets_producers: bool = False
     keeps_cut_producers: bool = False
@@ -53,11 +54,12 @@ class LogConfig:
     trim_drops_live_epoch: bool = False
 
     @classmethod
-    def from_broker(cls, config: BrokerConfig, mutants: Mutants | None = None) -> LogConfig:
+    def from_broker(cls, config: BrokerConfig, mutants: Mutants | None = None, *, compacted: bool = False) -> LogConfig:
         mutants = mutants or Mutants()
         return cls(
             config.log_segment_bytes,
             config.log_index_interval_bytes,
+            compacted,
             sequences_unchecked=mutants.active("sequence_unchecked"),
             forgets_producers=mutants.active("no_producer_snapshot"),
             keeps_cut_producers=mutants.active("producer_state_survives_truncation"),
@@ -127,6 +129,8 @@ class PartitionLog:
         self._unsynced: list[Segment] = [self._active]
         self._names_changed = 0
         self._names_durable = 0
+        self.cleaned_to = 0
+        """Everything below has been compacted; moved by compaction, and back by truncation."""
 
     @classmethod
     async def open(
@@ -153,6 +157,7 @@ class PartitionLog:
             config.index_interval_bytes,
             clean_shutdown=clean_shutdown,
             recovery_point=recovery_point,
+            compacted=config.compacted,
             forgets_producers=config.forgets_producers,
             keeps_epochs=config.keep_epochs_past_leo,
         )
@@ -192,6 +197,11 @@ class PartitionLog:
     def recovery_point(self) -> int:
         """Everything below is on disk, and will not be cut off."""
         return self._durable if self._about_to_cut_to is None else min(self._durable, self._about_to_cut_to)
+
+    @property
+    def truncations(self) -> int:
+        """How often the log has been cut: what was read of it before may not be so any more."""
+        return self._truncations
 
     @property
     def last_epoch(self) -> int:
@@ -276,10 +286,11 @@ class PartitionLog:
         position, length = 0, len(buf)
         while position < length:
             try:
-                header = validate_batch(buf, position)
+                header = validate_batch(buf, position, compacted=self._config.compacted)
                 if header.leader_epoch > limit_epoch:
                     return
-                if header.base_offset != end or header.leader_epoch < max(epoch, 0):
+                skips = header.base_offset > end and not self._config.compacted
+                if header.base_offset < end or skips or header.leader_epoch < max(epoch, 0):
                     came = f"offset {header.base_offset} of epoch {header.leader_epoch}"
                     raise OutOfOrderError(f"{self.directory}: {came} cannot follow offset {end - 1} of epoch {epoch}")
             except (CorruptBatch, OutOfOrderError):
@@ -347,10 +358,13 @@ class PartitionLog:
         False: it was no longer `wanted`, and nothing was changed. Raises `CorruptBatch` for a batch that is damaged,
         `OSError`.
         """
-        scan = EpochScan(self._segments[0].base_offset)  # the log's start may lie inside its first segment
+        compacted = self._config.compacted
+        scan = EpochScan(
+            self._segments[0].base_offset, compacted=compacted
+        )  # the log's start may lie inside its first segment
         for segment in self._segments:
             pause_at = SCAN_BYTES
-            for position, header in segment.intact_batches():
+            for position, header in segment.intact_batches(compacted=compacted):
                 scan.accept(header)
                 if position >= pause_at:
                     pause_at = position + SCAN_BYTES
@@ -420,6 +434,26 @@ class PartitionLog:
         self._durable = offset
         self._about_to_cut_to = None
 
+    async def replace_segments(self, old: Sequence[Segment], cleaned: Segment, truncations: int) -> bool:
+        """Put what compaction has made of segments that follow each other in their place, durably. Who reads the old
+        ones goes on reading them. The new one's content is on disk.
+
+        False, and nothing was changed: some of the old ones are no part of the log any more, or it has been cut since
+        there were so many `truncations`.
+        """
+        if truncations != self._truncations:
+            return False
+        first = self._segments.index(old[0]) if old[0] in self._segments else 0
+        if self._segments[first : first + len(old)] != list(old) or old[-1] is self._active:
+            return False
+        await swap_in(self._disk, self.directory, cleaned, old)
+        self._segments[first : first + len(old)] = [cleaned]
+        for segment in old:
+            if segment in self._unsynced:
+                self._unsynced.remove(segment)
+        self._names_changed += self._snapshots.keep([segment.base_offset for segment in self._segments])
+        return True
+
     def roll(self) -> None:
         """Begin a new segment, so that the one that grew until now can go."""
         if self._active.size:
@@ -487,7 +521,15 @@ class PartitionLog:
         segment = self._segment_of(offset)
         position = segment.position_of(offset)
         _, header = next(segment.walk(position))
-        return header.base_offset, segment, position
+        if header.base_offset <= offset:
+            return header.base_offset, segment, position
+        # Compaction has removed what was there: the log ends behind the last batch that is left.
+        end = segment.base_offset
+        for at, before in segment.walk(segment.index.before_offset(offset)):
+            if at >= position:
+                break
+            end = before.next_offset
+        return end, segment, position
 
     def _remove_active(self) -> None:
         self._forget(self._segments.pop())
@@ -507,6 +549,7 @@ class PartitionLog:
         self._names_changed += self._snapshots.remove_past(end)
         self._durable = min(self._durable, end)
         self._truncations += 1
+        self.cleaned_to = min(self.cleaned_to, end)
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -541,48 +584,12 @@ class PartitionLog:
         return b"".join(file.read(position, length) for file, position, length in slices)
 
     def offset_for_timestamp(self, timestamp: int) -> tuple[int, int] | None:
-        """The first record at or after `timestamp` (ms): its offset and timestamp; None when there is none.
-
-        Of a compressed batch, whose records stay closed, the first offset and the batch's largest timestamp.
-        """
-        for segment in self._segments:
-            if segment.max_timestamp < timestamp or segment.next_offset <= self._start:
-                continue
-            for position, header in segment.walk(segment.index.before_timestamp(timestamp)):
-                if header.max_timestamp < timestamp or header.next_offset <= self._start:
-                    continue
-                try:
-                    records = read_records(segment.file.read(position, header.size))
-                except UnsupportedCompression:
-                    return header.base_offset, header.max_timestamp
-                for record in records:
-                    if record.timestamp >= timestamp and record.offset >= self._start:
-                        return record.offset, record.timestamp
-        return None
+        """As `first_not_before`."""
+        return first_not_before(self._segments, self._start, timestamp)
 
     def max_timestamp_below(self, offset: int) -> tuple[int, int] | None:
-        """The first record below `offset` that has the largest timestamp (ms): its offset and timestamp.
-
-        Of a compressed batch, whose records stay closed, the last offset and the batch's largest timestamp.
-        """
-        best: tuple[int, Segment, int] | None = None
-        for segment in self._segments:
-            if segment.base_offset >= offset or (best is not None and segment.max_timestamp <= best[0]):
-                continue
-            for position, header in segment.walk(0):
-                if header.next_offset > offset:
-                    break
-                if header.next_offset > self._start and (best is None or header.max_timestamp > best[0]):
-                    best = (header.max_timestamp, segment, position)
-        if best is None:
-            return None
-        timestamp, segment, position = best
-        _, header = next(segment.walk(position))
-        try:
-            records = read_records(segment.file.read(position, header.size))
-        except UnsupportedCompression:
-            return header.last_offset, timestamp
-        return next((record.offset, timestamp) for record in records if record.timestamp == timestamp)
+        """As `latest_below`."""
+        return latest_below(self._segments, self._start, offset)
 
     def _segment_of(self, offset: int) -> Segment:
         if offset >= self._active.base_offset:

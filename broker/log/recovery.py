@@ -7,6 +7,8 @@ zeros, a wrong CRC - and everything behind that, later segments included, was ne
 What lies below the recovery point was on disk before the crash. If it is missing or damaged now, the crash has not done
 that, and cutting the log there would silently remove what others count on: the log is not opened, and stays as it is.
 
+What an interrupted compaction has left is completed or removed before (`swaps`).
+
 What the log knows of its producers is what the newest snapshot says, and the batches from there to the log's end.
 """
 
@@ -22,6 +24,7 @@ from broker.log.epochs import EpochEntry, LeaderEpochCache
 from broker.log.intake import Batch
 from broker.log.producer_snapshots import ProducerSnapshots
 from broker.log.segment import SCAN_BYTES, Segment
+from broker.log.swaps import finish_swaps
 from broker.ports import Disk
 from broker.producers.producer_state import ProducerState
 from broker.protocol.records import BatchHeader, CorruptBatch
@@ -55,6 +58,8 @@ class EpochScan:
 
     next_offset: int
     epochs: list[EpochEntry] = field(default_factory=list)
+    compacted: bool = False
+    """Whether offsets may be left out between the batches."""
     last_sequenced: int = field(init=False)
     """No batch of an idempotent producer begins past it: what lies before the scan may hold any."""
 
@@ -63,7 +68,7 @@ class EpochScan:
 
     def accept(self, header: BatchHeader) -> None:
         """Raises `CorruptBatch` when an intact batch is not the one that must follow."""
-        if header.base_offset != self.next_offset:
+        if header.base_offset < self.next_offset or (header.base_offset > self.next_offset and not self.compacted):
             raise CorruptBatch(f"offset {header.base_offset} follows {self.next_offset - 1}")
         latest = self.epochs[-1].epoch if self.epochs else -1
         if header.leader_epoch < max(latest, 0):
@@ -88,16 +93,30 @@ async def recover(
     *,
     clean_shutdown: bool,
     recovery_point: int = 0,
+    compacted: bool = False,
     forgets_producers: bool = False,
     keeps_epochs: bool = False,
 ) -> Recovered:
     """Open the segments of a log, at least one, and bring log, indexes, epochs and producers into agreement, durably.
 
     Everything below `recovery_point` was durable once. Raises `DamagedLogError` when it is not there, having changed
-    nothing. `forgets_producers`, `keeps_epochs`: the mutants no_producer_snapshot and keep_epochs_past_leo.
+    nothing. `compacted`: records may have been removed from between others. `forgets_producers`, `keeps_epochs`: the
+    mutants no_producer_snapshot and keep_epochs_past_leo.
     """
+    try:
+        await finish_swaps(disk, directory, interval_bytes)
+    except CorruptBatch as error:
+        remedy = "restore the file, or move the directory away if other replicas have these records"
+        raise DamagedLogError(f"{error}; {remedy}") from None
     before = LeaderEpochCache.load(disk, f"{directory}/{EPOCHS_FILE}").entries if keeps_epochs else ()
-    result = await _find(disk, directory, interval_bytes, clean_shutdown=clean_shutdown, recovery_point=recovery_point)
+    result = await _find(
+        disk,
+        directory,
+        interval_bytes,
+        clean_shutdown=clean_shutdown,
+        recovery_point=recovery_point,
+        compacted=compacted,
+    )
     if before:
         result.epochs.replace(before)
     segments, snapshots = result.segments, result.snapshots
@@ -137,7 +156,7 @@ async def recover_producers(
 
 
 async def _find(
-    disk: Disk, directory: str, interval_bytes: int, *, clean_shutdown: bool, recovery_point: int
+    disk: Disk, directory: str, interval_bytes: int, *, clean_shutdown: bool, recovery_point: int, compacted: bool
 ) -> Recovered:
     path = f"{directory}/{EPOCHS_FILE}"
     bases = base_offsets(disk, directory) or [0]
@@ -151,7 +170,7 @@ async def _find(
         if whole and (epochs.entries or not any(segment.size for segment in segments)):
             return Recovered(segments, epochs, ProducerSnapshots(disk, directory), scanned=False)
         _close(segments)
-    result = await _scan(disk, directory, interval_bytes, bases, recovery_point)
+    result = await _scan(disk, directory, interval_bytes, bases, recovery_point, compacted=compacted)
     await _make_durable(disk, directory, result)
     return result
 
@@ -169,10 +188,13 @@ def _take_over(disk: Disk, directory: str, interval_bytes: int, bases: list[int]
     return segments
 
 
-async def _scan(disk: Disk, directory: str, interval_bytes: int, bases: list[int], recovery_point: int) -> Recovered:
+async def _scan(
+    disk: Disk, directory: str, interval_bytes: int, bases: list[int], recovery_point: int, *, compacted: bool
+) -> Recovered:
     epochs = LeaderEpochCache(disk, f"{directory}/{EPOCHS_FILE}")
     result = Recovered([], epochs, ProducerSnapshots(disk, directory), scanned=True)
     result.segments, scan = _below_recovery_point(disk, directory, interval_bytes, bases, recovery_point)
+    scan.compacted = compacted
     for base in bases[len(result.segments) :]:
         segment = Segment(disk, directory, base, interval_bytes)
         result.segments.append(segment)
@@ -247,7 +269,7 @@ def _damaged(directory: str, reason: str, end: int, recovery_point: int) -> Dama
 
 async def _read(segment: Segment, scan: EpochScan) -> None:
     pause_at = SCAN_BYTES
-    for position, header in segment.intact_batches():
+    for position, header in segment.intact_batches(compacted=scan.compacted):
         scan.accept(header)
         segment.note(Batch.of(header))
         if position >= pause_at:

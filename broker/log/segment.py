@@ -17,28 +17,32 @@ SCAN_BYTES = 1 << 20  # read at once while validating
 
 
 class Segment:
-    """Batches from `base_offset` up to `next_offset`, which is where the next segment would start."""
+    """Batches from `base_offset` up to `next_offset`, which is where the next segment would start.
 
-    def __init__(self, disk: Disk, directory: str, base_offset: int, interval_bytes: int) -> None:
+    Between two batches offsets may be left out, where compaction has removed records; behind the last one none are.
+    `suffix` ends the names of files that are not the segment's yet.
+    """
+
+    def __init__(self, disk: Disk, directory: str, base_offset: int, interval_bytes: int, *, suffix: str = "") -> None:
         self.base_offset = self.next_offset = base_offset
         self.size = 0
         self.max_timestamp = NO_TIMESTAMP
         self._disk = disk
-        stem = f"{directory}/{base_offset:020d}"
-        self._log_path = stem + ".log"
+        self._stem = f"{directory}/{base_offset:020d}"
+        self._log_path = f"{self._stem}.log{suffix}"
         self.file: File = disk.open(self._log_path, create=True)
-        self.index = SparseIndex(disk, stem + ".positions", interval_bytes)
-        self._offsets = array("q")
+        self.index = SparseIndex(disk, f"{self._stem}.positions{suffix}", interval_bytes)
+        self._ends = array("q")
         self._positions = array("q")
 
     def note(self, batch: Batch) -> None:
         """A batch has been written at the end."""
         position = self.size
         self.index.note(batch.offset, position, self.max_timestamp)
-        self._offsets.append(batch.offset)
+        self._ends.append(batch.next_offset)
         self._positions.append(position)
-        if len(self._offsets) > 2 * TAIL:
-            del self._offsets[:TAIL]
+        if len(self._ends) > 2 * TAIL:
+            del self._ends[:TAIL]
             del self._positions[:TAIL]
         self.size = position + batch.size
         self.next_offset = batch.next_offset
@@ -56,11 +60,12 @@ class Segment:
         return True
 
     def position_of(self, offset: int) -> int:
-        """Where the batch that holds `offset` starts; the segment's size for its next offset."""
+        """Where the batch that holds `offset` starts, or the next one if none does; the segment's size for its next
+        offset."""
         if offset >= self.next_offset:
             return self.size
-        if self._offsets and offset >= self._offsets[0]:
-            return self._positions[bisect_right(self._offsets, offset) - 1]
+        if self._ends and (offset >= self._ends[0] or not self._positions[0]):
+            return self._positions[bisect_right(self._ends, offset)]
         for position, header in self.walk(self.index.before_offset(offset)):
             if header.last_offset >= offset:
                 return position
@@ -96,8 +101,8 @@ class Segment:
             yield position, header
             position += header.size
 
-    def intact_batches(self) -> Iterator[tuple[int, BatchHeader]]:
-        """Position and header of each batch of the file, read and checked.
+    def intact_batches(self, *, compacted: bool = False) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and header of each batch of the file, read and checked; `compacted` as of `validate_batch`.
 
         Raises `CorruptBatch` at the first bytes that are none: a torn tail, zeros, or a wrong CRC.
         """
@@ -112,7 +117,7 @@ class Segment:
                 chunk, start = self.file.read(position, max(wanted, SCAN_BYTES)), position
                 continue
             try:
-                header = validate_batch(chunk, within)
+                header = validate_batch(chunk, within, compacted=compacted)
             except CorruptBatch as error:
                 raise CorruptBatch(f"{self._log_path}: byte {position} of {end}: {error}") from None
             yield position, header
@@ -123,7 +128,7 @@ class Segment:
         self.file.truncate(position)
         self.index.cut(position)
         kept = bisect_left(self._positions, position)
-        del self._offsets[kept:]
+        del self._ends[kept:]
         del self._positions[kept:]
         self.size = position
         self.next_offset = offset
@@ -145,6 +150,20 @@ class Segment:
     def close(self) -> None:
         self.file.close()
         self.index.close()
+
+    def rename(self, suffix: str = "") -> None:
+        """Give the log's file another suffix; none, and the segment is where it belongs, with its index."""
+        path = f"{self._stem}.log{suffix}"
+        self._disk.rename(self._log_path, path)
+        self._log_path = path
+        if not suffix:
+            self.index.rename(f"{self._stem}.positions")
+
+    def retire(self) -> None:
+        """Unlink what another segment has replaced. Who reads the file now reads on: the last of them closes it."""
+        if self._disk.exists(self._log_path):
+            self._disk.unlink(self._log_path)
+        self.index.remove()
 
     def remove(self) -> None:
         """Close and unlink the files."""

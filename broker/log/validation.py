@@ -18,10 +18,12 @@ from broker.protocol.records import (
     BATCH_HEADER_SIZE,
     COMPRESSION_MASK,
     CONTROL_MASK,
+    LOG_APPEND_TIME_MASK,
     MAGIC,
     TRANSACTIONAL_MASK,
     CorruptBatch,
     UnsupportedCompression,
+    read_varint,
 )
 
 MOST_RECORDS = 1 << 18
@@ -29,7 +31,6 @@ MOST_RECORDS = 1 << 18
 
 _LENGTH_AT, _LENGTH_BEHIND = 8, 12
 _MAGIC_AT = 16
-_LOG_APPEND_TIME = 0x08
 _OLD_FORMATS = (0, 1)
 
 
@@ -86,6 +87,24 @@ def admit(claims: Claims, payload: memoryview) -> int:
         raise ProtocolError(ErrorCode.INVALID_TIMESTAMP, str(error)) from error
 
 
+def admit_keyed(claims: Claims, payload: memoryview) -> int:
+    """`admit`, for a compacted topic: of what has no key nobody knows what it replaces. Raises `ProtocolError`."""
+    largest = admit(claims, payload)
+    data = payload.tobytes()
+    if codec := claims.attributes & COMPRESSION_MASK:
+        data = open_records(codec, data)
+    pos = 0
+    for _ in range(claims.records):
+        length, pos = read_varint(data, pos)
+        _, at = read_varint(data, pos + 1)
+        _, at = read_varint(data, at)
+        key_length, _ = read_varint(data, at)
+        if key_length < 0:
+            raise ProtocolError(ErrorCode.INVALID_RECORD, "a compacted topic takes no record without a key")
+        pos += length
+    return largest
+
+
 def _check_header(claims: Claims) -> None:
     """Raises `ProtocolError` for what no producer may say."""
     if claims.records < 1 or claims.last_offset_delta != claims.records - 1:
@@ -106,5 +125,5 @@ def _check_attributes(attributes: int) -> None:
         )
     if attributes & CONTROL_MASK:
         raise ProtocolError(ErrorCode.INVALID_RECORD, "control records are written by brokers only")
-    if attributes & _LOG_APPEND_TIME:
+    if attributes & LOG_APPEND_TIME_MASK:
         raise ProtocolError(ErrorCode.INVALID_TIMESTAMP, "the time of a batch's append is not a producer's to give")

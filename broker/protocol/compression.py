@@ -1,4 +1,5 @@
-"""Opening what a batch has compressed, with a bound on what comes out: a few KB may claim to be gigabytes.
+"""Opening what a batch has compressed, with a bound on what comes out: a few KB may claim to be gigabytes; and
+compressing what compaction has left of it.
 
 gzip is the standard library's; the others are the package cramjam's. What cannot be opened is refused: a leader takes
 nothing that it cannot look into.
@@ -19,6 +20,9 @@ MOST_OPENED_BYTES = 32 << 20
 _GZIP_WINDOW = 31  # of zlib: the largest window, and a gzip header is required
 _XERIAL = b"\x82SNAPPY\0"  # how Java's clients frame blocks of snappy; others send one bare block
 _XERIAL_HEADER = 16
+_XERIAL_VERSIONS = bytes([0, 0, 0, 1, 0, 0, 0, 1])  # of the frame, and the oldest that reads it
+_XERIAL_BLOCK = 32 << 10  # bytes before they are compressed
+_ZSTD_LEVEL = 3
 _TOO_SMALL = "write whole buffer"  # cramjam, of an output that holds no more
 
 
@@ -97,5 +101,39 @@ def _opened_into(decompress: Callable[[bytes, bytearray], int], name: str, data:
         return view[:size].tobytes()
 
 
+def compress_records(codec: int, data: bytes) -> bytes:
+    """What `open_records` makes `data` of again, in a form that all clients open. Raises `UnsupportedCompression`."""
+    packer = _PACKERS.get(codec)
+    if packer is None:
+        raise UnsupportedCompression(f"there is no codec {codec}")
+    return packer(data)
+
+
+def _pack_gzip(data: bytes) -> bytes:
+    stream = zlib.compressobj(wbits=_GZIP_WINDOW)
+    return stream.compress(data) + stream.flush()
+
+
+def _pack_snappy(data: bytes) -> bytes:
+    """In Java's frame: its clients open large bare blocks only with as much memory at once."""
+    parts = [_XERIAL, _XERIAL_VERSIONS]
+    for start in range(0, len(data), _XERIAL_BLOCK):
+        block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK]))
+        parts += [len(block).to_bytes(4, "big"), block]
+    return b"".join(parts)
+
+
+def _pack_lz4(data: bytes) -> bytes:
+    # Java's clients take no blocks that depend on each other.
+    stream = cramjam.lz4.Compressor(block_linked=False)
+    stream.compress(data)
+    return bytes(stream.finish())
+
+
+def _pack_zstd(data: bytes) -> bytes:
+    return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
+
+
 NAMES: Mapping[int, str] = {1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 _OPENERS: Mapping[int, Callable[[bytes], bytes]] = {1: _gzip, 2: _snappy, 3: _lz4, 4: _zstd}
+_PACKERS: Mapping[int, Callable[[bytes], bytes]] = {1: _pack_gzip, 2: _pack_snappy, 3: _pack_lz4, 4: _pack_zstd}

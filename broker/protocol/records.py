@@ -20,8 +20,11 @@ MAGIC = 2
 NO_TIMESTAMP = -1
 
 COMPRESSION_MASK = 0x07
+LOG_APPEND_TIME_MASK = 0x08
 TRANSACTIONAL_MASK = 0x10
 CONTROL_MASK = 0x20
+DELETE_HORIZON_MASK = 0x40
+"""The base timestamp is the time from which on compaction removes the batch's tombstones (KIP-534)."""
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _PREFIX = struct.Struct(">qi")
@@ -123,14 +126,18 @@ def _check_frame(header: BatchHeader, pos: int) -> None:
         raise CorruptBatch(f"position {pos}: a length of {header.batch_length} is too small for a batch")
 
 
-def validate_batch(buf: Buffer, pos: int = 0) -> BatchHeader:
-    """The header of an intact batch at `pos`: complete, CRC right, its counts in agreement. Raises `CorruptBatch`."""
+def validate_batch(buf: Buffer, pos: int = 0, *, compacted: bool = False) -> BatchHeader:
+    """The header of an intact batch at `pos`: complete, CRC right, its counts in agreement. Raises `CorruptBatch`.
+
+    `compacted`: compaction may have removed some of the records, or all; the offsets that it had stay its own.
+    """
     header = parse_header(buf, pos)
     _check_frame(header, pos)
     end = pos + header.size
     if end > len(buf):
         raise CorruptBatch(f"position {pos}: the batch needs {header.size} bytes, {len(buf) - pos} are left")
-    if header.records_count < 1 or header.last_offset_delta != header.records_count - 1:
+    offsets = header.last_offset_delta + 1
+    if offsets < 1 or not (0 if compacted else offsets) <= header.records_count <= offsets:
         raise CorruptBatch(
             f"position {pos}: {header.records_count} records and a last offset delta of {header.last_offset_delta}"
         )

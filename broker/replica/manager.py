@@ -18,6 +18,7 @@ from broker.mutants import Mutants
 from broker.peers import Peers
 from broker.ports import Disk
 from broker.replica.background import Background, end
+from broker.replica.compactor import Compactor
 from broker.replica.directories import PartitionDirectories
 from broker.replica.fetcher import LeaderFetcher
 from broker.replica.isr_requests import IsrChangeSender
@@ -93,7 +94,7 @@ class ReplicaManager:
         self._background = Background(on_defect)
         self._mutants = mutants
         self._forgets_epoch_in_answers = mutants.active("ofle_no_epoch")
-        self._directories = PartitionDirectories(disk, LogConfig.from_broker(config, mutants))
+        self._directories = PartitionDirectories(disk, LogConfig.from_broker(config, mutants, compacted=True))
         self._checkpoint = OffsetCheckpoint(disk, CHECKPOINT_FILE)
         self._recovery_points = recovery_points or RecoveryPoints(disk)
         self._offline: dict[Key, str] = {}
@@ -120,6 +121,12 @@ class ReplicaManager:
             checkpoint=self._checkpoint_high_watermarks, propose=self._propose_changes, background=self._background
         )
         self._reader = PartitionReader(self._find, lease_valid, self._replica_fetched, mutants)
+        self._compactor = Compactor(
+            disk=disk,
+            partitions=self._partitions.values,
+            now_ms=self._now_ms,
+            drops_epochs=mutants.active("compaction_drops_epochs"),
+        )
         self._tasks: list[asyncio.Task[None]] = []
 
     # -- life ---------------------------------------------------------------------------------------------------
@@ -140,11 +147,13 @@ class ReplicaManager:
             if log is not None:
                 self._trace_recovery(topic, index, log, high_watermark)
                 self._partitions[topic, index] = self._partition(topic, index, topic_id, log, high_watermark)
+        self._compactor.start()
         await self._recovery_points.write_durably()
         self._every(self._config.high_watermark_checkpoint_interval_ms / 1000, self._recovery_points.write_durably)
         self._every(self._config.high_watermark_checkpoint_interval_ms / 1000, self._checkpoint_high_watermarks)
         self._every(self._config.replica_lag_time_max_ms / 2000, self._shrink_isrs)
         self._every(self._config.log_retention_check_interval_ms / 1000, self._let_go)
+        self._every(self._config.log_cleaner_backoff_ms / 1000, self._compactor.compact)
         self._every(PROGRESS_INTERVAL_S, self._trace_progress)
         self._every(self._config.producer_id_expiration_check_interval_ms / 1000, self._expire_producers)
 
@@ -292,6 +301,7 @@ class ReplicaManager:
         await self._checkpoint_high_watermarks()
         await self._recovery_points.forget(partition.key)
         await self._starts.forget(partition.key)
+        await self._compactor.forget(partition.key)
         if deleted or moved_away:
             await self._directories.remove(partition.topic, partition.index, partition.log)
             partition.trace("partition_removed")
@@ -305,6 +315,7 @@ class ReplicaManager:
         reason = self._offline[key]
         await self._recovery_points.forget(key)
         await self._starts.forget(key)
+        await self._compactor.forget(key)
         directory = await self._directories.set_aside(*key)
         del self._offline[key]
         self._tracer.emit("partition_set_aside", topic=key[0], partition=key[1], directory=directory, reason=reason)
@@ -469,11 +480,14 @@ class ReplicaManager:
 
     async def _let_go(self) -> None:
         """What the topics' retention does not keep."""
-        now_ms = -1 if self._clock is None else self._clock() // 1_000_000
+        now_ms = self._now_ms()
         for partition in list(self._partitions.values()):
             below = partition.expired(now_ms)
             if below is not None:
                 await self.move_start(partition, below)
+
+    def _now_ms(self) -> int:
+        return -1 if self._clock is None else self._clock() // 1_000_000
 
     def counts(self) -> Counts:
         """How many replicas there are here, and how those partitions fare that this broker leads."""

@@ -7,7 +7,7 @@ the role; they and every truncation hold `lock`, so that a truncation never runs
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from broker.config import BrokerConfig
@@ -15,14 +15,15 @@ from broker.controller.image import PartitionImage
 from broker.errors import ErrorCode, ProtocolError, is_out_of_descriptors
 from broker.log.log import PartitionLog
 from broker.log.retention import expired_below
-from broker.log.validation import admit
+from broker.log.segment import Segment
+from broker.log.validation import admit, admit_keyed
 from broker.mutants import Mutants
 from broker.protocol.records import CorruptBatch
 from broker.replica.background import Background
 from broker.replica.follower import PartitionFollower
 from broker.replica.leader import IsrProposal, PartitionLeader
 from broker.replica.purgatory import FetchWaiters, OffsetWaiters
-from broker.topic_settings import DELETE, TopicSettings
+from broker.topic_settings import COMPACT, DELETE, TopicSettings
 from broker.trace import Tracer, Value
 
 ALL = -1
@@ -256,7 +257,8 @@ class Partition:
             limit = f"{len(records)} bytes exceed max.message.bytes={self._settings.max_message_bytes}"
             raise ProtocolError(ErrorCode.MESSAGE_TOO_LARGE, limit)
         try:
-            info = self.log.append_as_leader(records, leader.leader_epoch, admit=admit)
+            keyed = COMPACT in self._settings.cleanup
+            info = self.log.append_as_leader(records, leader.leader_epoch, admit=admit_keyed if keyed else admit)
         except CorruptBatch as error:
             raise ProtocolError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
         except OSError as error:
@@ -330,6 +332,31 @@ class Partition:
         if after > before:
             self.trace("log_start_moved", log_start_offset=after)
             self.replica_fetches.wake()  # the followers move theirs
+
+    # -- compaction -----------------------------------------------------------------------------------------------
+
+    @property
+    def compaction(self) -> TopicSettings | None:
+        """The settings by which this replica's log is to be compacted; None while it is not."""
+        return self._settings if COMPACT in self._settings.cleanup and self.role is not None else None
+
+    async def replace_segments(self, old: Sequence[Segment], cleaned: Segment, truncations: int) -> bool:
+        """As the log's, with the roles kept out; what has begun is finished. False also when this log is no longer to
+        be compacted."""
+        replaced = False
+
+        async def replace() -> None:
+            nonlocal replaced
+            async with self.lock:
+                try:
+                    wanted = self.compaction is not None
+                    replaced = wanted and await self.log.replace_segments(old, cleaned, truncations)
+                except OSError as error:
+                    self.fail(error)
+
+        task = self._background.run(replace(), f"replacing segments of {self.topic}-{self.index}")
+        await asyncio.shield(task)
+        return replaced
 
     @property
     def durable(self) -> bool:

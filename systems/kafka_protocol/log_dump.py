@@ -74,7 +74,7 @@ def _read(path: Path) -> Segment:
 
 def _problem(data: bytes, position: int) -> str:
     try:
-        validate_batch(data, position)
+        validate_batch(data, position, compacted=True)
     except CorruptBatch as error:
         return str(error)
     return ""

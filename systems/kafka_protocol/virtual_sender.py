@@ -77,9 +77,14 @@ class Sender:
         try:
             if self._ids[partition] == NOBODY:
                 self._ids[partition] = await self._client.init_producer_id(timeout_s)
-            identity = {"producer_id": self._ids[partition], "sequence": self._sequences[partition]}
             code, offset = await self._client.append(
-                self._settings.topic, partition, [payload], acks=acks, timeout=timeout_s, **identity
+                self._settings.topic,
+                partition,
+                [payload],
+                acks=acks,
+                timeout=timeout_s,
+                producer_id=self._ids[partition],
+                sequence=self._sequences[partition],
             )
         except (UncertainError, TimeoutError):
             return None

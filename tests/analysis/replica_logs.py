@@ -25,5 +25,12 @@ def replica(
         file = tuple((epoch, start + epochs.index(epoch)) for epoch in sorted(set(epochs)))
     digests = np.array(values, np.int64).astype(np.uint64) * np.uint64(7919)
     sizes, exact = np.full(len(values), 8), np.ones(len(values), np.bool_)
-    columns = (np.array(epochs, np.int64), np.array(values, np.int64), digests, sizes, exact)
+    columns = (
+        np.array(epochs, np.int64),
+        np.array(values, np.int64),
+        digests,
+        sizes,
+        exact,
+        np.zeros(len(values), np.uint64),
+    )
     return ReplicaLog(node, "log", 0, start, start + len(values), offsets, *columns, file, hw)

@@ -36,3 +36,17 @@ def test_a_port_that_is_none_is_refused(port: str) -> None:
     for text in (LEAST.replace("n:9092\nq", f"n:{port}\nq"), LEAST.replace("1@n:9092", f"1@n:{port}")):
         with pytest.raises(StartupError, match="is not of the form"):
             BrokerConfig.from_properties(parse_properties(text, "p"), "p")
+
+
+def test_policies_and_ratios_are_read_and_what_is_none_is_refused() -> None:
+    given = "log.cleanup.policy=compact,delete\nlog.cleaner.min.cleanable.ratio=0.25"
+    config = BrokerConfig.from_properties(parse_properties(LEAST + given, "p"), "p")
+    assert (config.log_cleanup_policy, config.log_cleaner_min_cleanable_ratio) == ("compact,delete", 0.25)
+    for line, words in (
+        ("log.cleanup.policy=burn", "'burn' is not delete, compact or compact,delete"),
+        ("log.cleanup.policy=delete,delete", "'delete,delete' is not delete"),
+        ("log.cleaner.min.cleanable.ratio=1.5", "'1.5' is not a number from 0 to 1, such as 0.5"),
+        ("log.cleaner.min.cleanable.ratio=", "'' is not a number from 0 to 1"),
+    ):
+        with pytest.raises(StartupError, match=words):
+            BrokerConfig.from_properties(parse_properties(LEAST + line, "p"), "p")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,6 +24,7 @@ PROPERTIES: Final = {
     "log.segment.bytes": "4096",
 }
 KINDS: Final = ("kill", "power-loss", "power-loss-all", "partition-one", "restart")
+LEADER_KINDS: Final = ("kill-leader", "power-loss-leader")
 FATAL: Final = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH)
 """Answers that an idempotent producer gets only for a mistake of its own, or of the cluster."""
 WHOLE_AGAIN_S = 60.0
@@ -37,22 +39,22 @@ class Outcome:
     violations: list[str] = field(default_factory=list)
 
 
-def run(seed: int, *mutants: str) -> Outcome:
+def run(seed: int, *mutants: str, kinds: Sequence[str] = KINDS, faults: int = FAULTS) -> Outcome:
     """One run; the same seed gives the same."""
     with SimulatedCluster(seed, properties=PROPERTIES, mutants=mutants) as cluster:
-        return cluster.run(_story(cluster, random.Random(f"{seed}/faults")))
+        return cluster.run(_story(cluster, random.Random(f"{seed}/faults"), kinds, faults))
 
 
-async def _story(cluster: SimulatedCluster, rng: random.Random) -> Outcome:
+async def _story(cluster: SimulatedCluster, rng: random.Random, kinds: Sequence[str], faults: int) -> Outcome:
     outcome, stopping = Outcome(), asyncio.Event()
     cluster.start()
     await cluster.ready()
     client = SimulatedClient(cluster.addresses)
     await client.create_topic(TOPIC, PARTITIONS)
     producers = [asyncio.create_task(_produce(cluster, number, stopping, outcome)) for number in range(PRODUCERS)]
-    for _ in range(FAULTS):
+    for _ in range(faults):
         await asyncio.sleep(rng.uniform(0.05, 1.5))
-        await _inflict(cluster, rng, outcome)
+        await _inflict(cluster, rng, outcome, rng.choice(kinds))
     stopping.set()
     cluster.heal()
     cluster.start()
@@ -64,11 +66,17 @@ async def _story(cluster: SimulatedCluster, rng: random.Random) -> Outcome:
     return outcome
 
 
-async def _inflict(cluster: SimulatedCluster, rng: random.Random, outcome: Outcome) -> None:
-    """One fault, which more often than not is over before the next begins."""
-    kind, names = rng.choice(KINDS), rng.sample(sorted(cluster.machines), 3)
+async def _inflict(cluster: SimulatedCluster, rng: random.Random, outcome: Outcome, kind: str) -> None:
+    """One fault, which more often than not is over before the next begins; of a leader only where one leads."""
+    names = rng.sample(sorted(cluster.machines), 3)
+    if kind in LEADER_KINDS:
+        names = [await _leader(cluster, rng.randrange(PARTITIONS))]
     outcome.faults[kind] += 1
     match kind:
+        case "kill-leader":
+            cluster.kill(names[0])
+        case "power-loss-leader":
+            cluster.power_loss(names[0])
         case "kill":
             cluster.kill(names[0])
         case "power-loss":
@@ -83,6 +91,17 @@ async def _inflict(cluster: SimulatedCluster, rng: random.Random, outcome: Outco
         await asyncio.sleep(rng.uniform(0.05, 2.0))
         cluster.heal()
         cluster.start()
+
+
+async def _leader(cluster: SimulatedCluster, partition: int) -> str:
+    """The machine whose broker leads a partition, as soon as one does."""
+    while True:
+        for name, machine in cluster.machines.items():
+            replica = None if not machine.running else cluster.node(name).replicas.partition(TOPIC, partition)
+            if replica is not None and replica.serving is not None:
+                return name
+        cluster.start()
+        await asyncio.sleep(0.05)
 
 
 async def _produce(cluster: SimulatedCluster, number: int, stopping: asyncio.Event, outcome: Outcome) -> list[int]:

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import pytest
 
+from broker.controller.image import PartitionImage
+from broker.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from broker.server.client import PeerConnector
 from simulator.client import RefusedError, SimulatedClient, UncertainError
 from simulator.cluster import SimulatedCluster
 from tests.simulator.readers import Readers
@@ -32,6 +40,44 @@ async def restart_unheard(cluster: SimulatedCluster) -> None:
     leaving = next(name for name in names if name != controller)
     cluster.cut(controller, leaving)
     await cluster.stop(leaving)
+
+
+async def reassign_unheard(cluster: SimulatedCluster) -> None:
+    """A leadership is taken from a broker that cannot hear of it, by a client that moves the replica away."""
+    controller = cluster.controller()
+    await assign(cluster, {partition: [1, 2, 3] for partition in range(PARTITIONS)})
+    await cluster.until(lambda: all(len(state(cluster, partition).isr) == 3 for partition in range(PARTITIONS)))
+    if controller is None or controller != cluster.controller():
+        return
+    mine = cluster.machines[controller].node_id
+    led = {partition: state(cluster, partition).leader for partition in range(PARTITIONS)}
+    if all(leader == mine for leader in led.values()):
+        # For the next time: its own replicas go, and with them the leaderships.
+        await assign(cluster, {partition: [other for other in (1, 2, 3) if other != mine] for partition in led})
+        return
+    leader = next(leader for leader in led.values() if leader != mine)
+    cluster.cut(controller, f"n{leader}")
+    others = [broker for broker in (1, 2, 3) if broker != leader]
+    await assign(cluster, {partition: others for partition, by in led.items() if by == leader})
+
+
+def state(cluster: SimulatedCluster, partition: int) -> PartitionImage:
+    """A partition as the machine has it that controls."""
+    found = cluster.node(cluster.controller() or "n1").image.partition(TOPIC, partition)
+    assert found is not None
+    return found
+
+
+async def assign(cluster: SimulatedCluster, replicas: dict[int, list[int]]) -> None:
+    """Ask the controller to move partitions; whatever comes of it."""
+    controller = cluster.controller()
+    if controller is None:
+        return
+    wanted = [ReassignablePartition(partition, brokers) for partition, brokers in replicas.items()]
+    request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(TOPIC, wanted)], timeout_ms=3_000)
+    connector = PeerConnector(-1, cluster.addresses, response_max_bytes=1 << 20)
+    with suppress(OSError):
+        await connector.request(cluster.machines[controller].node_id, request, 0, 4.0)
 
 
 async def produce(cluster: SimulatedCluster, readers: Readers, number: int) -> None:
@@ -79,7 +125,7 @@ def run(seed: int, fault: Fault, *mutants: str) -> Readers:
 
 @pytest.mark.conforms("H31")
 @pytest.mark.parametrize("seed", range(1, 4))
-@pytest.mark.parametrize("fault", [reject_one, restart_unheard])
+@pytest.mark.parametrize("fault", [reject_one, restart_unheard, reassign_unheard])
 def test_no_answer_is_stale(fault: Fault, seed: int) -> None:
     readers = run(seed, fault)
     assert readers.stale == []
@@ -91,6 +137,7 @@ def test_no_answer_is_stale(fault: Fault, seed: int) -> None:
     [
         pytest.param(reject_one, "refused_is_dead", marks=pytest.mark.kills("refused_is_dead")),
         pytest.param(restart_unheard, "leave_under_lease", marks=pytest.mark.kills("leave_under_lease")),
+        pytest.param(reassign_unheard, "moves_under_lease", marks=pytest.mark.kills("moves_under_lease")),
     ],
 )
 def test_a_reader_sees_a_lease_that_outlives_a_leadership(fault: Fault, mutant: str) -> None:

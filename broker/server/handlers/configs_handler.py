@@ -22,7 +22,7 @@ from broker.topic_settings import KEYS
 
 TOPIC, BROKER = 2, 4  # Kafka's ConfigResource.Type
 DYNAMIC_TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 1, 4, 5  # DescribeConfigsResponse.ConfigSource
-_TYPES = {"boolean": 1, "string": 2, "int": 3, "long": 5, "list": 7}  # DescribeConfigsResponse.ConfigType
+_TYPES = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}  # DescribeConfigsResponse.ConfigType
 
 
 class ConfigsHandler:

@@ -73,6 +73,11 @@ def test_a_list_is_appended_to_and_subtracted_from() -> None:
         ("cleanup.policy", ""),
         ("cleanup.policy", "delete,delete"),
         ("cleanup.policy", "burn"),
+        ("cleanup.policy", "compact,burn"),
+        ("min.cleanable.dirty.ratio", "1.01"),
+        ("min.cleanable.dirty.ratio", "-0.5"),
+        ("min.cleanable.dirty.ratio", "nan"),
+        ("min.compaction.lag.ms", "-1"),
         ("unclean.leader.election.enable", "yes"),
     ],
 )

@@ -254,7 +254,10 @@ def test_a_client_may_ask_for_the_preferred_leader() -> None:
     world.alter(world.proposal(2, [2, 3, 1]))
     epoch = world.partition().leader_epoch
     assert world.elect(PREFERRED) == [ErrorCode.NONE]
-    assert (world.partition().leader, world.partition().leader_epoch) == (1, epoch + 1)
+    assert (world.partition().leader, world.partition().leader_epoch) == (-1, epoch + 1)
+    assert world.elect(PREFERRED) == world.elect(UNCLEAN) == [ErrorCode.ELECTION_NOT_NEEDED]
+    world.hand_over()
+    assert (world.partition().leader, world.partition().leader_epoch) == (1, epoch + 2)
     assert world.elect(PREFERRED) == [ErrorCode.ELECTION_NOT_NEEDED]
     assert world.elect(PREFERRED, "t", 0, 7) == [ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 

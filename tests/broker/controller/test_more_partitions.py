@@ -92,7 +92,9 @@ def test_a_replica_moves_through_the_isr() -> None:
     assert it.alter(it.proposal(1, [1, 2, 3, 4])).error_code == ErrorCode.NONE
     partition = it.partition()
     assert (partition.replicas, set(partition.isr)) == ((4, 2, 3), {2, 3, 4})
-    assert partition.leader == 4
+    assert partition.leader == -1
+    it.hand_over()
+    assert it.partition().leader == 4
     assert (partition.adding, partition.removing) == ((), ())
     assert moving(it) == []
 
@@ -101,7 +103,9 @@ def test_a_replica_that_only_goes_goes_at_once() -> None:
     it = world()
     assert reassign(it, [2, 3]) == ErrorCode.NONE
     partition = it.partition()
-    assert (partition.replicas, partition.isr, partition.leader) == ((2, 3), (2, 3), 2)
+    assert (partition.replicas, partition.isr, partition.leader) == ((2, 3), (2, 3), -1)
+    it.hand_over()
+    assert it.partition().leader == 2
     assert reassign(it, [2, 3]) == ErrorCode.NONE
 
 

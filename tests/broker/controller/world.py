@@ -38,6 +38,10 @@ T = TypeVar("T")
 CLUSTER = "brownout-cluster"
 
 
+FAR_AWAY = 1e9
+"""When leases end, in seconds: nobody waits for it."""
+
+
 def configuration(**values: object) -> BrokerConfig:
     given = {"cluster_id": CLUSTER, **values}
     return BrokerConfig(1, (plaintext("n1", 9092),), (Endpoint(1, "n1", 9092),), "log", **given)  # type: ignore[arg-type]
@@ -73,6 +77,7 @@ class World:
         assert [decode_record(record) for record in data] == list(decision.records)
         self.image.apply_committed(self.offset, data)
         self.offset += len(data)
+        self.rules.handovers.applied(self.image, lambda _: FAR_AWAY)
         self.check()
         return decision.answer(self.image)
 
@@ -84,7 +89,9 @@ class World:
             assert len(set(known)) == len(known), where
             assert set(known) <= set(partition.replicas), where
             assert all(self.image.is_available(member) for member in partition.isr), where
-            if partition.leader == NO_LEADER:
+            if self.rules.handovers.holds((topic.name, index)):
+                assert partition.leader == NO_LEADER, where
+            elif partition.leader == NO_LEADER:
                 assert not partition.isr, where
                 assert not any(self.image.is_available(member) for member in partition.elr), where
             else:
@@ -123,6 +130,16 @@ class World:
 
     def fence(self, broker: int) -> None:
         self.decide(self.rules.fence(self.image, broker, self.image.brokers[broker].epoch))
+
+    def elect_successors(self, now: float = 0.0) -> None:
+        """The controller looks which leaderships may be given to others."""
+        self.decide(self.rules.elect_successors(self.image, self.rules.handovers.take_over(now)))
+
+    def hand_over(self) -> None:
+        """All brokers tell that they know of what was taken from them."""
+        for broker in self.image.brokers:
+            self.rules.handovers.heard(broker, self.image.offset)
+        self.elect_successors()
 
     # --- topics
 

@@ -104,9 +104,9 @@ async def test_segments_below_the_recovery_point_are_not_read_again(
     read: list[str] = []
     intact_batches = Segment.intact_batches
 
-    def noted(segment: Segment) -> Iterator[tuple[int, BatchHeader]]:
+    def noted(segment: Segment, *, compacted: bool = False) -> Iterator[tuple[int, BatchHeader]]:
         read.append(segment.file.path)
-        return intact_batches(segment)
+        return intact_batches(segment, compacted=compacted)
 
     monkeypatch.setattr(Segment, "intact_batches", noted)
     log = await reopened(tmp_path)

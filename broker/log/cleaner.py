@@ -1,0 +1,245 @@
+"""Compacting the log of one partition: what can be, a pass over it, and the segments that come of that.
+
+Only what is committed and complete is touched: never the segment that grows, nothing at or past the high watermark,
+nothing younger than `min.compaction.lag.ms`. So whatever follower or consumer reads on finds the log's end as it was.
+
+A pass first reads where each key of the dirty part has its latest record, and then writes all segments up to there
+anew, several small ones as one. The log is as long as before: nothing but records in between is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from broker.log.compaction import Compaction, LatestOffsets, T, Work
+from broker.log.intake import Batch
+from broker.log.log import PartitionLog
+from broker.log.segment import Segment
+from broker.log.swaps import CLEANED
+from broker.ports import Disk
+from broker.producers.producer_state import REMEMBERED
+from broker.protocol.compression import TooLargeError
+from broker.protocol.records import (
+    BATCH_HEADER_SIZE,
+    BatchHeader,
+    CorruptBatch,
+    UnsupportedCompression,
+    parse_header,
+    validate_batch,
+)
+
+REST_S: Final = 0.003
+"""Between two turns: compaction never takes the loop for itself."""
+COST_PER_TURN: Final = 1 << 18
+_COST_OF_RECORD = 200
+"""Work is counted in bytes; a record costs as much as so many of them."""
+
+
+class UncleanableError(Exception):
+    """A log that cannot be compacted, and the reason: a batch that cannot be opened."""
+
+
+class SegmentView(Protocol):
+    """What counts of a segment."""
+
+    @property
+    def size(self) -> int: ...
+    @property
+    def next_offset(self) -> int: ...
+    @property
+    def max_timestamp(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Cleanable:
+    """What a pass would take: the offset behind it, and how dirty it is; `ratio` is 0 when there is nothing."""
+
+    end: int
+    ratio: float
+
+
+def cleanable(
+    segments: Sequence[SegmentView], first_dirty: int, high_watermark: int, now_ms: int, min_lag_ms: int
+) -> Cleanable:
+    """Of segments, of which the last one grows. `now_ms` -1: the time is not known, so no record is old enough."""
+    clean = dirty = 0
+    end = first_dirty
+    for segment in segments[:-1]:
+        young = min_lag_ms > 0 and (now_ms < 0 or segment.max_timestamp > now_ms - min_lag_ms)
+        if segment.next_offset > high_watermark or young:
+            break
+        if segment.next_offset <= first_dirty:
+            clean += segment.size
+        else:
+            dirty += segment.size
+            end = segment.next_offset
+    return Cleanable(end, dirty / (clean + dirty) if dirty else 0.0)
+
+
+class Cleaner:
+    """Passes over one log. `replace` puts what has become of segments in their place, under the partition's lock."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        log: PartitionLog,
+        *,
+        wanted: Callable[[], bool],
+        replace: Callable[[Sequence[Segment], Segment, int], Awaitable[bool]],
+        drops_epochs: bool = False,
+    ) -> None:
+        """`wanted` is asked in every turn: once it says no, a pass ends. `drops_epochs`: the mutant
+        compaction_drops_epochs."""
+        self._disk = disk
+        self._log = log
+        self._wanted = wanted
+        self._replace = replace
+        self._drops_epochs = drops_epochs
+        self._cost = 0
+        self._truncations = log.truncations
+        self._reading: Sequence[Segment] = ()
+
+    async def clean(self, end: int, *, now_ms: int, delete_retention_ms: int, sizes: SegmentSizes) -> bool:
+        """Compact the log up to `end`, where a segment ends, or as far as one pass goes; `log.cleaned_to` tells.
+
+        False: the pass was not wanted any more, or the log has changed below it; another pass does what is left.
+        Raises `UncleanableError`, and `OSError` of the disk.
+        """
+        segments = [segment for segment in self._log.segments[:-1] if segment.next_offset <= end]
+        try:
+            survey = await self._survey(segments)
+            work = Compaction(survey.latest, now_ms=now_ms, delete_retention_ms=delete_retention_ms)
+            for group in grouped([each for each in segments if each.base_offset < survey.latest.end], sizes.segment):
+                if not await self._clean_group(group, work, survey, sizes.index_interval):
+                    return False
+        except (CorruptBatch, UnsupportedCompression, TooLargeError) as error:
+            raise UncleanableError(f"{self._log.directory}: {error}") from error
+        except _UnwantedError:
+            return False
+        self._log.cleaned_to = max(self._log.cleaned_to, survey.latest.end)
+        return True
+
+    async def _survey(self, segments: Sequence[Segment]) -> _Survey:
+        """Where each key of the dirty part is last, and which batches tell where epochs begin and what producers wrote
+        last."""
+        survey = _Survey(LatestOffsets(self._log.cleaned_to))
+        self._reading = segments
+        for segment in segments:
+            for position, header in segment.walk(0):
+                survey.note(header)
+                if header.next_offset > survey.latest.end and not survey.latest.is_full:
+                    batch = segment.file.read(position, header.size)
+                    validate_batch(batch, compacted=True)
+                    await self._in_turns(survey.latest.add(header, batch))
+                    await self._spend(header.size + _COST_OF_RECORD * header.records_count)
+                else:
+                    await self._spend(BATCH_HEADER_SIZE)
+        survey.kept |= {
+            offset
+            for producer_id, offsets in survey.producers.items()
+            if self._log.producers.find(producer_id) is not None
+            for offset in offsets
+        }
+        if not self._drops_epochs:
+            survey.kept |= survey.epoch_starts
+        return survey
+
+    async def _clean_group(
+        self, group: Sequence[Segment], work: Compaction, survey: _Survey, interval_bytes: int
+    ) -> bool:
+        """Write some segments anew, as one; false when they are no part of the log any more."""
+        self._reading = group
+        self._check()  # the directory may be gone
+        base, end = group[0].base_offset, group[-1].next_offset
+        cleaned = Segment(self._disk, self._log.directory, base, interval_bytes, suffix=CLEANED)
+        cleaned.file.truncate(0)  # an earlier pass may have left some
+        changed = len(group) > 1
+        for segment in group:
+            for position, header in segment.intact_batches(compacted=True):
+                batch = segment.file.read(position, header.size)
+                keep = header.base_offset in survey.kept or header.next_offset == end
+                left = await self._in_turns(work.compact(header, batch, keep_header=keep))
+                if left:
+                    cleaned.file.append([left])
+                    cleaned.note(Batch.of(parse_header(left)))
+                changed |= left != batch
+                await self._spend(header.size + _COST_OF_RECORD * header.records_count)
+        if changed:
+            cleaned.finish()
+            await cleaned.file.sync()
+            return await self._replace(group, cleaned, self._truncations)
+        cleaned.remove()  # what an interrupted pass leaves is removed by the next start
+        return True
+
+    async def _in_turns(self, work: Work[T]) -> T:
+        while True:
+            try:
+                next(work)
+            except StopIteration as done:
+                result: T = done.value
+                return result
+            await self._spend(COST_PER_TURN)
+
+    async def _spend(self, cost: int) -> None:
+        self._cost += cost
+        if self._cost >= COST_PER_TURN:
+            self._cost = 0
+            await asyncio.sleep(REST_S)
+            self._check()
+
+    def _check(self) -> None:
+        """Nothing else changes the log between two turns, but in them: files may be closed, and bytes be others."""
+        if (
+            not self._wanted()
+            or self._truncations != self._log.truncations
+            or not set(self._reading) <= set(self._log.segments)
+        ):
+            raise _UnwantedError
+
+
+def grouped(segments: Sequence[Segment], segment_bytes: int) -> list[list[Segment]]:
+    """Segments that follow each other, together as long as they fit into one."""
+    groups: list[list[Segment]] = []
+    size = 0
+    for segment in segments:
+        if not groups or size + segment.size > segment_bytes:
+            groups.append([])
+            size = 0
+        groups[-1].append(segment)
+        size += segment.size
+    return groups
+
+
+@dataclass(frozen=True)
+class SegmentSizes:
+    """The topic's, in bytes."""
+
+    segment: int
+    index_interval: int
+
+
+class _UnwantedError(Exception):
+    """The pass is of no use any more."""
+
+
+@dataclass
+class _Survey:
+    """`kept`: the base offsets of batches whose headers stay, whatever becomes of their records."""
+
+    latest: LatestOffsets
+    kept: set[int] = field(default_factory=set)
+    epoch_starts: set[int] = field(default_factory=set)
+    producers: dict[int, deque[int]] = field(default_factory=dict)
+    last_epoch: int = -1
+
+    def note(self, header: BatchHeader) -> None:
+        if header.leader_epoch > self.last_epoch:
+            self.last_epoch = header.leader_epoch
+            self.epoch_starts.add(header.base_offset)
+        if header.producer_id >= 0:
+            last = self.producers.setdefault(header.producer_id, deque(maxlen=REMEMBERED))
+            last.append(header.base_offset)

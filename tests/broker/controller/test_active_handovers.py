@@ -1,0 +1,110 @@
+"""The running controller moves leaderships: nobody else leads as long as the one before may act."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from broker.errors import ErrorCode
+from broker.protocol.messages.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
+from broker.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
+from tests.broker.controller.clock import play
+from tests.broker.controller.test_controller_active import LEASE, SESSION, Node
+from tests.broker.controller.world import topic_request
+
+BEAT_S = 0.1
+
+
+async def led_by_the_second() -> Node:
+    """Broker 2 leads a partition of 2 and 1, though 1 is its first replica: it was not there."""
+    node = Node()
+    node.lead()
+    await node.start(1, 2)
+    response = await node.controller.handle_create_topics(topic_request("t", [1, 2]), 7)
+    assert response.topics[0].error_code == 0
+    await node.heartbeat(1, want_shut_down=True)
+    await node.register(1, life=2)
+    await node.heartbeat(1)
+    topic = node.image.topics["t"]
+    partition = topic.partitions[0]
+    assert partition.leader == 2
+    isr = [BrokerState(broker, node.image.brokers[broker].epoch) for broker in (2, 1)]
+    data = PartitionData(0, partition.leader_epoch, [], isr, 0, partition.partition_epoch)
+    request = AlterPartitionRequest(2, node.image.brokers[2].epoch, [TopicData(topic.id, [data])])
+    answer = await node.controller.handle_alter_partition(request, 3)
+    assert answer.topics[0].partitions[0].isr == [2, 1]
+    return node
+
+
+def asked(node: Node) -> asyncio.Task[ElectLeadersResponse]:
+    request = ElectLeadersRequest(0, [TopicPartitions("t", [0])], timeout_ms=60_000)
+    return asyncio.create_task(node.controller.handle_elect_leaders(request, 2))
+
+
+def leader(node: Node) -> int:
+    return node.image.topics["t"].partitions[0].leader
+
+
+async def taken(node: Node) -> None:
+    """Return once the partition has no leader."""
+    while leader(node) != -1:  # noqa: ASYNC110 - an image has no event for it, and nobody else wants one
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.conforms("H31")
+def test_a_leader_that_does_not_know_is_given_no_lease_and_another_leads_when_its_last_one_is_over() -> None:
+    async def story() -> None:
+        node = await led_by_the_second()
+        loop = asyncio.get_running_loop()
+        before = node.image.offset
+        assert not (await node.heartbeat(2)).is_fenced
+        lease_until = loop.time() + LEASE
+        answer = asked(node)
+        while leader(node) != 1:
+            told = await node.heartbeat(2, current_metadata_offset=before)
+            assert told.error_code == ErrorCode.REQUEST_TIMED_OUT or loop.time() < lease_until - LEASE + BEAT_S
+            await node.heartbeat(1)
+            await asyncio.sleep(BEAT_S)
+        assert lease_until - BEAT_S <= loop.time() < lease_until + 3 * BEAT_S
+        assert (await answer).replica_election_results[0].partition_result[0].error_code == 0
+        await node.controller.stop()
+
+    play(story())
+
+
+@pytest.mark.conforms("H31")
+def test_a_leader_that_knows_is_replaced_with_its_next_heartbeat() -> None:
+    async def story() -> None:
+        node = await led_by_the_second()
+        await node.heartbeat(2)
+        answer = asked(node)
+        await taken(node)
+        assert not answer.done()
+        assert not (await node.heartbeat(2)).is_fenced
+        await answer
+        assert leader(node) == 1
+        await node.controller.stop()
+
+    play(story())
+
+
+@pytest.mark.conforms("H31")
+def test_the_next_controller_goes_on_with_it_once_no_lease_can_be_left() -> None:
+    async def story() -> None:
+        node = await led_by_the_second()
+        await node.heartbeat(2)
+        answer = asked(node)
+        await taken(node)
+        node.controller.leadership_changed(None)
+        await answer
+        node.lead(epoch=2)
+        began = asyncio.get_running_loop().time()
+        while leader(node) == -1:
+            await asyncio.gather(node.heartbeat(1), node.heartbeat(2))
+            await asyncio.sleep(BEAT_S)
+        assert SESSION - BEAT_S <= asyncio.get_running_loop().time() - began < SESSION + 3 * BEAT_S
+        assert leader(node) == 1
+        await node.controller.stop()
+
+    play(story())

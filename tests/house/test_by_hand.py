@@ -1,0 +1,29 @@
+"""docs/by-hand.md tells of every key of the broker, and is up to date. (`tests/broker/clients` tries its commands.)"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from broker.config import BrokerConfig
+from broker.errors import StartupError
+from broker.key_texts import OPTIONAL, REQUIRED
+from tests.house.by_hand import PAGE, page
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "make it anew with: .venv/bin/python -m tests.house.by_hand"
+
+
+def test_what_is_needed_is_needed_and_nothing_else() -> None:
+    values = {"node.id": "1", "listeners": "h:1", "quorum.voters": "1@h:1", "log.dir": "d"}
+    assert values.keys() == REQUIRED.keys()
+    BrokerConfig.from_properties(values)
+    for key in values:
+        with pytest.raises(StartupError, match=rf"{key} is missing"):
+            BrokerConfig.from_properties({name: value for name, value in values.items() if name != key})
+
+
+def test_every_key_has_a_text() -> None:
+    assert list(OPTIONAL) == [spec.metadata["key"] for spec in fields(BrokerConfig) if "key" in spec.metadata]
