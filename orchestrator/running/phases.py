@@ -22,7 +22,7 @@ from orchestrator.campaign.store import RunDirectory
 from orchestrator.errors import Interrupted, RunError, WorldError
 from orchestrator.running.autopsy import Autopsy
 from orchestrator.running.cluster import Cluster
-from orchestrator.running.faults import FaultBook, follow_schedule
+from orchestrator.running.faults import FaultBook, follow_overlapping, follow_schedule
 from orchestrator.running.fleet import Fleet
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
@@ -221,8 +221,10 @@ class Run:
                 total_s=workload.duration_s,
                 interval_s=nemesis.interval_s,
                 duration_s=nemesis.duration_s,
-            )
-            follow_schedule(
+                overlap=nemesis.overlap,
+            ).without(nemesis.quiet_s)
+            follow = follow_overlapping if nemesis.overlap else follow_schedule
+            follow(
                 schedule,
                 self._book,
                 self._cluster.fault_view,
@@ -319,14 +321,22 @@ class Run:
         self._enter(
             "quiesce", "waiting for leaders and full in-sync sets" if self._assignment else "waiting for all nodes"
         )
-        view = self._cluster.await_view(
-            self._all_whole,
-            "waiting for the cluster to recover after everything was healed",
-            self._scaled(QUIESCE_S),
-            meanwhile=self._watch.tick,
-        )
-        self._journal.note("recovered", view=str(view))
-        self._fleet.await_service(self._scaled(PROBE_S))
+        bound_s, began_s = self._campaign.checks.converge_s, self._scheduler.monotonic()
+        try:
+            view = self._cluster.await_view(
+                self._all_whole,
+                "waiting for the cluster to recover after everything was healed",
+                self._scaled(bound_s or QUIESCE_S),
+                meanwhile=self._watch.tick,
+            )
+            self._journal.note("recovered", view=str(view))
+            self._fleet.await_service(self._scaled(PROBE_S))
+        except RunError as error:
+            if bound_s is not None:
+                self._journal.not_converged(bound_s, str(error))
+            raise
+        if bound_s is not None:
+            self._journal.converged(round(self._scheduler.monotonic() - began_s, 3))
         self._acknowledged(self._scheduler.monotonic_ns())
 
     def _final(self, reader: ClientHandle) -> None:
