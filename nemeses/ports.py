@@ -289,9 +289,6 @@ class Site:
     power: PowerSwitch | None = None
     network: Network | None = None
     suspender: Suspender | None = None
-    wire: Wire | None = None
-    disks: Disks | None = None
-    oscillators: Oscillators | None = None
     time_scale: float = 1.0
     start_deadline_s: float = 15.0
     stop_deadline_s: float = 30.0
@@ -299,3 +296,6 @@ class Site:
     answers: Callable[[Host], bool] = answers
     first_word_s: Callable[[Host, float], float | None] = first_word_s
     new_mark: Callable[[], str] = new_mark
+    wire: Wire | None = None
+    disks: Disks | None = None
+    oscillators: Oscillators | None = None

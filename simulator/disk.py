@@ -110,6 +110,10 @@ class _Job:
         self.waiters: list[asyncio.Future[None]] = []
 
 
+Content = list[tuple[str, bytes | None]]
+"""Paths with their content, None for a directory, parents first."""
+
+
 class SimulatedDisk:
     """The disk of one machine. It survives the machine's processes, and power cuts as far as it was synced."""
 
@@ -142,7 +146,7 @@ class SimulatedDisk:
         await asyncio.gather(*(self.commit_later(inode, path) for path, inode in files))
         await self.sync_directory("")
 
-    def files(self) -> list[tuple[str, bytes | None]]:
+    def files(self) -> Content:
         """Every path with its content as processes see it, None for a directory, parents first."""
         return [
             (path, None if inode is None else bytes(inode.data))
@@ -319,6 +323,10 @@ class SimulatedDisk:
                 self._commit_some(rng)
             else:
                 self.commit()
+        # What lies in a directory whose own name was not durable is there no more than that.
+        for name in sorted(self._durable_names):
+            if name and name.rpartition("/")[0] not in self._durable_names:
+                del self._durable_names[name]
         self._names = dict(self._durable_names)
         for inode in _inodes(self._names):
             inode.revert()
@@ -344,7 +352,7 @@ class SimulatedDisk:
         inode.flip(flip.at, flip.bit)
         return True
 
-    def image(self) -> list[tuple[str, bytes | None]]:
+    def image(self) -> Content:
         """A copy of everything that is durable, as `files` has it."""
         return [
             (path, None if inode is None else inode.durable())
@@ -352,7 +360,7 @@ class SimulatedDisk:
             if path
         ]
 
-    def replace(self, content: Sequence[tuple[str, bytes | None]]) -> None:
+    def replace(self, content: Content) -> None:
         """Put another disk in: an empty one, or one on which there is a copy of old, and durable. Nothing may run."""
         self._power_cuts += 1
         self._queue.clear()

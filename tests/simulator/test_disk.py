@@ -19,7 +19,7 @@ from tests.simulator.power_table import ROWS, Row, append_and_sync, contents, re
 from tests.simulator.running import World
 
 EXT4, XFS, STRICT = FileSystem.EXT4, FileSystem.XFS, FileSystem.STRICT
-Case = Callable[[SimulatedDisk], Coroutine[Any, Any, None]]
+Case = Callable[[SimulatedDisk], Coroutine[Any, Any, object]]
 
 
 def disk_with(file_system: FileSystem, case: Case, seed: int = 0) -> SimulatedDisk:

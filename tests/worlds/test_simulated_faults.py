@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from broker.log.log import PartitionLog
-from tests.worlds.simulated import simulate
+from orchestrator.campaign.file import load
+from orchestrator.campaign.swarm import draw
+from tests.worlds.simulated import ROOT, simulate
 
 PLAN = """
 name = "plan"
@@ -77,6 +79,46 @@ def plan(
 def test_every_promise_is_kept(given: dict[str, object], seed: int, tmp_path: Path) -> None:
     run = simulate(plan(tmp_path, **given), tmp_path, seeds=[seed])  # type: ignore[arg-type]
     assert run.verdict.verdict == "pass", run.verdict.reasons
+
+
+PACKETS = ("packet-delay", "packet-loss", "packet-duplicate", "packet-reorder", "connection-reset", "reject")
+MACHINES = ("stall", "clock-jump", "clock-drift", "pause", "power-loss")
+DISKS = ("disk-error", "disk-full", "disk-slow", "disk-hang", "disk-flip")
+
+
+@pytest.mark.parametrize("faults", [PACKETS, MACHINES, DISKS], ids=["packets", "machines", "disks"])
+def test_what_machines_and_only_the_simulation_have_is_proven_and_survived(
+    faults: tuple[str, ...], tmp_path: Path
+) -> None:
+    run = simulate(plan(tmp_path, faults, duration_s=24), tmp_path, seeds=[4])
+    assert run.verdict.verdict == "pass", run.verdict.reasons
+    assert {fault["kind"] for fault in run.verdict.faults} == set(faults)
+    assert all(fault["status"] == "confirmed" for fault in run.verdict.faults)
+
+
+def test_faults_that_overlap_are_proven_too(tmp_path: Path) -> None:
+    path = tmp_path / "crowd.toml"
+    path.write_text(
+        (ROOT / "campaigns" / "swarm.toml")
+        .read_text()
+        .replace("nodes = [1, 7]", "nodes = [7, 7]")
+        .replace("[12, 40]", "[20, 20]")
+    )
+    for seed in range(1, 40):
+        drawn = draw(load(path), seed)
+        if drawn.nemesis.overlap and len(drawn.nemesis.faults) > 3:
+            break
+    run = simulate(path, tmp_path, seeds=[seed])
+    assert run.verdict.verdict == "pass", run.verdict.reasons
+    assert {fault["kind"] for fault in run.verdict.faults} == set(drawn.nemesis.faults)
+
+
+def test_a_cluster_that_does_not_recover_in_time_has_not_converged(tmp_path: Path) -> None:
+    slow = f'{FLUSHED}\n"quorum.election.timeout.ms" = 60000'
+    path = plan(tmp_path, ("power-loss-all",), slow, duration_s=6, interval_s=(1.0, 1.0), fault_s=(4.0, 4.0))
+    path.write_text(path.read_text().replace("min_ok = 30", "min_ok = 1\nconverge_s = 5"))
+    run = simulate(path, tmp_path, seeds=[1])
+    assert (run.verdict.verdict, run.anomalies) == ("fail", {"not-converged"}), run.verdict.reasons
 
 
 def test_a_broker_that_acknowledges_before_the_disk_has_it_is_seen(

@@ -92,3 +92,18 @@ def test_a_process_that_asks_for_what_no_seed_decides_is_stopped_there(ask: Call
         cluster.run(body())
         assert guard.refused
         assert time.time() > 0, "whoever is no host asks as always"
+
+
+ORDERLY = (
+    "from simulator import ordering; ordering.install(); "
+    "import sys; from pathlib import Path; from tests.worlds.simulated import simulate; "
+    "run = simulate(Path(sys.argv[1]), Path(sys.argv[2]), seeds=[int(sys.argv[3])]); print(run.path)"
+)
+
+
+def test_no_broker_iterates_over_a_set_whose_order_no_seed_decides(campaign: Path, tmp_path: Path) -> None:
+    words = [sys.executable, "-c", ORDERLY, str(campaign), str(tmp_path / "store"), "5"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, env=environment, cwd=ROOT, capture_output=True, text=True, check=True)
+    run = SimulatedRun(Path(done.stdout.splitlines()[-1]))
+    assert run.verdict.verdict == "pass", run.verdict.reasons

@@ -258,6 +258,7 @@ class SimulatedHost:
                 file.append([question.mark.encode()])
                 self._finish(file.sync(), timeout_s)
                 self._finish(disk.sync_directory(_MARKS), timeout_s)
+                self._finish(disk.sync_directory(""), timeout_s)
                 return {"synced": "yes"}
             case LeaveMark():
                 if disk.exists(unsynced):

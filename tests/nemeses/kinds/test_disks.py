@@ -117,7 +117,7 @@ def disks() -> FakeDisks:
 
 
 def nemesis(service: Service, disks: FakeDisks | None, **more: Any) -> Nemesis:
-    return Nemesis(Site({"n1": service}, disks=disks, **more))  # type: ignore[arg-type]
+    return Nemesis(Site({"n1": service}, disks=disks, **more))
 
 
 def of(evidence: Evidence) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def nemesis(wire: FakeWire | None, *names: str) -> Nemesis:
         name: FakeHost(name, lambda _: lines(port="open", start="7", after="S", signalled="yes"))
         for name in names or ("n1", "n2")
     }
-    return Nemesis(Site(hosts, wire=wire))  # type: ignore[arg-type]
+    return Nemesis(Site(hosts, wire=wire))
 
 
 def told(evidence: Evidence) -> tuple[str, object]:
