@@ -27,9 +27,8 @@ MUTANTS: dict[str, Mutant] = {
             name="truncate_to_hw",
             rule="K101-7",
             anomaly="lost-acknowledged-write, replica-divergence",
-            schedule="a follower truncates to its own high watermark instead of asking for the epoch's end, and a "
-            "bounced broker stays in the ISR as it did when KIP-101 was written; "
-            "campaigns/kip101-scenario1.toml, campaigns/kip101-scenario2.toml",
+            schedule="a follower truncates to its own high watermark instead of asking for the epoch's end; "
+            "campaigns/kip101-scenario2.toml, and with bounce_unseen campaigns/kip101-scenario1.toml",
         ),
         Mutant(
             name="bounce_unseen",

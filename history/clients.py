@@ -71,9 +71,9 @@ def read_log_client(stream: Path) -> Part:
         part.understood = False
         part.defects.append(f"{reserved.name}: {len(blocks) - len(good)} of its lines announce no values")
     unused = [line for _, line in lines.contents if "unused" in line]
+    _require_announced(part, good, stream)
     if who is not None:
         part.reservations, part.left = _unfinished(who, good, unused, part.completed)
-    _require_announced(part, good, stream)
     _require_unused(part, unused, reserved)
     return part
 
@@ -252,8 +252,10 @@ def _info_appends(
 
 
 def _require_announced(part: Part, blocks: list[dict[str, Any]], stream: Path) -> None:
-    """Every append carries a value that was announced before, for its partition."""
-    appends = part.completed.filter(pc.equal(part.completed["f"], APPEND))
+    """Every append carries a value that was announced before, for its partition. One that does not is a damaged row:
+    what it says of its end is not believed, and what was announced stays open, so that it proves nothing."""
+    is_append = part.completed["f"].to_numpy() == APPEND
+    appends = part.completed.filter(pa.array(is_append))
     if not appends.num_rows:
         return
     blocks = sorted(blocks, key=lambda block: int(block["first"]))
@@ -263,14 +265,18 @@ def _require_announced(part: Part, blocks: list[dict[str, Any]], stream: Path) -
     within = (at >= 0) & (value < behind[at]) if len(blocks) else np.zeros(len(value), np.bool_)
     if not within.all():
         part.defects.append(f"{stream.name}: {(~within).sum()} of its appends carry a value that was never announced")
-    appends, at = appends.filter(pa.array(within)), at[within]
-    topics = np.array([block["topic"] for block in blocks], object)[at]
-    partitions = np.array([block["partition"] for block in blocks], np.int64)[at]
-    is_there = (topics == appends["topic"].cast(pa.string()).to_numpy()) & (
-        partitions == appends["partition"].to_numpy()
-    )
-    if not np.all(is_there):
-        part.defects.append(f"{stream.name}: {(~is_there).sum()} of its appends went elsewhere than was announced")
+    is_there = within.copy()
+    if within.any():
+        topics = np.array([block["topic"] for block in blocks], object)[at]
+        partitions = np.array([block["partition"] for block in blocks], np.int64)[at]
+        is_there &= topics == appends["topic"].cast(pa.string()).to_numpy()
+        is_there &= partitions == appends["partition"].to_numpy()
+    if elsewhere := int((within & ~is_there).sum()):
+        part.defects.append(f"{stream.name}: {elsewhere} of its appends went elsewhere than was announced")
+    if not is_there.all():
+        believed = ~is_append
+        believed[is_append] = is_there
+        part.completed = part.completed.filter(pa.array(believed))
 
 
 def _require_unused(part: Part, unused: list[dict[str, Any]], reserved: Path) -> None:

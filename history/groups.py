@@ -6,8 +6,8 @@ Times are nanoseconds of CLOCK_MONOTONIC. A commit whose outcome is not known ma
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -67,6 +67,12 @@ class Groups:
     assignments: int = 0
     defects: tuple[str, ...] = ()
 
+    @property
+    def partitions(self) -> set[int]:
+        """Those that something is on record of."""
+        operations: tuple[Commit | Fetched | Delivered, ...] = (*self.commits, *self.fetches, *self.deliveries)
+        return {each.partition for each in operations}
+
 
 class GroupWriter:
     """Writes the file of one member, each line at once. Use it as a context manager."""
@@ -76,6 +82,7 @@ class GroupWriter:
         directory = Path(operations).parent / GROUPS
         directory.mkdir(exist_ok=True)
         self._lines = LineWriter(directory / f"{member}{_SUFFIX}")
+        self._lines.write({"what": "member", "member": member})
 
     def __enter__(self) -> Self:
         return self
@@ -110,51 +117,109 @@ class GroupWriter:
 
 
 def read_groups(run: Path | str) -> Groups:
-    """The record of all members of a run; empty for a run without groups."""
+    """The record of all members of a run; empty for a run without groups. Damage is told, never raised."""
     directory = Path(run) / "history" / GROUPS
-    commits: list[Commit] = []
-    fetches: list[Fetched] = []
-    deliveries: list[Delivered] = []
-    defects: list[str] = []
-    members: list[str] = []
-    assignments = 0
-    for path in sorted(directory.glob(f"*{_SUFFIX}")) if directory.is_dir() else ():
-        lines = read_lines(path)
-        defects += [f"{GROUPS}/{path.name}: {each}" for each in lines.defects]
-        contents = [content for _, content in lines.contents]
-        if lines.torn or not contents or contents[-1].get("what") != "closed":
-            defects.append(f"{GROUPS}/{path.name}: it does not say that its member has ended")
-        members.append(path.stem)
+    read = [_Reader(path) for path in sorted(directory.glob(f"*{_SUFFIX}"))] if directory.is_dir() else []
+    return Groups(
+        tuple(each for one in read for each in one.commits.values()),
+        tuple(each for one in read for each in one.fetches),
+        tuple(each for one in read for each in one.deliveries),
+        tuple(one.member for one in read),
+        sum(one.assignments for one in read),
+        tuple(f"{GROUPS}/{one.member}{_SUFFIX}: {defect}" for one in read for defect in one.defects),
+    )
+
+
+class _Reader:
+    """The file of one member, read. Lines that no member would write are defects, and left out."""
+
+    def __init__(self, path: Path) -> None:
+        self.member = path.stem
+        self.commits: dict[tuple[int, int], Commit] = {}
+        """By the commit's number and the partition."""
+        self.fetches: list[Fetched] = []
+        self.deliveries: list[Delivered] = []
+        self.assignments = 0
+        self.defects: list[str] = []
         try:
-            commits += _commits(path.stem, contents)
-            fetches += _fetches(path.stem, contents)
-            deliveries += [
-                Delivered(path.stem, line["partition"], line["first"], line["last"], line["t"])
-                for line in contents
-                if line["what"] == "delivered"
-            ]
-            assignments += sum(line["what"] == "assigned" for line in contents)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            defects.append(f"{GROUPS}/{path.name}: a line is not what members write: {type(error).__name__}: {error}")
-    return Groups(tuple(commits), tuple(fetches), tuple(deliveries), tuple(members), assignments, tuple(defects))
+            lines = read_lines(path)
+        except OSError as error:
+            self.defects.append(f"it cannot be read ({error.strerror})")
+            return
+        self.defects += lines.defects
+        if lines.torn or not lines.contents or lines.contents[-1][1].get("what") != "closed":
+            self.defects.append("it does not say that its member has ended")
+        if not lines.contents or lines.contents[0][1].get("member") != self.member:
+            self.defects.append("its first line does not say that it is this member's")
+        takes: dict[object, Callable[[Mapping[str, Any]], None]] = {
+            "assigned": self._assigned,
+            "revoked": self._revoked,
+            "delivered": self._delivered,
+            "committing": self._committing,
+            "committed": self._committed,
+            "fetched": self._fetched,
+            "member": lambda _: None,
+            "closed": lambda _: None,
+        }
+        for at, line in lines.contents:
+            try:
+                takes[line["what"]](line)
+            except (KeyError, TypeError, ValueError) as error:
+                self.defects.append(f"line {at} is not what members write: {error or type(error).__name__}")
+
+    def _assigned(self, line: Mapping[str, Any]) -> None:
+        _require(all(_is_partition(each) for each in line["partitions"]) and _is_time(line["t"]), "its partitions")
+        self.assignments += 1
+
+    def _revoked(self, line: Mapping[str, Any]) -> None:
+        _require(all(_is_partition(each) for each in line["partitions"]) and _is_time(line["t"]), "its partitions")
+
+    def _delivered(self, line: Mapping[str, Any]) -> None:
+        first, last = line["first"], line["last"]
+        _require(_is_offset(first) and _is_offset(last) and first <= last, "its offsets")
+        _require(_is_partition(line["partition"]) and _is_time(line["t"]), "its partition or its time")
+        self.deliveries.append(Delivered(self.member, line["partition"], first, last, line["t"]))
+
+    def _committing(self, line: Mapping[str, Any]) -> None:
+        _require(_is_time(line["t"]) and type(line["id"]) is int, "its time or its number")
+        for partition, offset in _places(line["offsets"]):
+            _require((line["id"], partition) not in self.commits, "a number that was used before")
+            _require(_is_offset(offset), "its offsets")
+            self.commits[line["id"], partition] = Commit(self.member, partition, offset, line["t"], INF)
+
+    def _committed(self, line: Mapping[str, Any]) -> None:
+        _require(_is_time(line["t"]), "its time")
+        for partition in line["partitions"]:
+            commit = self.commits[line["id"], partition]
+            _require(not commit.acknowledged and commit.inv <= line["t"], "answered twice, or before it was sent")
+            self.commits[line["id"], partition] = replace(commit, ret=line["t"])
+
+    def _fetched(self, line: Mapping[str, Any]) -> None:
+        _require(_is_time(line["inv"]) and _is_time(line["t"]) and line["inv"] <= line["t"], "its times")
+        for partition, offset in _places(line["offsets"]):
+            _require(offset == NO_OFFSET or _is_offset(offset), "its offsets")
+            self.fetches.append(Fetched(self.member, partition, offset, line["inv"], line["t"]))
 
 
-def _commits(member: str, contents: Sequence[Mapping[str, Any]]) -> Iterator[Commit]:
-    answers = {
-        (line["id"], int(partition)): line["t"]
-        for line in contents
-        if line["what"] == "committed"
-        for partition in line["partitions"]
-    }
-    for line in contents:
-        if line["what"] == "committing":
-            for partition, offset in line["offsets"].items():
-                ret = answers.get((line["id"], int(partition)), INF)
-                yield Commit(member, int(partition), int(offset), line["t"], ret)
+def _places(offsets: Mapping[str, Any]) -> list[tuple[int, Any]]:
+    """Partitions as numbers, each with its offset. JSON has them as text."""
+    places = [(int(partition), offset) for partition, offset in dict(offsets).items()]
+    _require(all(_is_partition(partition) for partition, _ in places), "its partitions")
+    return places
 
 
-def _fetches(member: str, contents: Sequence[Mapping[str, Any]]) -> Iterator[Fetched]:
-    for line in contents:
-        if line["what"] == "fetched":
-            for partition, offset in line["offsets"].items():
-                yield Fetched(member, int(partition), int(offset), line["inv"], line["t"])
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise ValueError(what)
+
+
+def _is_partition(value: object) -> bool:
+    return type(value) is int and 0 <= value < 1 << 31
+
+
+def _is_offset(value: object) -> bool:
+    return type(value) is int and 0 <= value < INF
+
+
+def _is_time(value: object) -> bool:
+    return type(value) is int and 0 <= value < INF

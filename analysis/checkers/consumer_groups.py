@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from analysis.checking import Checker, Outcome, Run, first_of
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
 COMMIT_STAYS: Final = Promise("GC", "an acknowledged commit of a group's offset stays")
 AT_LEAST_ONCE: Final = Promise("ALO", "a group is given every record at least once")
 
-MEMBER: Final = "member"
+RECORDED: Final = ("member", "reader")
+"""The roles of clients that leave a record of the group: the reader asks for its offsets in the end."""
 ANOMALIES: Final = (
     AnomalyKind(
         "lost-acknowledged-commit",
@@ -32,38 +34,49 @@ def check(run: Run) -> Outcome:
     """Judge the group of a run; runs without members have none."""
     from analysis.core.groups import judge
     from history.groups import read_groups
+    from history.journal import CLIENT
 
-    planned = {line["client"] for line in run.history.journal if line.get("role") == MEMBER and "client" in line}
+    roles = {line["client"]: line["role"] for line in run.history.journal if line["event"] == CLIENT}
     groups = read_groups(run.directory)
-    if not planned and not groups.members:
+    if "member" not in roles.values() and not groups.members:
         return Outcome(NOT_APPLICABLE, "no consumer group took part")
+    planned = {client for client, role in roles.items() if role in RECORDED}
     found = tuple(judge(run.description.topic, groups.commits, groups.fetches, groups.deliveries))
-    doubts = tuple(_doubts(run, groups, planned))
+    incomplete = _incomplete(groups, planned)
+    doubts = (*incomplete, *_unseen(run, groups))
     acknowledged = sum(commit.acknowledged for commit in groups.commits)
     size = (
         f"{acknowledged:,} acknowledged commits, {len(groups.fetches):,} fetches of offsets, "
         f"{sum(each.last - each.first + 1 for each in groups.deliveries):,} records delivered, "
         f"{groups.assignments} assignments to {len(groups.members)} clients"
     )
-    if found and groups.defects:
+    if found and incomplete:
         return Outcome(UNKNOWN, f"{len(found)} anomalies that what is not on record may explain; {size}", (), doubts)
     if found:
         return Outcome(FAIL, f"{len(found)} promises to the group were broken; {size}", found, doubts)
     return Outcome(PASS, f"no commit lost, no record passed over: {size}", doubts=doubts)
 
 
-def _doubts(run: Run, groups: Groups, planned: set[str]) -> list[str]:
-    """What speaks against believing a pass."""
+def _incomplete(groups: Groups, planned: set[str]) -> tuple[str, ...]:
+    """What of the clients' records is not there, or not to be believed."""
     doubts = list(groups.defects)
     if missing := sorted(planned - set(groups.members)):
         doubts.append(f"the record of members is missing: {first_of(missing, ', ')}")
+    if strange := sorted(set(groups.members) - planned):
+        doubts.append(f"there is a record of members that nobody started: {first_of(strange, ', ')}")
+    return tuple(doubts)
+
+
+def _unseen(run: Run, groups: Groups) -> Iterator[str]:
+    """What was never looked at, or cannot have been."""
+    if beyond := sorted(map(str, groups.partitions - set(range(run.description.partitions)))):
+        yield f"members speak of partitions that there are not: {first_of(beyond, ', ')}"
     for what, partitions in (
         ("no commit was acknowledged", {commit.partition for commit in groups.commits if commit.acknowledged}),
         ("no committed offset was fetched", {fetch.partition for fetch in groups.fetches}),
     ):
         if empty := sorted(set(range(run.description.partitions)) - partitions):
-            doubts.append(f"{what} of partitions {first_of(list(map(str, empty)), ', ')}")
-    return doubts
+            yield f"{what} of partitions {first_of(list(map(str, empty)), ', ')}"
 
 
 CHECKER: Final = Checker(

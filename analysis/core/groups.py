@@ -97,11 +97,11 @@ def _skipped(topic: str, partition: int, commits: list[Commit], deliveries: list
     acknowledged = [commit for commit in commits if commit.acknowledged and commit.offset > 0]
     if not acknowledged:
         return
-    ready = _ready(deliveries, max(commit.offset for commit in acknowledged))
-    skipping = [commit for commit in acknowledged if ready[commit.offset - 1] > commit.ret]
+    handed_out = _HandedOut(deliveries, [commit.offset for commit in acknowledged])
+    skipping = [commit for commit in acknowledged if handed_out.below(commit.offset) > commit.ret]
     if skipping:
         first = min(skipping, key=lambda commit: commit.ret)
-        record = int(np.argmax(ready[: first.offset] > first.ret))
+        record = handed_out.first_missing(first.ret)
         yield Anomaly(
             SKIPPED,
             topic,
@@ -113,13 +113,26 @@ def _skipped(topic: str, partition: int, commits: list[Commit], deliveries: list
         )
 
 
-def _ready(deliveries: Iterable[Delivered], end: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """For each offset below `end` when it and all before it had been handed out; INF: never."""
-    earliest = np.full(end, INF, np.int64)
-    for each in deliveries:
-        span = earliest[each.first : each.last + 1]
-        np.minimum(span, each.at, out=span)
-    return np.maximum.accumulate(earliest)
+class _HandedOut:
+    """When records were handed out, by runs of offsets within which nothing changes: a log may be of any length."""
+
+    def __init__(self, deliveries: Sequence[Delivered], ends: Sequence[int]) -> None:
+        borders = {0, *ends, *(each.first for each in deliveries), *(each.last + 1 for each in deliveries)}
+        self._borders = np.array(sorted(borders), np.int64)
+        earliest = np.full(len(self._borders), INF, np.int64)
+        for each in deliveries:
+            first, behind = np.searchsorted(self._borders, (each.first, each.last + 1))
+            np.minimum(earliest[first:behind], each.at, out=earliest[first:behind])
+        self._all_before = np.maximum.accumulate(earliest)
+        """For each run when it and all before it had been handed out; INF: never."""
+
+    def below(self, end: int) -> int:
+        """When all records below `end`, one of `ends`, had been handed out; INF: never."""
+        return int(self._all_before[np.searchsorted(self._borders, end) - 1])
+
+    def first_missing(self, at: int) -> int:
+        """The first record that had not been handed out by then."""
+        return int(self._borders[np.argmax(self._all_before > at)])
 
 
 def _shown(operation: Commit | Fetched) -> dict[str, Any]:

@@ -87,7 +87,7 @@ class Controller:
         self._rng = rng
         self._elections = Elections(config, mutants)
         self._elects_unclean_shutdowns = mutants.active("elect_unclean_shutdown_isr")
-        self._bounce_unseen = mutants.active("bounce_unseen") or mutants.active("truncate_to_hw")
+        self._bounce_unseen = mutants.active("bounce_unseen")
 
     # --- the life of a broker
 

@@ -1,5 +1,4 @@
 """The metadata quorum after KIP-595.
 
-`membership.Quorum` is what the rest of the broker uses, `runner` runs it, and `raft_node.RaftNode` is the pure state
-machine behind both.
+`runner.QuorumRunner` is what the rest of the broker uses, and `raft_node.RaftNode` the pure state machine behind it.
 """

@@ -63,7 +63,12 @@ class QuorumFailedError(Exception):
 
 
 class QuorumRunner:
-    """Runs a `RaftNode` on a log, a disk and the running loop.
+    """This node as a member of the metadata quorum, voter or observer: a `RaftNode` run on a log, a disk and
+    the running loop.
+
+    `on_commit(base_offset, epoch, records)` is called on every node for each committed batch of data records, in
+    order, from the log's start after a restart. `on_leadership(epoch)` follows once this node leads and everything up
+    to its own LeaderChange record was given to `on_commit`; `on_leadership(None)` when that ends.
 
     `leader_id`, `epoch`, `is_leader` and `high_watermark` show the state after the last event; everything below
     `high_watermark` has been given to `on_commit`. `failure` is set when this node had to stop by itself.

@@ -58,7 +58,7 @@ class PartitionFollower:
         leader_epoch: int,
         partition_epoch: int,
         high_watermark: int,
-        truncates_to_high_watermark: bool = False,
+        truncate_to_hw: bool = False,
     ) -> None:
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
@@ -66,13 +66,13 @@ class PartitionFollower:
         self.high_watermark = high_watermark
         self.phase = Phase.TRUNCATING
         # The mutant `truncate_to_hw`: a follower as before KIP-101, which knows nothing of epochs.
-        self._naive = truncates_to_high_watermark
+        self._truncate_to_hw = truncate_to_hw
 
     # -- the truncation dialogue --------------------------------------------------------------------------------
 
     def next_step(self, log: LogView) -> AskEpochEnd | Truncate:
         """What to do while `TRUNCATING`."""
-        if self._naive:
+        if self._truncate_to_hw:
             return Truncate(min(self.high_watermark, log.log_end_offset), "high-watermark")
         if log.log_end_offset == log.log_start_offset:
             return Truncate(log.log_end_offset, "none")
@@ -113,7 +113,7 @@ class PartitionFollower:
 
     def last_fetched_epoch(self, log: LogView) -> int:
         """The epoch of the last record, by which the leader sees a divergence (KIP-595); -1: do not look."""
-        return UNDEFINED if self._naive else log.epochs.latest_epoch
+        return UNDEFINED if self._truncate_to_hw else log.epochs.latest_epoch
 
     def diverged(self) -> None:
         """The leader found that the logs part before the fetch offset: ask again, and take no high watermark (H7)."""
@@ -122,7 +122,7 @@ class PartitionFollower:
     def out_of_range(self, log: LogView, leader_log_start: int) -> Truncate | None:
         """The leader has no such offset. None: the dialogue begins again (this log is longer than the leader's)."""
         behind = leader_log_start > log.log_end_offset
-        if behind or (self._naive and leader_log_start != UNDEFINED):
+        if behind or (self._truncate_to_hw and leader_log_start != UNDEFINED):
             return Truncate(leader_log_start, "leader-start", restart=True)
         self.phase = Phase.TRUNCATING
         return None

@@ -339,7 +339,7 @@ class ReplicaManager:
             tracer=self._tracer,
             background=self._background,
             on_disk_failure=self._on_disk_failure,
-            truncates_to_high_watermark=self._truncate_to_hw,
+            truncate_to_hw=self._truncate_to_hw,
             commits_below_min_isr=self._hw_below_min_isr,
             serves_while_recovering=self._serve_while_recovering,
         )

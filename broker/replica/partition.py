@@ -51,7 +51,7 @@ class Partition:
         tracer: Tracer,
         background: Background,
         on_disk_failure: Callable[[OSError], None],
-        truncates_to_high_watermark: bool = False,
+        truncate_to_hw: bool = False,
         commits_below_min_isr: bool = False,
         serves_while_recovering: bool = False,
     ) -> None:
@@ -73,7 +73,7 @@ class Partition:
         self._tracer = tracer
         self._background = background
         self._on_disk_failure = on_disk_failure
-        self._naive = truncates_to_high_watermark
+        self._truncate_to_hw = truncate_to_hw
         self._commits_below_min_isr = commits_below_min_isr
         self._serves_while_recovering = serves_while_recovering
         self._flushing: asyncio.Task[None] | None = None
@@ -164,7 +164,7 @@ class Partition:
                 leader_epoch=state.leader_epoch,
                 partition_epoch=state.partition_epoch,
                 high_watermark=self._high_watermark,
-                truncates_to_high_watermark=self._naive,
+                truncate_to_hw=self._truncate_to_hw,
             )
             self.role = follower
             self._trace_role("follower", state)

@@ -34,7 +34,7 @@ from broker.mutants import Mutants
 from broker.ports import Disk
 from broker.protocol.messages.metadata_records import encode_record
 from broker.protocol.records import NO_TIMESTAMP
-from broker.quorum.membership import Quorum
+from broker.quorum.runner import QuorumRunner
 from broker.quorum.wire import METADATA_TOPIC
 from broker.replica.manager import ReplicaManager
 from broker.server.client import PeerConnector
@@ -190,7 +190,7 @@ class BrokerNode:
 
     def _compose(self, meta: MetaProperties, previous_broker_epoch: int) -> None:
         """Make the parts that need to know what is on the disk."""
-        self.quorum = Quorum(
+        self.quorum = QuorumRunner(
             config=self.config,
             disk=self._disk,
             log=self._metadata_log,

@@ -11,7 +11,7 @@ from broker.controller.image import MetadataImage
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.protocol.api import ApiKey, advertised_api_keys
 from broker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from broker.quorum.membership import Quorum
+from broker.quorum.runner import QuorumRunner
 from broker.replica.manager import ReplicaManager
 from broker.server.dispatch import Dispatcher, Later, Q
 from broker.server.forwarding import ControllerForwarding
@@ -23,6 +23,7 @@ from broker.server.handlers.metadata_handler import MetadataHandler
 from broker.server.handlers.offsets_handler import OffsetsHandler
 from broker.server.handlers.produce_handler import ProduceHandler
 from broker.server.handlers.producer_ids_handler import ProducerIdsHandler
+from broker.server.handlers.quorum_handler import QuorumHandler
 from broker.server.handlers.replica_logs_handler import ReplicaLogsHandler
 from broker.server.watch import DeathWatch
 
@@ -34,7 +35,7 @@ def add_routes(
     image: Callable[[], MetadataImage],
     settled: asyncio.Event,
     caught_up: asyncio.Event,
-    quorum: Quorum,
+    quorum: QuorumRunner,
     controller: ActiveController,
     replicas: ReplicaManager,
     groups: GroupCoordinator,
@@ -58,7 +59,8 @@ def add_routes(
         create if config.auto_create_topics_enable else None,
     )
     dispatcher.serve(ApiKey.PRODUCE, ProduceHandler(replicas, config.message_max_bytes, dispatcher.turns).serve)
-    dispatcher.serve(ApiKey.FETCH, FetchHandler(dispatcher, replicas, image, quorum.handle_fetch).serve)
+    quorum_handler = QuorumHandler(quorum)
+    dispatcher.serve(ApiKey.FETCH, FetchHandler(dispatcher, replicas, image, quorum_handler.handle_fetch).serve)
     dispatcher.answer_in_turns(ApiKey.LIST_OFFSETS, offsets.list_offsets)
     dispatcher.answer_in_turns(ApiKey.OFFSET_FOR_LEADER_EPOCH, offsets.offset_for_leader_epoch)
     dispatcher.answer_later(ApiKey.METADATA, metadata.metadata)
@@ -83,7 +85,7 @@ def add_routes(
     controllers(ApiKey.INCREMENTAL_ALTER_CONFIGS, controller.handle_alter_configs)
     controllers(ApiKey.ALTER_PARTITION_REASSIGNMENTS, controller.handle_alter_reassignments)
     controllers(ApiKey.LIST_PARTITION_REASSIGNMENTS, controller.handle_list_reassignments)
-    controllers(ApiKey.DESCRIBE_QUORUM, quorum.handle_describe)
+    controllers(ApiKey.DESCRIBE_QUORUM, quorum_handler.handle_describe)
     dispatcher.answer_later(ApiKey.ENVELOPE, forwarding.handle_envelope)
 
     dispatcher.answer_later(ApiKey.GET_REPLICA_LOG_INFO, ReplicaLogsHandler(replicas).get)
@@ -92,10 +94,10 @@ def add_routes(
     dispatcher.answer_later(ApiKey.ALTER_PARTITION, controller.handle_alter_partition)
     dispatcher.answer_later(ApiKey.ALLOCATE_PRODUCER_IDS, controller.handle_allocate_producer_ids)
 
-    dispatcher.answer_later(ApiKey.FETCH_SNAPSHOT, quorum.handle_snapshot_fetch)
-    dispatcher.answer_later(ApiKey.VOTE, quorum.handle_vote)
-    dispatcher.answer_later(ApiKey.BEGIN_QUORUM_EPOCH, quorum.handle_begin)
-    dispatcher.answer_later(ApiKey.END_QUORUM_EPOCH, quorum.handle_end)
+    dispatcher.answer_later(ApiKey.FETCH_SNAPSHOT, quorum_handler.handle_snapshot_fetch)
+    dispatcher.answer_later(ApiKey.VOTE, quorum_handler.handle_vote)
+    dispatcher.answer_later(ApiKey.BEGIN_QUORUM_EPOCH, quorum_handler.handle_begin)
+    dispatcher.answer_later(ApiKey.END_QUORUM_EPOCH, quorum_handler.handle_end)
 
 
 def _add_group_routes(dispatcher: Dispatcher, groups: GroupsHandler) -> None:

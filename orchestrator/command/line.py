@@ -494,7 +494,8 @@ def _test(commands: _Commands) -> None:
         commands,
         "test",
         "run the tests",
-        "Runs the tests with pytest. Arguments after -- go to pytest: brownout test -- -k quorum",
+        "Runs the tests with pytest, all of them on all cores. Arguments after -- go to pytest instead, as they are:\n"
+        "brownout test -- -k quorum, or brownout test -- -n 2 tests/broker",
     )
     command.add_argument("arguments", nargs=argparse.REMAINDER, metavar="-- PYTEST ARGUMENTS", help="handed to pytest")
 

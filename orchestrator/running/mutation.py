@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from analysis.verdict import PASS
 from orchestrator.campaign.file import load
 from orchestrator.campaign.judging import Engine
 from orchestrator.campaign.model import Campaign, Cell, Expect
@@ -91,9 +92,10 @@ def wilson(hits: int, tries: int) -> tuple[float, float]:
 
 
 def schedules(mutants: Mapping[str, Any], names: Sequence[str], campaigns: Sequence[Path]) -> list[Schedule]:
-    """For each of these mutants every cell of these campaigns that has it alone, and every campaign that has no cell of
-    a mutant with the mutant switched on. Raises `UsageError` for a mutant that is not there or that no campaign is for,
-    and for a campaign that the simulation cannot make."""
+    """For each of these mutants every cell of these campaigns that has it alone, or besides what a cell has that must
+    pass, so that it is the only change; and every campaign that has no cell of a mutant, with it switched on. Raises
+    `UsageError` for a mutant that is not there or that no campaign is for, and for a campaign that the simulation
+    cannot make."""
     loaded = [load(path) for path in campaigns]
     return [schedule for name in names for schedule in _schedules_of(mutants, name, loaded)]
 
@@ -130,7 +132,14 @@ def _schedules_of(mutants: Mapping[str, Any], name: str, campaigns: Sequence[Cam
 
 def _cells(campaign: Campaign, mutant: str, expected: tuple[str, ...]) -> list[Cell]:
     if any(cell.mutants for cell in campaign.cells):
-        return [cell for cell in campaign.cells if cell.mutants == (mutant,)]
+        harmless = [set(cell.mutants) for cell in campaign.cells if cell.expect.verdict == PASS]
+        return [
+            cell
+            for cell in campaign.cells
+            if mutant in cell.mutants
+            and cell.expect.verdict != PASS
+            and (cell.mutants == (mutant,) or set(cell.mutants) - {mutant} in harmless)
+        ]
     return [Cell(mutant.replace("_", "-"), (mutant,), expect=Expect("fail", expected[0]))]
 
 

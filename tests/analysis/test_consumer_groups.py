@@ -107,11 +107,13 @@ def test_a_record_that_is_not_whole_says_so(tmp_path: Path) -> None:
     with GroupWriter(tmp_path / "history" / "operations", "member-1") as writer:
         writer.delivered(0, 0, 1, 1)
     path = tmp_path / "history" / "groups" / "member-1.jsonl"
-    first, _, *_ = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(first)
+    header, delivered, _closed = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(header + delivered)
     assert read_groups(tmp_path).defects == ("groups/member-1.jsonl: it does not say that its member has ended",)
-    path.write_bytes(first.replace(b'"last": 1', b'"last": 2'))
+    path.write_bytes(header + delivered.replace(b'"last": 1', b'"last": 2'))
     assert any("damaged" in defect for defect in read_groups(tmp_path).defects)
+    path.rename(path.with_name("member-2.jsonl"))
+    assert any("that it is this member's" in defect for defect in read_groups(tmp_path).defects)
 
 
 def test_a_run_without_groups_has_none(tmp_path: Path) -> None:

@@ -23,7 +23,9 @@ def test_every_mutant_is_killed_by_a_campaign_or_by_a_test() -> None:
     killed: dict[str, set[str]] = {}
     for path in sorted((ROOT / "campaigns").glob("*.toml")):
         for cell in tomllib.loads(path.read_text(encoding="utf-8")).get("cell", []):
-            for mutant in cell.get("mutants", []):
+            if cell.get("expect", {}).get("verdict") == "pass":
+                continue
+            for mutant in cell.get("mutants", [])[:1]:  # those behind it are the circumstances
                 killed.setdefault(mutant, set()).add(cell.get("expect", {}).get("anomaly", ""))
     assert killed.keys() | killed_by_tests == MUTANTS.keys()
     for name, anomalies in killed.items():

@@ -75,7 +75,35 @@ required_faults = ["pause"]
 """
 """A store of keys in one process, which stands still now and then."""
 
-BASES = {"log": LOG, "register": REGISTER}
+GROUP = """
+name = "group"
+[topology]
+world = "process"
+nodes = 1
+[broker]
+"offsets.topic.num.partitions" = 2
+"offsets.topic.replication.factor" = 1
+"group.initial.rebalance.delay.ms" = 100
+[workload]
+kind = "group"
+partitions = 2
+replication_factor = 1
+producers = 1
+members = 2
+rate = 40
+duration_s = 8
+[nemesis]
+kind = "random"
+faults = ["pause"]
+interval_s = [2.0, 2.0]
+duration_s = [0.2, 0.2]
+[checks]
+min_ok = 20
+required_faults = ["pause"]
+"""
+"""A consumer group of two members at one broker, which stands still now and then."""
+
+BASES = {"log": LOG, "register": REGISTER, "group": GROUP}
 
 
 def make(name: str, directory: Path) -> Path:

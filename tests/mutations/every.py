@@ -11,6 +11,7 @@ from tests.mutations import (
     client_rows,
     derived,
     fault_lines,
+    groups,
     journal_lines,
     metadata_quorum,
     oddities,
@@ -33,6 +34,7 @@ CATALOGS: Final = (
     plans.mutation,
     oddities.mutation,
     registers.mutation,
+    groups.mutation,
     derived.mutation,
 )
 OF_OPERATIONS: Final = (client_rows.mutation, registers.mutation)

@@ -85,6 +85,7 @@ CHANGES: dict[str, Callable[[Path], None]] = {
     "the verdict has no limits": says_with_its_checksum(limits=()),
     "the verdict has other versions": says_with_its_checksum(versions={"python": "2"}),
     "the verdict has no checks": says_with_its_checksum(checks=()),
+    "the verdict has no figures": says_with_its_checksum(stats={}),
     "the verdict has no faults": says_with_its_checksum(faults=()),
     "the replicas were not looked at": without_the_check("replicas"),
     "the clients were not looked at": without_the_check("partition logs"),

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_dry_run_prints_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "kip101-scenario1", "--dry-run", "--seeds", "1-2", "--json"]) == 0
+    assert main(["run", "kip101-scenario2", "--dry-run", "--seeds", "1-2", "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
     assert [(run["cell"], run["seed"]) for run in plan["runs"]] == [
         ("mutated", 1),
@@ -27,7 +27,7 @@ def test_a_dry_run_prints_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
         ("mutated", 2),
         ("fixed", 2),
     ]
-    assert plan["runs"][0]["expect"] == "fail (lost-acknowledged-write)"
+    assert plan["runs"][0]["expect"] == "fail (replica-divergence)"
 
 
 def test_without_an_argument_the_demo_is_run(capsys: pytest.CaptureFixture[str]) -> None:

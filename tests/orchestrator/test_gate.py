@@ -230,6 +230,8 @@ def test_a_verdict_that_cannot_be_believed_is_unknown(
         ({"reasons": ["a doubt"]}, "the verdict says pass in spite of: a doubt"),
         ({"checks": []}, "the verdict says pass, and no check passed"),
         ({"faults": []}, "the verdict says pass without the required faults kill"),
+        ({"stats": {}}, "the verdict says pass, and not how many changes were acknowledged"),
+        ({"stats": {"acknowledged": 0}}, "that 0 changes were acknowledged, where"),
         ({"doubts": ("a doubt",)}, "the verdict says pass in spite of: a doubt"),
         ({"checks": "replicas"}, "the verdict says pass without the checks replicas"),
         ({"world": "moon"}, "the verdict says 'moon' of the run's world, run.toml says 'paper'"),

@@ -35,6 +35,11 @@ def test_a_mutant_is_tried_where_a_cell_has_it_alone() -> None:
     assert [(each.campaign.name, each.cell.mutants) for each in found] == [("bounce-unseen", ("bounce_unseen",))]
 
 
+def test_a_mutant_is_tried_besides_what_does_no_harm_by_itself() -> None:
+    (found,) = schedules(Brownout.mutants, ["truncate_to_hw"], [find("kip101-scenario1")])
+    assert (found.cell.name, found.cell.mutants) == ("mutated", ("truncate_to_hw", "bounce_unseen"))
+
+
 def test_a_campaign_without_mutants_is_run_with_each_switched_on() -> None:
     (found,) = schedules(Brownout.mutants, ["bounce_unseen"], [find("demo")])
     assert found.cell.mutants == ("bounce_unseen",)

@@ -13,6 +13,7 @@ from tests.worlds.simulated import campaign, simulate
 
 CELLS = [
     ("kip101-scenario1", "mutated", "lost-acknowledged-write"),
+    ("kip101-scenario1", "bounce-unseen", None),
     ("kip101-scenario1", "fixed", None),
     ("kip101-scenario2", "mutated", "replica-divergence"),
     ("kip101-scenario2", "fixed", None),

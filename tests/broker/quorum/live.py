@@ -17,7 +17,8 @@ from broker.log.log import LogConfig, PartitionLog
 from broker.protocol.api import ApiKey, api_of
 from broker.protocol.codec import decode, encode
 from broker.protocol.schema import Message
-from broker.quorum.membership import Quorum
+from broker.quorum.runner import QuorumRunner
+from broker.server.handlers.quorum_handler import QuorumHandler
 from broker.trace import Tracer, Value
 
 DIRECTORY = "__cluster_metadata-0"
@@ -39,7 +40,7 @@ class Seat:
 
     node_id: int
     disk: RealDisk
-    quorum: Quorum | None = None
+    quorum: QuorumRunner | None = None
     log: PartitionLog | None = None
     committed: list[tuple[int, int, list[bytes]]] = field(default_factory=list)
     leadership: list[int | None] = field(default_factory=list)
@@ -84,7 +85,7 @@ class LiveCluster:
             seat.leadership.clear()
             seat.log = await PartitionLog.open(seat.disk, DIRECTORY, LogConfig(), clean_shutdown=False)
             config = self.config(node, **properties)
-            seat.quorum = Quorum(
+            seat.quorum = QuorumRunner(
                 config=config,
                 cluster_id=config.cluster_id,
                 state=list,
@@ -110,7 +111,7 @@ class LiveCluster:
                 assert seat.log is not None
                 await seat.log.close()
 
-    def quorum(self, node: int) -> Quorum:
+    def quorum(self, node: int) -> QuorumRunner:
         quorum = self.seats[node].quorum
         assert quorum is not None
         return quorum
@@ -146,11 +147,12 @@ class LiveCluster:
             await asyncio.sleep(0.001)
             raise ConnectionError("no such peer")
         api = api_of(message)
+        handler = QuorumHandler(quorum)
         handlers: dict[ApiKey, Callable[[Any, int], Awaitable[Message]]] = {
-            ApiKey.VOTE: quorum.handle_vote,
-            ApiKey.BEGIN_QUORUM_EPOCH: quorum.handle_begin,
-            ApiKey.END_QUORUM_EPOCH: quorum.handle_end,
-            ApiKey.FETCH: quorum.handle_fetch,
+            ApiKey.VOTE: handler.handle_vote,
+            ApiKey.BEGIN_QUORUM_EPOCH: handler.handle_begin,
+            ApiKey.END_QUORUM_EPOCH: handler.handle_end,
+            ApiKey.FETCH: handler.handle_fetch,
         }
         async with asyncio.timeout(limit):
             answer = await handlers[api.key](through_bytes(message, version), version)

@@ -136,7 +136,7 @@ class Model:
                 leader_epoch=state.leader_epoch,
                 partition_epoch=state.partition_epoch,
                 high_watermark=broker.high_watermark,
-                truncates_to_high_watermark=self.truncate_to_hw,
+                truncate_to_hw=self.truncate_to_hw,
             )
             return
         if state is self.state:

@@ -147,7 +147,7 @@ class Story:
             leader_epoch=self.epoch,
             partition_epoch=self.epoch,
             high_watermark=replica.high_watermark,
-            truncates_to_high_watermark=self.truncate_to_hw,
+            truncate_to_hw=self.truncate_to_hw,
         )
 
     def write(self, *values: str, to: int | None = None) -> None:

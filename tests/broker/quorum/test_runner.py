@@ -12,6 +12,7 @@ import pytest
 from broker.errors import CommitUncertainError, ErrorCode, NotLeaderError, ProtocolError, StartupError
 from broker.protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, PartitionResult, TopicData
 from broker.quorum.wire import METADATA_TOPIC
+from broker.server.handlers.quorum_handler import QuorumHandler
 from tests.broker.quorum.live import DIRECTORY, WALL_NS, LiveCluster, Seat, running
 
 QUICK = {
@@ -27,7 +28,7 @@ def describe() -> DescribeQuorumRequest:
 
 
 async def described(cluster: LiveCluster, node: int) -> PartitionResult:
-    response = await cluster.quorum(node).handle_describe(describe(), 2)
+    response = await QuorumHandler(cluster.quorum(node)).handle_describe(describe(), 2)
     return response.topics[0].partitions[0]
 
 
@@ -169,7 +170,7 @@ def test_another_partition_is_an_invalid_request(tmp_path: Path) -> None:
     async def story() -> None:
         async with running(tmp_path, 1) as cluster:
             request = DescribeQuorumRequest(topics=[TopicData("other", [PartitionData(0)])])
-            response = await cluster.quorum(1).handle_describe(request, 2)
+            response = await QuorumHandler(cluster.quorum(1)).handle_describe(request, 2)
             assert response.error_code == ErrorCode.INVALID_REQUEST
 
     asyncio.run(story())
@@ -256,7 +257,7 @@ def test_nobody_waits_for_a_quorum_that_has_stopped(tmp_path: Path) -> None:
         await cluster.stop(1)
         with pytest.raises(ProtocolError):
             await quorum.append([b"a"])
-        answer = await quorum.handle_describe(describe(), 2)
+        answer = await QuorumHandler(quorum).handle_describe(describe(), 2)
         assert answer.error_code == ErrorCode.BROKER_NOT_AVAILABLE
         assert (quorum.leader_id, quorum.is_leader) == (None, False)
 

@@ -1,4 +1,4 @@
-"""The metadata quorum as the rest of the broker uses it: appends, committed records, and Kafka's quorum APIs."""
+"""Kafka's quorum APIs (KIP-595), answered by this node's member of the metadata quorum."""
 
 from __future__ import annotations
 
@@ -13,19 +13,17 @@ from broker.quorum.messages import BeginResponse, EndResponse, FetchResponse, Sn
 from broker.quorum.runner import QuorumRunner
 
 
-class Quorum(QuorumRunner):
-    """This node's membership of the metadata quorum, as a voter or as an observer.
+class QuorumHandler:
+    """Translates requests for the quorum and its answers. Its methods may be called at any time; what they are given is
+    read before they first wait."""
 
-    `on_commit(base_offset, epoch, records)` is called on every node for each committed batch of data records, in
-    order, from the log's start after a restart. `on_leadership(epoch)` follows once this node leads and everything up
-    to its own LeaderChange record was given to `on_commit`; `on_leadership(None)` when that ends. Handlers may be
-    called at any time; what they are given is read before they first wait.
-    """
+    def __init__(self, quorum: QuorumRunner) -> None:
+        self._quorum = quorum
 
     async def handle_vote(self, request: vote.VoteRequest, _version: int) -> vote.VoteResponse:
         """Vote (52). Answered after the vote is on disk."""
         try:
-            response = await self.receive(wire.decode_vote(request))
+            response = await self._quorum.receive(wire.decode_vote(request))
         except wire.InvalidRequestError:
             return vote.VoteResponse(error_code=ErrorCode.INVALID_REQUEST)
         except ProtocolError as error:
@@ -38,7 +36,7 @@ class Quorum(QuorumRunner):
     ) -> begin.BeginQuorumEpochResponse:
         """BeginQuorumEpoch (53)."""
         try:
-            response = await self.receive(wire.decode_begin(request))
+            response = await self._quorum.receive(wire.decode_begin(request))
         except wire.InvalidRequestError:
             return begin.BeginQuorumEpochResponse(error_code=ErrorCode.INVALID_REQUEST)
         except ProtocolError as error:
@@ -49,7 +47,7 @@ class Quorum(QuorumRunner):
     async def handle_end(self, request: end.EndQuorumEpochRequest, _version: int) -> end.EndQuorumEpochResponse:
         """EndQuorumEpoch (54)."""
         try:
-            response = await self.receive(wire.decode_end(request))
+            response = await self._quorum.receive(wire.decode_end(request))
         except wire.InvalidRequestError:
             return end.EndQuorumEpochResponse(error_code=ErrorCode.INVALID_REQUEST)
         except ProtocolError as error:
@@ -60,20 +58,20 @@ class Quorum(QuorumRunner):
     async def handle_fetch(self, request: fetch.FetchRequest, version: int) -> fetch.FetchResponse:
         """Fetch (1) of the metadata log by a replica; waits for records or for a newer high watermark."""
         try:
-            response = await self.receive(wire.decode_fetch(request, version))
+            response = await self._quorum.receive(wire.decode_fetch(request, version))
         except wire.InvalidRequestError:
             return fetch.FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
         except ProtocolError as error:
             return fetch.FetchResponse(error_code=error.code)
         assert isinstance(response, FetchResponse)
-        return wire.encode_fetch_response(response, self.log_start_offset)
+        return wire.encode_fetch_response(response, self._quorum.log_start_offset)
 
     async def handle_snapshot_fetch(
         self, request: fetch_snapshot.FetchSnapshotRequest, _version: int
     ) -> fetch_snapshot.FetchSnapshotResponse:
         """FetchSnapshot (59)."""
         try:
-            response = await self.receive(wire.decode_snapshot_fetch(request))
+            response = await self._quorum.receive(wire.decode_snapshot_fetch(request))
         except wire.InvalidRequestError:
             return fetch_snapshot.FetchSnapshotResponse(error_code=ErrorCode.INVALID_REQUEST)
         except ProtocolError as error:
@@ -88,9 +86,9 @@ class Quorum(QuorumRunner):
         if not is_about_the_quorum(request):
             return invalid_response()
         try:
-            status, now = await self.status()
+            status, now = await self._quorum.status()
         except ProtocolError as error:
             return describe.DescribeQuorumResponse(error_code=error.code, error_message=str(error))
         if status is None:
-            return not_leader_response(self.leader_id, self.epoch)
-        return status_response(status, now, self.wall_ms(), self.voters)
+            return not_leader_response(self._quorum.leader_id, self._quorum.epoch)
+        return status_response(status, now, self._quorum.wall_ms(), self._quorum.voters)

@@ -1,0 +1,315 @@
+"""What may happen to what the members of a consumer group wrote down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from history.checked import text_of
+from tests.mutations.mutation import PASSES, Catalog, fails, unknown
+from tests.mutations.stored import Line, Stored, checked, event
+
+mutation = Catalog("groups", base="group")
+
+GROUPS = "history/groups"
+READER = f"{GROUPS}/reader-1.jsonl"
+TELLS = unknown("groups|members")
+Lines = list[Line]
+
+
+def rewrite(run: Stored, name: str, change: Callable[[Lines], Lines]) -> None:
+    """The member wrote these lines: their numbers and checksums are right."""
+    path = run / name
+    before = path.read_bytes()
+    path.write_bytes(text_of(change(checked(path))))
+    assert path.read_bytes() != before, f"{name} stayed as it was"
+
+
+def having(run: Stored, what: str, which: Callable[[Line], bool] = lambda _: True) -> str:
+    """The file of a member that has such a line."""
+    for path in sorted((run / GROUPS).glob("member-*.jsonl")):
+        if any(line["what"] == what and which(line) for line in checked(path)):
+            return f"{GROUPS}/{path.name}"
+    raise AssertionError(f"no member wrote {what}")
+
+
+def _one(run: Stored, what: str, change: Callable[[Line], None], *, last: bool = True) -> None:
+    """Change one line of a kind, the last or the first."""
+
+    def changed(lines: Lines) -> Lines:
+        change([line for line in lines if line["what"] == what][-1 if last else 0])
+        return lines
+
+    rewrite(run, having(run, what), changed)
+
+
+def _drop(run: Stored, what: str) -> None:
+    """No member wrote any line of a kind."""
+    for path in sorted((run / GROUPS).glob("member-*.jsonl")):
+        lines = checked(path)
+        if any(line["what"] == what for line in lines):
+            rewrite(run, f"{GROUPS}/{path.name}", lambda lines: [line for line in lines if line["what"] != what])
+
+
+# ---- files
+
+
+@mutation(TELLS)
+def all_records_deleted(run: Stored) -> None:
+    run.remove(GROUPS)
+
+
+@mutation(TELLS)
+def the_directory_emptied(run: Stored) -> None:
+    run.empty(GROUPS)
+
+
+@mutation(unknown("member-1"))
+def a_members_record_deleted(run: Stored) -> None:
+    run.remove(f"{GROUPS}/member-1.jsonl")
+
+
+@mutation(unknown("reader-1"))
+def the_readers_record_deleted(run: Stored) -> None:
+    run.remove(READER)
+
+
+@mutation(unknown("member-1"))
+def a_members_record_emptied(run: Stored) -> None:
+    run.empty(f"{GROUPS}/member-1.jsonl")
+
+
+@mutation(unknown("member-2"))
+def a_members_record_is_another_s(run: Stored) -> None:
+    run.copy(f"{GROUPS}/member-1.jsonl", f"{GROUPS}/member-2.jsonl")
+
+
+@mutation(unknown("member-9"))
+def a_record_of_a_member_that_nobody_started(run: Stored) -> None:
+    run.copy(f"{GROUPS}/member-1.jsonl", f"{GROUPS}/member-9.jsonl")
+
+
+@mutation(unknown("member-1"))
+def a_record_is_a_directory(run: Stored) -> None:
+    run.remove(f"{GROUPS}/member-1.jsonl")
+    (run / f"{GROUPS}/member-1.jsonl").mkdir()
+
+
+@mutation(unknown("member-1"))
+def a_record_torn(run: Stored) -> None:
+    run.edit(f"{GROUPS}/member-1.jsonl", lambda data: data[:-9])
+
+
+@mutation(unknown("reader-1"))
+def a_bit_flipped(run: Stored) -> None:
+    run.edit(READER, lambda data: data[:30] + bytes([data[30] ^ 4]) + data[31:])
+
+
+@mutation(unknown("member-1"))
+def a_line_missing(run: Stored) -> None:
+    run.edit(f"{GROUPS}/member-1.jsonl", lambda data: b"".join(data.splitlines(keepends=True)[1:]))
+
+
+@mutation(unknown("member-1"))
+def a_line_twice(run: Stored) -> None:
+    run.edit(f"{GROUPS}/member-1.jsonl", lambda data: data.splitlines(keepends=True)[0] + data)
+
+
+@mutation(unknown("member-1"))
+def two_lines_exchanged(run: Stored) -> None:
+    def exchanged(data: bytes) -> bytes:
+        one, other, *rest = data.splitlines(keepends=True)
+        return b"".join([other, one, *rest])
+
+    run.edit(f"{GROUPS}/member-1.jsonl", exchanged)
+
+
+@mutation(unknown("member-1"))
+def bytes_that_are_no_text(run: Stored) -> None:
+    run.edit(f"{GROUPS}/member-1.jsonl", lambda data: data + b"\xff\xfe\x00\n")
+
+
+@mutation(unknown("member-1"))
+def a_member_that_has_not_ended(run: Stored) -> None:
+    rewrite(run, f"{GROUPS}/member-1.jsonl", lambda lines: lines[:-1])
+
+
+# ---- what the lines say
+
+
+@mutation(fails("lost-acknowledged-commit"))
+def the_committed_offsets_were_gone_in_the_end(run: Stored) -> None:
+    def forget(lines: Lines) -> Lines:
+        for line in lines:
+            if line["what"] == "fetched":
+                line["offsets"] = dict.fromkeys(line["offsets"], -1)
+        return lines
+
+    rewrite(run, READER, forget)
+
+
+@mutation(fails("lost-acknowledged-commit", "phantom-commit"))
+def an_offset_went_back_in_the_end(run: Stored) -> None:
+    def back(lines: Lines) -> Lines:
+        for line in lines:
+            if line["what"] == "fetched":
+                line["offsets"] = {partition: offset - 1 for partition, offset in line["offsets"].items()}
+        return lines
+
+    rewrite(run, READER, back)
+
+
+@mutation(fails("phantom-commit"))
+def a_fetch_shows_what_nobody_committed(run: Stored) -> None:
+    def ahead(lines: Lines) -> Lines:
+        for line in lines:
+            if line["what"] == "fetched":
+                line["offsets"] = {partition: offset + 1_000 for partition, offset in line["offsets"].items()}
+        return lines
+
+    rewrite(run, READER, ahead)
+
+
+@mutation(fails("skipped-record"))
+def records_were_committed_and_given_to_nobody(run: Stored) -> None:
+    _drop(run, "delivered")
+
+
+@mutation(fails("skipped-record"))
+def the_first_record_was_given_to_nobody(run: Stored) -> None:
+    def behind(line: Line) -> bool:
+        return bool(line["first"] == 0 < line["last"])
+
+    name = having(run, "delivered", behind)
+
+    def changed(lines: Lines) -> Lines:
+        next(line for line in lines if line["what"] == "delivered" and behind(line))["first"] = 1
+        return lines
+
+    rewrite(run, name, changed)
+
+
+@mutation(fails("skipped-record"))
+def records_were_given_out_only_after_their_commit(run: Stored) -> None:
+    for path in sorted((run / GROUPS).glob("member-*.jsonl")):
+        late = 60_000_000_000
+
+        def delay(lines: Lines) -> Lines:
+            for line in lines:
+                if line["what"] == "delivered":
+                    line["t"] += late  # noqa: B023 - the same for all
+            return lines
+
+        if any(line["what"] == "delivered" for line in checked(path)):
+            rewrite(run, f"{GROUPS}/{path.name}", delay)
+
+
+@mutation(fails("skipped-record"))
+def a_commit_beyond_the_log(run: Stored) -> None:
+    def beyond(line: Line) -> None:
+        line["offsets"] = dict.fromkeys(line["offsets"], 2**50)
+
+    _one(run, "committing", beyond)
+
+
+@mutation(TELLS, fails("phantom-commit"))
+def no_commit_is_on_record(run: Stored) -> None:
+    _drop(run, "committed")
+    _drop(run, "committing")
+
+
+@mutation(unknown("no commit was acknowledged"))
+def no_commit_was_answered(run: Stored) -> None:
+    _drop(run, "committed")
+
+
+@mutation(TELLS, fails())
+def an_answer_to_no_commit(run: Stored) -> None:
+    _one(run, "committed", lambda line: line.update(id=10**6))
+
+
+@mutation(TELLS, fails())
+def an_answer_before_its_commit(run: Stored) -> None:
+    _one(run, "committed", lambda line: line.update(t=1))
+
+
+@mutation(TELLS, fails())
+def a_commit_with_a_number_that_was_used(run: Stored) -> None:
+    def again(lines: Lines) -> Lines:
+        at = next(at for at, line in enumerate(lines) if line["what"] == "committing")
+        return [*lines[: at + 1], lines[at], *lines[at + 1 :]]
+
+    rewrite(run, having(run, "committing"), again)
+
+
+@mutation(TELLS, fails())
+def a_negative_offset(run: Stored) -> None:
+    _one(run, "committing", lambda line: line.update(offsets=dict.fromkeys(line["offsets"], -7)))
+
+
+@mutation(TELLS, fails())
+def an_offset_that_is_a_word(run: Stored) -> None:
+    _one(run, "committing", lambda line: line.update(offsets=dict.fromkeys(line["offsets"], "many")))
+
+
+@mutation(TELLS, fails())
+def an_offset_that_is_a_fraction(run: Stored) -> None:
+    _one(run, "delivered", lambda line: line.update(last=line["last"] + 0.5))
+
+
+@mutation(TELLS, fails())
+def an_offset_larger_than_any(run: Stored) -> None:
+    _one(run, "delivered", lambda line: line.update(last=2**80))
+
+
+@mutation(TELLS, fails())
+def records_that_end_before_they_begin(run: Stored) -> None:
+    _one(run, "delivered", lambda line: line.update(first=line["last"] + 5))
+
+
+@mutation(TELLS, fails())
+def a_time_before_all_time(run: Stored) -> None:
+    _one(run, "delivered", lambda line: line.update(t=-1))
+
+
+@mutation(TELLS, fails())
+def a_fetch_that_ended_before_it_began(run: Stored) -> None:
+    _one(run, "fetched", lambda line: line.update(inv=line["t"] + 1))
+
+
+@mutation(unknown("partitions that there are not"), fails())
+def a_partition_that_there_is_not(run: Stored) -> None:
+    _one(run, "fetched", lambda line: line.update(offsets={**line["offsets"], "7": 3}))
+
+
+@mutation(TELLS, fails())
+def a_partition_of_no_number(run: Stored) -> None:
+    _one(run, "fetched", lambda line: line.update(offsets={"-1": 3}))
+
+
+@mutation(TELLS, fails())
+def a_line_of_a_kind_that_there_is_not(run: Stored) -> None:
+    _one(run, "assigned", lambda line: line.update(what="appointed"))
+
+
+@mutation(TELLS, fails())
+def a_line_without_its_time(run: Stored) -> None:
+    _one(run, "committing", lambda line: line.pop("t"))
+
+
+@mutation(TELLS, fails())
+def offsets_that_are_a_list(run: Stored) -> None:
+    _one(run, "fetched", lambda line: line.update(offsets=[3]))
+
+
+# ---- what changes nothing
+
+
+@mutation(PASSES)
+def an_assignment_is_not_on_record(run: Stored) -> None:
+    """Nothing follows from who had a partition: only from what was handed out and committed."""
+    _drop(run, "assigned")
+
+
+@mutation(unknown("member"), fails("phantom-commit", "skipped-record"))
+def a_member_is_not_in_the_journal(run: Stored) -> None:
+    run.drop_lines(event("client", client="member-1"))
