@@ -125,6 +125,109 @@ def test_a_strict_disk_keeps_only_what_the_port_promises() -> None:
     assert disk.open("d/promised").read(0, 9) == b"x"
 
 
+def test_what_lies_in_a_directory_that_was_not_durable_is_gone_with_it() -> None:
+    async def case(disk: Disk) -> None:
+        disk.make_directory("d")
+        file = disk.open("d/a", create=True)
+        file.append([b"x"])
+        await file.sync()
+        await disk.sync_directory("d")
+
+    disk = disk_with(STRICT, case)
+    disk.power_loss(random.Random(0), commit=False)
+    assert disk.files() == []
+
+
+def test_syncs_that_fail_forget_what_they_should_have_written() -> None:
+    async def case(disk: SimulatedDisk) -> None:
+        file = disk.open("a", create=True)
+        file.append([b"kept"])
+        await file.sync()
+        file.append([b" forgotten"])
+        disk.faults.failing = True
+        with pytest.raises(OSError, match="Input/output"):
+            await file.sync()
+        disk.faults.failing = False
+        again = disk.open("a")
+        assert again.read(0, 20) == b"kept forgotten", "the page cache shows it"
+        again.append([b" later"])
+        await again.sync()
+
+    disk = disk_with(EXT4, case)
+    disk.power_loss(random.Random(0), commit=False)
+    assert disk.open("a").read(0, 30) == b"kept" + bytes(len(" forgotten")) + b" later"
+    assert disk.faults.failed_syncs == 1
+
+
+def test_a_full_disk_takes_what_there_is_room_for() -> None:
+    async def case(disk: SimulatedDisk) -> None:
+        file = disk.open("a", create=True)
+        disk.faults.free_bytes = 4
+        file.append([b"four"])
+        with pytest.raises(OSError, match="No space left"):
+            file.append([b"5"])
+        disk.faults.free_bytes = None
+        file.append([b"5"])
+        assert file.read(0, 9) == b"four5"
+
+    assert disk_with(EXT4, case).faults.refused_writes == 1
+
+
+def test_syncs_are_slow_or_hang_until_they_are_released() -> None:
+    async def case(disk: SimulatedDisk) -> None:
+        loop = asyncio.get_running_loop()
+        file = disk.open("a", create=True)
+        disk.faults.slow_s = 1.0
+        began = loop.time()
+        await file.sync()
+        assert 1.0 <= loop.time() - began < 1.2
+        disk.faults.slow_s, disk.faults.hung = 0.0, True
+        waiting = [asyncio.ensure_future(file.sync()), asyncio.ensure_future(disk.sync_directory(""))]
+        await asyncio.sleep(100.0)
+        assert not any(each.done() for each in waiting)
+        disk.release()
+        await asyncio.gather(*waiting)
+
+    assert disk_with(EXT4, case).faults.held_syncs == 1
+
+
+def test_bits_flip_on_the_disk_and_are_mended_where_they_still_are() -> None:
+    async def case(disk: SimulatedDisk) -> None:
+        file = disk.open("a", create=True)
+        file.append([bytes(100)])
+        await file.sync()
+
+    disk = disk_with(EXT4, case)
+    flip = disk.flip(random.Random(1), ["a"])
+    assert flip is not None
+    assert disk.open("a").read(flip.at, 1) == bytes([1 << flip.bit])
+    disk.power_loss(random.Random(0), commit=False)
+    assert disk.open("a").read(flip.at, 1) == bytes([1 << flip.bit]), "it is on the disk"
+    assert disk.mend(flip, 0)
+    assert disk.open("a").read(0, 100) == bytes(100)
+    assert not disk.mend(flip, 0), "nothing of it is left"
+    assert disk.flip(random.Random(1), []) is None
+
+
+def test_another_disk_has_what_was_copied_or_nothing() -> None:
+    async def case(disk: SimulatedDisk) -> None:
+        disk.make_directory("d")
+        file = disk.open("d/a", create=True)
+        file.append([b"durable"])
+        await file.sync()
+        file.append([b" or not"])
+
+    disk = disk_with(EXT4, case)
+    copy = disk.image()
+    assert copy == [("d", None), ("d/a", b"durable")]
+    disk.replace([])
+    assert disk.files() == []
+    disk.replace(copy)
+    assert disk.files() == copy
+    disk.power_loss(random.Random(0), commit=False)
+    assert disk.files() == copy
+
+
 def test_a_cut_that_was_not_synced_may_come_back() -> None:
     async def case(disk: Disk) -> None:
         await append_and_sync(disk)
