@@ -11,7 +11,7 @@ from simulator.cluster import Machine, SimulatedCluster
 from simulator.disk_faults import Flip
 
 PROBE = ".brownout-probe"
-METADATA = "__cluster_metadata"
+METADATA, ASIDE = "__cluster_metadata", "-aside/"
 
 
 class SimulatedDisks:
@@ -43,7 +43,12 @@ class SimulatedDisks:
         machine = self._stopped(name)
         files, chance, told = dict(machine.disk.files()), Random(f"{self._cluster.seed}/flip/{seed}"), []
         # The metadata of a voter are the quorum's own: what it promises does not cover what rots in a majority of them.
-        logs = sorted(path for path, data in files.items() if data and path.endswith(".log") and METADATA not in path)
+        # What the broker has set aside it never reads again.
+        logs = sorted(
+            path
+            for path, data in files.items()
+            if data and path.endswith(".log") and METADATA not in path and ASIDE not in path
+        )
         for _ in range(count):
             if (flip := machine.disk.flip(chance, logs)) is None:
                 break
