@@ -66,8 +66,17 @@ async def test_a_flipped_bit_below_the_recovery_point_cuts_nothing_off(
     flip(damaged, 61 + rng.randrange(len(files[damaged]) - 61))
     before = contents(tmp_path)
     if indexes and damaged != segments(files)[-1]:
-        # An old segment is not read at a start; the damage is its readers' to find, and everything is still there.
-        assert (await reopened(tmp_path)).log_end_offset == len(RECORDS)
+        # An old segment is not read at a start: the damage is found when it is first asked for.
+        log = await reopened(tmp_path)
+        assert log.log_end_offset == len(RECORDS)
+        with pytest.raises(OSError, match="the bytes are not what was written"):
+            values(log)
+        assert before.items() - contents(tmp_path).items() == {
+            (damaged.with_suffix(".positions"), before[damaged.with_suffix(".positions")])
+        }, "only what says that it was whole"
+        await log.close()
+        with pytest.raises(DamagedLogError, match="restore the directory's files"):
+            await reopened(tmp_path)
     else:
         with pytest.raises(DamagedLogError, match="restore the directory's files"):
             await reopened(tmp_path)
