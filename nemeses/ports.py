@@ -151,7 +151,7 @@ class Suspender(Protocol):
 @dataclass(frozen=True)
 class Burst:
     """What has become of datagrams that were sent at once: how many, how many of them arrived, how many of these twice,
-    and how many after one that was sent later."""
+    and how many the wire has held back for later ones to overtake."""
 
     sent: int
     arrived: int

@@ -84,7 +84,7 @@ class WireEffects(Mechanism):
         if burst.arrived < needed:
             return Evidence("inconclusive", {**detail, "error": f"the probes did not come to {peer}"})
         most = share * burst.sent + 6 * math.sqrt(share * (1 - share) * burst.sent) + 6
-        as_asked = 0 < met <= most if share else met == 0 or effect == "overtaken"
+        as_asked = 0 < met <= most if share else met == 0
         return Evidence("confirmed" if as_asked else "mismatch", detail)
 
     def _on_each(self, targets: Collection[str], act: Callable[[Host, Wire], Evidence]) -> Evidence:

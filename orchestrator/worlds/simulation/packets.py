@@ -52,15 +52,14 @@ class SimulatedWire:
         return count
 
     def burst(self, name: str, to: str, count: int) -> Burst:
-        seen: set[int] = set()
-        twice = overtaken = 0
-        latest = -1
-        for _, number in self._cluster.network.burst(name, to, count):
-            twice += number in seen
-            overtaken += number not in seen and number < latest
-            seen.add(number)
-            latest = max(latest, number)
-        return Burst(count, len(seen), twice, overtaken)
+        held_before = self._held(name)
+        arrived = [number for _, number in self._cluster.network.burst(name, to, count)]
+        once = len(set(arrived))
+        return Burst(count, once, twice=len(arrived) - once, overtaken=self._held(name) - held_before)
+
+    def _held(self, name: str) -> int:
+        outlet = self._cluster.network.outlet(name)
+        return 0 if outlet is None else outlet.held
 
     def _reset_again(self, name: str, every_s: float) -> None:
         wanted = self._resetting.get(name)

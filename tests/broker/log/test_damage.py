@@ -15,7 +15,7 @@ from broker.log.log import PartitionLog
 from broker.log.recovery import DamagedLogError
 from broker.log.recovery_points import RecoveryPoints
 from broker.log.segment import Segment
-from broker.protocol.records import BatchHeader
+from broker.protocol.records import BatchHeader, validate_batch
 from simulator.disk import FileSystem, SimulatedDisk
 from simulator.loop import new_loop
 from tests.broker.log.making import DIRECTORY, SMALL, in_loop, open_log, values, write
@@ -82,6 +82,26 @@ async def test_a_flipped_bit_below_the_recovery_point_cuts_nothing_off(
             await reopened(tmp_path)
         assert contents(tmp_path) == before
     assert {path: path.read_bytes() for path in segments(files)} == {path: before[path] for path in segments(files)}
+
+
+@in_loop
+async def test_what_was_taken_over_is_verified_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    await killed(tmp_path)
+    log = await reopened(tmp_path)
+    checked: list[int] = []
+
+    def noted(data: bytes, position: int = 0) -> BatchHeader:
+        header = validate_batch(data, position)
+        checked.append(header.base_offset)
+        return header
+
+    monkeypatch.setattr("broker.log.segment.validate_batch", noted)
+    assert values(log) == RECORDS
+    taken_over = len(checked)
+    assert taken_over > len(RECORDS) // 2
+    assert len(set(checked)) == taken_over
+    assert values(log) == RECORDS
+    assert len(checked) == taken_over, "nothing is read again for that"
 
 
 @in_loop
