@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Final
 
 import pytest
@@ -56,14 +57,31 @@ def test_of_a_run_that_was_changed_afterwards(bench: Bench, mutation: Mutation) 
     require(mutation, found, wants)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
+def test_of_any_run_that_was_changed_afterwards(bench: Bench, mutation: Mutation) -> None:
+    found, wants = bench.as_is(mutation)
+    require(mutation, found, wants)
+
+
 @pytest.mark.spark
 def test_spark_says_the_same(bench: Bench, spark: SparkHandle) -> None:
     """Of all that it judges in its own way, and some of what it judges in the same way elsewhere: not of what the
     journal and the plan say."""
-    different = []
     alike = [mutation for catalog in OF_FILES for mutation in catalog]
     own = [mutation for catalog in OF_OPERATIONS for mutation in catalog]
-    for mutation in (*own, *alike[:: len(alike) // FEW]):
+    said_alike(bench, spark, (*own, *alike[:: len(alike) // FEW]))
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_spark_says_the_same_of_all(bench: Bench, spark: SparkHandle) -> None:
+    said_alike(bench, spark, MUTATIONS)
+
+
+def said_alike(bench: Bench, spark: SparkHandle, mutations: Iterable[Mutation]) -> None:
+    different = []
+    for mutation in mutations:
         here, there = bench.resealed(mutation), bench.resealed_on_spark(mutation, spark)
         if here != there:
             different.append(f"{mutation}\n  in process {here}\n  on Spark {there}")
