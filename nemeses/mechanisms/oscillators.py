@@ -10,6 +10,7 @@ from nemeses.mechanisms.clocks import Reading, change, read_clocks, set_right
 from nemeses.mechanisms.parallel import on_each
 from nemeses.ports import Host, Site
 
+_TIMES_TOLERANCE = 3  # that a drift comes to at least
 LACKING = "nobody can change the pace of clocks in this world"
 
 
@@ -43,6 +44,7 @@ class Drift(Mechanism):
             return Evidence("inconclusive", {"error": LACKING})
 
         def act(host: Host) -> Evidence:
+            self._await_measurable(host)
             oscillators.drift(host.name, 0.0)
             found = read_clocks(host, self.site.scheduler)
             judged = self._judge(host, found)
@@ -55,6 +57,13 @@ class Drift(Mechanism):
         if self.site.oscillators is None:
             return None
         return self.end([*self._begun]) if self._begun else Evidence("confirmed", {})
+
+    def _await_measurable(self, host: Host) -> None:
+        """Let a drift that is too short to be told from the round trip last until it can be."""
+        if host.name in self._begun:
+            before, gain = self._begun[host.name]
+            ends_s = before.at_s + _TIMES_TOLERANCE * 2 * before.uncertainty_s / abs(gain)
+            self.site.scheduler.sleep(max(0.0, ends_s - self.site.scheduler.monotonic()))
 
     def _judge(self, host: Host, found: Reading) -> Evidence:
         if host.name not in self._begun:

@@ -29,6 +29,9 @@ MOST_PARTITIONS: Final = 4
 SAFE_LEASE: Final = (0.4, 0.72)
 """Of a session: a lease must be over before the session is, on clocks that differ by the drift of `clock-drift`."""
 
+LEAST_SNAPSHOT: Final = 32 << 10
+"""Bytes between snapshots of the metadata: with fewer nothing is left of the log by which elections are judged."""
+
 _DISKS_LOST: Final = frozenset({"disk-flip"})
 """Kinds that take records from a disk that had them: another one must have them too."""
 _ALONE: Final = frozenset({"network", "netem", "wire"})
@@ -160,7 +163,7 @@ def _settings(chance: Random, topology: Topology, swarm: Swarm, workload: Worklo
         "replica.high.watermark.checkpoint.interval.ms": round(_even(chance, 50, 5_000)),
         "log.segment.bytes": chance.choice((round(_even(chance, 8_192, 1 << 20)), 1 << 30)),
         "log.index.interval.bytes": round(_even(chance, 256, 65_536)),
-        "metadata.log.max.record.bytes.between.snapshots": round(_even(chance, 1_024, 20 << 20)),
+        "metadata.log.max.record.bytes.between.snapshots": round(_even(chance, LEAST_SNAPSHOT, 20 << 20)),
     }
     listed = ",".join(f"{number}@n{number}:{PORT}" for number in range(1, voters + 1))
     return {"quorum.voters": listed} | {key: str(value) for key, value in drawn.items()}

@@ -36,7 +36,7 @@ A disk that fails (`disk-error`, `disk-full`) must end a service that meets it, 
 1; one that went on, or ended as if by a mistake of its own, is a *mismatch*. What `disk-flip` turns over is put back
 when it is healed, as the broker's message asks; what is wrong in between must be noticed and never be served.
 `disk-wipe` and `old-disk` take from a voter what it has promised, and may take the last copy of a record: no log with
-three voters survives them in every schedule, and a campaign with them says what it allows.
+three voters survives them in every schedule, and a campaign with them says what it allows (`wiped-voter`).
 
 A fault that is not confirmed makes the run *unknown*, whatever else it showed, unless it showed a contradiction.
 """

@@ -97,6 +97,18 @@ def test_what_machines_and_only_the_simulation_have_is_proven_and_survived(
     assert all(fault["status"] == "confirmed" for fault in run.verdict.faults)
 
 
+def test_an_empty_disk_costs_a_voter_its_vote_and_nobody_a_record(tmp_path: Path) -> None:
+    run = simulate(ROOT / "campaigns" / "wiped-voter.toml", tmp_path, seeds=[1])
+    assert run.verdict.met, run.verdict.reasons
+    assert run.anomalies == {"election-state-regression"}
+
+
+def test_a_node_that_comes_back_with_a_disk_of_before_is_proven(tmp_path: Path) -> None:
+    run = simulate(plan(tmp_path, ("old-disk",), duration_s=10), tmp_path, seeds=[1])
+    assert [fault["status"] for fault in run.verdict.faults] == ["confirmed"] * len(run.verdict.faults)
+    assert run.verdict.verdict != "unknown", run.verdict.reasons
+
+
 def test_faults_that_overlap_are_proven_too(tmp_path: Path) -> None:
     path = tmp_path / "crowd.toml"
     path.write_text(
