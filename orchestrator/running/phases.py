@@ -346,17 +346,23 @@ class Run:
         self._progress.counts(self._fleet.counts)
 
     def _await_convergence(self, ends: list[int]) -> None:
-        """Followers learn the last high watermark with their next fetch. The analysis judges what they came to; here it
-        is only given the time that it needs. Systems that do not tell how far they are can only be asked who is in
-        sync."""
+        """Followers learn the last high watermark, of partitions and of metadata, with their next fetch. The analysis
+        judges what they came to; here it is only given the time that it needs. Systems that do not tell how far they
+        are can only be asked who is in sync."""
         if not self._deployed.system.description.promises.events:
             self._await_in_sync()
             return
         topic = self._campaign.workload.topic
         tails = [EventTail(node.record_dir / "events.jsonl") for node in self._world.nodes]
         give_up = self._scheduler.monotonic() + self._scaled(CONVERGE_S)
+        committed = max(tail.metadata for tail in tails)
         while self._scheduler.monotonic() < give_up:
-            behind = [
+            behind: list[tuple[str, object]] = [
+                (node.name, "metadata")
+                for node, tail in zip(self._world.nodes, tails, strict=True)
+                if tail.metadata < committed and node.name not in self._watch.ended
+            ]
+            behind += [
                 (node.name, partition)
                 for partition, end in enumerate(ends)
                 for node, tail in zip(self._world.nodes, tails, strict=True)
