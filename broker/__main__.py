@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from broker.config import BrokerConfig
+from broker.controller.image import MetadataImage
 from broker.disk import RealDisk
 from broker.errors import StartupError
 from broker.mutants import MUTANTS, Mutants, UnknownMutantError
 from broker.server.broker_node import METADATA_DIRECTORY, BrokerNode, NodeFailure
+from broker.server.security import Security
 from broker.trace import JsonLines, Sink, Tracer, Value
 
 EXIT_OK, EXIT_USAGE, EXIT_FAILED = 0, 64, 70
@@ -29,8 +31,16 @@ The configuration file has one key=value per line; # begins a comment. Four keys
 
   node.id=1
   listeners=PLAINTEXT://127.0.0.1:9092
-  quorum.voters=1@127.0.0.1:9092          (id@host:port of every voter of the metadata quorum, with commas)
+  quorum.voters=1@127.0.0.1:9093          (id@host:port of every voter of the metadata quorum, with commas)
   log.dir=/var/lib/brownout/1
+
+Where quorum.voters names other nodes, they speak to each other at listeners of their own, whose ports it gives:
+
+  listeners=PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093
+  controller.listener.names=CONTROLLER
+
+TLS, SASL and access control lists (listener.security.protocol.map, ssl.*, sasl.*, authorizer.class.name, super.users)
+are in docs/security.md.
 
 Useful ones besides: cluster.id, min.insync.replicas, default.replication.factor, trace.path (events of the protocol as
 JSON lines), log.flush.interval.messages=1 (acknowledge only what is on disk), log.retention.ms and log.retention.bytes
@@ -61,23 +71,23 @@ def main(arguments: list[str] | None = None) -> int:
         config = BrokerConfig.load(options.config)
         mutants = Mutants(options.mutant)
         if options.check:
+            Security(config, random.Random(os.urandom(32)), MetadataImage)
             print(f"{options.config}: good: {_summary(config, config.cluster_id)}, data in {config.log_dir}")
             return EXIT_OK
         disk = _disk(config)
         tracer = _tracer(config)
+        node = BrokerNode(
+            config,
+            disk=disk,
+            rng=random.Random(os.urandom(32)),
+            tracer=tracer,
+            mutants=mutants,
+            clock=time.time_ns,
+            descriptors=_all_descriptors(),
+        )
     except (StartupError, UnknownMutantError) as error:
         print(f"broker: {error}", file=sys.stderr)
         return EXIT_USAGE
-    rng = random.Random(os.urandom(32))
-    node = BrokerNode(
-        config,
-        disk=disk,
-        rng=rng,
-        tracer=tracer,
-        mutants=mutants,
-        clock=time.time_ns,
-        descriptors=_all_descriptors(),
-    )
     code: int = _runner()(_serve(node))
     if code == EXIT_FAILED:
         # No destructor, no flush, no thread may touch the disk any more: it must be as if the process had been killed.
@@ -126,7 +136,7 @@ async def _announce(node: BrokerNode) -> None:
 
 def _summary(config: BrokerConfig, cluster_id: str | None) -> str:
     cluster = "" if cluster_id is None else f" of {cluster_id}"
-    return f"broker {config.node_id}{cluster} at {config.host}:{config.port}"
+    return f"broker {config.node_id}{cluster} at {config.addresses}"
 
 
 def _disk(config: BrokerConfig) -> RealDisk:

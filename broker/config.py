@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from broker.errors import StartupError
-
-MAX_INT32 = (1 << 31) - 1
-MAX_INT64 = (1 << 63) - 1
+from broker.listeners import ListenerEndpoint, SecurityProtocol, parse_listeners, parse_names, parse_protocols
+from broker.properties import MAX_INT32, boolean, integer, is_number, is_port, parse_properties, shown, take
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A voter or listener: `id@host:port` (K595-1)."""
+    """A voter of the metadata quorum: `id@host:port` (K595-1)."""
 
     id: int
     host: str
@@ -39,13 +38,33 @@ class BrokerConfig:
     """
 
     node_id: int
-    host: str
-    port: int
+    listeners: tuple[ListenerEndpoint, ...]
     voters: tuple[Endpoint, ...]
     log_dir: str
     trace_path: str | None = None
     cluster_id: str | None = _key("cluster.id", None)
     """None: the first controller makes one, and whoever has none yet takes the cluster's over."""
+
+    # listeners
+    listener_security_protocol_map: str = _key("listener.security.protocol.map", "")
+    controller_listener_names: str = _key("controller.listener.names", "")
+    inter_broker_listener_name: str = _key("inter.broker.listener.name", "")
+    """Empty: the first listener that is no controller's."""
+
+    # security
+    ssl_keystore_location: str | None = _key("ssl.keystore.location", None)
+    """A file in PEM with this broker's private key and its certificates."""
+    ssl_truststore_location: str | None = _key("ssl.truststore.location", None)
+    ssl_client_auth: str = _key("ssl.client.auth", "none")
+    ssl_endpoint_identification_algorithm: str = _key("ssl.endpoint.identification.algorithm", "https")
+    sasl_enabled_mechanisms: str = _key("sasl.enabled.mechanisms", "SCRAM-SHA-256,SCRAM-SHA-512")
+    sasl_mechanism_inter_broker_protocol: str = _key("sasl.mechanism.inter.broker.protocol", "SCRAM-SHA-512")
+    sasl_plain_without_tls: bool = _key("sasl.plain.without.tls", False)
+    sasl_users_file: str | None = _key("sasl.users.file", None)
+    sasl_inter_broker_credentials_file: str | None = _key("sasl.inter.broker.credentials.file", None)
+    authorizer_class_name: str = _key("authorizer.class.name", "")
+    super_users: str = _key("super.users", "")
+    allow_everyone_if_no_acl_found: bool = _key("allow.everyone.if.no.acl.found", False)
 
     # metadata quorum (KIP-595)
     quorum_fetch_timeout_ms: int = _key("quorum.fetch.timeout.ms", 1_000, minimum=1)
@@ -114,6 +133,39 @@ class BrokerConfig:
     queued_max_requests: int = _key("queued.max.requests", 1_000, minimum=1)
 
     @property
+    def addresses(self) -> str:
+        """Where it listens, for people."""
+        return ", ".join(f"{each.host}:{each.port}" for each in self.listeners)
+
+    @property
+    def controller_names(self) -> tuple[str, ...]:
+        return parse_names(self.controller_listener_names)
+
+    @property
+    def controller_listener(self) -> ListenerEndpoint | None:
+        """Where this node is asked as a controller; None where nobody asks it: it is no voter, or the only one."""
+        return next((each for each in self.listeners if each.name in self.controller_names), None)
+
+    @property
+    def controller_protocol(self) -> SecurityProtocol:
+        """How controllers are spoken to, all of them alike."""
+        names = self.controller_names
+        if not names:
+            return SecurityProtocol.PLAINTEXT
+        return parse_protocols(self.listener_security_protocol_map, names, "configuration")[names[0]]
+
+    @property
+    def broker_listeners(self) -> tuple[ListenerEndpoint, ...]:
+        """Where clients and other brokers' replicas connect, in the order of the file."""
+        return tuple(each for each in self.listeners if each.name not in self.controller_names)
+
+    @property
+    def inter_broker_listener(self) -> ListenerEndpoint:
+        """The one at which other brokers find this one; they all have one of this name and protocol."""
+        name = self.inter_broker_listener_name
+        return next(each for each in self.broker_listeners if not name or each.name == name)
+
+    @property
     def is_voter(self) -> bool:
         return any(voter.id == self.node_id for voter in self.voters)
 
@@ -145,10 +197,12 @@ class BrokerConfig:
     def from_properties(cls, properties: Mapping[str, str], source: str = "configuration") -> BrokerConfig:
         """Check and convert properties. Raises `StartupError` for a missing, unknown or malformed key."""
         rest = dict(properties)
-        node_id = _integer(source, "node.id", _take(rest, source, "node.id"), 0)
-        host, port = parse_listener(_take(rest, source, "listeners"), source)
-        voters = parse_voters(_take(rest, source, "quorum.voters"), source)
-        log_dir = _take(rest, source, "log.dir")
+        node_id = integer(source, "node.id", take(rest, source, "node.id"), 0)
+        names = parse_names(rest.get("controller.listener.names", ""))
+        protocols = parse_protocols(rest.get("listener.security.protocol.map", ""), names, source)
+        listeners = parse_listeners(take(rest, source, "listeners"), protocols, source)
+        voters = parse_voters(take(rest, source, "quorum.voters"), source)
+        log_dir = take(rest, source, "log.dir")
         values: dict[str, Any] = {"trace_path": rest.pop("trace.path", None)}
         for spec in fields(cls):
             key = spec.metadata.get("key")
@@ -156,9 +210,9 @@ class BrokerConfig:
                 continue
             text = rest.pop(key)
             if isinstance(spec.default, bool):
-                values[spec.name] = _boolean(source, key, text)
+                values[spec.name] = boolean(source, key, text)
             elif isinstance(spec.default, int):
-                values[spec.name] = _integer(source, key, text, spec.metadata["minimum"])
+                values[spec.name] = integer(source, key, text, spec.metadata["minimum"])
             else:
                 values[spec.name] = text
         if rest:
@@ -166,34 +220,52 @@ class BrokerConfig:
             raise StartupError(
                 f"{source}: unknown key {sorted(rest)[0]!r}; remove it or use one of: {', '.join(known)}"
             )
-        config = cls(node_id=node_id, host=host, port=port, voters=voters, log_dir=log_dir, **values)
-        parse_overrides(config.max_connections_per_ip_overrides, source)
-        if config.broker_lease_ms >= config.broker_session_timeout_ms:
-            raise StartupError(
-                f"{source}: broker.lease.ms ({config.broker_lease_ms}) must be smaller than broker.session.timeout.ms "
-                f"({config.broker_session_timeout_ms}): a leader must stop answering before another can be elected"
-            )
-        if config.log_cleanup_policy != "delete":
-            raise StartupError(
-                f"{source}: log.cleanup.policy: {shown(config.log_cleanup_policy)} is not delete, the only one there is"
-            )
+        config = cls(node_id=node_id, listeners=listeners, voters=voters, log_dir=log_dir, **values)
+        config._check(source)
         return config
 
+    def _check(self, source: str) -> None:
+        """Raises `StartupError` for keys that do not go together."""
+        parse_overrides(self.max_connections_per_ip_overrides, source)
+        if self.broker_lease_ms >= self.broker_session_timeout_ms:
+            raise StartupError(
+                f"{source}: broker.lease.ms ({self.broker_lease_ms}) must be smaller than broker.session.timeout.ms "
+                f"({self.broker_session_timeout_ms}): a leader must stop answering before another can be elected"
+            )
+        if self.log_cleanup_policy != "delete":
+            raise StartupError(
+                f"{source}: log.cleanup.policy: {shown(self.log_cleanup_policy)} is not delete, the only one there is"
+            )
+        for key, value, known in (
+            ("ssl.client.auth", self.ssl_client_auth, ("none", "requested", "required")),
+            ("ssl.endpoint.identification.algorithm", self.ssl_endpoint_identification_algorithm, ("https", "")),
+        ):
+            if value not in known:
+                raise StartupError(f"{source}: {key}: {shown(value)} is not one of {', '.join(map(repr, known))}")
+        self._check_listeners(source)
 
-def parse_properties(text: str, source: str) -> dict[str, str]:
-    """`key=value` lines; `#` starts a comment line. Raises `StartupError` with the line's number."""
-    result: dict[str, str] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        stripped = line.strip()
-        if not stripped or stripped.startswith("#"):
-            continue
-        key, separator, value = stripped.partition("=")
-        if not separator:
-            raise StartupError(f"{source}:{number}: {stripped!r} is not of the form key=value")
-        if key.strip() in result:
-            raise StartupError(f"{source}:{number}: {key.strip()} is given twice; keep one of the lines")
-        result[key.strip()] = value.strip()
-    return result
+    def _check_listeners(self, source: str) -> None:
+        """A quorum of several needs listeners of its own: at no other is a vote taken from the network."""
+        name = self.inter_broker_listener_name
+        if not any(not name or each.name == name for each in self.broker_listeners):
+            raise StartupError(
+                f"{source}: listeners: there is none for brokers and clients"
+                + (f" of the name in inter.broker.listener.name, {shown(name)}" if name else "")
+                + "; add one that controller.listener.names does not name"
+            )
+        if all(voter.id == self.node_id for voter in self.voters):
+            return
+        if not self.controller_names:
+            raise StartupError(
+                f"{source}: controller.listener.names is missing: nodes of a quorum speak to each other at listeners "
+                "of their own; add controller.listener.names=CONTROLLER, CONTROLLER://host:port to listeners, and name "
+                "these ports in quorum.voters"
+            )
+        if self.is_voter and self.controller_listener is None:
+            raise StartupError(
+                f"{source}: listeners: a voter of quorum.voters needs one of controller.listener.names="
+                f"{self.controller_listener_names}; add {self.controller_names[0]}://host:port"
+            )
 
 
 def parse_voters(text: str, source: str) -> tuple[Endpoint, ...]:
@@ -202,7 +274,7 @@ def parse_voters(text: str, source: str) -> tuple[Endpoint, ...]:
     for part in text.split(","):
         identifier, at, address = part.strip().partition("@")
         host, colon, port = address.rpartition(":")
-        if not (at and colon and host and is_number(identifier, MAX_INT32) and _is_port(port)):
+        if not (at and colon and host and is_number(identifier, MAX_INT32) and is_port(port)):
             raise StartupError(f"{source}: quorum.voters: {shown(part.strip())} is not of the form id@host:port")
         voters.append(Endpoint(int(identifier), host, int(port)))
     if len({voter.id for voter in voters}) != len(voters):
@@ -226,50 +298,3 @@ def parse_overrides(text: str, source: str) -> dict[str, int]:
             )
         bounds[address] = int(count)
     return bounds
-
-
-def parse_listener(text: str, source: str) -> tuple[str, int]:
-    """`PLAINTEXT://host:port` or `host:port`. Raises `StartupError` for anything else."""
-    host, colon, port = text.removeprefix("PLAINTEXT://").rpartition(":")
-    if not (colon and host and _is_port(port)):
-        raise StartupError(f"{source}: listeners: {shown(text)} is not of the form PLAINTEXT://host:port")
-    return host, int(port)
-
-
-def _is_port(text: str) -> bool:
-    return is_number(text, 65535) and int(text) > 0
-
-
-def is_number(text: str, most: int) -> bool:
-    """Whether it is a whole number from 0 to `most`. Numbers of absurd length are not worked out."""
-    return text.isascii() and text.isdigit() and len(text) <= len(str(most)) and int(text) <= most
-
-
-def shown(text: str) -> str:
-    """What was written, for a message: quoted, and not longer than a line bears."""
-    return repr(text if len(text) <= 60 else text[:57] + "...")
-
-
-def _take(properties: dict[str, str], source: str, key: str) -> str:
-    try:
-        return properties.pop(key)
-    except KeyError:
-        raise StartupError(f"{source}: {key} is missing; add a line {key}=...") from None
-
-
-def _boolean(source: str, key: str, text: str) -> bool:
-    if text not in ("true", "false"):
-        raise StartupError(f"{source}: {key}: {shown(text)} is neither true nor false")
-    return text == "true"
-
-
-def _integer(source: str, key: str, text: str, minimum: int | None) -> int:
-    digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit()):
-        raise StartupError(f"{source}: {key}: {shown(text)} is not a whole number")
-    if not is_number(digits, MAX_INT64):
-        raise StartupError(f"{source}: {key}: {shown(text)} does not fit into 64 bits")
-    value = int(text)
-    if minimum is not None and value < minimum:
-        raise StartupError(f"{source}: {key}: {value} is smaller than {minimum}, the least that makes sense")
-    return value

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from broker.config import MAX_INT32, MAX_INT64, BrokerConfig, is_number, shown
+from broker.config import BrokerConfig
 from broker.errors import ErrorCode, ProtocolError
+from broker.properties import MAX_INT32, MAX_INT64, is_number, shown
 
 DELETE: Final = "delete"
 NEVER: Final = -1

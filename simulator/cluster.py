@@ -12,9 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from broker.config import BrokerConfig, parse_properties
+from broker.config import BrokerConfig
 from broker.errors import StartupError
 from broker.mutants import Mutants
+from broker.properties import parse_properties
 from broker.server.broker_node import BrokerNode, NodeFailure
 from broker.server.client import Address
 from broker.trace import JsonLines, Sink, Tracer, Value
@@ -29,7 +30,7 @@ from simulator.outlet import Disturbance
 from simulator.subtree import Subtree
 
 T = TypeVar("T")
-PORT = 9092
+PORT, CONTROLLER_PORT = 9092, 9093
 CLIENT = "client"
 BEGINNING_NS = 1_700_000_000_000_000_000  # of the simulated wall clock
 POLL = 0.01  # seconds
@@ -145,8 +146,9 @@ class SimulatedCluster:
             f"n{number}": Program(
                 {
                     "node.id": str(number),
-                    "listeners": f"n{number}:{PORT}",
-                    "quorum.voters": ",".join(f"{i}@n{i}:{PORT}" for i in range(1, nodes + 1)),
+                    "listeners": f"n{number}:{PORT},CONTROLLER://n{number}:{CONTROLLER_PORT}",
+                    "controller.listener.names": "CONTROLLER",
+                    "quorum.voters": ",".join(f"{i}@n{i}:{CONTROLLER_PORT}" for i in range(1, nodes + 1)),
                     "log.dir": f"/n{number}",
                     **(properties or {}),
                 },
@@ -177,8 +179,13 @@ class SimulatedCluster:
 
     @property
     def addresses(self) -> dict[int, Address]:
-        """Where the brokers listen, by id."""
+        """Where the brokers listen for clients, by id."""
         return {machine.node_id: (machine.name, PORT) for machine in self.machines.values()}
+
+    @property
+    def controllers(self) -> dict[int, Address]:
+        """Where they listen for each other, as controllers."""
+        return {machine.node_id: (machine.name, CONTROLLER_PORT) for machine in self.machines.values()}
 
     def run(self, body: Coroutine[Any, Any, T]) -> T:
         """The result of a coroutine that runs on the client's host, with nothing collected as garbage meanwhile.
@@ -441,7 +448,7 @@ class SimulatedCluster:
         try:
             await node.start()
             await node.ready()
-            machine.say(f"{who} of {node.config.cluster_id} at {node.config.host}:{node.config.port} is ready")
+            machine.say(f"{who} of {node.config.cluster_id} at {node.config.addresses} is ready")
             await asyncio.wait([node.failed])
             node.failed.result()
         except (StartupError, OSError) as error:

@@ -31,10 +31,16 @@ from broker.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
 )
+from broker.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+)
 from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from broker.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from broker.protocol.messages.create_acls import CreateAclsRequest, CreateAclsResponse
 from broker.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from broker.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from broker.protocol.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 from broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from broker.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from broker.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
@@ -239,6 +245,18 @@ class ActiveController:
     ) -> ListPartitionReassignmentsResponse:
         decide = partial(self._rules.list_reassignments, request=request)
         return await self._answer(request, decide, request.timeout_ms)
+
+    async def handle_create_acls(self, request: CreateAclsRequest, _version: int) -> CreateAclsResponse:
+        return await self._answer(request, partial(self._rules.create_acls, request=request), CONFIGS_TIMEOUT_MS)
+
+    async def handle_delete_acls(self, request: DeleteAclsRequest, _version: int) -> DeleteAclsResponse:
+        return await self._answer(request, partial(self._rules.delete_acls, request=request), CONFIGS_TIMEOUT_MS)
+
+    async def handle_alter_scram_credentials(
+        self, request: AlterUserScramCredentialsRequest, _version: int
+    ) -> AlterUserScramCredentialsResponse:
+        decide = partial(self._rules.alter_scram_credentials, request=request)
+        return await self._answer(request, decide, CONFIGS_TIMEOUT_MS)
 
     async def _answer(self, request: Message, decide: Decide[T], timeout_ms: int) -> T:
         """The answer to a client's request, also when it is refused as a whole."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from broker.config import BrokerConfig
+from broker.controller.access import alter_scram_credentials, create_acls, delete_acls
 from broker.controller.configs import alter_incrementally, alter_wholly
 from broker.controller.image import BrokerImage, MetadataImage
 from broker.controller.isr_decisions import alter_partitions
@@ -19,6 +20,7 @@ from broker.controller.partition_elections import Elections, LogEnd, same_leader
 from broker.controller.reassignments import alter_reassignments, list_reassignments
 from broker.controller.topics import create_topics, delete_topics
 from broker.errors import ErrorCode, ProtocolError
+from broker.listeners import SecurityProtocol
 from broker.mutants import Mutants
 from broker.producers.producer_ids import BLOCK_SIZE
 from broker.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
@@ -28,10 +30,16 @@ from broker.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
 )
+from broker.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+)
 from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from broker.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from broker.protocol.messages.create_acls import CreateAclsRequest, CreateAclsResponse
 from broker.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from broker.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from broker.protocol.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 from broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from broker.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from broker.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
@@ -55,6 +63,7 @@ from broker.protocol.messages.metadata_records import (
 from broker.protocol.schema import Message
 from broker.protocol.uuids import id_text, random_id
 
+PROTOCOLS = frozenset(map(int, SecurityProtocol))
 FENCE = 1
 UNFENCE = -1
 
@@ -89,6 +98,22 @@ class Controller:
         self._elects_unclean_shutdowns = mutants.active("elect_unclean_shutdown_isr")
         self._bounce_unseen = mutants.active("bounce_unseen")
 
+    # --- access
+
+    def create_acls(self, image: MetadataImage, request: CreateAclsRequest) -> Decision[CreateAclsResponse]:
+        records, response = create_acls(image, request, lambda: random_id(self._rng))
+        return Decision(records, lambda _: response)
+
+    def delete_acls(self, image: MetadataImage, request: DeleteAclsRequest) -> Decision[DeleteAclsResponse]:
+        records, response = delete_acls(image, request)
+        return Decision(records, lambda _: response)
+
+    def alter_scram_credentials(
+        self, image: MetadataImage, request: AlterUserScramCredentialsRequest
+    ) -> Decision[AlterUserScramCredentialsResponse]:
+        records, response = alter_scram_credentials(image, request)
+        return Decision(records, lambda _: response)
+
     # --- the life of a broker
 
     def register(
@@ -109,6 +134,8 @@ class Controller:
             raise ProtocolError(ErrorCode.INCONSISTENT_CLUSTER_ID, message)
         if not request.listeners:
             raise ProtocolError(ErrorCode.INVALID_REQUEST, "a broker needs a listener")
+        if not all(listener.security_protocol in PROTOCOLS for listener in request.listeners):
+            raise ProtocolError(ErrorCode.INVALID_REQUEST, "a listener has a security protocol that there is not")
         known = image.brokers.get(request.broker_id)
         record = RegisterBrokerRecord(
             broker_id=request.broker_id,
@@ -127,7 +154,8 @@ class Controller:
             record.broker_epoch, record.fenced = known.epoch, known.fenced
         elif known is not None:
             if not known.fenced and known.directories != tuple(request.log_dirs):
-                message = f"broker {request.broker_id} is alive at {known.host}:{known.port}, on another data directory"
+                where = known.endpoints[0]
+                message = f"broker {request.broker_id} is alive at {where.host}:{where.port}, on another data directory"
                 raise ProtocolError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, message)
             records += self._bounce(image, known, record, unclean=request.previous_broker_epoch != known.epoch)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from broker.listeners import ListenerEndpoint, SecurityProtocol
 from broker.protocol.messages.metadata_records import (
     ALL_BROKERS,
     BROKER_RESOURCE,
@@ -17,6 +18,7 @@ from broker.protocol.messages.metadata_records import (
     NO_RECOVERY_CHANGE,
     OWN_OFFSET,
     TOPIC_RESOURCE,
+    AccessControlEntryRecord,
     BrokerRegistrationChangeRecord,
     ConfigRecord,
     MetadataRecord,
@@ -25,10 +27,15 @@ from broker.protocol.messages.metadata_records import (
     PartitionRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
+    UserScramCredentialRecord,
     decode_record,
 )
+from broker.security.acls import Acl, Operation, PatternType, Permission, ResourceType
+from broker.security.scram import Mechanism, ScramCredential
 
 
 class ImageError(ValueError):
@@ -39,19 +46,23 @@ class ImageError(ValueError):
 class BrokerImage:
     """A registered broker. `epoch` is the offset of its registration, `incarnation` the id of its process (H12).
 
-    `lost_at`: the offset of the record by which it last lost its places, its registration or a fencing. `directories`:
-    the ids of its log directories, which tell a process that was restarted from another one that has its number.
+    `endpoints`: where clients and other brokers find it. `lost_at`: the offset of the record by which it last lost its
+    places, its registration or a fencing. `directories`: the ids of its log directories, which tell a process that was
+    restarted from another one that has its number.
     """
 
     id: int
     epoch: int
     incarnation: bytes
-    host: str
-    port: int
+    endpoints: tuple[ListenerEndpoint, ...]
     fenced: bool
     rack: str | None = None
     lost_at: int = -1
     directories: tuple[bytes, ...] = ()
+
+    def endpoint(self, listener: str) -> ListenerEndpoint | None:
+        """Where the listener of this name is; None where the broker has none."""
+        return next((each for each in self.endpoints if each.name == listener), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +119,10 @@ class Changes:
 
     partitions: set[tuple[str, int]] = field(default_factory=set)
     brokers: set[int] = field(default_factory=set)
+    acls: bool = False
 
     def add(self, other: Changes) -> None:
+        self.acls = self.acls or other.acls
         self.partitions |= other.partitions
         self.brokers |= other.brokers
 
@@ -123,6 +136,9 @@ class MetadataImage:
         self.brokers: dict[int, BrokerImage] = {}
         self.topics: dict[str, TopicImage] = {}
         self.next_producer_id = 0
+        self.acls: dict[bytes, Acl] = {}
+        """By their ids."""
+        self.scram: dict[tuple[str, Mechanism], ScramCredential] = {}
         self._names: dict[bytes, str] = {}
         self.removed_topics: set[bytes] = set()
         """The ids of topics that were there and were deleted since: only their data may go. (A snapshot has none.)"""
@@ -167,11 +183,11 @@ class MetadataImage:
 
         Which broker lost its places when is not in a snapshot: that it was at its end errs to the safe side.
         """
-        changes = Changes({(topic.name, index) for topic, index, _ in self.partitions()}, set(self.brokers))
+        changes = Changes({(topic.name, index) for topic, index, _ in self.partitions()}, set(self.brokers), acls=True)
         self.cluster_id = None
         self.next_producer_id = 0
         before = set(self._names)
-        for everything in (self.brokers, self.topics, self._names):
+        for everything in (self.brokers, self.topics, self._names, self.acls, self.scram):
             everything.clear()
         self.offset = end_offset - 1
         for data in records:
@@ -215,6 +231,19 @@ class MetadataImage:
                 if record.next_producer_id <= self.next_producer_id:
                     raise ImageError(f"offset {offset}: producer ids fall to {record.next_producer_id}")
                 self.next_producer_id = record.next_producer_id
+            case AccessControlEntryRecord():
+                self.acls[record.id] = acl_of(record)
+                return Changes(acls=True)
+            case RemoveAccessControlEntryRecord():
+                if self.acls.pop(record.id, None) is None:
+                    raise ImageError(f"offset {offset}: there is no access control entry {record.id.hex()}")
+                return Changes(acls=True)
+            case UserScramCredentialRecord():
+                credential = ScramCredential(record.salt, record.stored_key, record.server_key, record.iterations)
+                self.scram[record.name, Mechanism(record.mechanism)] = credential
+            case RemoveUserScramCredentialRecord():
+                if self.scram.pop((record.name, Mechanism(record.mechanism)), None) is None:
+                    raise ImageError(f"offset {offset}: {record.name!r} has no credential of {record.mechanism}")
             case NoOpRecord():
                 pass
         return Changes()
@@ -244,15 +273,16 @@ class MetadataImage:
     def _register(self, record: RegisterBrokerRecord, offset: int) -> Changes:
         if not record.end_points:
             raise ImageError(f"offset {offset}: broker {record.broker_id} registered without an endpoint")
-        endpoint = record.end_points[0]
         known = self.brokers.get(record.broker_id)
         lost_at = offset if known is None or record.broker_epoch == OWN_OFFSET else known.lost_at
         self.brokers[record.broker_id] = BrokerImage(
             id=record.broker_id,
             epoch=offset if record.broker_epoch == OWN_OFFSET else record.broker_epoch,
             incarnation=record.incarnation_id,
-            host=endpoint.host,
-            port=endpoint.port,
+            endpoints=tuple(
+                ListenerEndpoint(each.name, each.host, each.port, SecurityProtocol(each.security_protocol))
+                for each in record.end_points
+            ),
             fenced=record.fenced,
             rack=record.rack,
             lost_at=lost_at,
@@ -286,3 +316,16 @@ class MetadataImage:
                 if partition.isr:
                     topic.partitions[index] = replace(partition, elr=(), last_known_elr=())
         return Changes(partitions={(topic.name, index) for index in topic.partitions})
+
+
+def acl_of(record: AccessControlEntryRecord) -> Acl:
+    """The rule that a record adds. Raises `ValueError` for numbers that mean nothing."""
+    return Acl(
+        ResourceType(record.resource_type),
+        record.resource_name or "",
+        PatternType(record.pattern_type),
+        record.principal or "",
+        record.host or "",
+        Operation(record.operation),
+        Permission(record.permission_type),
+    )

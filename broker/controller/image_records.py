@@ -10,6 +10,7 @@ from broker.protocol.messages.metadata_records import (
     BROKER_RESOURCE,
     CLUSTER_ID,
     TOPIC_RESOURCE,
+    AccessControlEntryRecord,
     BrokerEndpoint,
     ConfigRecord,
     MetadataRecord,
@@ -17,7 +18,9 @@ from broker.protocol.messages.metadata_records import (
     ProducerIdsRecord,
     RegisterBrokerRecord,
     TopicRecord,
+    UserScramCredentialRecord,
 )
+from broker.security.acls import Acl
 
 NOBODY = -1
 """A snapshot says up to where producer ids were given, not to which broker and in which epoch of its."""
@@ -29,6 +32,10 @@ def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
         yield ConfigRecord(BROKER_RESOURCE, ALL_BROKERS, CLUSTER_ID, image.cluster_id)
     if image.next_producer_id:
         yield ProducerIdsRecord(NOBODY, NOBODY, image.next_producer_id)
+    for acl_id, acl in image.acls.items():
+        yield acl_record(acl_id, acl)
+    for (user, mechanism), its in image.scram.items():
+        yield UserScramCredentialRecord(user, mechanism, its.salt, its.stored_key, its.server_key, its.iterations)
     for _, broker in sorted(image.brokers.items()):
         yield _registration(broker)
     for topic in image.topics.values():
@@ -39,12 +46,26 @@ def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
             yield _partition(topic.id, index, partition)
 
 
+def acl_record(acl_id: bytes, acl: Acl) -> AccessControlEntryRecord:
+    """The record that adds a rule."""
+    return AccessControlEntryRecord(
+        acl_id,
+        acl.resource_type,
+        acl.name,
+        acl.pattern_type,
+        acl.principal,
+        acl.host,
+        acl.operation,
+        acl.permission,
+    )
+
+
 def _registration(broker: BrokerImage) -> RegisterBrokerRecord:
     return RegisterBrokerRecord(
         broker_id=broker.id,
         incarnation_id=broker.incarnation,
         broker_epoch=broker.epoch,
-        end_points=[BrokerEndpoint("PLAINTEXT", broker.host, broker.port)],
+        end_points=[BrokerEndpoint(it.name, it.host, it.port, it.protocol) for it in broker.endpoints],
         rack=broker.rack,
         fenced=broker.fenced,
         log_dirs=list(broker.directories),

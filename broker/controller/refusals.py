@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.controller.access import credentials_refused
 from broker.controller.leader_elections import elections_refused
 from broker.controller.topics import deletion_refused, topic_refused, topics_to_delete
 from broker.errors import ProtocolError
@@ -11,12 +12,15 @@ from broker.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
 )
+from broker.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from broker.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from broker.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
 from broker.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from broker.protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
 from broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from broker.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from broker.protocol.messages.elect_leaders import ElectLeadersRequest
@@ -59,4 +63,11 @@ def refused(request: Message, error: ProtocolError) -> Message:
             return AlterPartitionReassignmentsResponse(error_code=error.code, error_message=str(error))
         case ListPartitionReassignmentsRequest():
             return ListPartitionReassignmentsResponse(error_code=error.code, error_message=str(error))
+        case CreateAclsRequest():
+            return CreateAclsResponse(results=[AclCreationResult(error.code, str(error)) for _ in request.creations])
+        case DeleteAclsRequest():
+            each = [DeleteAclsFilterResult(error.code, str(error)) for _ in request.filters]
+            return DeleteAclsResponse(filter_results=each)
+        case AlterUserScramCredentialsRequest():
+            return credentials_refused(request, error)
     raise TypeError(f"{type(request).__name__} is no request to the controller")

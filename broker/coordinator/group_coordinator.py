@@ -140,8 +140,9 @@ class GroupCoordinator:
 
     # --- who coordinates
 
-    def find(self, group: str) -> tuple[int, str, int]:
-        """Id, host and port of a group's coordinator. Raises `ProtocolError` while there is none.
+    def find(self, group: str, listener: str) -> tuple[int, str, int]:
+        """Id of a group's coordinator, and host and port of its listener of this name. Raises `ProtocolError` while
+        there is none.
 
         Who asks first has the topic created.
         """
@@ -151,9 +152,10 @@ class GroupCoordinator:
             raise ProtocolError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} is being created")
         leader = topic.partitions[partition_of(group, len(topic.partitions))].leader
         broker = self._image.brokers.get(leader)
-        if broker is None or broker.fenced:
+        endpoint = None if broker is None else broker.endpoint(listener)
+        if broker is None or broker.fenced or endpoint is None:
             raise ProtocolError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the partition of {group!r} has no leader")
-        return broker.id, broker.host, broker.port
+        return broker.id, endpoint.host, endpoint.port
 
     def _create_topic(self) -> None:
         if self._creating is None or self._creating.done():

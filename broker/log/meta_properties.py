@@ -6,10 +6,10 @@ import json
 import random
 from dataclasses import dataclass, replace
 
-from broker.config import parse_properties
 from broker.errors import StartupError
 from broker.log.checkpoint import AtomicFile, CorruptCheckpointError
 from broker.ports import Disk
+from broker.properties import parse_properties
 from broker.protocol.uuids import id_text, parse_id, random_id
 
 META_PROPERTIES = "meta.properties"

@@ -16,20 +16,25 @@ from broker.protocol.messages import (
     alter_configs,
     alter_partition,
     alter_partition_reassignments,
+    alter_user_scram_credentials,
     api_versions,
     begin_quorum_epoch,
     broker_heartbeat,
     broker_registration,
+    create_acls,
     create_partitions,
     create_topics,
+    delete_acls,
     delete_groups,
     delete_records,
     delete_topics,
+    describe_acls,
     describe_cluster,
     describe_configs,
     describe_groups,
     describe_log_dirs,
     describe_quorum,
+    describe_user_scram_credentials,
     elect_leaders,
     end_quorum_epoch,
     envelope,
@@ -51,6 +56,8 @@ from broker.protocol.messages import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    sasl_authenticate,
+    sasl_handshake,
     sync_group,
     vote,
 )
@@ -73,15 +80,20 @@ class ApiKey(IntEnum):
     SYNC_GROUP = 14
     DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
     DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
     DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
@@ -89,6 +101,8 @@ class ApiKey(IntEnum):
     ALTER_PARTITION_REASSIGNMENTS = 45
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
     VOTE = 52
     BEGIN_QUORUM_EPOCH = 53
     END_QUORUM_EPOCH = 54
@@ -224,6 +238,28 @@ APIS: dict[ApiKey, Api] = {
         _api(ApiKey.LIST_GROUPS, list_groups.ListGroupsRequest, list_groups.ListGroupsResponse, (0, 5)),
         _api(ApiKey.DELETE_GROUPS, delete_groups.DeleteGroupsRequest, delete_groups.DeleteGroupsResponse, (0, 2)),
         _api(ApiKey.OFFSET_DELETE, offset_delete.OffsetDeleteRequest, offset_delete.OffsetDeleteResponse, (0, 0)),
+        _api(ApiKey.SASL_HANDSHAKE, sasl_handshake.SaslHandshakeRequest, sasl_handshake.SaslHandshakeResponse, (1, 1)),
+        _api(
+            ApiKey.SASL_AUTHENTICATE,
+            sasl_authenticate.SaslAuthenticateRequest,
+            sasl_authenticate.SaslAuthenticateResponse,
+            (0, 2),
+        ),
+        _api(ApiKey.DESCRIBE_ACLS, describe_acls.DescribeAclsRequest, describe_acls.DescribeAclsResponse, (1, 3)),
+        _api(ApiKey.CREATE_ACLS, create_acls.CreateAclsRequest, create_acls.CreateAclsResponse, (1, 3)),
+        _api(ApiKey.DELETE_ACLS, delete_acls.DeleteAclsRequest, delete_acls.DeleteAclsResponse, (1, 3)),
+        _api(
+            ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+            describe_user_scram_credentials.DescribeUserScramCredentialsRequest,
+            describe_user_scram_credentials.DescribeUserScramCredentialsResponse,
+            (0, 0),
+        ),
+        _api(
+            ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+            alter_user_scram_credentials.AlterUserScramCredentialsRequest,
+            alter_user_scram_credentials.AlterUserScramCredentialsResponse,
+            (0, 0),
+        ),
         _api(ApiKey.VOTE, vote.VoteRequest, vote.VoteResponse, (0, 2), advertised=False),
         _api(
             ApiKey.BEGIN_QUORUM_EPOCH,

@@ -115,6 +115,13 @@ class Message(msgspec.Struct, gc=False):
     FLEXIBLE: ClassVar[Versions] = v("none")
 
 
+class SecretMessage(Message):
+    """One whose content is nobody's business: its `repr`, which ends up in logs, says what it is and no more."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(...)"
+
+
 @dataclass(frozen=True)
 class Field:
     """One declared field, resolved."""

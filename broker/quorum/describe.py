@@ -44,7 +44,7 @@ def not_leader_response(leader_id: int | None, epoch: int) -> DescribeQuorumResp
 
 
 def status_response(
-    status: QuorumStatus, now: float, wall_ms: int, voters: tuple[Endpoint, ...]
+    status: QuorumStatus, now: float, wall_ms: int, voters: tuple[Endpoint, ...], listener: str
 ) -> DescribeQuorumResponse:
     """The leader's answer. `now` is the loop's time at which the wall clock showed `wall_ms` (-1: there is none)."""
 
@@ -69,5 +69,5 @@ def status_response(
         current_voters=[state(replica) for replica in status.voters],
         observers=[state(replica) for replica in status.observers],
     )
-    nodes = [Node(voter.id, [Listener("PLAINTEXT", voter.host, voter.port)]) for voter in voters]
+    nodes = [Node(voter.id, [Listener(listener, voter.host, voter.port)]) for voter in voters]
     return DescribeQuorumResponse(topics=[TopicResult(METADATA_TOPIC, [result])], error_message=None, nodes=nodes)

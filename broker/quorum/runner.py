@@ -101,6 +101,7 @@ class QuorumRunner:
         self.is_leader = False
         self.failure: Exception | None = None
         self.voters = config.voters
+        self.listener_name = next(iter(config.controller_names), "PLAINTEXT")
         self._settings = QuorumSettings.from_config(config, cluster_id)
         self._append_limit = config.message_max_bytes
         self._forgets_votes = mutants is not None and mutants.active("vote_not_persisted")

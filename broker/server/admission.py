@@ -30,6 +30,10 @@ BROKERS_ASK = (
     ApiKey.ALTER_PARTITION,
     ApiKey.BROKER_REGISTRATION,
     ApiKey.BROKER_HEARTBEAT,
+    ApiKey.FETCH_SNAPSHOT,
+    ApiKey.ENVELOPE,
+    ApiKey.ALLOCATE_PRODUCER_IDS,
+    ApiKey.GET_REPLICA_LOG_INFO,
 )
 
 
@@ -114,7 +118,9 @@ class Doorway:
         return self._inside.turn_is_over
 
     def dispatch(self, connection: Connection, frame: memoryview) -> Outcome:
-        """Serve a broker from here on. Raises `Rejected` for anybody else."""
+        """Serve a broker from here on. Raises `Rejected` for anybody else.
+
+        A peer that still has to say who it is does so before it comes here, within the same time."""
         if not _asks_as_broker(frame):
             raise Rejected(self._reason)
         self._admission.is_broker(connection)

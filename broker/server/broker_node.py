@@ -37,15 +37,15 @@ from broker.protocol.records import NO_TIMESTAMP
 from broker.quorum.runner import QuorumRunner
 from broker.quorum.wire import METADATA_TOPIC
 from broker.replica.manager import ReplicaManager
-from broker.server.client import PeerConnector
-from broker.server.dispatch import Dispatcher
+from broker.server.client import Address, PeerConnector
+from broker.server.doors import Doors
 from broker.server.forwarding import ControllerForwarding
 from broker.server.handlers.producer_ids_handler import ProducerIdsHandler
 from broker.server.lifecycle import BrokerLifecycle
-from broker.server.listener import Listener
 from broker.server.metrics import metrics_of, render
 from broker.server.metrics_page import MetricsPage
-from broker.server.routes import add_routes
+from broker.server.routes import Parts, add_broker_routes, add_controller_routes
+from broker.server.security import Security
 from broker.server.watch import DeathWatch
 from broker.trace import Tracer
 
@@ -71,7 +71,9 @@ class BrokerNode:
         clock: Callable[[], int] | None = None,
         descriptors: int | None = None,
     ) -> None:
-        """`clock` gives the wall clock in nanoseconds, for the timestamps of metadata records; None: they have none.
+        """Raises `StartupError` for what the configuration's keys for security name, and is not as it should be.
+
+        `clock` gives the wall clock in nanoseconds, for the timestamps of metadata records; None: they have none.
 
         `descriptors`: how many this process may have open, where that is bounded.
         """
@@ -93,21 +95,18 @@ class BrokerNode:
         self._settled.set()
         self._caught_up = asyncio.Event()
         self._stopping = False
+        self._security = Security(config, rng, lambda: self.image)
         voters = {voter.id: (voter.host, voter.port) for voter in config.voters}
-        self.connector = PeerConnector(config.node_id, voters, response_max_bytes=config.socket_request_max_bytes)
-        self.dispatcher = Dispatcher(tracer, self._disk_failed)
-        self.connector.serve_locally(self.dispatcher.call_locally)
-        self.listener = Listener(
-            self.dispatcher,
-            tracer,
-            request_max_bytes=config.socket_request_max_bytes,
-            max_connections=config.max_connections,
-            max_queued=config.queued_max_requests,
-            max_connections_per_ip=config.max_connections_per_ip,
-            max_connections_per_ip_overrides=config.connections_by_ip,
-            max_idle=config.max_idle_s,
-            descriptors=descriptors,
+        self.connector = PeerConnector(
+            config.node_id,
+            {},
+            controllers=voters,
+            response_max_bytes=config.socket_request_max_bytes,
+            to_brokers=self._security.approach(config.inter_broker_listener.protocol),
+            to_controllers=self._security.approach(config.controller_protocol),
         )
+        self.doors = Doors(config, tracer, self._disk_failed, security=self._security, descriptors=descriptors)
+        self.connector.serve_locally(self.doors.local.call)
         self._recovery_points = RecoveryPoints(disk)
         self.metrics_page = MetricsPage(self._metrics)
         self.replicas = ReplicaManager(
@@ -166,9 +165,9 @@ class BrokerNode:
         # A damaged log is one that this broker no longer has, however it was stopped (KIP-966).
         vouched = UNKNOWN_EPOCH if closed_in_epoch is None or self.replicas.damaged else closed_in_epoch
         self._compose(self._meta, vouched)
-        await self.listener.start(self.config.host, self.config.port)
+        await self.doors.open()
         if self.config.metrics_port:
-            await self.metrics_page.start(self.config.host, self.config.metrics_port)
+            await self.metrics_page.start(self.config.inter_broker_listener.host, self.config.metrics_port)
         await self.quorum.start()
         self._run(self._publish(), "metadata publisher")
         self._run(self.lifecycle.run(), "broker lifecycle")
@@ -238,8 +237,7 @@ class BrokerNode:
             first_unused=lambda: self.image.next_producer_id,
             timeout_s=self.config.quorum_request_timeout_ms / 1000,
         )
-        add_routes(
-            self.dispatcher,
+        parts = Parts(
             config=self.config,
             image=lambda: self.image,
             settled=self._settled,
@@ -257,6 +255,9 @@ class BrokerNode:
             ),
             producer_ids=producer_ids,
         )
+        add_controller_routes(self.doors.of_controllers, parts)
+        for door in self.doors.for_brokers:
+            add_broker_routes(door.dispatcher, door.endpoint.name, parts)
 
     async def ready(self) -> None:
         """Return once the controller counts on this broker. Raises `NodeFailure` when it gives up before."""
@@ -285,9 +286,9 @@ class BrokerNode:
         self.watch.stop()
         await self.controller.stop()
         await self.quorum.stop()
-        await self.listener.stop()
+        await self.doors.close()
         self.metrics_page.stop()
-        self.dispatcher.stop()
+        self.doors.abandon_requests()
         self.connector.close()
         await self._metadata_log.close()
         if self.failed.done():
@@ -304,10 +305,10 @@ class BrokerNode:
         failure = NodeFailure(reason)
         failure.__cause__ = cause
         self._failed.set_exception(failure)
-        self.listener.abort()
+        self.doors.abort()
         self.metrics_page.stop()
         self.connector.close()
-        self.dispatcher.stop()
+        self.doors.abandon_requests()
         self.replicas.abort()
         self.groups.stop()
         for task in self._tasks:
@@ -333,11 +334,20 @@ class BrokerNode:
     def _applied_to_image(self, changes: Changes) -> None:
         self.quorum.learn_cluster_id(self.cluster_id)
         if changes.brokers:
-            self.connector.learn({broker.id: (broker.host, broker.port) for broker in self.image.brokers.values()})
+            self.connector.learn(self._addresses())
+        if changes.acls and self._security.authorizer is not None:
+            self._security.authorizer.learn(self.image.acls.values())
+            self.doors.rules_changed()
         self.controller.metadata_applied(changes)
         self._changed |= changes.partitions
         self._settled.clear()
         self._applied.set()
+
+    def _addresses(self) -> dict[int, Address]:
+        """Where brokers are found by each other."""
+        name = self.config.inter_broker_listener.name
+        endpoints = {broker.id: broker.endpoint(name) for broker in self.image.brokers.values()}
+        return {broker: endpoint.address for broker, endpoint in endpoints.items() if endpoint is not None}
 
     def _leadership_changed(self, epoch: int | None) -> None:
         self.controller.leadership_changed(epoch)
@@ -367,7 +377,7 @@ class BrokerNode:
 
     @property
     def connections(self) -> int:
-        return self.listener.connections
+        return self.doors.connections
 
     @property
     def fenced(self) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from struct import Struct
 from typing import cast
@@ -19,6 +20,7 @@ from broker.protocol.api import Api, ApiKey, api_of, decode_response_header, enc
 from broker.protocol.codec import DecodeError, decode
 from broker.protocol.schema import Message
 from broker.quorum.wire import METADATA_TOPIC
+from broker.server.approach import OPENLY, Approach, LoginError, Steps
 from broker.server.frames import FrameBuffer, FrameError, Unlimited
 
 BACKOFF_MIN = 0.02  # seconds before the first reconnection; doubles up to the maximum
@@ -41,6 +43,22 @@ _PURPOSES = {
     ApiKey.BROKER_REGISTRATION: "registration",
     ApiKey.BROKER_HEARTBEAT: "registration",
 }
+
+
+_CONTROLLERS_ASKED = frozenset(
+    {
+        ApiKey.VOTE,
+        ApiKey.BEGIN_QUORUM_EPOCH,
+        ApiKey.END_QUORUM_EPOCH,
+        ApiKey.FETCH_SNAPSHOT,
+        ApiKey.ENVELOPE,
+        ApiKey.ALTER_PARTITION,
+        ApiKey.BROKER_REGISTRATION,
+        ApiKey.BROKER_HEARTBEAT,
+        ApiKey.ALLOCATE_PRODUCER_IDS,
+    }
+)
+"""What is asked at the listener for controllers; of Fetch, what is about the metadata log."""
 
 
 class PeerConnection(asyncio.BufferedProtocol):
@@ -132,8 +150,9 @@ class PeerConnection(asyncio.BufferedProtocol):
 class Link:
     """The way to one peer for one purpose: opens connections, with growing pauses while that fails."""
 
-    def __init__(self, name: str, address: Address, response_max_bytes: int) -> None:
+    def __init__(self, name: str, address: Address, response_max_bytes: int, approach: Approach) -> None:
         self.name = name
+        self._approach = approach
         self.address = address
         self._response_max_bytes = response_max_bytes
         self._connection: PeerConnection | None = None
@@ -161,19 +180,47 @@ class Link:
             self._lost()
 
     async def _open(self) -> PeerConnection:
+        """Where the peer has to be told who this is, that is done before anything else is sent."""
         loop = asyncio.get_running_loop()
         if self._not_before > loop.time():
             await asyncio.sleep(self._not_before - loop.time())
         try:
             _, connection = await loop.create_connection(
-                lambda: PeerConnection(self._response_max_bytes), *self.address
+                lambda: PeerConnection(self._response_max_bytes), *self.address, **self._approach.connecting
             )
-        except OSError as error:
+            await self._log_in(connection)
+        except (OSError, LoginError) as error:
             self._back_off()
             # Refused is worth telling apart: nobody listens there, while other failures say nothing about the peer.
             kind = ConnectionRefusedError if isinstance(error, ConnectionRefusedError) else ConnectionError
             raise kind(f"{self.name} at {self.address[0]}:{self.address[1]}: {error}") from error
         return connection
+
+    async def _log_in(self, connection: PeerConnection) -> None:
+        """Raises `LoginError`, `ConnectionError`; a connection on which it did not succeed is dropped."""
+        steps = self._approach.log_in()
+        if steps is None:
+            return
+        try:
+            await self._take(steps, connection)
+        except BaseException as error:  # a time-out as well: nobody else knows of this connection yet
+            connection.drop(str(error))
+            raise
+
+    @staticmethod
+    async def _take(steps: Steps, connection: PeerConnection) -> None:
+        answer: Message | None = None
+        for count in itertools.count(1):
+            try:
+                request, version = steps.send(answer)
+            except StopIteration:
+                return
+            # The numbers of other requests are not negative.
+            body = await connection.send(-count, encode_request(request, version, -count, None))
+            try:
+                answer = _decode(api_of(request), version, body)
+            except DecodeError as error:
+                raise LoginError(f"an answer cannot be decoded: {error}") from error
 
     def _opened(self, task: asyncio.Task[PeerConnection]) -> None:
         self._opening = None
@@ -194,13 +241,25 @@ class Link:
 
 
 class PeerConnector:
-    """Sends requests to brokers by their ids. Addresses of voters are configured, those of others are learned."""
+    """Sends requests to nodes by their ids. A node has an address as a broker, and one as a controller."""
 
-    def __init__(self, node_id: int, voters: Mapping[int, Address], *, response_max_bytes: int) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        brokers: Mapping[int, Address],
+        *,
+        response_max_bytes: int,
+        controllers: Mapping[int, Address] | None = None,
+        to_brokers: Approach = OPENLY,
+        to_controllers: Approach = OPENLY,
+    ) -> None:
+        """`controllers` None: there are none, and whatever controllers are asked goes to brokers."""
+        self._to_brokers = to_brokers
+        self._to_controllers = to_controllers
         self._node_id = node_id
         self._client_id = f"broker-{node_id}"
-        self._voters = dict(voters)
-        self._addresses = dict(voters)
+        self._brokers = dict(brokers)
+        self._controllers = None if controllers is None else dict(controllers)
         self._response_max_bytes = response_max_bytes
         self._links: dict[tuple[int, str], Link] = {}
         self._correlation_id = 0
@@ -212,8 +271,8 @@ class PeerConnector:
         self._local = handler
 
     def learn(self, addresses: Mapping[int, Address]) -> None:
-        """Take the registered brokers' addresses over; a voter's configured address stays."""
-        self._addresses = {**addresses, **self._voters}
+        """Take the registered brokers' addresses over."""
+        self._brokers = dict(addresses)
 
     async def request(self, node_id: int, message: Message, version: int, timeout: float) -> Message:
         """Ask a broker and return its answer; nothing of it for `timeout` seconds, connecting included, is too long.
@@ -227,7 +286,7 @@ class PeerConnector:
             async with asyncio.timeout(timeout):
                 return await self._local(message, version)
         api = api_of(message)
-        link = self._link(node_id, _purpose(api.key, message))
+        link = self._link(node_id, _purpose(api.key, message), as_controller=_asks_controller(api.key, message))
         self._correlation_id = correlation_id = self._correlation_id % 0x7FFFFFFF + 1
         frame = encode_request(message, version, correlation_id, self._client_id)
         connection: PeerConnection | None = None
@@ -255,22 +314,35 @@ class PeerConnector:
         for link in self._links.values():
             link.drop("this broker is stopping")
 
-    def _link(self, node_id: int, purpose: str) -> Link:
-        address = self._addresses.get(node_id)
+    def _link(self, node_id: int, purpose: str, *, as_controller: bool) -> Link:
+        known, approach = self._brokers, self._to_brokers
+        if as_controller and self._controllers is not None:
+            known, approach = self._controllers, self._to_controllers
+        address = known.get(node_id)
         if address is None:
             raise ConnectionError(f"the address of broker {node_id} is not known")
         link = self._links.get((node_id, purpose))
         if link is None or link.address != address:
             if link is not None:
                 link.drop("the broker has moved")
-            link = self._links[node_id, purpose] = Link(f"broker {node_id}", address, self._response_max_bytes)
+            link = self._links[node_id, purpose] = Link(
+                f"broker {node_id}", address, self._response_max_bytes, approach
+            )
         return link
 
 
 def _purpose(key: ApiKey, message: Message) -> str:
-    if key is ApiKey.FETCH and any(topic.topic == METADATA_TOPIC for topic in message.topics):  # type: ignore[attr-defined]
+    if _fetches_metadata(key, message):
         return "quorum-fetch"
     return _PURPOSES.get(key, "other")
+
+
+def _asks_controller(key: ApiKey, message: Message) -> bool:
+    return key in _CONTROLLERS_ASKED or _fetches_metadata(key, message)
+
+
+def _fetches_metadata(key: ApiKey, message: Message) -> bool:
+    return key is ApiKey.FETCH and any(topic.topic == METADATA_TOPIC for topic in message.topics)  # type: ignore[attr-defined]
 
 
 def _decode(api: Api, version: int, body: memoryview) -> Message:

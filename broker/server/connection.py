@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Mapping
 from typing import Any, Protocol, cast
 
 from broker.log.log import Slice
+from broker.security.principals import ANONYMOUS
 from broker.server.frames import FrameBuffer, FrameError, MemoryBudget
 from broker.server.reply import Part, Reply
 
@@ -100,10 +102,12 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, host: ConnectionHost) -> None:
         self.peer = "?"
         self.address = "?"  # the peer's, without its port
+        self.principal = ANONYMOUS
         self.quiet_for = 0  # looks of the listener since bytes came
         self.shortcut: Shortcut | None = None
         self._host = host
         self._transport: asyncio.Transport | None = None
+        self._encrypted = False
         self._input = FrameBuffer(host.request_max_bytes, host.budget, SMALLEST_REQUEST)
         self._slots: deque[Slot] = deque()
         self._output: deque[Part] = deque()
@@ -122,8 +126,10 @@ class Connection(asyncio.BufferedProtocol):
         self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name)
         self.address = str(name[0]) if isinstance(name, tuple) else str(name)
         self._transport = transport
-        # With no buffer of its own the transport says at once when the socket is full, and a file can follow bytes.
-        transport.set_write_buffer_limits(high=0)
+        self._encrypted = transport.get_extra_info("sslcontext") is not None
+        # With no buffer of its own the transport says at once when the socket is full, and a file can follow bytes. One
+        # that encrypts must have some: at zero it would never say that it takes more.
+        transport.set_write_buffer_limits(high=int(self._encrypted))
         host = self._host.opened(self)
         if host is None:
             transport.abort()
@@ -173,6 +179,11 @@ class Connection(asyncio.BufferedProtocol):
     def is_idle(self) -> bool:
         """Nothing received in part, nothing under way, nothing to send."""
         return not (self._slots or self._output or self._input.pending)
+
+    @property
+    def certificate(self) -> Mapping[str, Any] | None:
+        """What the peer has shown of itself, as `ssl.SSLSocket.getpeercert` gives it; None when it has not."""
+        return None if self._transport is None else self._transport.get_extra_info("peercert") or None
 
     @property
     def descriptor(self) -> int:
@@ -362,10 +373,12 @@ class Connection(asyncio.BufferedProtocol):
         """Send from the slice at the head of the output; what is left of it stays there.
 
         When the socket is full, a copied piece makes the transport report when it takes more: the same way for every
-        kind of transport.
+        kind of transport. What is encrypted is copied always.
         """
         file, position, length = part
         try:
+            if self._encrypted:
+                raise BlockingIOError("what is in the file is not what is sent")
             sent = file.send_to(transport, position, length)
         except BlockingIOError:
             piece = file.read(position, min(length, COPIED_WHEN_FULL))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from broker.errors import ErrorCode, is_disk_failure
-from broker.protocol.api import APIS, Api, ApiKey, advertised_api_keys, decode_request_header, encode_response
+from broker.protocol.api import APIS, Api, ApiKey, advertised_api_keys, decode_request_header, encode_response, find_api
 from broker.protocol.codec import DecodeError, decode, entries_decoded
 from broker.protocol.messages.api_versions import ApiVersionsResponse
 from broker.protocol.schema import Message
@@ -24,6 +24,9 @@ MOST_ENTRIES_ELSEWHERE = 100_000
 DECODED_FOR_ONE = 20  # entries that are decoded in the time in which one is answered
 
 
+A = TypeVar("A")
+
+
 class Call(NamedTuple):
     """One request as it came in. `frame` and what is decoded from it may be used only until the handler first waits."""
 
@@ -37,11 +40,75 @@ class Call(NamedTuple):
     """Where the body begins in the frame."""
 
     def request(self, turns: Turns) -> Message:
-        """The request in the frame; its entries count in this turn. Raises `DecodeError`, also for too many of them."""
+        """The request in the frame; its entries count in this turn. Raises `DecodeError`, also for too many of them,
+        and `Refused` where rules do not allow any of it."""
         most = MOST_ENTRIES.get(self.api.key, MOST_ENTRIES_ELSEWHERE)
         request, _ = decode(self.api.request, self.version, self.frame, self.body, most_entries=most)
         turns.spend(1 + entries_decoded() // DECODED_FOR_ONE)
         return request
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing was taken out of the request."""
+        return True
+
+    def amended(self, answer: A) -> A:
+        """The answer to what was asked, from that to `request`."""
+        return answer
+
+    def respond(self, response: Message) -> bytes:
+        """A whole response, in its frame."""
+        return bytes(encode_response(self.api, response, self.version, self.correlation_id))
+
+
+class Refused(Exception):  # noqa: N818 - an answer, not a defect
+    """All of a request is refused; `response` says so in its shape."""
+
+    def __init__(self, response: Message) -> None:
+        super().__init__(type(response).__name__)
+        self.response = response
+
+
+class Permit(NamedTuple):
+    """What is left of a request. `amend` adds to its answer what was refused; None: nothing was."""
+
+    request: Message
+    amend: Callable[[Any], Any] | None = None
+
+
+class Guard(Protocol):
+    """Who may ask what."""
+
+    def check(self, request: Message, version: int, connection: Connection) -> Permit:
+        """The part of a request that its sender may ask for. Raises `Refused` when there is none."""
+        ...
+
+
+class GuardedCall(Call):
+    """A call of which its handler sees only what the sender is allowed."""
+
+    guard: Guard
+    """Of the listener: see `guarded_by`."""
+    permit: Permit
+
+    @staticmethod
+    def guarded_by(guard: Guard) -> type[GuardedCall]:
+        """The calls of a listener that has rules."""
+        return type("GuardedCall", (GuardedCall,), {"guard": guard})
+
+    def request(self, turns: Turns) -> Message:
+        self.permit = self.guard.check(super().request(turns), self.version, self.connection)
+        return self.permit.request
+
+    @property
+    def is_whole(self) -> bool:
+        return self.permit.amend is None
+
+    def amended(self, answer: A) -> A:
+        return answer if self.permit.amend is None else self.permit.amend(answer)
+
+    def respond(self, response: Message) -> bytes:
+        return super().respond(self.amended(response))
 
 
 Serve = Callable[[Call], Outcome]
@@ -53,16 +120,47 @@ Later = Callable[[Q, int], Awaitable[Message]]
 InTurns = Callable[[Q, int], Work[Message]]
 
 
-class Dispatcher:
-    """The table of handlers. `on_disk_failure` is told of errors of the disk: no other failure concerns the broker."""
+class LocalCalls:
+    """The requests that a broker can send to itself, without a connection."""
 
-    def __init__(self, tracer: Tracer, on_disk_failure: Callable[[OSError], None]) -> None:
+    def __init__(self) -> None:
+        self._handlers: dict[type[Message], Later[Any]] = {}
+
+    def add(self, request: type[Message], handler: Later[Q]) -> None:
+        self._handlers[request] = handler
+
+    async def call(self, request: Message, version: int) -> Message:
+        """The answer. Raises `ConnectionError` when there is none."""
+        handler = self._handlers.get(type(request))
+        if handler is None:
+            raise ConnectionError(f"this broker does not serve {type(request).__name__}")
+        return await handler(request, version)
+
+
+class Dispatcher:
+    """The table of handlers of one listener: what is not in it is not served there.
+
+    `on_disk_failure` is told of errors of the disk: no other failure concerns the broker. `turns` and `local` are those
+    of all listeners of a node; None: this is the only one.
+    """
+
+    def __init__(
+        self,
+        tracer: Tracer,
+        on_disk_failure: Callable[[OSError], None],
+        *,
+        turns: Turns | None = None,
+        local: LocalCalls | None = None,
+        guard: Guard | None = None,
+    ) -> None:
+        """`guard` None: everybody may do everything, and no request is looked at for that."""
+        self._call = Call if guard is None else GuardedCall.guarded_by(guard)
         self._tracer = tracer
         self._on_disk_failure = on_disk_failure
         self._routes: dict[int, tuple[Api, Serve]] = {}
-        self._local: dict[type[Message], Later[Message]] = {}
         self._running: dict[asyncio.Task[None], None] = {}  # in the order in which they began
-        self.turns = Turns()
+        self.turns = turns or Turns()
+        self.local = local or LocalCalls()
 
     # --- building the table
 
@@ -74,7 +172,7 @@ class Dispatcher:
         """`handler(request, version)` returns the response without waiting."""
 
         def serve(call: Call) -> Outcome:
-            return response_frame(call, handler(call.request(self.turns), call.version))  # type: ignore[arg-type]
+            return call.respond(handler(call.request(self.turns), call.version))  # type: ignore[arg-type]
 
         self.serve(key, serve)
 
@@ -88,7 +186,7 @@ class Dispatcher:
         def serve(call: Call) -> Outcome:
             work = handler(call.request(self.turns), call.version)  # type: ignore[arg-type]
             if (response := self.turns.advance(work)) is not None:
-                return response_frame(call, response)
+                return call.respond(response)
             return self.later(call, frame_later(call, self.turns.finish(work)), blocking=True)
 
         self.serve(key, serve)
@@ -108,7 +206,7 @@ class Dispatcher:
             return self.later(call, frame_later(call, handler(request, call.version)), blocking=True)  # type: ignore[arg-type]
 
         self.serve(key, serve)
-        self._local[APIS[key].request] = handler  # type: ignore[assignment]
+        self.local.add(APIS[key].request, handler)
 
     # --- answering
 
@@ -123,12 +221,14 @@ class Dispatcher:
             header, body = decode_request_header(frame)
             route = self._routes.get(header.api_key)
             if route is None:
-                raise Rejected(f"there is no API {header.api_key}")
+                raise Rejected(_not_served(header.api_key))
             api, serve = route
             if not api.serves(header.api_version):
                 return _unsupported_version(api, header.api_version, header.correlation_id)
-            call = Call(connection, api, header.api_version, header.correlation_id, header.client_id, frame, body)
+            call = self._call(connection, api, header.api_version, header.correlation_id, header.client_id, frame, body)
             return serve(call)
+        except Refused as refused:
+            return bytes(encode_response(api, refused.response, header.api_version, header.correlation_id))
         except DecodeError as error:
             raise Rejected(str(error)) from error
         except Rejected:
@@ -144,10 +244,6 @@ class Dispatcher:
         except Exception as error:
             self._failed(int(ApiKey.PRODUCE), error)
             raise Rejected(f"the requests failed: {error}") from error
-
-    async def call_locally(self, request: Message, version: int) -> Message:
-        """Answer a request of this broker to itself. Raises `ConnectionError` when it fails."""
-        return await self._local[type(request)](request, version)
 
     def later(self, call: Call, work: Awaitable[Reply], *, blocking: bool, only_for_peer: bool = False) -> Slot:
         """Run `work` as a task of its own and fill a slot with its reply. `blocking`: the connection's next request
@@ -188,12 +284,12 @@ class Dispatcher:
 
 async def frame_later(call: Call, response: Awaitable[Message]) -> Reply:
     """The whole response to a call, once it is there."""
-    return [response_frame(call, await response)]
+    return [call.respond(await response)]
 
 
-def response_frame(call: Call, response: Message) -> bytes:
-    """A whole response to a call."""
-    return bytes(encode_response(call.api, response, call.version, call.correlation_id))
+def _not_served(key: int) -> str:
+    api = find_api(key)
+    return f"there is no API {key}" if api is None else f"{api.key.name} is not served at this listener"
 
 
 def _unsupported_version(api: Api, version: int, correlation_id: int) -> bytes:

@@ -109,7 +109,7 @@ class BrokerLifecycle:
             broker_id=self._config.node_id,
             cluster_id=cluster_id,
             incarnation_id=self._incarnation_id,
-            listeners=[Listener(name="PLAINTEXT", host=self._config.host, port=self._config.port)],
+            listeners=[Listener(it.name, it.host, it.port, it.protocol) for it in self._config.broker_listeners],
             log_dirs=[self._directory_id],
             previous_broker_epoch=self.epoch_of_logs,
         )

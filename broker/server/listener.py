@@ -6,11 +6,14 @@ How many there may be, and whose, is decided in `admission`.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, Protocol
 
 from broker.errors import StartupError
+from broker.security.principals import of_certificate
+from broker.security.tls import HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S
 from broker.server.admission import KEPT_FOR_BROKERS, Admission, Doorway
 from broker.server.connection import Connection, ConnectionHost, Outcome, Shortcut
 from broker.server.frames import MemoryBudget
@@ -21,6 +24,10 @@ REJECTIONS_PER_SECOND = 20  # hostile peers must not fill the trace
 LOOKS_UNTIL_IDLE = 4  # a connection is ended between the bound on idleness and a quarter past it
 KEPT_FOR_FILES = 64  # descriptors: a log that cannot open its next segment takes no more records
 UNBOUNDED = (1 << 31) - 1
+
+
+Entrance = Callable[[ConnectionHost], ConnectionHost]
+"""Makes who stands in front of a host until a peer has said who it is."""
 
 
 class Requests(Protocol):
@@ -37,9 +44,18 @@ class Requests(Protocol):
 class SharedBudget:
     """A number of bytes that all receive buffers share; asks for memory back before it refuses."""
 
-    def __init__(self, limit: int, release: Callable[[], None]) -> None:
+    def __init__(self, limit: int) -> None:
         self._left = limit
-        self._release = release
+        self._holders: list[Callable[[], None]] = []
+
+    @classmethod
+    def for_requests_of(cls, request_max_bytes: int) -> SharedBudget:
+        """Enough for two of the largest requests at least."""
+        return cls(max(BUFFERS_MAX_BYTES, 2 * request_max_bytes))
+
+    def asks_back(self, release: Callable[[], None]) -> None:
+        """Have `release` called when there is not enough."""
+        self._holders.append(release)
 
     @property
     def left(self) -> int:
@@ -47,7 +63,8 @@ class SharedBudget:
 
     def reserve(self, size: int) -> bool:
         if size > self._left:
-            self._release()
+            for release in self._holders:
+                release()
         if size > self._left:
             return False
         self._left -= size
@@ -69,8 +86,14 @@ class Listener:
         max_connections_per_ip_overrides: Mapping[str, int] = MappingProxyType({}),
         max_idle: float | None = None,
         descriptors: int | None = None,
+        budget: SharedBudget | None = None,
+        tls: ssl.SSLContext | None = None,
+        entrance: Entrance | None = None,
     ) -> None:
-        """`max_idle` in seconds: how long a connection may be silent with nothing under way; None: for ever.
+        """`budget`: that of all listeners of a node; None: this is the only one.
+
+        `tls`: what everything is encrypted by, if it is; `entrance`: who lets in whom, instead of
+        everybody. `max_idle` in seconds: how long a connection may be silent with nothing under way; None: for ever.
 
         `descriptors`: how many this process may have open; some are kept for files, and more for brokers.
         """
@@ -79,9 +102,12 @@ class Listener:
         self.finish = requests.finish
         self.request_max_bytes = request_max_bytes
         self.max_queued = max_queued
-        limit = max(BUFFERS_MAX_BYTES, 2 * request_max_bytes)
-        self.budget: MemoryBudget = SharedBudget(limit, self._release_idle_memory)
+        shared = budget or SharedBudget.for_requests_of(request_max_bytes)
+        shared.asks_back(self._release_idle_memory)
+        self.budget: MemoryBudget = shared
         self._admission = Admission(max_connections, max_connections_per_ip, max_connections_per_ip_overrides)
+        self._tls = tls
+        self._entrance = entrance
         self._max_idle = max_idle
         self._descriptors = UNBOUNDED if descriptors is None else descriptors
         self._kept_for_files = min(KEPT_FOR_FILES, self._descriptors // 4)
@@ -101,8 +127,12 @@ class Listener:
     async def start(self, host: str, port: int) -> None:
         """Listen. Raises `StartupError` when the address cannot be used."""
         loop = asyncio.get_running_loop()
+        encrypted: dict[str, Any] = {}
+        if self._tls is not None:
+            timeouts = {"ssl_handshake_timeout": HANDSHAKE_TIMEOUT_S, "ssl_shutdown_timeout": SHUTDOWN_TIMEOUT_S}
+            encrypted = {"ssl": self._tls, **timeouts}
         try:
-            self._server = await loop.create_server(lambda: Connection(self), host, port, backlog=512)
+            self._server = await loop.create_server(lambda: Connection(self), host, port, backlog=512, **encrypted)
         except OSError as error:
             raise StartupError(
                 f"cannot listen at {host}:{port}: {error.strerror or error}; free the port or change `listeners`"
@@ -120,6 +150,11 @@ class Listener:
         self._accept_no_more()
         for connection in list(self._connections):
             connection.abort()
+
+    def forget_shortcuts(self) -> None:
+        """Have the next request of every connection go the long way."""
+        for connection in self._connections:
+            connection.shortcut = None
 
     def _accept_no_more(self) -> None:
         if self._next_look is not None:
@@ -161,7 +196,7 @@ class Listener:
         if reason is None:
             self._admission.admit(connection, connection.address)
             self._connections[connection] = None
-            return self
+            return self._enter(connection, self)
         leaving = self._admission.try_out(connection)
         if leaving is connection:
             self.rejected(connection, reason)
@@ -171,7 +206,13 @@ class Listener:
         self._connections[connection] = None
         doorway = Doorway(self, self._admission, reason)
         doorway.wait_for_proof(connection)
-        return doorway
+        return self._enter(connection, doorway)
+
+    def _enter(self, connection: Connection, inside: ConnectionHost) -> ConnectionHost:
+        """Who serves a connection first: whoever is behind the door, unless the peer has to say who it is before."""
+        if connection.certificate is not None:
+            connection.principal = of_certificate(connection.certificate["subject"])
+        return inside if self._entrance is None else self._entrance(inside)
 
     def closed(self, connection: Connection) -> None:
         self._connections.pop(connection, None)

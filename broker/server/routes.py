@@ -1,22 +1,27 @@
-"""Which handler answers which API."""
+"""Which handler answers which API, at the listeners for clients and at that for controllers."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from broker.config import BrokerConfig
 from broker.controller.active import ActiveController
 from broker.controller.image import MetadataImage
 from broker.coordinator.group_coordinator import GroupCoordinator
+from broker.errors import ErrorCode
 from broker.protocol.api import ApiKey, advertised_api_keys
 from broker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from broker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from broker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from broker.quorum.runner import QuorumRunner
 from broker.replica.manager import ReplicaManager
 from broker.server.dispatch import Dispatcher, Later, Q
 from broker.server.forwarding import ControllerForwarding
+from broker.server.handlers.access_handler import AccessHandler, refuse_without_authorizer
 from broker.server.handlers.configs_handler import ConfigsHandler
-from broker.server.handlers.fetch_handler import FetchHandler
+from broker.server.handlers.fetch_handler import FetchHandler, serve_quorum_fetch
 from broker.server.handlers.groups_handler import GroupsHandler
 from broker.server.handlers.log_handler import LogHandler
 from broker.server.handlers.metadata_handler import MetadataHandler
@@ -28,76 +33,96 @@ from broker.server.handlers.replica_logs_handler import ReplicaLogsHandler
 from broker.server.watch import DeathWatch
 
 
-def add_routes(
-    dispatcher: Dispatcher,
-    *,
-    config: BrokerConfig,
-    image: Callable[[], MetadataImage],
-    settled: asyncio.Event,
-    caught_up: asyncio.Event,
-    quorum: QuorumRunner,
-    controller: ActiveController,
-    replicas: ReplicaManager,
-    groups: GroupCoordinator,
-    watch: DeathWatch,
-    forwarding: ControllerForwarding,
-    producer_ids: ProducerIdsHandler,
-) -> None:
-    """Fill the table of a broker's dispatcher.
+@dataclass(frozen=True)
+class Parts:
+    """What handlers are made of. `settled` is set while the replicas are where the image has them, `caught_up` once
+    this broker has read the metadata log up to its own registration."""
 
-    `settled` is set while the replicas are where the image has them, `caught_up` once this broker has read the metadata
-    log up to its own registration.
-    """
-    offsets = OffsetsHandler(replicas)
-    create = forwarding.to_controller(ApiKey.CREATE_TOPICS, controller.handle_create_topics)
+    config: BrokerConfig
+    image: Callable[[], MetadataImage]
+    settled: asyncio.Event
+    caught_up: asyncio.Event
+    quorum: QuorumRunner
+    controller: ActiveController
+    replicas: ReplicaManager
+    groups: GroupCoordinator
+    watch: DeathWatch
+    forwarding: ControllerForwarding
+    producer_ids: ProducerIdsHandler
+
+
+def add_controller_routes(dispatcher: Dispatcher, parts: Parts) -> None:
+    """What nodes ask each other to run the cluster, and clients may not: it is served at no other listener."""
+    quorum, controller = QuorumHandler(parts.quorum), parts.controller
+    _add_first_routes(dispatcher)
+    serve_quorum_fetch(dispatcher, quorum.handle_fetch)
+    dispatcher.answer_later(ApiKey.FETCH_SNAPSHOT, quorum.handle_snapshot_fetch)
+    dispatcher.answer_later(ApiKey.VOTE, quorum.handle_vote)
+    dispatcher.answer_later(ApiKey.BEGIN_QUORUM_EPOCH, quorum.handle_begin)
+    dispatcher.answer_later(ApiKey.END_QUORUM_EPOCH, quorum.handle_end)
+    dispatcher.answer_later(ApiKey.ENVELOPE, parts.forwarding.handle_envelope)
+    dispatcher.answer_later(ApiKey.BROKER_REGISTRATION, controller.handle_broker_registration)
+    dispatcher.answer_later(ApiKey.BROKER_HEARTBEAT, controller.handle_broker_heartbeat, observe=parts.watch.heard)
+    dispatcher.answer_later(ApiKey.ALTER_PARTITION, controller.handle_alter_partition)
+    dispatcher.answer_later(ApiKey.ALLOCATE_PRODUCER_IDS, controller.handle_allocate_producer_ids)
+
+
+def add_broker_routes(dispatcher: Dispatcher, listener: str, parts: Parts) -> None:
+    """What clients ask, and other brokers' replicas, at the listener of this name."""
+    config, image, replicas = parts.config, parts.image, parts.replicas
+    create = parts.forwarding.to_controller(ApiKey.CREATE_TOPICS, parts.controller.handle_create_topics)
     metadata = MetadataHandler(
         image,
-        settled,
-        caught_up,
-        lambda: quorum.leader_id,
+        listener,
+        parts.settled,
+        parts.caught_up,
+        lambda: parts.quorum.leader_id,
         dispatcher.turns,
         create if config.auto_create_topics_enable else None,
     )
+    offsets, logs = OffsetsHandler(replicas), LogHandler(replicas, config.log_dir)
     dispatcher.serve(ApiKey.PRODUCE, ProduceHandler(replicas, config.message_max_bytes, dispatcher.turns).serve)
-    quorum_handler = QuorumHandler(quorum)
-    dispatcher.serve(ApiKey.FETCH, FetchHandler(dispatcher, replicas, image, quorum_handler.handle_fetch).serve)
+    dispatcher.serve(ApiKey.FETCH, FetchHandler(dispatcher, replicas, image).serve)
     dispatcher.answer_in_turns(ApiKey.LIST_OFFSETS, offsets.list_offsets)
     dispatcher.answer_in_turns(ApiKey.OFFSET_FOR_LEADER_EPOCH, offsets.offset_for_leader_epoch)
     dispatcher.answer_later(ApiKey.METADATA, metadata.metadata)
     dispatcher.answer_now(ApiKey.DESCRIBE_CLUSTER, metadata.describe_cluster)
-    logs = LogHandler(replicas, config.log_dir)
     dispatcher.answer_later(ApiKey.DELETE_RECORDS, logs.delete_records)
     dispatcher.answer_now(ApiKey.DESCRIBE_LOG_DIRS, logs.describe_log_dirs)
     dispatcher.answer_in_turns(ApiKey.DESCRIBE_CONFIGS, ConfigsHandler(config, image).describe)
-    dispatcher.answer_later(ApiKey.INIT_PRODUCER_ID, producer_ids.init_producer_id)
-    dispatcher.answer_now(ApiKey.API_VERSIONS, _api_versions)
-
-    _add_group_routes(dispatcher, GroupsHandler(dispatcher, groups))
-
-    def controllers(key: ApiKey, handler: Later[Q]) -> None:
-        dispatcher.answer_later(key, forwarding.to_controller(key, handler))
-
-    dispatcher.answer_later(ApiKey.CREATE_TOPICS, create)
-    controllers(ApiKey.DELETE_TOPICS, controller.handle_delete_topics)
-    controllers(ApiKey.ELECT_LEADERS, controller.handle_elect_leaders)
-    controllers(ApiKey.CREATE_PARTITIONS, controller.handle_create_partitions)
-    controllers(ApiKey.ALTER_CONFIGS, controller.handle_alter_configs)
-    controllers(ApiKey.INCREMENTAL_ALTER_CONFIGS, controller.handle_alter_configs)
-    controllers(ApiKey.ALTER_PARTITION_REASSIGNMENTS, controller.handle_alter_reassignments)
-    controllers(ApiKey.LIST_PARTITION_REASSIGNMENTS, controller.handle_list_reassignments)
-    controllers(ApiKey.DESCRIBE_QUORUM, quorum_handler.handle_describe)
-    dispatcher.answer_later(ApiKey.ENVELOPE, forwarding.handle_envelope)
-
+    dispatcher.answer_later(ApiKey.INIT_PRODUCER_ID, parts.producer_ids.init_producer_id)
+    _add_first_routes(dispatcher)
     dispatcher.answer_later(ApiKey.GET_REPLICA_LOG_INFO, ReplicaLogsHandler(replicas).get)
-    dispatcher.answer_later(ApiKey.BROKER_REGISTRATION, controller.handle_broker_registration)
-    dispatcher.answer_later(ApiKey.BROKER_HEARTBEAT, controller.handle_broker_heartbeat, observe=watch.heard)
-    dispatcher.answer_later(ApiKey.ALTER_PARTITION, controller.handle_alter_partition)
-    dispatcher.answer_later(ApiKey.ALLOCATE_PRODUCER_IDS, controller.handle_allocate_producer_ids)
+    dispatcher.answer_later(ApiKey.CREATE_TOPICS, create)
+    access = AccessHandler(image, enforced=bool(config.authorizer_class_name))
+    dispatcher.answer_now(ApiKey.DESCRIBE_ACLS, access.describe_acls)
+    dispatcher.answer_now(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, access.describe_scram_credentials)
+    _add_forwarded_routes(dispatcher, parts)
+    _add_group_routes(dispatcher, GroupsHandler(dispatcher, parts.groups, listener))
 
-    dispatcher.answer_later(ApiKey.FETCH_SNAPSHOT, quorum_handler.handle_snapshot_fetch)
-    dispatcher.answer_later(ApiKey.VOTE, quorum_handler.handle_vote)
-    dispatcher.answer_later(ApiKey.BEGIN_QUORUM_EPOCH, quorum_handler.handle_begin)
-    dispatcher.answer_later(ApiKey.END_QUORUM_EPOCH, quorum_handler.handle_end)
+
+def _add_forwarded_routes(dispatcher: Dispatcher, parts: Parts) -> None:
+    """What any broker takes and the controller answers."""
+    controller = parts.controller
+
+    def add(key: ApiKey, handler: Later[Q]) -> None:
+        dispatcher.answer_later(key, parts.forwarding.to_controller(key, handler))
+
+    add(ApiKey.DELETE_TOPICS, controller.handle_delete_topics)
+    add(ApiKey.ELECT_LEADERS, controller.handle_elect_leaders)
+    add(ApiKey.CREATE_PARTITIONS, controller.handle_create_partitions)
+    add(ApiKey.ALTER_CONFIGS, controller.handle_alter_configs)
+    add(ApiKey.INCREMENTAL_ALTER_CONFIGS, controller.handle_alter_configs)
+    add(ApiKey.ALTER_PARTITION_REASSIGNMENTS, controller.handle_alter_reassignments)
+    add(ApiKey.LIST_PARTITION_REASSIGNMENTS, controller.handle_list_reassignments)
+    add(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, controller.handle_alter_scram_credentials)
+    if parts.config.authorizer_class_name:
+        add(ApiKey.CREATE_ACLS, controller.handle_create_acls)
+        add(ApiKey.DELETE_ACLS, controller.handle_delete_acls)
+    else:
+        dispatcher.answer_now(ApiKey.CREATE_ACLS, refuse_without_authorizer)
+        dispatcher.answer_now(ApiKey.DELETE_ACLS, refuse_without_authorizer)
+    add(ApiKey.DESCRIBE_QUORUM, QuorumHandler(parts.quorum).handle_describe)
 
 
 def _add_group_routes(dispatcher: Dispatcher, groups: GroupsHandler) -> None:
@@ -112,6 +137,21 @@ def _add_group_routes(dispatcher: Dispatcher, groups: GroupsHandler) -> None:
     dispatcher.answer_now(ApiKey.DESCRIBE_GROUPS, groups.describe)
     dispatcher.answer_now(ApiKey.LIST_GROUPS, groups.listed)
     dispatcher.answer_later(ApiKey.DELETE_GROUPS, groups.delete)
+
+
+def _add_first_routes(dispatcher: Dispatcher) -> None:
+    """What a connection begins with, everywhere. Who need not say who he is, or has said it, may not do so now."""
+    dispatcher.answer_now(ApiKey.API_VERSIONS, _api_versions)
+    dispatcher.answer_now(ApiKey.SASL_HANDSHAKE, _no_handshake)
+    dispatcher.answer_now(ApiKey.SASL_AUTHENTICATE, _no_authentication)
+
+
+def _no_handshake(request: SaslHandshakeRequest, version: int) -> SaslHandshakeResponse:  # noqa: ARG001
+    return SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE)
+
+
+def _no_authentication(request: SaslAuthenticateRequest, version: int) -> SaslAuthenticateResponse:  # noqa: ARG001
+    return SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, "nobody is asked who he is here, or not again")
 
 
 def _api_versions(request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:  # noqa: ARG001

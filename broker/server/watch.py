@@ -85,7 +85,7 @@ class DeathWatch:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(PROBE_TIMEOUT_S):
-                transport, _ = await loop.create_connection(asyncio.Protocol, broker.host, broker.port)
+                transport, _ = await loop.create_connection(asyncio.Protocol, *broker.endpoints[0].address)
         except ConnectionRefusedError:
             self._tracer.emit("broker_gone", broker=broker.id, broker_epoch=broker.epoch)
             self._controller.broker_looks_dead(broker.id, broker.epoch)

@@ -22,7 +22,6 @@ from orchestrator.campaign.model import FILESYSTEMS, STRICT, Campaign, Nemesis, 
 from systems import Settings
 
 ROLE: Final = "broker"
-PORT: Final = 9092
 MOST_KINDS: Final = 6
 """So many kinds of fault meet in one run at most: more would leave each of them once, and nothing to meet it."""
 MOST_PARTITIONS: Final = 4
@@ -165,8 +164,7 @@ def _settings(chance: Random, topology: Topology, swarm: Swarm, workload: Worklo
         "log.index.interval.bytes": round(_even(chance, 256, 65_536)),
         "metadata.log.max.record.bytes.between.snapshots": round(_even(chance, LEAST_SNAPSHOT, 20 << 20)),
     }
-    listed = ",".join(f"{number}@n{number}:{PORT}" for number in range(1, voters + 1))
-    return {"quorum.voters": listed} | {key: str(value) for key, value in drawn.items()}
+    return {"quorum.voters": str(voters)} | {key: str(value) for key, value in drawn.items()}
 
 
 def _even(chance: Random, least: float, most: float) -> float:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker.config import BrokerConfig, parse_properties
+from broker.config import BrokerConfig
 from broker.errors import StartupError
+from broker.properties import parse_properties
 
 LEAST = "node.id=1\nlisteners=n:9092\nquorum.voters=1@n:9092\nlog.dir=log\n"
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import BrokerConfig, parse_properties
+from broker.config import BrokerConfig
+from broker.properties import parse_properties
 from orchestrator.campaign.plan import expand
 from orchestrator.campaign.systems import deploy
 from orchestrator.running.description import describe
@@ -21,7 +22,8 @@ SETTINGS = Settings({"broker.lease.ms": "1999", "min.insync.replicas": "2", "log
 
 
 def configured(time_scale: float) -> BrokerConfig:
-    node = Node("n1", 1, "10.0.0.1", {"client": 9092}, "/data", "/etc/b", "/var/b", Path("records"))
+    ports = {"client": 9092, "controller": 9093}
+    node = Node("n1", 1, "10.0.0.1", ports, "/data", "/etc/b", "/var/b", Path("records"))
     deployed = Deployed(load_system(), ("broker",), "c", {"broker": SETTINGS})
     (text,) = deployed.service(node, [node], time_scale).files.values()
     return BrokerConfig.from_properties(parse_properties(text, "p"))
@@ -30,11 +32,12 @@ def configured(time_scale: float) -> BrokerConfig:
 def test_every_time_of_a_broker_is_scaled_and_nothing_else() -> None:
     usual, slow = configured(1.0), configured(4.0)
     assert usual == replace(
-        BrokerConfig(1, "10.0.0.1", 9092, usual.voters, "/data/log", "/var/b/events.jsonl", "c"),
+        BrokerConfig(1, usual.listeners, usual.voters, "/data/log", "/var/b/events.jsonl", "c"),
         broker_lease_ms=1999,
         min_insync_replicas=2,
         log_segment_bytes=4096,
         offsets_topic_num_partitions=4,
+        controller_listener_names="CONTROLLER",
     )
     # What is negative stands for no time at all: nothing is ever deleted for its age.
     times = {name for name in vars(usual) if name.endswith("_ms") and getattr(usual, name) >= 0}

@@ -13,7 +13,22 @@ from typing import Annotated
 from broker.protocol.codec import DecodeError, decode_exactly, encode
 from broker.protocol.decoder import read_uvarint
 from broker.protocol.encoder import uvarint
-from broker.protocol.schema import NO_ID, Bool, Int8, Int16, Int32, Int64, Message, String, Tag, UInt16, Uuid, v
+from broker.protocol.schema import (
+    NO_ID,
+    Bool,
+    Bytes,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    SecretMessage,
+    String,
+    Tag,
+    UInt16,
+    Uuid,
+    v,
+)
 
 FRAME_VERSION = 1
 NO_LEADER = -1
@@ -153,6 +168,49 @@ class ProducerIdsRecord(Message):
     next_producer_id: Int64 = 0
 
 
+class UserScramCredentialRecord(SecretMessage):
+    """What a SCRAM password of a user is verified by (KIP-554). It is none, but who has it can try passwords."""
+
+    VERSIONS = v("0")
+    FLEXIBLE = v("0+")
+
+    name: String = ""
+    mechanism: Int8 = 0
+    salt: Bytes = b""
+    stored_key: Bytes = b""
+    server_key: Bytes = b""
+    iterations: Int32 = 0
+
+
+class RemoveUserScramCredentialRecord(Message):
+    VERSIONS = v("0")
+    FLEXIBLE = v("0+")
+
+    name: String = ""
+    mechanism: Int8 = 0
+
+
+class AccessControlEntryRecord(Message):
+    VERSIONS = v("0")
+    FLEXIBLE = v("0+")
+
+    id: Uuid = NO_ID
+    resource_type: Int8 = 0
+    resource_name: String | None = None
+    pattern_type: Int8 = 0
+    principal: String | None = None
+    host: String | None = None
+    operation: Int8 = 0
+    permission_type: Int8 = 0
+
+
+class RemoveAccessControlEntryRecord(Message):
+    VERSIONS = v("0")
+    FLEXIBLE = v("0+")
+
+    id: Uuid = NO_ID
+
+
 class NoOpRecord(Message):
     """Changes nothing; that it was committed proves that its writer still led."""
 
@@ -194,7 +252,11 @@ MetadataRecord = (
     | PartitionChangeRecord
     | RemoveTopicRecord
     | ConfigRecord
+    | UserScramCredentialRecord
     | ProducerIdsRecord
+    | AccessControlEntryRecord
+    | RemoveAccessControlEntryRecord
+    | RemoveUserScramCredentialRecord
     | NoOpRecord
 )
 
@@ -205,9 +267,13 @@ RECORD_TYPES: dict[int, type[MetadataRecord]] = {
     4: ConfigRecord,
     5: PartitionChangeRecord,
     9: RemoveTopicRecord,
+    11: UserScramCredentialRecord,
     15: ProducerIdsRecord,
     17: BrokerRegistrationChangeRecord,
+    18: AccessControlEntryRecord,
+    19: RemoveAccessControlEntryRecord,
     20: NoOpRecord,
+    22: RemoveUserScramCredentialRecord,
 }
 _TYPES: dict[type[Message], int] = {cls: number for number, cls in RECORD_TYPES.items()}
 

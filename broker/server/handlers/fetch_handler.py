@@ -1,4 +1,4 @@
-"""Fetch: consumers get records up to the high watermark, replicas to the end, the quorum's members those of the quorum.
+"""Fetch: consumers get records up to the high watermark, replicas to the end, members of the quorum its log.
 
 Fetch sessions (KIP-227) are declined: every answer has session id 0, to which clients send full requests.
 """
@@ -11,8 +11,8 @@ from typing import Protocol, cast
 
 from broker.controller.image import MetadataImage
 from broker.errors import ErrorCode
+from broker.protocol.api import ApiKey
 from broker.protocol.messages.fetch import FetchRequest, FetchResponse, FetchTopic, fetching_replica
-from broker.quorum.wire import METADATA_TOPIC, METADATA_TOPIC_ID
 from broker.replica.reads import FetchLimits, FetchPosition, PartitionRead
 from broker.server.connection import Outcome
 from broker.server.dispatch import Call, Dispatcher, frame_later
@@ -28,6 +28,17 @@ FEW = 100  # partitions that may be asked for twice
 QuorumFetch = Callable[[FetchRequest, int], Awaitable[FetchResponse]]
 
 
+def serve_quorum_fetch(dispatcher: Dispatcher, fetch: QuorumFetch) -> None:
+    """Fetch at the listener for controllers, where nothing but the metadata log is fetched."""
+
+    def serve(call: Call) -> Outcome:
+        request = cast(FetchRequest, call.request(dispatcher.turns))
+        work = frame_later(call, fetch(request, call.version))
+        return dispatcher.later(call, work, blocking=False, only_for_peer=True)
+
+    dispatcher.serve(ApiKey.FETCH, serve)
+
+
 class Reading(Protocol):
     """The replicas, as far as Fetch is concerned."""
 
@@ -41,25 +52,20 @@ class Reading(Protocol):
 
 
 class FetchHandler:
-    """Serves Fetch requests."""
+    """Serves Fetch requests of consumers and replicas. Of the metadata log there is nothing here."""
 
     def __init__(
         self,
         dispatcher: Dispatcher,
         replicas: Reading,
         image: Callable[[], MetadataImage],
-        quorum_fetch: QuorumFetch,
     ) -> None:
         self._dispatcher = dispatcher
         self._replicas = replicas
         self._image = image
-        self._quorum_fetch = quorum_fetch
 
     def serve(self, call: Call) -> Outcome:
         request = cast(FetchRequest, call.request(self._dispatcher.turns))
-        if any(topic.topic == METADATA_TOPIC or topic.topic_id == METADATA_TOPIC_ID for topic in request.topics):
-            work = frame_later(call, self._quorum_fetch(request, call.version))
-            return self._dispatcher.later(call, work, blocking=False, only_for_peer=True)
         if request.session_id:
             return self._reply(call, request, [], ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         limits = _limits(request)
@@ -98,6 +104,7 @@ class FetchHandler:
         self, call: Call, request: FetchRequest, topics: Sequence[TopicAnswer], error: ErrorCode = ErrorCode.NONE
     ) -> Reply:
         read_committed = request.isolation_level == READ_COMMITTED
+        topics = call.amended(topics)
         return fetch_reply(call.version, call.correlation_id, topics, read_committed=read_committed, error=error)
 
 

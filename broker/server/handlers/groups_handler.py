@@ -42,9 +42,10 @@ LONGEST_ID: Final = 32_000  # bytes of a name that fits into the records of the 
 
 
 class GroupsHandler:
-    """Serves them all; `dispatcher` runs what waits."""
+    """Serves them all; `dispatcher` runs what waits, and coordinators are named by their listener of this name."""
 
-    def __init__(self, dispatcher: Dispatcher, groups: GroupCoordinator) -> None:
+    def __init__(self, dispatcher: Dispatcher, groups: GroupCoordinator, listener: str) -> None:
+        self._listener = listener
         self._dispatcher = dispatcher
         self._groups = groups
 
@@ -68,7 +69,7 @@ class GroupsHandler:
         try:
             if key_type != GROUP_KEY:
                 raise ProtocolError(ErrorCode.INVALID_REQUEST, f"only groups are coordinated, not keys of {key_type}")
-            node_id, host, port = self._groups.find(key)
+            node_id, host, port = self._groups.find(key, self._listener)
         except ProtocolError as error:
             return Coordinator(key, -1, "", -1, error.code, str(error))
         return Coordinator(key, node_id, host, port, ErrorCode.NONE, None)

@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from broker.controller.image import MetadataImage, PartitionImage, TopicImage
+from broker.controller.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from broker.coordinator.offsets_topic import OFFSETS_TOPIC
 from broker.errors import ErrorCode
+from broker.listeners import ListenerEndpoint
 from broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from broker.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -40,13 +41,16 @@ class MetadataHandler:
     def __init__(
         self,
         image: Callable[[], MetadataImage],
+        listener: str,
         settled: asyncio.Event,
         caught_up: asyncio.Event,
         controller_id: Callable[[], int | None],
         turns: Turns,
         create: Callable[[CreateTopicsRequest, int], Awaitable[Message]] | None = None,
     ) -> None:
-        """`create` makes the topics that a request asks for and that are not there; None: it does not."""
+        """`listener`: the one that clients come through, and find in the answers. `create` makes the topics that a
+        request asks for and that are not there; None: it does not."""
+        self._listener = listener
         self._create = create
         self._image = image
         self._settled = settled
@@ -91,8 +95,8 @@ class MetadataHandler:
             brokers=[
                 # Fenced ones too: librdkafka takes a broker that is not listed for gone for good, calls the request
                 # that it has under way there "not persisted", and sends its records again: the log has them twice.
-                MetadataResponseBroker(node_id=broker.id, host=broker.host, port=broker.port)
-                for _, broker in sorted(image.brokers.items())
+                MetadataResponseBroker(node_id=broker.id, host=endpoint.host, port=endpoint.port)
+                for broker, endpoint in self._found(image)
             ],
             cluster_id=image.cluster_id,
             controller_id=self._controller(image),
@@ -126,11 +130,16 @@ class MetadataHandler:
             cluster_id=image.cluster_id or "",
             controller_id=self._controller(image),
             brokers=[
-                DescribeClusterBroker(broker_id=broker.id, host=broker.host, port=broker.port, is_fenced=broker.fenced)
-                for _, broker in sorted(image.brokers.items())
+                DescribeClusterBroker(broker.id, endpoint.host, endpoint.port, is_fenced=broker.fenced)
+                for broker, endpoint in self._found(image)
                 if request.include_fenced_brokers or not broker.fenced
             ],
         )
+
+    def _found(self, image: MetadataImage) -> list[tuple[BrokerImage, ListenerEndpoint]]:
+        """The brokers that have a listener of this name, and where it is."""
+        found = [(broker, broker.endpoint(self._listener)) for _, broker in sorted(image.brokers.items())]
+        return [(broker, endpoint) for broker, endpoint in found if endpoint is not None]
 
     def _controller(self, image: MetadataImage) -> int:
         """A controller whose address is not in the answer would only confuse clients."""

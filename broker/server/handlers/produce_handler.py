@@ -22,7 +22,7 @@ from broker.protocol.messages.produce import (
 )
 from broker.replica.partition import Appended
 from broker.server.connection import Outcome, Rejected, Slot
-from broker.server.dispatch import Call, response_frame
+from broker.server.dispatch import Call
 from broker.server.handlers.fetch_response import uvarint
 from broker.server.handlers.produce_shortcut import NO_TAGS, Appending, ProduceShortcut
 from broker.server.turns import Turns
@@ -85,7 +85,7 @@ class ProduceHandler:
 
     def _learn(self, call: Call, request: ProduceRequest) -> None:
         """Give the connection a shortcut when its next request is likely to differ in records only."""
-        if call.version < FIRST_FLEXIBLE or len(request.topic_data) != 1:
+        if call.version < FIRST_FLEXIBLE or len(request.topic_data) != 1 or not call.is_whole:
             return
         (topic,) = request.topic_data
         if topic.name == OFFSETS_TOPIC:
@@ -123,13 +123,13 @@ class _Answer:
             _settle(response, ErrorCode.REQUEST_TIMED_OUT if future.cancelled() else future.result())
             self._waiting -= 1
             if self._waiting == 0 and self._slot is not None:
-                self._slot.fill([response_frame(self._call, self.response)])
+                self._slot.fill([self._call.respond(self.response)])
 
         done.add_done_callback(settled)
 
     def outcome(self) -> Outcome:
         if self._waiting == 0:
-            return response_frame(self._call, self.response)
+            return self._call.respond(self.response)
         self._slot = self._call.connection.reserve(blocking=False)
         return self._slot
 

@@ -91,4 +91,4 @@ class QuorumHandler:
             return describe.DescribeQuorumResponse(error_code=error.code, error_message=str(error))
         if status is None:
             return not_leader_response(self._quorum.leader_id, self._quorum.epoch)
-        return status_response(status, now, self._quorum.wall_ms(), self._quorum.voters)
+        return status_response(status, now, self._quorum.wall_ms(), self._quorum.voters, self._quorum.listener_name)

@@ -40,17 +40,26 @@ def free_ports(count: int) -> list[int]:
 class BrokerProcess:
     """One broker: its configuration file, its data directory and, while it runs, its process."""
 
-    def __init__(self, directory: Path, node_id: int, port: int, voters: str, settings: Mapping[str, object]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        node_id: int,
+        ports: tuple[int, int],
+        voters: str,
+        settings: Mapping[str, object],
+    ) -> None:
+        """`ports`: that for clients and that for controllers."""
         directory.mkdir(parents=True, exist_ok=True)
         self.node_id = node_id
-        self.port = port
+        self.port, self.controller_port = ports
         self.log_dir = directory / "log"
         self.config = directory / "server.properties"
         self.output = directory / "broker.log"
         self.events = directory / "events.jsonl"
         properties = {
             "node.id": node_id,
-            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}",
+            "controller.listener.names": "CONTROLLER",
             "quorum.voters": voters,
             "log.dir": self.log_dir,
             "trace.path": self.events,
@@ -116,11 +125,12 @@ class Cluster:
     """Some brokers that form one quorum."""
 
     def __init__(self, directory: Path, size: int, settings: Mapping[str, object]) -> None:
-        ports = free_ports(size)
-        voters = ",".join(f"{number}@127.0.0.1:{port}" for number, port in enumerate(ports, 1))
+        free = free_ports(2 * size)
+        ports = list(zip(free[:size], free[size:], strict=True))
+        voters = ",".join(f"{number}@127.0.0.1:{controllers}" for number, (_, controllers) in enumerate(ports, 1))
         self.brokers = {
-            number: BrokerProcess(directory / f"n{number}", number, port, voters, settings)
-            for number, port in enumerate(ports, 1)
+            number: BrokerProcess(directory / f"n{number}", number, pair, voters, settings)
+            for number, pair in enumerate(ports, 1)
         }
 
     @property

@@ -21,9 +21,9 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def configured(directory: Path, node_id: int = 1, **settings: object) -> BrokerProcess:
-    (port,) = free_ports(1)
+    port, controllers = free_ports(2)
     keys = {key.replace("_", "."): value for key, value in settings.items()}
-    return BrokerProcess(directory, node_id, port, f"{node_id}@127.0.0.1:{port}", keys)
+    return BrokerProcess(directory, node_id, (port, controllers), f"{node_id}@127.0.0.1:{controllers}", keys)
 
 
 def test_help_teaches() -> None:
@@ -106,7 +106,8 @@ def test_two_brokers_on_one_directory(tmp_path: Path) -> None:
 def test_a_port_in_use(tmp_path: Path) -> None:
     with cluster(tmp_path / "first") as nodes:
         taken = nodes.brokers[1].port
-        second = BrokerProcess(tmp_path / "second", 2, taken, f"2@127.0.0.1:{taken}", {})
+        (free,) = free_ports(1)
+        second = BrokerProcess(tmp_path / "second", 2, (taken, free), f"2@127.0.0.1:{free}", {})
         result = run("--config", str(second.config))
         assert result.returncode == USAGE
         assert f"cannot listen at 127.0.0.1:{taken}" in result.stderr

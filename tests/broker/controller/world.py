@@ -12,6 +12,7 @@ from broker.controller.eligibility import effective_min_insync
 from broker.controller.image import BrokerImage, MetadataImage, PartitionImage
 from broker.controller.partition_elections import LogEnd
 from broker.errors import ErrorCode
+from broker.listeners import plaintext
 from broker.mutants import Mutants
 from broker.protocol.messages.alter_partition import (
     AlterPartitionRequest,
@@ -39,7 +40,7 @@ CLUSTER = "brownout-cluster"
 
 def configuration(**values: object) -> BrokerConfig:
     given = {"cluster_id": CLUSTER, **values}
-    return BrokerConfig(1, "n1", 9092, (Endpoint(1, "n1", 9092),), "log", **given)  # type: ignore[arg-type]
+    return BrokerConfig(1, (plaintext("n1", 9092),), (Endpoint(1, "n1", 9092),), "log", **given)  # type: ignore[arg-type]
 
 
 def registration(

@@ -60,7 +60,7 @@ class LiveCluster:
 
     def __init__(self, path: Path, voters: int, observers: int = 0, **properties: str) -> None:
         self.seats = {node: Seat(node, RealDisk(str(path / str(node)))) for node in range(1, voters + observers + 1)}
-        self._voters = ",".join(f"{node}@host{node}:9092" for node in range(1, voters + 1))
+        self._voters = ",".join(f"{node}@host{node}:9093" for node in range(1, voters + 1))
         self._properties = properties
         self.cut: dict[int, None] = {}
         self.intercept: Callable[[int, int, Message], None] = lambda _sender, _receiver, _message: None
@@ -69,7 +69,8 @@ class LiveCluster:
         return BrokerConfig.from_properties(
             {
                 "node.id": str(node),
-                "listeners": f"host{node}:9092",
+                "listeners": f"host{node}:9092,CONTROLLER://host{node}:9093",
+                "controller.listener.names": "CONTROLLER",
                 "quorum.voters": self._voters,
                 "log.dir": "unused",
                 "cluster.id": "cluster",

@@ -14,9 +14,16 @@ from broker.disk import RealDisk
 from broker.errors import StartupError
 from broker.producers.producer_ids import BLOCK_SIZE
 from broker.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from broker.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialUpsertion,
+)
+from broker.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from broker.protocol.messages.metadata_records import encode_record
 from broker.quorum.messages import OffsetAndEpoch
 from broker.quorum.snapshots import Snapshots
+from broker.security.acls import Operation, PatternType, Permission, ResourceType
+from broker.security.scram import Mechanism
 from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
 from tests.broker.controller.world import World
@@ -103,19 +110,29 @@ def test_an_image_is_made_again_of_its_records() -> None:
     for broker_id in (1, 2):
         epoch = world.image.brokers[broker_id].epoch
         world.decide(world.rules.allocate_producer_ids(world.image, AllocateProducerIdsRequest(broker_id, epoch)))
+    acl = AclCreation(ResourceType.TOPIC, "t", PatternType.PREFIXED, "User:a", "*", Operation.READ, Permission.DENY)
+    world.decide(world.rules.create_acls(world.image, CreateAclsRequest([acl])))
+    password = ScramCredentialUpsertion("a", Mechanism.SHA_512, 4096, b"salt", b"salted")
+    changed = AlterUserScramCredentialsRequest(upsertions=[password])
+    world.decide(world.rules.alter_scram_credentials(world.image, changed))
     records = [encode_record(record) for record in records_of(world.image)]
     again = MetadataImage()
     changes = again.restore(world.image.offset + 1, records)
     assert (again.offset, again.cluster_id) == (world.image.offset, world.image.cluster_id)
     assert again.topics == world.image.topics
+    assert again.acls == world.image.acls
+    assert again.scram == world.image.scram
+    assert len(again.acls) == len(again.scram) == 1
     assert again.topic_by_id(again.topics["t"].id) is again.topics["t"]
     assert again.next_producer_id == world.image.next_producer_id == 2 * BLOCK_SIZE  # none is given twice
     for broker_id, broker in again.brokers.items():
         known = world.image.brokers[broker_id]
         assert (broker.epoch, broker.fenced, broker.incarnation) == (known.epoch, known.fenced, known.incarnation)
+        assert broker.endpoints == known.endpoints
         assert broker.lost_at >= known.lost_at
     assert not again.removed_topics
     assert changes.partitions == {("t", 0), ("t", 1), ("u", 0)}
+    assert changes.acls
     gone = {topic.id for topic in again.topics.values()}
     assert again.restore(again.offset + 1, records[:1]).partitions == changes.partitions
     assert again.removed_topics == gone  # a snapshot does not say what was deleted before it, only what is left
@@ -129,7 +146,7 @@ def test_everything_that_an_image_has_is_in_its_records() -> None:
 
     of_this_process = {"removed_topics"}
     assert set(vars(MetadataImage())) - of_this_process == {
-        "offset", "cluster_id", "brokers", "topics", "next_producer_id", "_names",
+        "offset", "cluster_id", "brokers", "topics", "next_producer_id", "acls", "scram", "_names",
     }  # fmt: skip
     assert names(TopicImage) == {"name", "id", "partitions", "configs"}
     assert names(PartitionImage) == {
@@ -137,7 +154,7 @@ def test_everything_that_an_image_has_is_in_its_records() -> None:
         "last_known_elr",
     }  # fmt: skip
     assert names(BrokerImage) == {
-        "id", "epoch", "incarnation", "host", "port", "fenced", "rack", "lost_at", "directories",
+        "id", "epoch", "incarnation", "endpoints", "fenced", "rack", "lost_at", "directories",
     }  # fmt: skip
 
 

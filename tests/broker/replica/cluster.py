@@ -14,6 +14,7 @@ from broker.controller.isr_decisions import alter_partitions
 from broker.controller.partition_elections import Elections
 from broker.disk import RealDisk
 from broker.errors import ErrorCode
+from broker.listeners import plaintext
 from broker.mutants import Mutants
 from broker.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from broker.protocol.messages.fetch import (
@@ -82,8 +83,7 @@ class Node:
         }
         self.config = BrokerConfig(
             node_id=node_id,
-            host="h",
-            port=9092,
+            listeners=(plaintext("h", 9092),),
             voters=(Endpoint(1, "h", 9092),),
             log_dir=str(root),
             **{**quick, **settings},

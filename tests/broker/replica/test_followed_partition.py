@@ -13,6 +13,7 @@ from broker.config import BrokerConfig, Endpoint
 from broker.controller.image import PartitionImage
 from broker.disk import RealDisk
 from broker.errors import ErrorCode
+from broker.listeners import plaintext
 from broker.log.log import LogConfig, PartitionLog
 from broker.protocol.records import Record, build_batch, parse_header
 from broker.replica.background import Background
@@ -37,7 +38,11 @@ class Bench:
         self.path = path / "log-0"
         self.disk = RealDisk(str(path))
         self.config = BrokerConfig(
-            node_id=2, host="h", port=9092, voters=(Endpoint(1, "h", 9092),), log_dir=str(path), **settings
+            node_id=2,
+            listeners=(plaintext("h", 9092),),
+            voters=(Endpoint(1, "h", 9092),),
+            log_dir=str(path),
+            **settings,
         )
         self.failures: list[OSError] = []
         self.events: list[dict[str, Any]] = []

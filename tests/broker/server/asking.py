@@ -15,7 +15,9 @@ class Asking:
     """A client that asks one broker and no other."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
-        self._connector = PeerConnector(-1, cluster.addresses, response_max_bytes=1 << 20)
+        self._connector = PeerConnector(
+            -1, cluster.addresses, controllers=cluster.controllers, response_max_bytes=1 << 20
+        )
 
     async def ask(self, broker: int, request: Message, version: int, answer: type[R], timeout: float = 60.0) -> R:
         response = await self._connector.request(broker, request, version, timeout)

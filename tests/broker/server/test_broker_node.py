@@ -14,6 +14,7 @@ import pytest
 from broker.config import BrokerConfig, Endpoint
 from broker.disk import RealDisk
 from broker.errors import ErrorCode, StartupError
+from broker.listeners import plaintext
 from broker.log.meta_properties import CLEAN_SHUTDOWN
 from broker.ports import Buffer, File
 from broker.protocol.api import APIS, ApiKey, decode_response_header, encode_request
@@ -96,8 +97,7 @@ class Node:
         (port,) = free_ports(1)
         self.config = BrokerConfig(
             node_id=1,
-            host="127.0.0.1",
-            port=port,
+            listeners=(plaintext("127.0.0.1", port),),
             voters=(Endpoint(1, "127.0.0.1", port),),
             log_dir=str(directory),
             **settings,  # type: ignore[arg-type]
@@ -110,7 +110,7 @@ class Node:
 
     async def ask(self, request: Message, key: ApiKey, version: int) -> Message:
         """One request on a connection of its own. Raises `IncompleteReadError` when the node hangs up instead."""
-        reader, writer = await asyncio.open_connection(self.config.host, self.config.port)
+        reader, writer = await asyncio.open_connection(*self.config.listeners[0].address)
         try:
             writer.write(encode_request(request, version, 1, "test"))
             frame = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))

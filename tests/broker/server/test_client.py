@@ -23,7 +23,7 @@ from broker.protocol.messages.fetch import (
 from broker.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from broker.server.client import PeerConnector
 from broker.server.connection import Outcome
-from broker.server.dispatch import Call, Dispatcher, response_frame
+from broker.server.dispatch import Call, Dispatcher
 from broker.server.listener import Listener
 from broker.trace import Tracer, Value
 
@@ -66,7 +66,7 @@ class Peer:
 
     def fetch(self, call: Call) -> Outcome:
         data = [PartitionData(records=bytes([7]) * 500_000)]
-        return response_frame(call, FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=data)]))
+        return call.respond(FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=data)]))
 
 
 def story(tell: Callable[[Peer, PeerConnector], Awaitable[None]]) -> None:
@@ -74,7 +74,8 @@ def story(tell: Callable[[Peer, PeerConnector], Awaitable[None]]) -> None:
         async with asyncio.timeout(20):
             peer = Peer()
             await peer.start()
-            connector = PeerConnector(1, {2: ("127.0.0.1", peer.port)}, response_max_bytes=8 << 20)
+            controllers = {2: ("127.0.0.1", peer.port)}
+            connector = PeerConnector(1, dict(controllers), controllers=controllers, response_max_bytes=8 << 20)
             try:
                 await tell(peer, connector)
             finally:
@@ -159,8 +160,10 @@ def test_an_unknown_broker_and_one_that_is_learned() -> None:
     async def tell(peer: Peer, connector: PeerConnector) -> None:
         with pytest.raises(ConnectionError, match="address of broker 9"):
             await connector.request(9, BrokerHeartbeatRequest(), 1, 1.0)
-        connector.learn({9: ("127.0.0.1", peer.port), 2: ("127.0.0.1", 1)})
-        await connector.request(9, BrokerHeartbeatRequest(), 1, 10.0)
+        connector.learn({9: ("127.0.0.1", peer.port)})
+        with pytest.raises(ConnectionError, match="address of broker 9"):
+            await connector.request(9, BrokerHeartbeatRequest(), 1, 1.0)  # it is no controller
+        assert isinstance(await connector.request(9, FetchRequest(), 12, 10.0), FetchResponse)
         assert await heartbeat(connector, 4) == 4  # a voter stays where the configuration says it is
 
     story(tell)
@@ -168,7 +171,7 @@ def test_an_unknown_broker_and_one_that_is_learned() -> None:
 
 def test_requests_to_itself_are_calls() -> None:
     async def tell(peer: Peer, connector: PeerConnector) -> None:
-        connector.serve_locally(peer.dispatcher.call_locally)
+        connector.serve_locally(peer.dispatcher.local.call)
         response = await connector.request(1, BrokerHeartbeatRequest(broker_epoch=5), 1, 1.0)
         assert isinstance(response, BrokerHeartbeatResponse)
         assert response.throttle_time_ms == 5

@@ -10,6 +10,7 @@ import pytest
 
 from broker.config import BrokerConfig, Endpoint
 from broker.errors import ErrorCode, StartupError
+from broker.listeners import plaintext
 from broker.mutants import Mutants
 from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from broker.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
@@ -19,8 +20,7 @@ from broker.trace import Tracer, Value
 
 CONFIG = BrokerConfig(
     node_id=4,
-    host="h",
-    port=9092,
+    listeners=(plaintext("h", 9092),),
     voters=(Endpoint(1, "a", 1), Endpoint(2, "b", 1)),
     log_dir="/nowhere",
     broker_heartbeat_interval_ms=10,

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from broker.controller.image import BrokerImage, MetadataImage
+from broker.listeners import plaintext
 from broker.protocol.messages.metadata import MetadataRequest
 from broker.server.connection import NotReady
 from broker.server.handlers import metadata_handler
@@ -18,8 +19,8 @@ VERSION = 12
 
 def two_brokers(*, second_fenced: bool) -> MetadataImage:
     image = MetadataImage()
-    image.brokers[1] = BrokerImage(1, 1, b"a" * 16, "n1", 9092, fenced=False)
-    image.brokers[2] = BrokerImage(2, 2, b"b" * 16, "n2", 9092, fenced=second_fenced)
+    image.brokers[1] = BrokerImage(1, 1, b"a" * 16, (plaintext("n1", 9092),), fenced=False)
+    image.brokers[2] = BrokerImage(2, 2, b"b" * 16, (plaintext("n2", 9092),), fenced=second_fenced)
     return image
 
 
@@ -28,7 +29,7 @@ def handler(image: MetadataImage, *, caught_up: bool) -> MetadataHandler:
     events[0].set()
     if caught_up:
         events[1].set()
-    return MetadataHandler(lambda: image, *events, controller_id=lambda: 1, turns=Turns())
+    return MetadataHandler(lambda: image, "PLAINTEXT", *events, controller_id=lambda: 1, turns=Turns())
 
 
 def test_fenced_brokers_are_listed_so_that_clients_do_not_take_them_for_gone() -> None:

@@ -19,7 +19,7 @@ from broker.protocol.messages.offset_for_leader_epoch import (
 )
 from broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from broker.protocol.schema import Message
-from broker.server import dispatch
+from broker.server import doors
 from broker.server.client import PeerConnector
 from broker.server.dispatch import DECODED_FOR_ONE, MOST_ENTRIES_ELSEWHERE
 from broker.server.handlers.configs_handler import BROKER, TOPIC
@@ -102,7 +102,7 @@ TOO_MANY: dict[str, tuple[Message, int]] = {
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedCluster]:
-    monkeypatch.setattr(dispatch, "Turns", Counted)
+    monkeypatch.setattr(doors, "Turns", Counted)
     with SimulatedCluster(1, 1) as made:
         yield made
 
@@ -117,7 +117,7 @@ def test_a_large_request_is_answered_in_turns(cluster: SimulatedCluster, name: s
         await SimulatedClient(cluster.addresses).create_topic("t", 3, 1)
         known = cluster.node("n1").image.topics["t"].partitions
         known.update(dict.fromkeys(range(3, 5_000), known[0]))
-        counted = cluster.node("n1").dispatcher.turns
+        counted = cluster.node("n1").doors.turns
         assert isinstance(counted, Counted)
         counted.turns = [0]
         peers = PeerConnector(-1, cluster.addresses, response_max_bytes=64 << 20)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from broker.controller.image import BrokerImage, MetadataImage
+from broker.listeners import plaintext
 from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from broker.server.watch import DeathWatch
 from broker.trace import Tracer, Value
@@ -41,7 +42,7 @@ class Story:
         )
 
     def register(self, port: int, epoch: int = 7, fenced: bool = False) -> None:
-        self.image.brokers[2] = BrokerImage(2, epoch, b"i" * 16, "127.0.0.1", port, fenced)
+        self.image.brokers[2] = BrokerImage(2, epoch, b"i" * 16, (plaintext("127.0.0.1", port),), fenced)
 
     def broker_looks_dead(self, broker_id: int, broker_epoch: int) -> None:
         self.dead.append((broker_id, broker_epoch))

@@ -1,0 +1,230 @@
+"""CreateAcls, DeleteAcls, AlterUserScramCredentials (KIP-140, -290, -554). Pure: image and request in, records out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from broker.controller.image import MetadataImage
+from broker.controller.image_records import acl_record
+from broker.errors import ErrorCode, ProtocolError
+from broker.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+    ScramCredentialUpsertion,
+)
+from broker.protocol.messages.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from broker.protocol.messages.delete_acls import (
+    DeleteAclsFilter,
+    DeleteAclsFilterResult,
+    DeleteAclsMatchingAcl,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+from broker.protocol.messages.describe_acls import DescribeAclsRequest
+from broker.protocol.messages.metadata_records import (
+    AccessControlEntryRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
+)
+from broker.security.acls import (
+    CLUSTER_NAME,
+    OPERATIONS_ON,
+    Acl,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
+from broker.security.principals import USER
+from broker.security.scram import MAX_ITERATIONS, MIN_ITERATIONS, Mechanism, credential_of
+
+LONGEST_NAME = 1_000  # characters of a name, a principal or a host
+LONGEST_SALT = 1_000  # bytes
+MOST_ACLS = 100_000
+MOST_CREDENTIALS = 100_000
+
+
+# --- access control lists
+
+
+def create_acls(
+    image: MetadataImage, request: CreateAclsRequest, new_id: Callable[[], bytes]
+) -> tuple[list[AccessControlEntryRecord], CreateAclsResponse]:
+    """The records of the rules that there are not yet, and an answer for each: one that there is already is created."""
+    records: list[AccessControlEntryRecord] = []
+    response = CreateAclsResponse()
+    known = set(image.acls.values())
+    for creation in request.creations:
+        result = AclCreationResult(error_message=None)
+        response.results.append(result)
+        try:
+            acl = _new_acl(creation)
+            if acl not in known:
+                if len(known) >= MOST_ACLS:
+                    raise ProtocolError(ErrorCode.INVALID_REQUEST, f"there are {MOST_ACLS} rules already")
+                known.add(acl)
+                records.append(acl_record(new_id(), acl))
+        except ProtocolError as error:
+            result.error_code, result.error_message = error.code, str(error)
+    return records, response
+
+
+def delete_acls(
+    image: MetadataImage, request: DeleteAclsRequest
+) -> tuple[list[RemoveAccessControlEntryRecord], DeleteAclsResponse]:
+    """The records that remove what a filter means, and for each filter what that was."""
+    removed: dict[bytes, None] = {}
+    response = DeleteAclsResponse()
+    for wanted in request.filters:
+        result = DeleteAclsFilterResult(error_message=None)
+        response.filter_results.append(result)
+        try:
+            found = filter_of(wanted)
+        except ProtocolError as error:
+            result.error_code, result.error_message = error.code, str(error)
+            continue
+        for acl_id, acl in image.acls.items():
+            if found.matches(acl):
+                removed[acl_id] = None
+                result.matching_acls.append(_matching(acl))
+    return [RemoveAccessControlEntryRecord(acl_id) for acl_id in removed], response
+
+
+def filter_of(asked: DeleteAclsFilter | DescribeAclsRequest) -> AclFilter:
+    """What a filter of a request means. Raises `ProtocolError` for numbers that mean nothing."""
+    try:
+        return AclFilter(
+            ResourceType(asked.resource_type_filter),
+            asked.resource_name_filter,
+            PatternType(asked.pattern_type_filter),
+            asked.principal_filter,
+            asked.host_filter,
+            Operation(asked.operation),
+            Permission(asked.permission_type),
+        )
+    except ValueError as error:
+        raise ProtocolError(ErrorCode.INVALID_REQUEST, f"a filter says what means nothing: {error}") from None
+
+
+def _new_acl(asked: AclCreation) -> Acl:
+    """Raises `ProtocolError` for a rule that could never decide anything, or that is meant as a filter."""
+    try:
+        acl = Acl(
+            ResourceType(asked.resource_type),
+            asked.resource_name,
+            PatternType(asked.resource_pattern_type),
+            asked.principal,
+            asked.host,
+            Operation(asked.operation),
+            Permission(asked.permission_type),
+        )
+    except ValueError as error:
+        raise ProtocolError(ErrorCode.INVALID_REQUEST, f"a rule says what means nothing: {error}") from None
+    possible = OPERATIONS_ON.get(acl.resource_type)
+    _require(possible is not None, "a rule is about one type of resources")
+    _require(acl.operation is Operation.ALL or acl.operation in (possible or ()), "the operation is not for this type")
+    _require(acl.pattern_type in (PatternType.LITERAL, PatternType.PREFIXED), "a pattern is literal or prefixed")
+    _require(acl.permission is not Permission.ANY, "a rule allows or denies")
+    _require(acl.resource_type is not ResourceType.CLUSTER or acl.name == CLUSTER_NAME, f"it is called {CLUSTER_NAME}")
+    _require(acl.principal.startswith(USER) and acl.principal != USER, "a principal is of the form User:name")
+    _require(bool(acl.name) and bool(acl.host), "a rule has a name and a host; * stands for all")
+    longest = max(map(len, (acl.name, acl.principal, acl.host)))
+    _require(longest <= LONGEST_NAME, f"more than {LONGEST_NAME} characters")
+    return acl
+
+
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise ProtocolError(ErrorCode.INVALID_REQUEST, otherwise)
+
+
+def _matching(acl: Acl) -> DeleteAclsMatchingAcl:
+    return DeleteAclsMatchingAcl(
+        ErrorCode.NONE,
+        None,
+        acl.resource_type,
+        acl.name,
+        acl.pattern_type,
+        acl.principal,
+        acl.host,
+        acl.operation,
+        acl.permission,
+    )
+
+
+# --- credentials
+
+
+def alter_scram_credentials(
+    image: MetadataImage, request: AlterUserScramCredentialsRequest
+) -> tuple[list[UserScramCredentialRecord | RemoveUserScramCredentialRecord], AlterUserScramCredentialsResponse]:
+    """The records, and an answer for each user: all of a user's changes are made, or none."""
+    records: list[UserScramCredentialRecord | RemoveUserScramCredentialRecord] = []
+    response = AlterUserScramCredentialsResponse()
+    named = [(it.name, it.mechanism) for it in request.deletions]
+    named += [(it.name, it.mechanism) for it in request.upsertions]
+    times = Counter(named)
+    for user in _users(request):
+        result = AlterUserScramCredentialsResult(user, error_message=None)
+        response.results.append(result)
+        try:
+            if any(times[it] > 1 for it in named if it[0] == user):
+                message = "a user's mechanism is altered more than once"
+                raise ProtocolError(ErrorCode.DUPLICATE_RESOURCE, message)
+            its: list[UserScramCredentialRecord | RemoveUserScramCredentialRecord] = []
+            its += [_removed(image, user, it.mechanism) for it in request.deletions if it.name == user]
+            its += [_upserted(image, it) for it in request.upsertions if it.name == user]
+            records += its
+        except ProtocolError as error:
+            result.error_code, result.error_message = error.code, str(error)
+    return records, response
+
+
+def credentials_refused(
+    request: AlterUserScramCredentialsRequest, error: ProtocolError
+) -> AlterUserScramCredentialsResponse:
+    results = [AlterUserScramCredentialsResult(user, error.code, str(error)) for user in _users(request)]
+    return AlterUserScramCredentialsResponse(results=results)
+
+
+def _users(request: AlterUserScramCredentialsRequest) -> Iterable[str]:
+    return dict.fromkeys([*(it.name for it in request.deletions), *(it.name for it in request.upsertions)])
+
+
+def _removed(image: MetadataImage, user: str, number: int) -> RemoveUserScramCredentialRecord:
+    if (user, _mechanism(number)) not in image.scram:
+        raise ProtocolError(ErrorCode.RESOURCE_NOT_FOUND, "there is no such credential to delete")
+    return RemoveUserScramCredentialRecord(user, number)
+
+
+def _upserted(image: MetadataImage, asked: ScramCredentialUpsertion) -> UserScramCredentialRecord:
+    """What is kept of a salted password. Raises `ProtocolError`; nothing of a credential is in its message."""
+    mechanism = _mechanism(asked.mechanism)
+    for bad, reason in (
+        (not asked.name or len(asked.name) > LONGEST_NAME, f"a user has a name, of at most {LONGEST_NAME} characters"),
+        (asked.iterations < MIN_ITERATIONS, f"iterations: {asked.iterations} is smaller than {MIN_ITERATIONS}"),
+        (asked.iterations > MAX_ITERATIONS, f"iterations: {asked.iterations} is larger than {MAX_ITERATIONS}"),
+        (not asked.salt or len(asked.salt) > LONGEST_SALT, f"a salt has 1 to {LONGEST_SALT} bytes"),
+        (
+            not asked.salted_password or len(asked.salted_password) > LONGEST_SALT,
+            "the salted password has no right size",
+        ),
+        (len(image.scram) >= MOST_CREDENTIALS, f"there are {MOST_CREDENTIALS} credentials already"),
+    ):
+        if bad:
+            raise ProtocolError(ErrorCode.UNACCEPTABLE_CREDENTIAL, reason)
+    its = credential_of(asked.salted_password, asked.salt, asked.iterations, mechanism)
+    return UserScramCredentialRecord(
+        asked.name, asked.mechanism, its.salt, its.stored_key, its.server_key, its.iterations
+    )
+
+
+def _mechanism(number: int) -> Mechanism:
+    try:
+        return Mechanism(number)
+    except ValueError:
+        raise ProtocolError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"there is no SCRAM mechanism {number}") from None

@@ -1,0 +1,40 @@
+"""DescribeUserScramCredentials (50): who has which (KIP-554); never what they are."""
+
+from __future__ import annotations
+
+from broker.protocol.schema import Int8, Int16, Int32, Message, String, v
+
+
+class UserName(Message):
+    name: String = ""
+
+
+class DescribeUserScramCredentialsRequest(Message):
+    """None, or no users: all."""
+
+    VERSIONS = v("0")
+    FLEXIBLE = v("0+")
+
+    users: list[UserName] | None = []
+
+
+class CredentialInfo(Message):
+    mechanism: Int8 = 0
+    iterations: Int32 = 0
+
+
+class DescribeUserScramCredentialsResult(Message):
+    user: String = ""
+    error_code: Int16 = 0
+    error_message: String | None = ""
+    credential_infos: list[CredentialInfo] = []
+
+
+class DescribeUserScramCredentialsResponse(Message):
+    VERSIONS = v("0")
+    FLEXIBLE = v("0+")
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: String | None = ""
+    results: list[DescribeUserScramCredentialsResult] = []

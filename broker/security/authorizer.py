@@ -1,0 +1,94 @@
+"""Who may do what: the rules of the metadata log, as Apache Kafka's StandardAuthorizer applies them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from broker.security.acls import CLUSTER_NAME, EVERYTHING, Acl, Operation, PatternType, Permission, ResourceType
+from broker.security.principals import ANYBODY
+
+MOST_REMEMBERED = 100_000  # answers
+
+
+class Caller(NamedTuple):
+    """Who asks, and from which address."""
+
+    principal: str
+    host: str
+
+
+class Authorizer:
+    """Answers from the rules that `learn` was given last. A refusal beats a permission; no rule is a refusal, unless
+    nothing at all is said of a resource and `allow_if_no_acl`."""
+
+    def __init__(self, super_users: frozenset[str], *, allow_if_no_acl: bool) -> None:
+        self._super_users = super_users
+        self._allow_if_no_acl = allow_if_no_acl
+        self._literal: dict[tuple[ResourceType, str], list[Acl]] = {}
+        self._prefixed: dict[ResourceType, list[Acl]] = {}
+        self._remembered: dict[tuple[Caller, Operation, ResourceType, str], bool] = {}
+
+    def learn(self, acls: Iterable[Acl]) -> None:
+        """Take all rules there are from here on."""
+        literal, prefixed = defaultdict(list), defaultdict(list)
+        for acl in acls:
+            if acl.pattern_type is PatternType.PREFIXED:
+                prefixed[acl.resource_type].append(acl)
+            else:
+                literal[acl.resource_type, acl.name].append(acl)
+        self._literal, self._prefixed = dict(literal), dict(prefixed)
+        self._remembered.clear()
+
+    def allows(self, caller: Caller, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        """Whether the caller may do this to the resource of this name."""
+        asked = caller, operation, resource_type, name
+        known = self._remembered.get(asked)
+        if known is None:
+            if len(self._remembered) >= MOST_REMEMBERED:
+                self._remembered.clear()
+            known = self._remembered[asked] = self._decide(*asked)
+        return known
+
+    def allows_cluster(self, caller: Caller, operation: Operation) -> bool:
+        return self.allows(caller, operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+    def allows_any(self, caller: Caller, operation: Operation, resource_type: ResourceType) -> bool:
+        """Whether there may be a resource of this type to which the caller may do this (KIP-679)."""
+        if caller.principal in self._super_users:
+            return True
+        rules = [it for (kind, _), found in self._literal.items() if kind is resource_type for it in found]
+        rules += self._prefixed.get(resource_type, [])
+        relevant = [it for it in rules if _is_about(it, caller) and it.decides(operation)]
+        refusals = [it for it in relevant if it.permission is Permission.DENY]
+        if self._allow_if_no_acl:  # there are always names of which no rule speaks
+            return not any(it.name == EVERYTHING for it in refusals)
+        return any(
+            it.permission is Permission.ALLOW and not any(_covers(refusal, it) for refusal in refusals)
+            for it in relevant
+        )
+
+    def _decide(self, caller: Caller, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        if caller.principal in self._super_users:
+            return True
+        rules = self._literal.get((resource_type, name), []) + self._literal.get((resource_type, EVERYTHING), [])
+        rules += [it for it in self._prefixed.get(resource_type, []) if it.names(name)]
+        if not rules:
+            return self._allow_if_no_acl
+        relevant = {it.permission for it in rules if _is_about(it, caller) and it.decides(operation)}
+        return relevant == {Permission.ALLOW}
+
+
+def _is_about(acl: Acl, caller: Caller) -> bool:
+    return acl.principal in (caller.principal, ANYBODY) and acl.host in (caller.host, EVERYTHING)
+
+
+def _covers(refusal: Acl, permission: Acl) -> bool:
+    """Whether all that a permission names is refused."""
+    if refusal.pattern_type is PatternType.PREFIXED:
+        is_all = permission.pattern_type is PatternType.LITERAL and permission.name == EVERYTHING
+        return not is_all and permission.name.startswith(refusal.name)
+    if refusal.name == EVERYTHING:
+        return True
+    return permission.pattern_type is PatternType.LITERAL and refusal.name == permission.name

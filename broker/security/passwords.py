@@ -1,0 +1,65 @@
+"""Passwords that a broker is given in files. They are shown to nobody: not in a message, nor by `repr`.
+
+The file has one `name=password` a line; lines that begin with `#`, and empty ones, do not count. It must be readable by
+its owner alone.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import stat
+from pathlib import Path
+
+from broker.errors import StartupError
+
+
+class Password:
+    """A password that can be compared and used, and not shown by mistake."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return "Password(...)"
+
+    def reveal(self) -> bytes:
+        """Its bytes, to be worked with at once."""
+        return self._text.encode()
+
+    def is_(self, other: str) -> bool:
+        """Whether it is this one; how long that takes does not tell how much of it is right."""
+        return hmac.compare_digest(self._text.encode(), other.encode())
+
+
+def read_passwords(path: str, key: str, source: str) -> dict[str, Password]:
+    """The users of a file that the configuration's `key` names. Raises `StartupError`; it quotes no line."""
+    where = f"{source}: {key}: {path}"
+    require_private(path, key, source)
+    found: dict[str, Password] = {}
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StartupError(f"{where}: cannot be read: {type(error).__name__}; give a file of UTF-8 text") from None
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        name, separator, password = line.partition("=")
+        if not (separator and name.strip() and password):
+            raise StartupError(f"{where}: line {number} is not of the form name=password")
+        if name.strip() in found:
+            raise StartupError(f"{where}: line {number}: the user is named twice; keep one of the lines")
+        found[name.strip()] = Password(password)
+    return found
+
+
+def require_private(path: str, key: str, source: str) -> None:
+    """Raises `StartupError` for a file that cannot be read, or that others can."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        raise StartupError(f"{source}: {key}: {path} cannot be read: {error.strerror}; name a readable file") from error
+    if mode & (stat.S_IROTH | stat.S_IWOTH):
+        raise StartupError(f"{source}: {key}: everybody can read {path}; run chmod 600 {path}")

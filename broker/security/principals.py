@@ -1,0 +1,58 @@
+"""Principals: what a peer is called once it is known. The text is Kafka's, `User:` and a name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from broker.errors import StartupError
+from broker.properties import shown
+
+USER: Final = "User:"
+ANONYMOUS: Final = "User:ANONYMOUS"
+"""A peer that nobody has asked who it is."""
+ANYBODY: Final = "User:*"
+"""In an access control list: every principal."""
+
+_ABBREVIATIONS = {
+    "commonName": "CN",
+    "organizationalUnitName": "OU",
+    "organizationName": "O",
+    "localityName": "L",
+    "stateOrProvinceName": "ST",
+    "countryName": "C",
+    "streetAddress": "STREET",
+    "domainComponent": "DC",
+    "userId": "UID",
+}
+_SPECIAL = frozenset(',+"\\<>;')
+
+
+def of_user(name: str) -> str:
+    """The principal of a user that SASL has authenticated."""
+    return USER + name
+
+
+def of_certificate(subject: Sequence[Sequence[tuple[str, str]]]) -> str:
+    """The principal of a client's certificate: its distinguished name as RFC 2253 writes it, the last part first.
+
+    `subject` is as `ssl.SSLSocket.getpeercert` gives it.
+    """
+    parts = ["+".join(f"{_ABBREVIATIONS.get(key, key)}={_escaped(value)}" for key, value in each) for each in subject]
+    return USER + ",".join(reversed(parts))
+
+
+def parse_super_users(text: str, source: str) -> frozenset[str]:
+    """`User:admin;User:CN=broker,O=house`: with semicolons, for names have commas. Raises `StartupError`."""
+    found = [each.strip() for each in text.split(";") if each.strip()]
+    for each in found:
+        if not each.startswith(USER) or each in (USER, ANYBODY):
+            raise StartupError(f"{source}: super.users: {shown(each)} is not of the form User:name; separate them by ;")
+    return frozenset(found)
+
+
+def _escaped(value: str) -> str:
+    text = "".join("\\" + char if char in _SPECIAL else char for char in value)
+    if text.startswith(("#", " ")):
+        text = "\\" + text
+    return text[:-1] + "\\ " if len(text) > 1 and text.endswith(" ") and not text.endswith("\\ ") else text

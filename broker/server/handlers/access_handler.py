@@ -1,0 +1,79 @@
+"""DescribeAcls, DescribeUserScramCredentials: what this broker's copy of the metadata says of rules and passwords."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from broker.controller.access import filter_of
+from broker.controller.image import MetadataImage
+from broker.controller.refusals import refused
+from broker.errors import ErrorCode, ProtocolError
+from broker.protocol.messages.create_acls import CreateAclsRequest
+from broker.protocol.messages.delete_acls import DeleteAclsRequest
+from broker.protocol.messages.describe_acls import (
+    AclDescription,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+)
+from broker.protocol.messages.describe_user_scram_credentials import (
+    CredentialInfo,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+from broker.protocol.schema import Message
+from broker.security.acls import PatternType, ResourceType
+
+_DISABLED = ProtocolError(ErrorCode.SECURITY_DISABLED, "no authorizer is configured: set authorizer.class.name")
+
+
+def refuse_without_authorizer(request: CreateAclsRequest | DeleteAclsRequest, _version: int) -> Message:
+    """Rules that nobody applies are not taken, as in Kafka."""
+    return refused(request, _DISABLED)
+
+
+class AccessHandler:
+    """Serves both. `enforced`: whether rules are applied at all."""
+
+    def __init__(self, image: Callable[[], MetadataImage], *, enforced: bool) -> None:
+        self._image = image
+        self._enforced = enforced
+
+    def describe_acls(self, request: DescribeAclsRequest, _version: int) -> DescribeAclsResponse:
+        if not self._enforced:
+            return DescribeAclsResponse(error_code=_DISABLED.code, error_message=str(_DISABLED))
+        try:
+            wanted = filter_of(request)
+        except ProtocolError as error:
+            return DescribeAclsResponse(error_code=error.code, error_message=str(error))
+        found: dict[tuple[ResourceType, str, PatternType], DescribeAclsResource] = {}
+        for acl in self._image().acls.values():
+            if wanted.matches(acl):
+                its = found.setdefault(
+                    (acl.resource_type, acl.name, acl.pattern_type),
+                    DescribeAclsResource(acl.resource_type, acl.name, acl.pattern_type),
+                )
+                its.acls.append(AclDescription(acl.principal, acl.host, acl.operation, acl.permission))
+        return DescribeAclsResponse(error_message=None, resources=list(found.values()))
+
+    def describe_scram_credentials(
+        self, request: DescribeUserScramCredentialsRequest, _version: int
+    ) -> DescribeUserScramCredentialsResponse:
+        """By which mechanisms each user has a password, and how often it is salted; never more than that."""
+        known: dict[str, list[CredentialInfo]] = {}
+        for (user, mechanism), its in sorted(self._image().scram.items()):
+            known.setdefault(user, []).append(CredentialInfo(mechanism, its.iterations))
+        response = DescribeUserScramCredentialsResponse(error_message=None)
+        times = Counter([it.name for it in request.users] if request.users else list(known))
+        for name in times:
+            result = DescribeUserScramCredentialsResult(name, ErrorCode.NONE, None, known.get(name, []))
+            if times[name] > 1:
+                message = "the user is asked for more than once"
+                result = DescribeUserScramCredentialsResult(name, ErrorCode.DUPLICATE_RESOURCE, message)
+            elif name not in known:
+                message = "the user has no credentials"
+                result = DescribeUserScramCredentialsResult(name, ErrorCode.RESOURCE_NOT_FOUND, message)
+            response.results.append(result)
+        return response

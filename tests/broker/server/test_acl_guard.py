@@ -1,0 +1,288 @@
+"""Every API under rules: what is refused, in which words, and what of a request is left."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from broker.controller.image import MetadataImage, TopicImage
+from broker.errors import ErrorCode
+from broker.protocol.api import APIS, ApiKey
+from broker.protocol.codec import decode_exactly, encoded
+from broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from broker.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from broker.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from broker.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from broker.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponseTopics,
+)
+from broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from broker.protocol.schema import NO_ID, Message
+from broker.security.acls import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
+from broker.security.authorizer import Authorizer
+from broker.server.acl_guard import OPEN_TO_ALL, RULES, AclGuard
+from broker.server.connection import Connection, Rejected
+from broker.server.dispatch import Permit, Refused
+from tests.broker.protocol.samples import sample
+
+TOPIC_ID = b"t" * 16
+DENIED = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+}
+
+
+class Peer:
+    """A connection, as far as rules are concerned."""
+
+    principal, address = "User:alice", "10.0.0.1"
+
+
+def check(request: Message, version: int, *rules: tuple[ResourceType, str, Operation]) -> Permit:
+    image = MetadataImage()
+    for name, topic_id in (("mine", TOPIC_ID), ("theirs", b"u" * 16)):
+        image.topics[name] = TopicImage(name, topic_id)
+        image._names[topic_id] = name
+    authorizer = Authorizer(frozenset(), allow_if_no_acl=False)
+    authorizer.learn(
+        Acl(kind, name, PatternType.LITERAL, "User:alice", "*", operation, Permission.ALLOW)
+        for kind, name, operation in rules
+    )
+    peer: Any = Peer()
+    connection: Connection = peer
+    return AclGuard(authorizer, lambda: image).check(request, version, connection)
+
+
+def topic(name: str, operation: Operation) -> tuple[ResourceType, str, Operation]:
+    return ResourceType.TOPIC, name, operation
+
+
+def group(name: str, operation: Operation) -> tuple[ResourceType, str, Operation]:
+    return ResourceType.GROUP, name, operation
+
+
+def on_cluster(operation: Operation) -> tuple[ResourceType, str, Operation]:
+    return ResourceType.CLUSTER, CLUSTER_NAME, operation
+
+
+def codes(part: object) -> set[int]:
+    """All error codes of a response."""
+    if isinstance(part, list):
+        return {code for element in part for code in codes(element)}
+    if not isinstance(part, Message):
+        return set()
+    found: set[int] = set()
+    for name in part.__struct_fields__:
+        value = getattr(part, name)
+        found |= {value} if name == "error_code" else codes(value)
+    return found
+
+
+@pytest.mark.conforms("SEC-5")
+def test_every_api_has_a_rule_or_is_open_to_all_on_purpose() -> None:
+    assert RULES.keys() | OPEN_TO_ALL == APIS.keys()
+    assert not RULES.keys() & OPEN_TO_ALL
+
+
+@pytest.mark.conforms("SEC-5")
+@pytest.mark.parametrize("key", sorted(RULES), ids=lambda key: key.name)
+def test_who_has_no_rights_gets_nothing_of_any_api_but_a_refusal(key: ApiKey) -> None:
+    """At every version: what is left of the request names no topic, group or resource, and the answer can be sent."""
+    rng = random.Random(int(key))
+    api = APIS[key]
+    for version in range(api.min_version, api.max_version + 1):
+        for _ in range(20):
+            request = sample(api.request, version, rng)
+            try:
+                permit = check(request, version)
+            except Refused as refused:
+                answer = refused.response
+                assert codes(answer) <= DENIED | {ErrorCode.NONE}
+            except Rejected:
+                assert key is ApiKey.PRODUCE
+                continue
+            else:
+                if permit.amend is None:
+                    assert not any(_named(request)), request
+                    continue
+                left = permit.request
+                if key not in (ApiKey.METADATA, ApiKey.LIST_GROUPS):
+                    assert not any(_named(left)), left
+                if key is ApiKey.FETCH:
+                    continue  # amends what is not a message yet: below
+                answer = permit.amend(api.response())
+            assert isinstance(answer, api.response)
+            decode_exactly(api.response, version, encoded(answer, version))
+
+
+def _named(request: Message) -> list[str]:
+    """What a request still names. Topics that it gives the ids of are not known here: the handler says so."""
+    lists = ("topics", "topic_data", "groups", "groups_names", "coordinator_keys", "resources", "topic_names")
+    found = [element for name in lists for element in getattr(request, name, None) or []]
+    keys = ("name", "topic", "resource_name", "group_id")
+    by_name = [it for it in found if getattr(it, "topic_id", NO_ID) == NO_ID]
+    return [it if isinstance(it, str) else next(getattr(it, key) for key in keys if hasattr(it, key)) for it in by_name]
+
+
+@pytest.mark.conforms("SEC-5")
+def test_produce_is_done_for_what_may_be_written() -> None:
+    request = ProduceRequest(
+        acks=-1,
+        topic_data=[
+            TopicProduceData(name=name, partition_data=[PartitionProduceData(index=0)]) for name in ("mine", "theirs")
+        ],
+    )
+    permit = check(request, 9, topic("mine", Operation.WRITE))
+    assert [it.name for it in permit.request.topic_data] == ["mine"]  # type: ignore[attr-defined]
+    assert permit.amend is not None
+    (refused,) = permit.amend(APIS[ApiKey.PRODUCE].response()).responses
+    assert (refused.name, refused.partition_responses[0].error_code) == ("theirs", 29)
+    with pytest.raises(Rejected, match="theirs"):
+        check(ProduceRequest(acks=0, topic_data=request.topic_data), 9, topic("mine", Operation.WRITE))
+
+
+@pytest.mark.conforms("SEC-5")
+@pytest.mark.parametrize("version", [12, 15])
+def test_fetch_is_for_readers_and_what_replicas_fetch_for_brokers(version: int) -> None:
+    by_name = version < 13
+    topics = [
+        FetchTopic("mine" if by_name else "", TOPIC_ID if not by_name else bytes(16), [FetchPartition(0)]),
+        FetchTopic("theirs" if by_name else "", b"u" * 16 if not by_name else bytes(16), [FetchPartition(1)]),
+    ]
+    permit = check(FetchRequest(max_wait_ms=500, topics=topics), version, topic("mine", Operation.READ))
+    assert permit.request.topics == topics[:1]  # type: ignore[attr-defined]
+    assert permit.amend is not None
+    (answer,) = permit.amend([])
+    assert [(it.partition, it.error) for it in answer.partitions] == [(1, 29)]
+    replica = (
+        FetchRequest(topics=topics, replica_id=2)
+        if by_name
+        else FetchRequest(topics=topics, replica_state=ReplicaState(2, 7))
+    )
+    assert check(replica, version, on_cluster(Operation.CLUSTER_ACTION)).amend is None
+    forged = check(replica, version, topic("mine", Operation.READ), topic("theirs", Operation.READ))
+    assert forged.request.topics == []  # type: ignore[attr-defined]
+
+
+@pytest.mark.conforms("SEC-5", "SEC-6")
+def test_the_metadata_log_is_not_read_as_a_topic() -> None:
+    request = FetchRequest(topics=[FetchTopic("__cluster_metadata", partitions=[FetchPartition(0)])])
+    assert check(request, 12, topic("*", Operation.ALL)).request.topics == []  # type: ignore[attr-defined]
+    assert check(request, 12, on_cluster(Operation.CLUSTER_ACTION)).amend is None
+
+
+@pytest.mark.conforms("SEC-5")
+@pytest.mark.parametrize("version", [0, 1, 12])
+def test_metadata_hides_what_may_not_be_described(version: int) -> None:
+    known = [MetadataResponseTopic(name=name) for name in ("mine", "theirs")]
+    everything = MetadataRequest(topics=[] if version == 0 else None)
+    permit = check(everything, version, topic("mine", Operation.READ))
+    assert permit.amend is not None
+    assert [it.name for it in permit.amend(MetadataResponse(topics=list(known))).topics] == ["mine"]
+    named = MetadataRequest(topics=[MetadataRequestTopic(name="theirs")])
+    permit = check(named, version, topic("mine", Operation.READ))
+    assert permit.amend is not None
+    # A request of version 0 of which nothing is left asks for all topics.
+    told = permit.amend(MetadataResponse(topics=list(known) if version == 0 else [])).topics
+    assert [(it.name, it.error_code) for it in told] == [("theirs", 29)]
+
+
+@pytest.mark.conforms("SEC-5")
+def test_a_topic_is_not_created_by_asking_for_it_without_the_right_to() -> None:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="new"), MetadataRequestTopic(name="mine")])
+    rules = topic("*", Operation.DESCRIBE)
+    assert [it.name for it in check(request, 12, rules).request.topics] == ["mine"]  # type: ignore[attr-defined]
+    assert check(request, 12, rules, topic("new", Operation.CREATE)).amend is None
+    request.allow_auto_topic_creation = False
+    assert check(request, 12, rules).amend is None
+
+
+@pytest.mark.conforms("SEC-5")
+def test_topics_are_created_and_deleted_one_by_one() -> None:
+    creation = CreateTopicsRequest([CreatableTopic("new", 1, 1), CreatableTopic("other", 1, 1)])
+    permit = check(creation, 7, topic("new", Operation.CREATE))
+    assert [it.name for it in permit.request.topics] == ["new"]  # type: ignore[attr-defined]
+    assert permit.amend is not None
+    assert [(it.name, it.error_code) for it in permit.amend(CreateTopicsResponse()).topics] == [("other", 29)]
+    assert check(creation, 7, on_cluster(Operation.CREATE)).amend is None
+    for request, version in (
+        (DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=TOPIC_ID), DeleteTopicState("theirs")]), 6),
+        (DeleteTopicsRequest(topic_names=["mine", "theirs"]), 5),
+    ):
+        permit = check(request, version, topic("mine", Operation.DELETE))
+        assert permit.amend is not None
+        (refused,) = permit.amend(DeleteTopicsResponse()).responses
+        assert (refused.name, refused.error_code) == ("theirs", 29)
+
+
+@pytest.mark.conforms("SEC-5")
+def test_configurations_of_brokers_are_the_clusters() -> None:
+    request = DescribeConfigsRequest([DescribeConfigsResource(2, "mine"), DescribeConfigsResource(4, "1")])
+    permit = check(request, 4, topic("mine", Operation.ALTER_CONFIGS))
+    assert permit.amend is not None
+    assert codes(permit.amend(APIS[ApiKey.DESCRIBE_CONFIGS].response())) == {31}
+    permit = check(request, 4, on_cluster(Operation.DESCRIBE_CONFIGS))
+    assert permit.amend is not None
+    assert codes(permit.amend(APIS[ApiKey.DESCRIBE_CONFIGS].response())) == {29}
+
+
+@pytest.mark.conforms("SEC-5")
+def test_offsets_need_rights_on_the_group_and_on_the_topics() -> None:
+    topics = [OffsetCommitRequestTopic(name, [OffsetCommitRequestPartition(0)]) for name in ("mine", "theirs")]
+    commit = OffsetCommitRequest("g", topics=topics)
+    permit = check(commit, 8, group("g", Operation.READ), topic("mine", Operation.READ))
+    assert permit.amend is not None
+    assert [it.name for it in permit.amend(OffsetCommitResponse()).topics] == ["theirs"]
+    with pytest.raises(Refused) as refused:
+        check(commit, 8, topic("*", Operation.ALL))
+    assert codes(refused.value.response) == {30}
+
+
+@pytest.mark.conforms("SEC-5")
+def test_offsets_of_several_groups() -> None:
+    def asked(name: str, *topics: str) -> OffsetFetchRequestGroup:
+        return OffsetFetchRequestGroup(name, topics=[OffsetFetchRequestTopics(it, [0]) for it in topics] or None)
+
+    request = OffsetFetchRequest(groups=[asked("g", "mine", "theirs"), asked("other", "mine"), asked("all")])
+    rules = group("g", Operation.READ), group("all", Operation.DESCRIBE), topic("mine", Operation.READ)
+    permit = check(request, 8, *rules)
+    left = [(it.group_id, it.topics and [its.name for its in it.topics]) for it in permit.request.groups]  # type: ignore[attr-defined]
+    assert left == [("g", ["mine"]), ("all", None)]
+    found = [OffsetFetchResponseTopics(name) for name in ("mine", "theirs")]
+    assert permit.amend is not None
+    answer = permit.amend(
+        OffsetFetchResponse(groups=[OffsetFetchResponseGroup("g", found[:1]), OffsetFetchResponseGroup("all", found)])
+    )
+    told = [(it.group_id, it.error_code, [its.name for its in it.topics]) for it in answer.groups]
+    assert told == [("g", 0, ["mine", "theirs"]), ("all", 0, ["mine"]), ("other", 30, [])]
+    assert codes(answer.groups[0].topics[1]) == {29}
+
+
+@pytest.mark.conforms("SEC-5")
+def test_groups_that_may_not_be_described_are_not_listed() -> None:
+    permit = check(ListGroupsRequest(), 4, group("g", Operation.DESCRIBE))
+    assert permit.amend is not None
+    response = ListGroupsResponse(groups=[ListedGroup(group_id=name) for name in ("g", "other")])
+    assert [it.group_id for it in permit.amend(response).groups] == ["g"]
+    assert check(ListGroupsRequest(), 4, on_cluster(Operation.DESCRIBE)).amend is None

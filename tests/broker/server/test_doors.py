@@ -1,0 +1,161 @@
+"""Two kinds of listeners: what runs the cluster is taken at that for controllers, what clients ask at the others."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.config import BrokerConfig
+from broker.errors import ErrorCode, StartupError
+from broker.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from broker.protocol.messages.alter_partition import AlterPartitionRequest
+from broker.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest
+from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from broker.protocol.messages.broker_registration import BrokerRegistrationRequest
+from broker.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest
+from broker.protocol.messages.envelope import EnvelopeRequest
+from broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from broker.protocol.messages.fetch_snapshot import FetchSnapshotRequest
+from broker.protocol.messages.metadata import MetadataRequest
+from broker.protocol.messages.produce import ProduceRequest
+from broker.protocol.messages.vote import PartitionData, TopicData, VoteRequest
+from broker.protocol.schema import Message
+from broker.server.client import PeerConnector
+from simulator.cluster import SimulatedCluster
+from tests.broker.server.asking import ready
+
+LARGEST_EPOCH = (1 << 31) - 2
+FORGED_VOTE = VoteRequest(
+    topics=[TopicData("__cluster_metadata", [PartitionData(0, replica_epoch=LARGEST_EPOCH, replica_id=2)])]
+)
+OF_CONTROLLERS: dict[str, tuple[Message, int]] = {
+    "VOTE": (FORGED_VOTE, 2),
+    "BEGIN_QUORUM_EPOCH": (BeginQuorumEpochRequest(), 1),
+    "END_QUORUM_EPOCH": (EndQuorumEpochRequest(), 1),
+    "FETCH_SNAPSHOT": (FetchSnapshotRequest(), 0),
+    "ENVELOPE": (EnvelopeRequest(), 0),
+    "BROKER_REGISTRATION": (BrokerRegistrationRequest(broker_id=2), 4),
+    "BROKER_HEARTBEAT": (BrokerHeartbeatRequest(broker_id=2, want_shut_down=True), 1),
+    "ALTER_PARTITION": (AlterPartitionRequest(), 3),
+    "ALLOCATE_PRODUCER_IDS": (AllocateProducerIdsRequest(), 0),
+}
+
+
+@pytest.mark.conforms("SEC-1")
+@pytest.mark.parametrize("name", OF_CONTROLLERS)
+def test_a_listener_for_clients_takes_nothing_that_runs_the_cluster(name: str) -> None:
+    """Refused as Apache Kafka does it: the connection is closed."""
+    request, version = OF_CONTROLLERS[name]
+
+    async def story(cluster: SimulatedCluster) -> None:
+        await ready(cluster)
+        leader = cluster.controller()
+        assert leader is not None
+        epoch = cluster.node(leader).quorum.epoch
+        stranger = PeerConnector(-1, cluster.addresses, response_max_bytes=1 << 20)
+        for broker in cluster.addresses:
+            with pytest.raises(ConnectionError):
+                await stranger.request(broker, request, version, 10.0)
+        reasons = {event["reason"] for event in cluster.journal.of("connection_rejected")}
+        assert reasons == {f"{name} is not served at this listener"}
+        assert cluster.node(leader).quorum.epoch == epoch
+        assert cluster.controller() == leader
+
+    with SimulatedCluster(1) as cluster:
+        cluster.run(story(cluster))
+
+
+@pytest.mark.conforms("SEC-1")
+def test_the_metadata_log_is_no_topic_at_a_listener_for_clients() -> None:
+    fetch = FetchRequest(
+        replica_id=2, max_wait_ms=0, topics=[FetchTopic("__cluster_metadata", partitions=[FetchPartition(0)])]
+    )
+
+    async def story(cluster: SimulatedCluster) -> None:
+        await ready(cluster)
+        stranger = PeerConnector(-1, cluster.addresses, response_max_bytes=1 << 20)
+        response = await stranger.request(1, fetch, 12, 10.0)
+        assert isinstance(response, FetchResponse)
+        assert response.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    with SimulatedCluster(1) as cluster:
+        cluster.run(story(cluster))
+
+
+@pytest.mark.conforms("SEC-1")
+@pytest.mark.parametrize("request_and_version", [(MetadataRequest(), 12), (ProduceRequest(), 9)])
+def test_the_listener_for_controllers_takes_nothing_of_clients(request_and_version: tuple[Message, int]) -> None:
+    async def story(cluster: SimulatedCluster) -> None:
+        await ready(cluster)
+        client = PeerConnector(-1, cluster.controllers, response_max_bytes=1 << 20)
+        with pytest.raises(ConnectionError):
+            await client.request(1, *request_and_version, 10.0)
+
+    with SimulatedCluster(1) as cluster:
+        cluster.run(story(cluster))
+
+
+@pytest.mark.conforms("SEC-1")
+def test_a_node_alone_needs_no_listener_for_controllers_and_takes_no_votes_at_its_own() -> None:
+    alone = {"listeners": "n1:9092", "quorum.voters": "1@n1:9092", "controller.listener.names": ""}
+
+    async def story(cluster: SimulatedCluster) -> None:
+        cluster.start()
+        await cluster.ready()
+        assert cluster.node("n1").doors.for_controllers is None
+        stranger = PeerConnector(-1, cluster.addresses, response_max_bytes=1 << 20)
+        with pytest.raises(ConnectionError):
+            await stranger.request(1, FORGED_VOTE, 2, 10.0)
+        assert cluster.controller() == "n1"
+
+    with SimulatedCluster(1, 1, properties=alone) as cluster:
+        cluster.run(story(cluster))
+
+
+@pytest.mark.conforms("SEC-2")
+def test_each_listener_names_the_brokers_by_their_listeners_of_its_name() -> None:
+    async def story(cluster: SimulatedCluster) -> None:
+        await ready(cluster)
+        for port in (9092, 9094):
+            addresses = {broker: (host, port) for broker, (host, _) in cluster.addresses.items()}
+            client = PeerConnector(-1, addresses, response_max_bytes=1 << 20)
+            response = await client.request(1, MetadataRequest(), 12, 10.0)
+            brokers = {broker.node_id: (broker.host, broker.port) for broker in response.brokers}  # type: ignore[attr-defined]
+            assert brokers == {1: ("n1", port)}
+
+    listeners = "INSIDE://n1:9092,OUTSIDE://n1:9094,CONTROLLER://n1:9093"
+    protocols = "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT"
+    properties = {"listeners": listeners, "listener.security.protocol.map": protocols}
+    with SimulatedCluster(1, 1, properties=properties) as cluster:
+        cluster.run(story(cluster))
+
+
+LEAST = {"node.id": "1", "listeners": "n1:9092", "quorum.voters": "1@n1:9092", "log.dir": "log"}
+
+
+@pytest.mark.conforms("SEC-1")
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"quorum.voters": "1@n1:9092,2@n2:9092"}, "controller.listener.names is missing"),
+        (
+            {"quorum.voters": "1@n1:9093,2@n2:9093", "controller.listener.names": "CONTROLLER"},
+            "a voter of quorum.voters needs one of controller.listener.names=CONTROLLER",
+        ),
+        ({"listeners": "CONTROLLER://n1:1", "controller.listener.names": "CONTROLLER"}, "none for brokers and clients"),
+        ({"inter.broker.listener.name": "INSIDE"}, "inter.broker.listener.name, 'INSIDE'"),
+        ({"listeners": "INSIDE://n1:1"}, "'INSIDE' is no security protocol"),
+        ({"listeners": "INSIDE://n1:1,n1:2", "listener.security.protocol.map": "INSIDE:TLS"}, "NAME:PROTOCOL"),
+        ({"listeners": "n1:1,n1:2"}, "is given twice"),
+        ({"listeners": "SSL://n1:1,n1:1"}, "is given twice"),
+    ],
+)
+def test_listeners_that_cannot_be_are_refused(given: dict[str, str], words: str) -> None:
+    with pytest.raises(StartupError) as refused:
+        BrokerConfig.from_properties(LEAST | given, "server.properties")
+    assert str(refused.value).startswith("server.properties: ")
+    assert words in str(refused.value)
+
+
+def test_an_observer_needs_no_listener_for_controllers_of_its_own() -> None:
+    given = LEAST | {"node.id": "2", "controller.listener.names": "CONTROLLER"}
+    assert BrokerConfig.from_properties(given).controller_listener is None

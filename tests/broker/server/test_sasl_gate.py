@@ -1,0 +1,204 @@
+"""SASL at the listeners of simulated brokers, between them and for clients."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.config import BrokerConfig
+from broker.errors import ErrorCode, StartupError
+from broker.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    ScramCredentialUpsertion,
+)
+from broker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from broker.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from broker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from broker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from broker.protocol.messages.vote import VoteRequest
+from broker.security.passwords import Password
+from broker.security.scram import Mechanism, salted
+from broker.server.approach import Approach, log_in
+from broker.server.client import PeerConnector
+from broker.server.security import Security
+from simulator.cluster import SimulatedCluster
+from tests.broker.clients.secured import write_private
+
+BROKERS, ALICES = "password-of-the-brokers", "password-of-alice"
+MECHANISM = "SCRAM-SHA-512"
+
+
+def properties(directory: Path) -> dict[str, str]:
+    return {
+        "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
+        "sasl.users.file": str(write_private(directory / "users", f"broker={BROKERS}\n")),
+        "sasl.inter.broker.credentials.file": str(write_private(directory / "own", f"broker={BROKERS}\n")),
+    }
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[SimulatedCluster]:
+    with SimulatedCluster(1, properties=properties(tmp_path)) as made:
+        yield made
+
+
+def as_user(user: str, password: str, mechanism: str = MECHANISM) -> Approach:
+    count = iter(range(10**9, 2 * 10**9))
+    return Approach(log_in=lambda: log_in(mechanism, user, Password(password), f"nonce-{next(count)}"))
+
+
+def client(cluster: SimulatedCluster, approach: Approach) -> PeerConnector:
+    return PeerConnector(-1, cluster.addresses, response_max_bytes=1 << 20, to_brokers=approach)
+
+
+async def started(cluster: SimulatedCluster) -> None:
+    cluster.start()
+    await cluster.ready()
+
+
+@pytest.mark.conforms("SEC-3")
+def test_brokers_say_who_they_are_to_each_other_and_a_client_that_does_is_let_in(cluster: SimulatedCluster) -> None:
+    async def story() -> None:
+        await started(cluster)
+        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+            asking = client(cluster, as_user("broker", BROKERS, mechanism))
+            response = await asking.request(2, MetadataRequest(), 12, 10.0)
+            assert isinstance(response, MetadataResponse)
+            assert {broker.node_id for broker in response.brokers} == {1, 2, 3}
+
+    cluster.run(story())
+
+
+@pytest.mark.conforms("SEC-3")
+@pytest.mark.parametrize(
+    ("user", "password", "mechanism", "reason"),
+    [
+        ("broker", "wrong", MECHANISM, "password is wrong"),
+        ("nobody", BROKERS, MECHANISM, "password is wrong"),
+        ("broker", BROKERS, "PLAIN", "does not take PLAIN, but SCRAM-SHA-256, SCRAM-SHA-512"),
+    ],
+)
+def test_others_are_not(cluster: SimulatedCluster, user: str, password: str, mechanism: str, reason: str) -> None:
+    async def story() -> None:
+        await started(cluster)
+        with pytest.raises(ConnectionError, match=reason):
+            await client(cluster, as_user(user, password, mechanism)).request(1, MetadataRequest(), 12, 10.0)
+        if mechanism != "PLAIN":
+            await cluster.until(lambda: any(cluster.journal.of("connection_rejected")))
+            (event,) = cluster.journal.of("connection_rejected")
+            assert "authentication failed" in str(event["reason"])
+
+    cluster.run(story())
+
+
+@pytest.mark.conforms("SEC-3")
+@pytest.mark.parametrize("port", [9092, 9093])
+def test_before_that_nothing_but_versions_is_told(cluster: SimulatedCluster, port: int) -> None:
+    async def story() -> None:
+        await started(cluster)
+        addresses = {broker: (host, port) for broker, (host, _) in cluster.addresses.items()}
+        stranger = PeerConnector(-1, addresses, response_max_bytes=1 << 20)
+        versions = await stranger.request(1, ApiVersionsRequest(), 3, 10.0)
+        assert isinstance(versions, ApiVersionsResponse)
+        assert {17, 36} <= {each.api_key for each in versions.api_keys}
+        for request, version in ((MetadataRequest(), 12), (VoteRequest(), 2)):
+            with pytest.raises(ConnectionError):
+                await stranger.request(1, request, version, 10.0)
+
+    cluster.run(story())
+
+
+@pytest.mark.conforms("SEC-3")
+def test_the_order_of_the_exchange(cluster: SimulatedCluster) -> None:
+    async def story() -> None:
+        await started(cluster)
+        stranger = PeerConnector(-1, cluster.addresses, response_max_bytes=1 << 20)
+        early = await stranger.request(1, SaslAuthenticateRequest(b"n,,n=broker,r=0123456789"), 2, 10.0)
+        assert isinstance(early, SaslAuthenticateResponse)
+        assert early.error_code == ErrorCode.ILLEGAL_SASL_STATE
+        unknown = await stranger.request(1, SaslHandshakeRequest("GSSAPI"), 1, 10.0)
+        assert isinstance(unknown, SaslHandshakeResponse)
+        assert unknown.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+        assert unknown.mechanisms == ["SCRAM-SHA-256", "SCRAM-SHA-512"]
+        for code in (ErrorCode.NONE, ErrorCode.ILLEGAL_SASL_STATE):
+            answer = await stranger.request(1, SaslHandshakeRequest(MECHANISM), 1, 10.0)
+            assert isinstance(answer, SaslHandshakeResponse)
+            assert answer.error_code == code
+        long = await stranger.request(1, SaslAuthenticateRequest(bytes(5_000)), 2, 10.0)
+        assert isinstance(long, SaslAuthenticateResponse)
+        assert long.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        known = client(cluster, as_user("broker", BROKERS))
+        again = await known.request(1, SaslHandshakeRequest(MECHANISM), 1, 10.0)
+        assert isinstance(again, SaslHandshakeResponse)
+        assert again.error_code == ErrorCode.ILLEGAL_SASL_STATE
+
+    cluster.run(story())
+
+
+@pytest.mark.conforms("SEC-4")
+def test_a_users_password_is_altered_and_deleted(cluster: SimulatedCluster) -> None:
+    async def ask(request: AlterUserScramCredentialsRequest) -> list[int]:
+        response = await client(cluster, as_user("broker", BROKERS)).request(1, request, 0, 10.0)
+        assert isinstance(response, AlterUserScramCredentialsResponse)
+        return [result.error_code for result in response.results]
+
+    def upserted(password: str) -> AlterUserScramCredentialsRequest:
+        secret = salted(password.encode(), b"salt", 4096, Mechanism.SHA_512)
+        return AlterUserScramCredentialsRequest(
+            upsertions=[ScramCredentialUpsertion("alice", Mechanism.SHA_512, 4096, b"salt", secret)]
+        )
+
+    async def lets_in(password: str) -> bool:
+        try:
+            await client(cluster, as_user("alice", password)).request(3, MetadataRequest(), 12, 10.0)
+        except ConnectionError:
+            return False
+        return True
+
+    def everywhere(known: Callable[[int], bool]) -> Callable[[], bool]:
+        return lambda: all(known(len(cluster.node(name).image.scram)) for name in cluster.machines)
+
+    async def story() -> None:
+        await started(cluster)
+        assert not await lets_in(ALICES)
+        assert await ask(upserted(ALICES)) == [ErrorCode.NONE]
+        await cluster.until(everywhere(lambda count: count == 1))
+        assert await lets_in(ALICES)
+        assert not await lets_in("another")
+        cluster.kill()
+        cluster.start()
+        await cluster.ready()
+        assert await lets_in(ALICES), "it is in the metadata log"
+        assert ALICES not in str(list(cluster.journal.of("request_failed")))
+
+    cluster.run(story())
+
+
+@pytest.mark.conforms("SEC-3")
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"sasl.enabled.mechanisms": "GSSAPI"}, "'GSSAPI' is not one of PLAIN"),
+        ({"sasl.mechanism.inter.broker.protocol": "PLAIN"}, "'PLAIN' is not among sasl.enabled.mechanisms"),
+        (
+            {"sasl.mechanism.inter.broker.protocol": "PLAIN", "sasl.enabled.mechanisms": "PLAIN"},
+            "PLAIN without TLS shows the password",
+        ),
+        ({"listener.security.protocol.map": "PLAINTEXT:SSL"}, "ssl.keystore.location is missing"),
+        ({"ssl.client.auth": "perhaps"}, "'perhaps' is not one of"),
+        ({"authorizer.class.name": "mine"}, "'mine' is not org.apache.kafka"),
+        ({"super.users": "root", "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"},
+         "'root' is not of the form User:name"),
+        ({"sasl.inter.broker.credentials.file": None}, "sasl.inter.broker.credentials.file is missing"),
+    ],
+)  # fmt: skip
+def test_keys_that_cannot_be_are_refused(tmp_path: Path, given: dict[str, str | None], words: str) -> None:
+    keys = {"node.id": "1", "listeners": "n1:1,CONTROLLER://n1:2", "quorum.voters": "1@n1:2", "log.dir": "log"}
+    keys |= {"controller.listener.names": "CONTROLLER", **properties(tmp_path)}
+    merged = {key: value for key, value in {**keys, **given}.items() if value is not None}
+    with pytest.raises(StartupError, match=words):
+        Security(BrokerConfig.from_properties(merged), random.Random(1), lambda: None)  # type: ignore[arg-type,return-value]
