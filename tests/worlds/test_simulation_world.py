@@ -104,8 +104,8 @@ def test_what_is_not_simulated_is_refused(name: str, complaint: str, capsys: pyt
     [
         ("swarm", "process", "[swarm] is for the simulation"),
         ("swarm", "namespaces", "[swarm] is for the simulation"),
-        ("rotting", "process", "needs disk-flip, disk-hang, which the process world cannot do"),
-        ("rotting", "namespaces", "worlds that can: simulation"),
+        ("rotting", "process", "which the process world cannot do"),
+        ("rotting", "namespaces", "worlds that can: simulation;"),
     ],
 )
 def test_what_only_the_simulation_has_is_refused_elsewhere(
