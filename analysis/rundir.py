@@ -31,7 +31,8 @@ class Requirements:
     `min_ok`: acknowledged appends, or writes of registers. `min_queries`: answered queries under load (of logs' ends,
     or reads of registers). `min_share`: of the planned changes, that must be acknowledged under load; less than
     `LEAST_SHARE` is what a campaign says that throttles its load on purpose. `required_faults`: kinds that must have
-    been confirmed at least once.
+    been confirmed at least once. `converge_s`: within which the cluster must be whole after the heal, where a bound is
+    stated.
     """
 
     upper_bound: str = "strict"
@@ -39,6 +40,7 @@ class Requirements:
     min_queries: int = 0
     min_share: float = LEAST_SHARE
     required_faults: tuple[str, ...] = ()
+    converge_s: int | None = None
 
 
 @dataclass(frozen=True)
@@ -153,13 +155,14 @@ def describe(run_dir: Path) -> RunDescription:
 def _requirements(said: Described) -> Requirements:
     """Bounds that cannot be read are the weakest: what is found then is an anomaly whatever they were. A key that is
     not known may ask for something, or say that less is asked for: nobody can tell."""
-    said.only("checks", "upper_bound", "min_ok", "min_queries", "min_share", "required_faults")
+    said.only("checks", "upper_bound", "min_ok", "min_queries", "min_share", "required_faults", "converge_s")
     return Requirements(
         upper_bound=said.text("checks", "upper_bound", otherwise=UPPER_BOUNDS[-1], choices=UPPER_BOUNDS),
         min_ok=said.number("checks", "min_ok", otherwise=Requirements.min_ok),
         min_queries=said.number("checks", "min_queries"),
         min_share=said.share("checks", "min_share", otherwise=LEAST_SHARE),
         required_faults=said.texts("checks", "required_faults"),
+        converge_s=said.number("checks", "converge_s", minimum=1) if said.has("checks", "converge_s") else None,
     )
 
 

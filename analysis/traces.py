@@ -24,10 +24,12 @@ _INTEGERS: Final[Mapping[str, tuple[str, ...]]] = {
     "quorum_persisted": ("epoch", "leader", "voted"),
     "quorum_vote": ("epoch", "candidate"),
     "quorum_role": ("epoch", "leader"),
-    "quorum_high_watermark": ("offset", "epoch", "digest"),
+    "quorum_high_watermark": ("offset", "epoch"),
     "quorum_leader_change": ("offset", "epoch", "leader"),
 }
 """The fields without which an event of the quorum says nothing."""
+_NULLABLE: Final[Mapping[str, tuple[str, ...]]] = {"quorum_high_watermark": ("digest",)}
+"""Fields that must be there too, and may be null: who begins with a snapshot knows no digest of what lies below it."""
 
 
 @dataclass(frozen=True)
@@ -100,4 +102,6 @@ def _event(line: bytes) -> dict[str, Any] | None:
     if not isinstance(event, dict) or not isinstance(event.get("event"), str):
         return None
     needed = (*_ALWAYS, *_INTEGERS.get(event["event"], ()))
-    return event if all(type(event.get(key)) is int for key in needed) else None
+    nullable = _NULLABLE.get(event["event"], ())
+    whole = all(type(event.get(key)) is int for key in needed)
+    return event if whole and all(type(event.get(key, "")) in (int, type(None)) for key in nullable) else None

@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from history.checked import read_lines
-from history.journal import ASSIGNMENT, CLIENT, CLIENT_ENDED, PHASES, STATUSES
+from history.journal import (
+    ASSIGNMENT,
+    CLIENT,
+    CLIENT_ENDED,
+    CONVERGED,
+    NOT_CONVERGED,
+    PHASES,
+    STATUSES,
+)
 from history.left import is_counts
 from history.schemas import INF
 from history.services import FATAL_LINE, RUNNING, SERVICE_EXIT, STARTED, STOPPED
@@ -94,6 +102,8 @@ EVENTS: Final[Mapping[str, Mapping[str, Callable[[Any], bool]]]] = {
     "note": {"text": _text},
     SERVICE_EXIT: {"node": _text, "exit_code": _or_none(_whole), "signal": _or_none(_whole), "last_words": _text},
     FATAL_LINE: {"node": _text, "pattern": _text, "line": _text},
+    CONVERGED: {"seconds": _seconds},
+    NOT_CONVERGED: {"bound_s": _seconds, "seen": _text},
 }
 """The fields that a line of each event must have; it may have others."""
 

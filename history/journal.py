@@ -6,7 +6,8 @@ epoch) and `event`: `run_started`, `phase` {name}, `assignment` {replicas}, `cli
 producers}, `client_ended` {client, exit_code, operations, files}, `fault_invoked` / `fault_injected` / `fault_healed`
 {id, ...}, `heal_all` {status, evidence}, `step_done` {step}, `node` {node, what, ...}: `running` as seen before the
 end {pid, start}, `stopped` in order {status}; `note` {text}, `service_exit` {node, exit_code, signal, last_words, way,
-kernel, core}, `fatal_line` {node, pattern, line}.
+kernel, core}, `fatal_line` {node, pattern, line}, `converged` {seconds} or `not_converged` {bound_s, seen} after
+everything was healed, where the campaign states a bound.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ ASSIGNMENT: Final = "assignment"
 CLIENT: Final = "client"
 CLIENT_ENDED: Final = "client_ended"
 PHASES: Final = ("setup", "main", "heal", "quiesce", "final", "collect", "done")
+CONVERGED: Final = "converged"
+NOT_CONVERGED: Final = "not_converged"
 STATUSES: Final = ("confirmed", "mismatch", "inconclusive")
 
 
@@ -153,6 +156,14 @@ class Journal:
     def fatal_line(self, node: str, pattern: str, line: str) -> int:
         """A process of the system on `node` logged a line that matches a pattern which the system declares fatal."""
         return self.event(FATAL_LINE, node=node, pattern=pattern, line=line)
+
+    def converged(self, seconds: float) -> int:
+        """So many seconds after everything was healed the cluster was whole and took writes everywhere."""
+        return self.event(CONVERGED, seconds=seconds)
+
+    def not_converged(self, bound_s: float, seen: str) -> int:
+        """The campaign's bound is over, and it was not: what was awaited and last seen."""
+        return self.event(NOT_CONVERGED, bound_s=bound_s, seen=seen)
 
     def note(self, text: str, **fields: Any) -> int:
         """A remark for whoever reads the run."""

@@ -68,6 +68,17 @@ class Schedule:
     def __len__(self) -> int:
         return len(self.plans)
 
+    def without(self, quiet_s: Sequence[tuple[float, float]]) -> Schedule:
+        """The same without the faults that would be in force in these times (from, to), but for the first of each
+        kind."""
+        kept, seen = list[FaultPlan](), set[str]()
+        for plan in self.plans:
+            disturbs = any(plan.at < end and start < plan.heals_at for start, end in quiet_s)
+            if plan.kind not in seen or not disturbs:
+                kept.append(plan)
+            seen.add(plan.kind)
+        return Schedule(self.seed, tuple(kept))
+
 
 def plan_schedule(
     seed: int,

@@ -14,9 +14,10 @@ from nemeses.mechanism import Mechanism
 from nemeses.parameters import Choice, Direction, Parameter, ParameterError
 from nemeses.shown import Shown
 
-Need = Literal["power", "network", "netem", "stall", "freeze", "clock"]
+Need = Literal["power", "network", "netem", "stall", "freeze", "clock", "drift", "wire", "disk"]
 """What a world may have beside hosts with a service on them: a power switch, a network that can be cut, netem on its
-hosts, a suspender that stalls or that freezes machines, clocks that may be set."""
+hosts, a suspender that stalls or that freezes machines, clocks that may be set, clocks whose pace can be changed, a
+wire that can be told what to do to packets, disks that can be told to misbehave."""
 
 ServiceUnder = Literal["runs", "ended", "stopped", "unseen"]
 """What becomes of the targets' services while a fault is in force: they go on, they end, they stand still, or they

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -147,6 +148,101 @@ class Suspender(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Burst:
+    """What has become of datagrams that were sent at once: how many, how many of them arrived, how many of these twice,
+    and how many the wire has held back for later ones to overtake."""
+
+    sent: int
+    arrived: int
+    twice: int
+    overtaken: int
+
+
+class Wire(Protocol):
+    """What packets go through on their way from one host to the others, where it can be told to treat them badly."""
+
+    def duplicate(self, name: str, share: float) -> None:
+        """Have this share (0 to 1) of what a host sends arrive twice, from now on."""
+        ...
+
+    def reorder(self, name: str, share: float) -> None:
+        """Have this share (0 to 1) of what a host sends be overtaken by later packets, from now on."""
+        ...
+
+    def reset(self, name: str) -> int:
+        """Break all connections of a host with others, with a reset to both ends; how many."""
+        ...
+
+    def keep_resetting(self, name: str, every_s: float | None) -> int:
+        """Do so again and again from now on; None: no longer. How many it were since that was begun."""
+        ...
+
+    def burst(self, name: str, to: str, count: int) -> Burst:
+        """Send datagrams from one host to another, all at once, and see them arrive."""
+        ...
+
+
+@dataclass(frozen=True)
+class DiskCount:
+    """What of a disk's faults has been met since it was made: syncs that failed, writes that found no space, syncs that
+    did not return in their time."""
+
+    failed_syncs: int
+    refused_writes: int
+    held_syncs: int
+
+
+class Disks(Protocol):
+    """The disks of all hosts, from below their filesystems."""
+
+    def fail_syncs(self, name: str, failing: bool) -> None:
+        """Have syncs fail with EIO, and forget what they should have written; or no longer."""
+        ...
+
+    def leave(self, name: str, free_bytes: int | None) -> None:
+        """Leave so much space on a disk; None: as much as there was."""
+        ...
+
+    def slow_down(self, name: str, by_s: float) -> None:
+        """Have each sync take so much longer."""
+        ...
+
+    def hang(self, name: str, hung: bool) -> None:
+        """Have no sync return, until told otherwise."""
+        ...
+
+    def flip(self, name: str, seed: int, count: int) -> list[str]:
+        """Turn over so many bits of what a stopped service's logs hold; which, in words."""
+        ...
+
+    def mend(self, name: str) -> int:
+        """Turn back what was turned over and is still there; how many bits."""
+        ...
+
+    def keep_copy(self, name: str) -> int:
+        """Put aside a copy of what is durable now; of how many files."""
+        ...
+
+    def replace(self, name: str, *, by_copy: bool) -> int:
+        """Put in another disk under a stopped service: an empty one, or the copy; how many files the old one had."""
+        ...
+
+    def probe(self, name: str, seconds: float) -> float | None:
+        """How long a small write and its sync take; None: it has not returned in so many seconds. Raises `OSError`."""
+        ...
+
+    def counts(self, name: str) -> DiskCount: ...
+
+
+class Oscillators(Protocol):
+    """What the clocks of hosts count by."""
+
+    def drift(self, name: str, gain: float) -> None:
+        """Have a host's clocks gain (negative: lose) so many seconds a second."""
+        ...
+
+
 _SILENCE_S = 0.1
 
 
@@ -157,6 +253,22 @@ def answers(host: Host) -> bool:
     return False
 
 
+def first_word_s(host: Host, patience_s: float) -> float | None:
+    """After how many seconds a host's probe port said something; None: nothing in time.
+
+    A refusal is a word too, for somebody must be awake to refuse."""
+    begun_s = time.monotonic()
+    try:
+        with socket.create_connection((host.address, host.probe_port), timeout=patience_s) as connection:
+            connection.settimeout(max(0.01, begun_s + patience_s - time.monotonic()))
+            connection.recv(1)
+    except ConnectionError:
+        pass
+    except OSError:  # no answer in time, or no way to it
+        return None
+    return time.monotonic() - begun_s
+
+
 def new_mark() -> str:
     """A text that nobody has written before."""
     return uuid.uuid4().hex
@@ -164,11 +276,13 @@ def new_mark() -> str:
 
 @dataclass(frozen=True)
 class Site:
-    """Everything that a nemesis can reach in a world. `power`, `network`, `suspender`: None where the world has no such
-    thing. `time_scale`: how much longer everything takes than on an ordinary machine; deadlines are multiplied by it.
-    `start_deadline_s`, `stop_deadline_s`: within which the service's port opens after its start, and its process ends
+    """Everything that a nemesis can reach in a world. `power`, `network`, `suspender`, `wire`, `disks`, `oscillators`:
+    None where the world has no such thing. `time_scale`: how much longer everything takes than on an ordinary machine;
+    deadlines are multiplied by it. `start_deadline_s`, `stop_deadline_s`: within which the service's port opens after
+    its start, and its process ends
     after it was asked to (seconds on an ordinary machine). `scheduler`: the world's time. `answers`: whether a host
-    says a word to who tries to reach it. `new_mark`: where the marks come from that are left on disks.
+    says a word to who tries to reach it. `first_word_s`: after how many seconds it did, within
+    so many. `new_mark`: where the marks come from that are left on disks.
     """
 
     hosts: Mapping[str, Host]
@@ -180,4 +294,8 @@ class Site:
     stop_deadline_s: float = 30.0
     scheduler: Scheduler = REAL_TIME
     answers: Callable[[Host], bool] = answers
+    first_word_s: Callable[[Host, float], float | None] = first_word_s
     new_mark: Callable[[], str] = new_mark
+    wire: Wire | None = None
+    disks: Disks | None = None
+    oscillators: Oscillators | None = None

@@ -102,6 +102,63 @@ class Queues:
 
 
 @dataclass(frozen=True)
+class FindWay:
+    """Through which device an address is reached: the line that `ip -o route get` prints."""
+
+    address: str
+
+
+@dataclass(frozen=True)
+class SetQueue:
+    """Have exactly these words of netem in force on a device: `applied`."""
+
+    device: str
+    netem: str
+
+
+@dataclass(frozen=True)
+class RemoveQueue:
+    """Take our queue of a device away, if it is there; nothing is answered."""
+
+    device: str
+
+
+@dataclass(frozen=True)
+class TimeConnects:
+    """So many connects to an address, for `seconds` at most in all: `connect<n>`, the microseconds of each."""
+
+    address: str
+    port: int
+    times: int
+    seconds: int
+
+
+@dataclass(frozen=True)
+class SendBurst:
+    """So many datagrams to one address: `sent`."""
+
+    address: str
+    count: int
+
+
+@dataclass(frozen=True)
+class ReadClocks:
+    """`up`: seconds since boot; `real`: seconds since the epoch; `switches`: the kernel's count of context switches."""
+
+
+@dataclass(frozen=True)
+class MoveClock:
+    """Set the real-time clock forward or (negative) back, and note that it was; what `date` says is answered."""
+
+    by_s: float
+
+
+@dataclass(frozen=True)
+class ForgetMove:
+    """The clock is right again: forget that it was moved. Nothing is answered."""
+
+
+@dataclass(frozen=True)
 class WasClockMoved:
     """`moved`: whether the clock was set wrong on purpose and not set right since."""
 
@@ -119,6 +176,14 @@ Question = (
     | LeaveMark
     | ReadMarks
     | Queues
+    | FindWay
+    | SetQueue
+    | RemoveQueue
+    | TimeConnects
+    | SendBurst
+    | ReadClocks
+    | MoveClock
+    | ForgetMove
     | WasClockMoved
 )
 

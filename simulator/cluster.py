@@ -19,6 +19,7 @@ from broker.properties import parse_properties
 from broker.server.broker_node import BrokerNode, NodeFailure
 from broker.server.client import Address
 from broker.trace import JsonLines, Sink, Tracer, Value
+from simulator.clock import MachineClock
 from simulator.conditions import Conditions
 from simulator.disk import FileSystem, SimulatedDisk
 from simulator.host import Host
@@ -27,6 +28,7 @@ from simulator.loop import new_loop
 from simulator.network import SimulatedNetwork
 from simulator.oracles import Watch
 from simulator.oracles.machine_view import MachineView
+from simulator.outlet import Disturbance
 from simulator.subtree import Subtree
 
 T = TypeVar("T")
@@ -77,7 +79,12 @@ class Machine:
         self.node_id = node_id
         self.name = name
         self.disk = disk
+        self.clock = MachineClock()
         self.powered = True
+        self.paused = False
+        """Whether its process was told to stand still (SIGSTOP)."""
+        self.suspended = False
+        """Whether the whole machine stands still."""
         self.boots = 1
         self.lives = 0
         self.began_s = 0.0
@@ -247,6 +254,7 @@ class SimulatedCluster:
         `rng`, `commit`: as `SimulatedDisk.power_loss` takes them."""
         self.watch.ending()
         for machine in self._chosen(names):
+            self.resume(machine.name)
             self._note("power_lost", machine)
             machine.powered = False
             self.network.power_lost(machine.host, machine.name)
@@ -254,6 +262,7 @@ class SimulatedCluster:
                 machine.host.kill()
                 machine.exits[machine.pid] = KILLED
             machine.host = machine.node = None
+            machine.paused = False
             machine.disk.power_loss(rng or self.rng, commit=commit)
             self.watch.ended(machine.name, power_lost=True)
 
@@ -263,6 +272,7 @@ class SimulatedCluster:
         if not machine.powered:
             self._note("power_restored", machine)
             machine.powered, machine.boots = True, machine.boots + 1
+            machine.clock.real_offset_s = 0.0  # what `date` sets is lost with a boot
             self.network.power_restored(name)
 
     async def stop(self, *names: str) -> None:
@@ -288,14 +298,63 @@ class SimulatedCluster:
         machine = self.machines[name]
         if machine.host is not None:
             self._note("paused", machine)
+            machine.paused = True
             machine.host.stand_still()
 
     def go_on(self, name: str) -> None:
         """SIGCONT to it."""
         machine = self.machines[name]
-        if machine.host is not None and machine.host.backlog is not None:
+        if machine.host is not None and machine.paused:
             self._note("resumed", machine)
+            machine.paused = False
+            self._run_on(machine)
+
+    def suspend(self, name: str, *, frozen: bool) -> None:
+        """Stop a whole machine from outside: it executes nothing, and neither sends nor takes in. `frozen`: with its
+        clocks. Its disk finishes what was begun."""
+        machine = self.machines[name]
+        if machine.suspended or not machine.powered:
+            return
+        self._note("suspended", machine, frozen=frozen)
+        machine.suspended = True
+        self.network.silence(name)
+        if machine.host is not None:
+            machine.host.stand_still()
+        if frozen:
+            machine.clock.run(self.loop.now, frozen=True)
+            self.loop.clocks_changed()
+
+    def resume(self, name: str) -> None:
+        """Let a suspended machine go on."""
+        machine = self.machines[name]
+        if not machine.suspended:
+            return
+        self._note("goes_on", machine)
+        machine.suspended = False
+        if machine.clock.frozen:
+            machine.clock.run(self.loop.now, frozen=False)
+            self.loop.clocks_changed()
+        self.network.awaken(name)
+        if machine.host is not None:
+            self._run_on(machine)
+
+    def _run_on(self, machine: Machine) -> None:
+        if machine.host is not None and machine.host.backlog is not None and not (machine.paused or machine.suspended):
             self.loop.resume(machine.host)
+
+    # --- clocks
+
+    def move_clock(self, name: str, by_s: float) -> None:
+        """Set a machine's time of day forward or (negative) back."""
+        self._note("clock_moved", self.machines[name], by_s=by_s)
+        self.machines[name].clock.real_offset_s += by_s
+
+    def let_drift(self, name: str, drift: float) -> None:
+        """Have all clocks of a machine gain (negative: lose) so many seconds a second."""
+        machine = self.machines[name]
+        self._note("drifts", machine, drift=drift)
+        machine.clock.run(self.loop.now, drift=drift)
+        self.loop.clocks_changed()
 
     # --- the network
 
@@ -303,29 +362,39 @@ class SimulatedCluster:
         """Cut the network into groups; who is in none keeps all connections. With `reject` packets between them are
         answered with resets, else they vanish."""
         event = "rejecting" if reject else "partition"
-        self.journal.record({"event": event, "at": self.loop.time(), "groups": [list(group) for group in groups]})
+        self.journal.record({"event": event, "at": self.loop.now, "groups": [list(group) for group in groups]})
         for number, group in enumerate(groups):
             for other in groups[number + 1 :]:
                 self.network.partition(list(group), list(other), reject=reject)
 
     def cut(self, source: str, target: str) -> None:
         """Drop packets in one direction."""
-        self.journal.record({"event": "cut", "at": self.loop.time(), "source": source, "target": target})
+        self.journal.record({"event": "cut", "at": self.loop.now, "source": source, "target": target})
         self.network.cut(source, target)
 
     def reject(self, source: str, target: str) -> None:
         """Answer packets in one direction with resets."""
-        self.journal.record({"event": "rejecting", "at": self.loop.time(), "source": source, "target": target})
+        self.journal.record({"event": "rejecting", "at": self.loop.now, "source": source, "target": target})
         self.network.reject(source, target)
+
+    def disturb(self, source: str, disturbance: Disturbance | None) -> None:
+        """Disturb the packets that a machine sends to the others; None: no longer."""
+        self.journal.record({"event": "disturbed", "at": self.loop.now, "machine": source, "by": str(disturbance)})
+        self.network.disturb(source, disturbance)
+
+    def reset(self, name: str) -> int:
+        """Reset all connections of a machine with others; how many."""
+        self._note("connections_reset", self.machines[name])
+        return self.network.reset(name)
 
     def slow_down(self, source: str, target: str, bytes_per_s: float) -> None:
         """Give a direction a bandwidth, from here on."""
-        self.journal.record({"event": "slow", "at": self.loop.time(), "source": source, "target": target})
+        self.journal.record({"event": "slow", "at": self.loop.now, "source": source, "target": target})
         self.network.limit(source, target, bytes_per_s)
 
     def heal(self, source: str | None = None, target: str | None = None) -> None:
         """Mend one cut, or all."""
-        self.journal.record({"event": "heal", "at": self.loop.time(), "source": source, "target": target})
+        self.journal.record({"event": "heal", "at": self.loop.now, "source": source, "target": target})
         self.network.heal(source, target)
 
     # --- looking
@@ -344,6 +413,10 @@ class SimulatedCluster:
                 return machine.name
         return None
 
+    def directory_of(self, name: str) -> str:
+        """Where on a machine's disk its service keeps its data; empty: the disk's root."""
+        return self._programs[name].directory
+
     def digest(self) -> str:
         """The digest of everything that has happened."""
         return self.journal.digest()
@@ -352,8 +425,11 @@ class SimulatedCluster:
 
     def _start(self, machine: Machine) -> None:
         machine.lives, machine.ending = machine.lives + 1, None
-        machine.began_s = self.loop.time()
-        machine.host = self.new_host(machine.name)
+        machine.began_s = self.loop.now
+        machine.host = self.new_host(machine.name, machine.clock)
+        machine.paused = False
+        if machine.suspended:
+            machine.host.stand_still()
         self._note("started", machine)
         machine.node = machine.host.context.copy().run(self._make_node, machine)
         self.watch.began(machine.name, machine.lives, machine.host, machine.node)
@@ -375,9 +451,9 @@ class SimulatedCluster:
             BrokerConfig.from_properties(program.properties, machine.name),
             disk=Subtree(machine.disk, program.directory) if program.directory else machine.disk,
             rng=random.Random(f"{self.seed}/{machine.name}/{machine.lives}"),
-            tracer=Tracer(machine.node_id, self.wall_ns, sink),
+            tracer=Tracer(machine.node_id, partial(self.wall_ns, machine), sink),
             mutants=Mutants(program.mutants),
-            clock=self.wall_ns,
+            clock=partial(self.wall_ns, machine),
         )
 
     @staticmethod
@@ -423,24 +499,26 @@ class SimulatedCluster:
             machine.exits[machine.pid] = code
             host.kill()
             self.network.process_died(host)
+            machine.paused = False
             machine.disk.process_died()
             self.watch.ended(machine.name, power_lost=False)
 
-    def new_host(self, name: str) -> Host:
+    def new_host(self, name: str, clock: MachineClock | None = None) -> Host:
         """Another process, at an address of this name."""
-        host = Host(name, name)
+        host = Host(name, name, clock)
         self._hosts.append(host)
         return host
 
     def _note(self, event: str, machine: Machine, **fields: object) -> None:
-        self.journal.record({"event": event, "at": self.loop.time(), "machine": machine.name, **fields})
+        self.journal.record({"event": event, "at": self.loop.now, "machine": machine.name, **fields})
 
     def _chosen(self, names: Sequence[str]) -> list[Machine]:
         return [self.machines[name] for name in names or self.machines]
 
-    def wall_ns(self) -> int:
-        """The simulated wall clock, in nanoseconds."""
-        return BEGINNING_NS + round(self.loop.time() * 1e9)
+    def wall_ns(self, machine: Machine | None = None) -> int:
+        """The simulated time of day, in nanoseconds: as a machine has it, or (None) as it is."""
+        now = self.loop.now
+        return BEGINNING_NS + round((now if machine is None else now + machine.clock.ahead(now)) * 1e9)
 
 
 def _is_composed(node: BrokerNode) -> bool:

@@ -21,6 +21,7 @@ from enum import Enum
 
 from broker.ports import Buffer, File
 from simulator.conditions import Conditions
+from simulator.disk_faults import DiskFaults, Flip
 from simulator.host import CURRENT_HOST, Host
 from simulator.inode import Inode, Tear, choose_tear
 from simulator.loop import VirtualLoop
@@ -57,6 +58,7 @@ class SimulatedFile:
 
     def append(self, buffers: Sequence[Buffer]) -> int:
         self._refuse_after_failure()
+        self._disk.faults.take(sum(memoryview(buffer).nbytes for buffer in buffers), self._path)
         return self._inode.append(buffers)
 
     def read(self, offset: int, length: int) -> bytes:
@@ -108,6 +110,10 @@ class _Job:
         self.waiters: list[asyncio.Future[None]] = []
 
 
+Content = list[tuple[str, bytes | None]]
+"""Paths with their content, None for a directory, parents first."""
+
+
 class SimulatedDisk:
     """The disk of one machine. It survives the machine's processes, and power cuts as far as it was synced."""
 
@@ -120,7 +126,8 @@ class SimulatedDisk:
     ) -> None:
         self.file_system = file_system
         self.broken: Callable[[str], bool] = lambda _: False
-        """Whether a sync of a path fails with EIO: set it to inflict that."""
+        """Whether a sync of a path fails with EIO: set it to inflict that on some."""
+        self.faults = DiskFaults()
         self._loop = loop
         self._rng = rng
         self._conditions = conditions or Conditions()
@@ -129,6 +136,7 @@ class SimulatedDisk:
         self._durable_names: dict[str, Inode | None] = {"": None}
         self._queue: dict[object, _Job] = {}
         self._running: _Job | None = None
+        self._held: _Job | None = None
         self._power_cuts = 0
         self._locks: dict[str, Host | None] = {}
 
@@ -138,7 +146,7 @@ class SimulatedDisk:
         await asyncio.gather(*(self.commit_later(inode, path) for path, inode in files))
         await self.sync_directory("")
 
-    def files(self) -> list[tuple[str, bytes | None]]:
+    def files(self) -> Content:
         """Every path with its content as processes see it, None for a directory, parents first."""
         return [
             (path, None if inode is None else bytes(inode.data))
@@ -241,15 +249,21 @@ class SimulatedDisk:
         conditions = self._conditions
         slow = self._rng.random() < conditions.sync_spike_probability
         latency = self._rng.uniform(*(conditions.sync_spike_s if slow else conditions.sync_latency_s))
+        latency += self.faults.slow_s
         self._loop.call_later(latency, self._finish, job, self._power_cuts, context=self._context)
 
     def _finish(self, job: _Job, power_cuts: int) -> None:
         if power_cuts != self._power_cuts:
             return
-        failed = self.broken(job.path)
+        if self.faults.hung:
+            self.faults.held_syncs += 1
+            self._held = job
+            return
+        failed = self.faults.failing or self.broken(job.path)
         if failed:
+            self.faults.failed_syncs += 1
             if job.inode is not None:
-                job.inode.fail_sync()
+                job.inode.forget_sync()
         else:
             self._apply(job)
         self._begin_next()
@@ -261,6 +275,13 @@ class SimulatedDisk:
             else:
                 waiter.set_result(None)
 
+    def release(self) -> None:
+        """End a hang: the sync that was held goes on, and those that wait behind it."""
+        self.faults.hung = False
+        job, self._held = self._held, None
+        if job is not None:
+            self._loop.call_soon(self._finish, job, self._power_cuts, context=self._context)
+
     def _apply(self, job: _Job) -> None:
         if job.inode is not None:
             job.inode.finish_sync()
@@ -269,12 +290,17 @@ class SimulatedDisk:
         elif job.inode is None:
             self._commit_directory(job.path)
 
+    def write_range(self, path: str, start: int, end: int) -> None:
+        """Have the kernel write these bytes of a file, which makes neither its size nor them durable."""
+        self._file_at(path).write_range(start, end)
+
     # --- what the journal does
 
     def commit(self) -> None:
         """A commit of the journal: names and sizes as they are now, bytes as far as the kernel has written them."""
+        sizes_first = self.file_system is FileSystem.EXT4
         for inode in _inodes(self._names):
-            inode.commit()
+            inode.commit(sizes_first=sizes_first)
         self._durable_names = dict(self._names)
 
     def _commit_directory(self, path: str) -> None:
@@ -297,7 +323,7 @@ class SimulatedDisk:
         """
         self._power_cuts += 1
         self._queue.clear()
-        job, self._running = self._running, None
+        job, self._running, self._held = self._running, None, None
         if job is not None and rng.random() < 0.5:
             self._apply(job)  # it had reached the platter, only nobody was told
         if rng.random() < 0.5 if commit is None else commit:
@@ -307,9 +333,53 @@ class SimulatedDisk:
                 self._commit_some(rng)
             else:
                 self.commit()
+        # What lies in a directory whose own name was not durable is there no more than that.
+        for name in sorted(self._durable_names):
+            if name and name.rpartition("/")[0] not in self._durable_names:
+                del self._durable_names[name]
         self._names = dict(self._durable_names)
         for inode in _inodes(self._names):
             inode.revert()
+
+    # --- what happens to a disk on which nobody works
+
+    def flip(self, rng: random.Random, paths: Sequence[str]) -> Flip | None:
+        """Turn over one bit of one of these files, at rest; None where none of them has any."""
+        filled = [path for path in paths if self._file_at(path).data]
+        if not filled:
+            return None
+        path = rng.choice(filled)
+        inode = self._file_at(path)
+        flip = Flip(path, rng.randrange(len(inode.data)), rng.randrange(8))
+        inode.flip(flip.at, flip.bit)
+        return flip
+
+    def mend(self, flip: Flip, intact: int) -> bool:
+        """Turn a bit back where the byte that it was turned over in, `intact` before, is still there; whether it is."""
+        inode = self._names.get(flip.path)
+        if inode is None or flip.at >= len(inode.data) or inode.data[flip.at] != intact ^ (1 << flip.bit):
+            return False
+        inode.flip(flip.at, flip.bit)
+        return True
+
+    def image(self) -> Content:
+        """A copy of everything that is durable, as `files` has it."""
+        return [
+            (path, None if inode is None else inode.durable)
+            for path, inode in sorted(self._durable_names.items(), key=_by_path)
+            if path
+        ]
+
+    def replace(self, content: Content) -> None:
+        """Put another disk in: an empty one, or one on which there is a copy of old, and durable. Nothing may run."""
+        self._power_cuts += 1
+        self._queue.clear()
+        self._running = self._held = None
+        self._locks.clear()
+        self._names = {"": None}
+        for path, data in content:
+            self._names[path] = None if data is None else Inode.holding(data)
+        self._durable_names = dict(self._names)
 
     def _commit_some(self, rng: random.Random) -> None:
         """Without promises any subset of the changed names may have become durable."""

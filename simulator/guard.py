@@ -4,7 +4,8 @@ A simulated process has its loop's time, the randomness that it is given, and on
 code that belongs to a host and asks the machine for its clock, for randomness or for a thread gets a
 `NondeterminismError`.
 The simulation's own code, the analysis and tests belong to no host, and ask as always. What is not seen: a function
-that was imported by its own name before (`from time import monotonic`), and `random.Random()` without a seed.
+that was imported by its own name before (`from time import monotonic`), and `random.Random()` without a seed. The order
+of sets is looked at in `simulator.ordering`.
 """
 
 from __future__ import annotations

@@ -11,6 +11,8 @@ import contextvars
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from simulator.clock import MachineClock
+
 PRUNE_AT = 64  # tasks
 
 
@@ -27,9 +29,11 @@ class Host:
     run at a moment of Python's choice; and nothing of a killed process may act, not even to tidy up.
     """
 
-    def __init__(self, name: str, address: str) -> None:
+    def __init__(self, name: str, address: str, clock: MachineClock | None = None) -> None:
+        """`clock`: of its machine; None: the world's own time."""
         self.name = name
         self.address = address
+        self.clock = clock
         self.alive = True
         self.backlog: list[Handle] | None = None
         """While the process stands still (SIGSTOP): what of it is due since. None: it runs."""

@@ -35,8 +35,9 @@ def choose_tear(rng: random.Random) -> Tear:
 class Inode:
     """A file's bytes in the page cache (`data`), and enough to tell what they are after a power cut.
 
-    What is durable is `_image`, or, as long as that says the same, the first `_durable` bytes of `data`. Its first
-    `_kept` bytes are still the file's; behind them the file was cut, which becomes durable with the next commit.
+    What is durable is `_image`, or, as long as that says the same, the first `_durable` bytes of `data`, and zeros up
+    to `_zeros_to`. Its first `_kept` bytes are still the file's; behind them the file was cut, which becomes durable
+    with the next commit.
     """
 
     def __init__(self) -> None:
@@ -46,16 +47,29 @@ class Inode:
         self._image: bytes | None = None
         self._durable = 0
         self._kept = 0
+        self._zeros_to = 0
+        self._cut_block = -1  # where the file was cut last: it is written before that is committed
         self._extended = 0  # a size that was set and not filled by a sync
         self._torn: bytes | None = None
         self._sync_image: bytes | None = None
         self._sync_size = -1  # -1: no sync is under way
         self._sync_kept = 0
+        self._forgotten: list[tuple[int, int]] = []  # from and to: clean to the kernel, and not on the disk
+
+    @classmethod
+    def holding(cls, data: bytes) -> Inode:
+        """A file that is on the disk with all its bytes."""
+        inode = cls()
+        inode.data += data
+        inode._make_durable()
+        return inode
 
     @property
     def durable(self) -> bytes:
-        """What a power cut would leave of it for certain."""
-        return bytes(self.data[: self._durable]) if self._image is None else self._image
+        """What is on the disk, and what a power cut would leave of it for certain."""
+        if self._image is not None:
+            return self._image
+        return bytes(self.data[: self._durable]) + bytes(max(0, self._zeros_to - self._durable))
 
     @property
     def durable_size(self) -> int:
@@ -78,9 +92,11 @@ class Inode:
             self._sync_kept = length
         if length < self._kept:
             if self._image is None:
-                self._image = bytes(self.data[: self._durable])
+                self._image = self.durable
             self._kept = length
+            self._cut_block = length // PAGE if length % PAGE else -1
         self._extended = min(self._extended, length)
+        self._forgotten = [(start, min(end, length)) for start, end in self._forgotten if start < length]
         del self.data[length:]
 
     # --- syncs
@@ -92,9 +108,12 @@ class Inode:
 
     def finish_sync(self) -> None:
         """The content of the moment when the sync began is durable; a cut in the meantime is not, yet."""
-        self._image = self._sync_image
+        self._image = self._without_forgotten(self._sync_image, self._sync_size)
         self._durable = self._sync_size
         self._kept = self._sync_kept
+        self._zeros_to, self._torn = 0, None
+        was_cut = self._sync_image is not None and self._sync_kept % PAGE
+        self._cut_block = self._sync_kept // PAGE if was_cut else -1
         if self._extended <= self._sync_size:
             self._extended = 0
         if self._image is None and len(self.data) == self._durable:
@@ -102,21 +121,67 @@ class Inode:
         self.fail_sync()
 
     def fail_sync(self) -> None:
-        """The kernel reports the error once and forgets the pages ("fsyncgate"); a later sync would succeed."""
+        """The sync that is under way comes to nothing."""
         self._sync_size, self._sync_image = -1, None
+
+    def forget_sync(self) -> None:
+        """The kernel reports the error once and takes the pages for clean ("fsyncgate"): a later sync succeeds, and
+        what this one should have written is not on the disk."""
+        if self._sync_kept > self._kept:
+            self._forgotten.append((self._kept, self._sync_kept))
+        self.fail_sync()
+
+    def flip(self, at: int, bit: int) -> None:
+        """Turn over a bit, on the disk and so in what is read from it."""
+        self.data[at] ^= 1 << bit
+        if self._image is not None and at < len(self._image):
+            image = bytearray(self._image)
+            image[at] ^= 1 << bit
+            self._image = bytes(image)
+
+    def _without_forgotten(self, image: bytes | None, size: int) -> bytes | None:
+        """What a sync leaves on the disk where pages were forgotten before: zeros in their place."""
+        self._forgotten = [(start, min(end, size)) for start, end in self._forgotten if start < size]
+        if not self._forgotten:
+            return image
+        left = bytearray(self.data[:size] if image is None else image)
+        for start, end in self._forgotten:
+            left[start:end] = bytes(end - start)
+        return bytes(left)
 
     # --- the journal
 
-    def commit(self) -> None:
-        """Cuts and sizes become durable; bytes only where the kernel has written them."""
+    def commit(self, *, sizes_first: bool = False) -> None:
+        """Cuts and sizes become durable; bytes only where the kernel has written them. `sizes_first`: as ext4 has it,
+        what was appended to a block that the file has already counts for its size before it is written: zeros, but
+        for a block in which the file was cut, which is written first."""
+        grown_to = self._extended
+        if sizes_first and self._kept % PAGE and len(self.data) > self._kept:
+            grown_to = max(grown_to, min(len(self.data), self._kept + PAGE - self._kept % PAGE))
         if self.allocate_on_commit:
             self._make_durable()
+        elif sizes_first and self._kept // PAGE == self._cut_block and grown_to > self._kept and not self._forgotten:
+            self._image, self._cut_block, self._zeros_to = None, -1, 0
+            self._durable = self._kept = grown_to
         elif self._torn is not None:
             self._image, self._durable = self._torn, len(self._torn)
-        elif self._image is not None or self._extended > self._kept:
+        elif self._image is not None:
             # Where a size was set without a sync, zeros are what is there.
-            self._image = bytes(self.data[: self._kept]) + bytes(max(0, self._extended - self._kept))
+            left = bytes(self.data[: self._kept]) + bytes(max(0, grown_to - self._kept))
+            self._image = self._without_forgotten(left, len(left)) or left
             self._durable = len(self._image)
+        elif grown_to > self._kept:
+            self._zeros_to = grown_to
+
+    def write_range(self, start: int, end: int) -> None:
+        """The kernel writes these bytes of its own accord, or because it is told to (`sync_file_range`): the next
+        commit lets them through, and leaves zeros before them where nothing was written."""
+        left = bytearray(self.data[: self._kept] if self._torn is None else self._torn)
+        start, end = max(start, self._kept), min(end, len(self.data))
+        if start < end:
+            left += bytes(max(0, end - len(left)))
+            left[start:end] = self.data[start:end]
+            self._torn = bytes(left)
 
     def write_back(self, tear: Tear, rng: random.Random) -> None:
         """The power is about to go, and the kernel has written some of the dirty bytes: a commit keeps them."""
@@ -144,11 +209,14 @@ class Inode:
             self.data = bytearray(self._image)
         else:
             del self.data[self._durable :]
+            self.data += bytes(max(0, self._zeros_to - self._durable))
+        self._forgotten.clear()
         self._make_durable()
         self.fail_sync()
 
     def _make_durable(self) -> None:
         self._image = self._torn = None
         self._durable = self._kept = len(self.data)
-        self._extended = 0
+        self._extended = self._zeros_to = 0
+        self._cut_block = -1
         self.allocate_on_commit = False

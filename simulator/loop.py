@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import contextvars
 import heapq
+import math
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Protocol, TypeVar, TypeVarTuple, Unpack
@@ -119,14 +120,20 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._cancelled = 0
         self._stopping = False
         self._awaited: Callable[[], bool] | None = None
+        self._own_clocks = False
         self._closed = False
         self._running = False
 
     # --- time and callbacks
 
-    def time(self) -> float:
-        """Virtual seconds since the simulation began."""
+    @property
+    def now(self) -> float:
+        """Virtual seconds since the simulation began, whoever asks."""
         return self._now
+
+    def time(self) -> float:
+        """The same as whose turn it is sees it, by the clock of its machine."""
+        return self._steady(CURRENT_HOST.get()) if self._own_clocks else self._now
 
     def call_soon(
         self,
@@ -154,7 +161,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> Handle:
-        return self.call_at(self._now + delay, callback, *args, context=context)
+        if not self._own_clocks:
+            return self.call_at(self._now + delay, callback, *args, context=context)
+        host = CURRENT_HOST.get() if context is None else context.get(CURRENT_HOST)
+        return self.call_at(self._steady(host) + delay, callback, *args, context=context)
 
     def call_at(
         self,
@@ -168,8 +178,24 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             # Timers of one moment fire in the order in which they were set.
             self._sequence += 1
             handle._scheduled = True
-            heapq.heappush(self._timers, (max(when, self._now), self._sequence, handle))
+            heapq.heappush(self._timers, (self._moment_of(handle), self._sequence, handle))
         return handle
+
+    def clocks_changed(self) -> None:
+        """A machine's clock passes in another way from now on: timers are due when their own clocks say so."""
+        self._own_clocks = True
+        self._timers = [(self._moment_of(handle), sequence, handle) for _, sequence, handle in self._timers]
+        heapq.heapify(self._timers)
+
+    def _moment_of(self, handle: Handle) -> float:
+        """When a timer is due, in the world's time."""
+        when, host = handle.when(), handle.host
+        if self._own_clocks and host is not None and host.clock is not None:
+            when = host.clock.moment_of(when)
+        return max(when, self._now)
+
+    def _steady(self, host: Host | None) -> float:
+        return self._now if host is None or host.clock is None else host.clock.steady(self._now)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         self._cancelled += isinstance(handle, Handle) and handle._scheduled
@@ -293,6 +319,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def _advance(self) -> None:
         while self._timers:
             when, _, handle = heapq.heappop(self._timers)
+            if when == math.inf:  # only what is frozen waits, and nothing that runs can thaw it
+                break
             handle._scheduled = False
             if handle.cancelled():
                 self._cancelled -= 1

@@ -8,6 +8,9 @@
   it gets a reset once it is back, and whoever only waits never learns.
 - A direction may have a bandwidth: what all its connections send then leaves one after the other.
 - Latency comes from the seed, per packet, but bytes never overtake each other within a connection.
+- What a machine sends may be disturbed (`Disturbance`). A connection makes up for it as TCP does: what is lost is sent
+  again after pauses that double, what comes twice is taken once, and what was overtaken is waited for.
+- A machine that is silent (stalled or frozen) neither sends nor takes in: to the others it is as if it were cut off.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from typing import Any, TypeVar
 from simulator.conditions import Conditions
 from simulator.host import CURRENT_HOST, Host
 from simulator.loop import VirtualLoop
+from simulator.outlet import Disturbance, Outlet
 from simulator.transport import Listener, Pipe, SimulatedTransport
 
 ProtocolT = TypeVar("ProtocolT", bound=asyncio.BaseProtocol)
@@ -88,6 +92,8 @@ class SimulatedNetwork:
         self._bandwidth: dict[tuple[str, str], float] = {}
         self._busy_until: dict[tuple[str, str], float] = {}
         self._off: set[str] = set()
+        self._silent: set[str] = set()
+        self._outlets: dict[str, Outlet] = {}
         self._seen: Counter[tuple[str, str]] = Counter()
         self._dropped: Counter[tuple[str, str]] = Counter()
         self._stalled: dict[Pipe, float] = {}
@@ -132,6 +138,36 @@ class SimulatedNetwork:
         else:
             self._bandwidth[source, target] = bytes_per_s
 
+    def disturb(self, source: str, disturbance: Disturbance | None) -> None:
+        """Disturb what a machine sends to all others, from here on; None: no longer."""
+        if disturbance is None:
+            self._outlets.pop(source, None)
+        elif source in self._outlets:
+            self._outlets[source].disturbance = disturbance
+        else:
+            self._outlets[source] = Outlet(self._rng, disturbance)
+
+    def outlet(self, source: str) -> Outlet | None:
+        """The device of a machine whose packets are disturbed."""
+        return self._outlets.get(source)
+
+    def silence(self, address: str) -> None:
+        """Nothing comes from a machine and nothing is taken in there, until `awaken`; its connections stay."""
+        self._silent.add(address)
+
+    def awaken(self, address: str) -> None:
+        """The machine goes on: what was sent to it meanwhile, and what it had sent, is sent again."""
+        self._silent.discard(address)
+        self._retransmit_at(address)
+
+    def reset(self, address: str) -> int:
+        """Reset every connection of a machine with others, at both ends; how many there were."""
+        broken = [each for each in self._open.values() if each.address == address and each.peer != address]
+        for transport in broken:
+            transport.reset()
+            transport.pipe_out.target.reset()
+        return len(broken)
+
     def heal(self, source: str | None = None, target: str | None = None) -> None:
         """Mend one cut, or all. Stalled connections go on when their senders retransmit; a few are reset."""
         if source is not None and target is not None:
@@ -170,8 +206,12 @@ class SimulatedNetwork:
     def power_restored(self, address: str) -> None:
         """The machine answers again; senders that still retransmit to its old connections are reset."""
         self._off.discard(address)
+        self._retransmit_at(address)
+
+    def _retransmit_at(self, address: str) -> None:
         for pipe in list(self._stalled):
-            if pipe.target.address == address and self.passes(pipe.source.address, address):
+            source, target = pipe.source.address, pipe.target.address
+            if address in (source, target) and self.passes(source, target):
                 self._retransmit(pipe, self._stalled.pop(pipe))
 
     def passes(self, source: str, target: str) -> bool:
@@ -181,15 +221,17 @@ class SimulatedNetwork:
             and source not in self._off
             and target not in self._off
             and (source, target) not in self._rejecting
+            and not (self._silent and (source in self._silent or target in self._silent))
         )
 
     def rejects(self, source: str, target: str) -> bool:
         """Whether a packet that is sent now is answered with a reset on its way."""
-        return (source, target) in self._rejecting and (source, target) not in self._cut and source not in self._off
+        rejecting = (source, target) in self._rejecting and (source, target) not in self._cut
+        return rejecting and source not in self._off and source not in self._silent
 
     def count(self, source: str, target: str) -> None:
         """A packet is on its way now: a datagram, or one of a connection."""
-        if source not in self._off:
+        if source not in self._off and source not in self._silent:
             self._seen[source, target] += 1
             pair = (source, target)
             self._dropped[pair] += pair in self._cut or pair in self._rejecting
@@ -209,7 +251,7 @@ class SimulatedNetwork:
         self, factory: Callable[[], ProtocolT], host: str, port: int
     ) -> tuple[asyncio.Transport, ProtocolT]:
         current = self._current()
-        started = self.loop.time()
+        started = self.loop.now
         self._next_port += 1
         local = (current.address, self._next_port)
         while True:
@@ -221,11 +263,11 @@ class SimulatedNetwork:
                 await asyncio.sleep(self.conditions.unreachable_after_s)
                 if host in self._off:
                     raise OSError(errno.EHOSTUNREACH, os.strerror(errno.EHOSTUNREACH))
-            elif self.passes(current.address, host) and self.passes(host, current.address):
+            elif self._answers(current.address, host):
                 break
             retry = self._next_retransmission(started, first=1.0)
             give_up = started + self.conditions.handshake_timeout_s
-            await asyncio.sleep(min(retry, give_up) - self.loop.time())
+            await asyncio.sleep(min(retry, give_up) - self.loop.now)
             if retry > give_up:
                 raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
         server = self._servers.get((host, port))
@@ -233,6 +275,44 @@ class SimulatedNetwork:
             await asyncio.sleep(self.latency(current.address, host))
             raise _refused(host, port)
         return await self._establish(factory, current, local, server, (host, port))
+
+    def _answers(self, source: str, target: str) -> bool:
+        """Whether a packet that is sent now, and its answer, both get through."""
+        passes = self.passes(source, target) and self.passes(target, source)
+        return passes and not self._loses(source, target) and not self._loses(target, source)
+
+    async def round_trip(self, source: str, target: str, timeout_s: float) -> float | None:
+        """How many seconds a packet and its answer take, sent again as connecting does; None: no answer in time."""
+        started = self.loop.now
+        while True:
+            await self._pause(self.latency(source, target))
+            self.count(source, target)
+            if self._answers(source, target):
+                await self._pause(self.latency(target, source))
+                return self.loop.now - started
+            retry = self._next_retransmission(started, first=1.0)
+            if retry > started + timeout_s:
+                await self._pause(started + timeout_s - self.loop.now)
+                return None
+            await self._pause(retry - self.loop.now)
+
+    async def _pause(self, seconds: float) -> None:
+        await asyncio.sleep(max(0.0, seconds))
+
+    def burst(self, source: str, target: str, count: int) -> list[tuple[float, int]]:
+        """Send so many datagrams at once; of each that arrives when (seconds from now) and its number, by time."""
+        arrived: list[tuple[float, int]] = []
+        for number in range(count):
+            self.count(source, target)
+            if self.passes(source, target) and not self._loses(source, target):
+                outlet = self._outlets.get(source)
+                copies = outlet.copies() if outlet is not None else 1
+                arrived += [(self.latency(source, target), number) for _ in range(copies)]
+        return sorted(arrived)
+
+    def _loses(self, source: str, target: str) -> bool:
+        outlet = self._outlets.get(source) if source != target else None
+        return outlet is not None and outlet.loses()
 
     async def _establish(
         self,
@@ -288,11 +368,23 @@ class SimulatedNetwork:
             return LOOPBACK_LATENCY_S
         conditions = self.conditions
         spiked = self._rng.random() < conditions.spike_probability
-        return self._rng.uniform(*(conditions.spike if spiked else conditions.latency))
+        latency = self._rng.uniform(*(conditions.spike if spiked else conditions.latency))
+        outlet = self._outlets.get(source)
+        return latency if outlet is None else latency + outlet.lateness()
+
+    def delivery(self, source: str, target: str) -> float:
+        """How long a packet of a connection takes, sent again until one is not lost."""
+        latency, pause = self.latency(source, target), self.conditions.retransmission_s
+        while self._loses(source, target):
+            latency, pause = latency + pause, min(2 * pause, self.conditions.retransmission_max_s)
+        outlet = self._outlets.get(source)
+        if outlet is not None and source != target:
+            outlet.copies()  # the second of two is known by its number, and not taken
+        return latency
 
     def sent(self, source: str, target: str, size: int) -> float:
         """When the last of so many bytes has left, if they are sent now."""
-        now, pair = self.loop.time(), (source, target)
+        now, pair = self.loop.now, (source, target)
         bandwidth = self._bandwidth.get(pair)
         if bandwidth is None:
             return now
@@ -307,12 +399,12 @@ class SimulatedNetwork:
 
     def stall(self, pipe: Pipe) -> None:
         """Nothing gets through: the sender will retransmit for a long time."""
-        self._stalled.setdefault(pipe, self.loop.time())
+        self._stalled.setdefault(pipe, self.loop.now)
 
     def send_reset(self, source: str, pipe: Pipe) -> None:
         """Tell the receiver of a pipe that its connection is gone. A reset that is dropped is not sent again."""
         delay = self.latency(source, pipe.target.address)
-        self.at(self.loop.time() + delay, self._reset_arrives, source, pipe.target)
+        self.at(self.loop.now + delay, self._reset_arrives, source, pipe.target)
 
     def _reset_arrives(self, source: str, target: SimulatedTransport) -> None:
         if self.passes(source, target.address):
@@ -326,7 +418,7 @@ class SimulatedNetwork:
         """When a sender that has heard nothing since `since` sends again; its pauses double."""
         pause = self.conditions.retransmission_s if first is None else first
         at = since + pause
-        while at <= self.loop.time():
+        while at <= self.loop.now:
             pause = min(2 * pause, self.conditions.retransmission_max_s)
             at += pause
         return at

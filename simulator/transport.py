@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from simulator.conditions import Conditions
 from simulator.host import Host
+from simulator.loop import VirtualLoop
 
 Buffer = bytes | bytearray | memoryview
 HIGH_WATER = 64 * 1024
@@ -37,7 +38,7 @@ class Carrier(Protocol):
     listener: Listener | None
 
     @property
-    def loop(self) -> asyncio.AbstractEventLoop: ...
+    def loop(self) -> VirtualLoop: ...
 
     def passes(self, source: str, target: str) -> bool:
         """Whether packets get through now from one address to another."""
@@ -51,8 +52,8 @@ class Carrier(Protocol):
         """A packet is on its way now, and gets through or does not."""
         ...
 
-    def latency(self, source: str, target: str) -> float:
-        """How many seconds one packet takes."""
+    def delivery(self, source: str, target: str) -> float:
+        """How many seconds one packet takes, sent again where it is lost."""
         ...
 
     def sent(self, source: str, target: str, size: int) -> float:
@@ -100,7 +101,7 @@ class Pipe:
 
     def send(self, data: bytes) -> None:
         """Put bytes on their way; `END` after the last. What is sent at one moment travels together."""
-        now = self._network.loop.time()
+        now = self._network.loop.now
         source, target = self.source.address, self.target.address
         self._outstanding += len(data)
         if self._network.listener is not None:
@@ -110,14 +111,14 @@ class Pipe:
             at, earlier = self._under_way[-1]
             self._under_way[-1] = (at, earlier + data)
             return
-        at = max(self._last_arrival, left + self._network.latency(source, target))
+        at = max(self._last_arrival, left + self._network.delivery(source, target))
         self._last_arrival, self._sent_at = at, now
         self._under_way.append((at, data))
         self._network.at(at, self.arrive)
 
     def arrive(self) -> None:
         """Take in what should be there by now, or stall where it cannot get through."""
-        network, now = self._network, self._network.loop.time()
+        network, now = self._network, self._network.loop.now
         source, target = self.source.address, self.target.address
         taken = False
         if self._under_way and self._under_way[0][0] <= now and network.rejects(source, target):
@@ -181,6 +182,7 @@ class SimulatedTransport(asyncio.Transport):
         super().__init__()
         self.host = host
         self.address = local[0]
+        self.peer = remote[0]
         self.number = 0
         self.connected = True
         """Whether the kernel still has this end."""
@@ -358,7 +360,7 @@ class SimulatedTransport(asyncio.Transport):
         data = self._pipe_in.take()
         if data is None:
             return
-        self._network.observe(b"%r %s<%s " % (self._loop.time(), self._name, self._peer) + data)
+        self._network.observe(b"%r %s<%s " % (self._network.loop.now, self._name, self._peer) + data)
         if not data:
             self._ended = True
             self._guarded(self._end_received)

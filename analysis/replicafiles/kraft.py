@@ -116,11 +116,20 @@ def _log(node: str, directory: Path, doubts: list[str]) -> ReplicaLog | None:
     if log.is_whole and not len(log.offset):
         doubts.append(f"the metadata log of {node} is empty")
     log = replace(log, value=np.full(len(log.offset), NO_VALUE, np.int64))
-    if log.epochs is not None or not len(log.offset):
+    if not len(log.offset):
         return log
-    # Told by `log.doubts`; without an entry for each epoch the lack would be taken for a contradiction.
     first = np.flatnonzero(np.diff(log.epoch, prepend=-1) > 0)
-    return replace(log, epochs=tuple(zip(log.epoch[first].tolist(), log.offset[first].tolist(), strict=True)))
+    told = tuple(zip(log.epoch[first].tolist(), log.offset[first].tolist(), strict=True))
+    if log.epochs is None:
+        # Told by `log.doubts`; without an entry for each epoch the lack would be taken for a contradiction.
+        return replace(log, epochs=told)
+    moved = {int(match[1]) for match in _snapshots(directory)}
+    if log.epochs and log.start < log.epochs[0][1] and log.epochs[0][1] in moved:
+        # The log begins where a snapshot ends: so does its oldest epoch, whose first records may still be in a segment.
+        epoch, start = log.epochs[0]
+        older = tuple(entry for entry in told if entry[0] <= epoch and entry[1] <= start)
+        return replace(log, epochs=(*older, *log.epochs[1:]) if older else log.epochs)
+    return log
 
 
 def _state(node: str, path: Path, doubts: list[str]) -> ElectionState | None:

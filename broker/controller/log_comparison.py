@@ -52,7 +52,7 @@ class LogComparison:
 
     def look_at(self, partitions: Iterable[Key]) -> None:
         """These have changed, or perhaps one of their brokers has."""
-        for key in partitions:
+        for key in sorted(partitions):  # the same order in every process: a set of names has none
             partition = self._image.partition(*key)
             if partition is not None and waits_for_logs(partition):
                 self._waiting[key] = None

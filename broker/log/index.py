@@ -67,6 +67,11 @@ class SparseIndex:
         index = bisect_right(self._positions, position) - 1
         return self._positions[index] if index >= 0 else 0
 
+    def entry_before(self, position: int) -> tuple[int, int]:
+        """The largest known start of a batch that is not past `position`, and that batch's offset; (0, -1): none is."""
+        index = bisect_right(self._positions, position) - 1
+        return (self._positions[index], self._offsets[index]) if index >= 0 else (0, -1)
+
     def before_timestamp(self, timestamp: int) -> int:
         """A position such that no batch in front of it reaches `timestamp`."""
         index = bisect_left(self._timestamps, timestamp) - 1

@@ -12,6 +12,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+import errno
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -556,7 +557,8 @@ class PartitionLog:
     def locate(self, offset: int, max_bytes: int, upper_bound_offset: int, *, min_one: bool = True) -> list[Slice]:
         """Whole batches from the one that holds `offset` on, below `upper_bound_offset`, at most `max_bytes` together.
 
-        With `min_one` the first batch is given even if it is larger. Raises `OffsetOutOfRangeError`.
+        With `min_one` the first batch is given even if it is larger. Raises `OffsetOutOfRangeError` and `OSError` (EIO)
+        where bytes are not what was written: none of them is given, and the next start reads that segment whole.
         """
         if not self.log_start_offset <= offset <= self._end:
             raise OffsetOutOfRangeError(offset, self)
@@ -564,19 +566,27 @@ class PartitionLog:
         bound = min(upper_bound_offset, self._end)
         while offset < bound:
             segment = self._segment_of(offset)
-            start = segment.position_of(offset)
-            last = segment.size if bound >= segment.next_offset else segment.position_of(bound)
-            if last <= start:
-                break
-            stop = last if last - start <= max_bytes else segment.boundary(start, start + max_bytes)
-            if stop - start > max_bytes and (slices or not min_one):
-                break
+            try:
+                start, stop = _stretch(segment, offset, bound, max_bytes)
+                if stop <= start or (stop - start > max_bytes and (slices or not min_one)):
+                    break
+                self._verify(segment, start, stop)
+            except CorruptBatch as error:
+                segment.distrust()
+                raise OSError(errno.EIO, f"{error}; the bytes are not what was written", segment.file.path) from error
             slices.append(Slice(segment.file, start, stop - start))
             max_bytes -= stop - start
             if stop < segment.size or max_bytes <= 0:
                 break
             offset = segment.next_offset
         return slices
+
+    def _verify(self, segment: Segment, start: int, stop: int) -> None:
+        """No CRC covers a batch's leader epoch: the epochs' file knows it. Raises `CorruptBatch`."""
+        for header in segment.verify(start, stop, compacted=self._config.compacted):
+            known = self.epochs.epoch_at(header.last_offset)
+            if header.last_offset >= self._start and header.leader_epoch != known:
+                raise CorruptBatch(f"{segment.file.path}: offset {header.base_offset}: epoch {header.leader_epoch}")
 
     def read(self, offset: int, max_bytes: int, upper_bound_offset: int) -> bytes:
         """The bytes that `locate` would give."""
@@ -595,3 +605,11 @@ class PartitionLog:
         if offset >= self._active.base_offset:
             return self._active
         return self._segments[bisect_right(self._segments, offset, key=lambda segment: segment.base_offset) - 1]
+
+
+def _stretch(segment: Segment, offset: int, bound: int, max_bytes: int) -> tuple[int, int]:
+    """From where to where the segment's batches lie from the one that holds `offset` on, below `bound`; of more than
+    `max_bytes` as many as fit, but one. Raises `CorruptBatch`."""
+    start = segment.position_of(offset)
+    last = segment.size if bound >= segment.next_offset else segment.position_of(bound)
+    return start, last if last - start <= max_bytes else segment.boundary(start, start + max_bytes)

@@ -19,8 +19,10 @@ SCAN_BYTES = 1 << 20  # read at once while validating
 class Segment:
     """Batches from `base_offset` up to `next_offset`, which is where the next segment would start.
 
+
     Between two batches offsets may be left out, where compaction has removed records; behind the last one none are.
-    `suffix` ends the names of files that are not the segment's yet.
+    What was taken over from its index nobody has read since it was written, perhaps years ago: `verify` reads it before
+    it is served for the first time. `suffix` ends the names of files that are not the segment's yet.
     """
 
     def __init__(self, disk: Disk, directory: str, base_offset: int, interval_bytes: int, *, suffix: str = "") -> None:
@@ -34,6 +36,10 @@ class Segment:
         self.index = SparseIndex(disk, f"{self._stem}.positions{suffix}", interval_bytes)
         self._ends = array("q")
         self._positions = array("q")
+        self._unread_to = 0  # the file's beginning that was taken over
+        self._verified_to = 0  # and that of it which has been verified,
+        self._verified_next = base_offset  # with the offset that follows
+        self._damaged = False
 
     def note(self, batch: Batch) -> None:
         """A batch has been written at the end."""
@@ -56,8 +62,47 @@ class Segment:
         if known is None:
             return False
         self.next_offset, self.max_timestamp = known
-        self.size = size
+        self.size = self._unread_to = size
         return True
+
+    def verify(self, start: int, stop: int, *, compacted: bool = False) -> list[BatchHeader]:
+        """See that the batches from one position to another are as they were written, unless this process knows; the
+        headers of those that it has read for that.
+
+        Raises `CorruptBatch`: also where no batch starts at `start`, or one does not follow the one before, which where
+        the log may be `compacted` leaves gaps. It begins where a batch is known to start, for what leads to `start` may
+        be damaged too."""
+        if start >= self._unread_to or stop <= self._verified_to:
+            return []
+        follows = start <= self._verified_to
+        position, due = (self._verified_to, self._verified_next) if follows else self.index.entry_before(start)
+        if position == 0:
+            due = self.base_offset
+        data, within, headers, starts = self.file.read(position, stop - position), 0, list[BatchHeader](), {start}
+        while within < stop - position:
+            try:
+                header = validate_batch(data, within, compacted=compacted)
+            except CorruptBatch as error:
+                raise CorruptBatch(f"{self._log_path}: byte {position + within} of {self.size}: {error}") from None
+            if header.base_offset < due or (header.base_offset > due and not compacted):
+                raise CorruptBatch(f"{self._log_path}: offset {header.base_offset} stands where {due} must follow")
+            headers.append(header)
+            starts.discard(position + within)
+            within, due = within + header.size, header.next_offset
+        if starts and start > position:
+            raise CorruptBatch(f"{self._log_path}: no batch starts at byte {start}")
+        # No CRC covers a base offset: one that is too large is told by what follows.
+        behind = parse_header(self.file.read(stop, BATCH_HEADER_SIZE)).base_offset if stop < self.size else None
+        if due > (self.next_offset if behind is None else behind):
+            raise CorruptBatch(f"{self._log_path}: the offsets before byte {stop} reach beyond what follows")
+        if follows:
+            self._verified_to, self._verified_next = stop, due
+        return headers
+
+    def distrust(self) -> None:
+        """What the index says of this segment is not to be believed at the next start: all of it is read then."""
+        self._damaged = True
+        self.index.remove()
 
     def position_of(self, offset: int) -> int:
         """Where the batch that holds `offset` starts, or the next one if none does; the segment's size for its next
@@ -131,6 +176,9 @@ class Segment:
         del self._ends[kept:]
         del self._positions[kept:]
         self.size = position
+        self._unread_to = min(self._unread_to, position)
+        if position < self._verified_to:
+            self._verified_to, self._verified_next = position, offset
         self.next_offset = offset
         self.max_timestamp = max_timestamp
 
@@ -145,7 +193,8 @@ class Segment:
 
     def finish(self) -> None:
         """Write the index: no more batches follow, or the log is being closed."""
-        self.index.finish(self.next_offset, self.size, self.max_timestamp)
+        if not self._damaged:
+            self.index.finish(self.next_offset, self.size, self.max_timestamp)
 
     def close(self) -> None:
         self.file.close()

@@ -38,19 +38,19 @@ class Clocks(Mechanism):
 
         def heal(host: Host) -> Evidence:
             patience_s = self._patience_s if host.name in self._jumped else 0.0
-            seen = ask(host, _WAS_MOVED, patience_s=patience_s)
+            seen = ask(host, _WAS_MOVED, patience_s=patience_s, scheduler=self.site.scheduler)
             return self.back(host) if seen.get("moved") == "yes" else Evidence("confirmed", {})
 
         return combine(on_each(self.site, self.site.hosts, heal))
 
     def jump(self, host: Host, jump_s: float) -> Evidence:
         """Move a clock, and see that it and nothing else has moved."""
-        before = read_clocks(host)
+        before = read_clocks(host, self.site.scheduler)
         if before.shared:
             return Evidence("inconclusive", {"error": SHARED})
         self._jumped[host.name] = before, jump_s
         said = move(host, jump_s)
-        seen = change(before, read_clocks(host))
+        seen = change(before, read_clocks(host, self.site.scheduler))
         detail = {"jump_s": jump_s, "offset_before_s": round(before.real_s, 4), "moved": seen.to_json(), "date": said}
         jumped = abs(seen.real_s - jump_s) <= seen.tolerance_s
         steady = abs(seen.steady_s) <= seen.tolerance_s
@@ -58,8 +58,8 @@ class Clocks(Mechanism):
 
     def back(self, host: Host) -> Evidence:
         """Set a clock right, and see whether it still was as it had been set."""
-        found = read_clocks(host, patience_s=self._patience_s)
-        healed = set_right(host, found)
+        found = read_clocks(host, self.site.scheduler, patience_s=self._patience_s)
+        healed = set_right(host, self.site.scheduler, found)
         if not healed.confirmed:
             return healed
         before, jump_s = self._jumped.pop(host.name, (found, 0.0))

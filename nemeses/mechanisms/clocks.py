@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from nemeses.fault import Evidence
 from nemeses.mechanisms.shell import ask
 from nemeses.ports import Host, HostError
+from nemeses.questions import ForgetMove, MoveClock, ReadClocks, Script
+from nemeses.scheduling import Scheduler
 
 # There as long as a clock is wrong because of us; lost with a boot, as is what `date` did to the clock.
 MOVED = "/run/brownout/clock-moved"
 # Every value is read within one round trip. The shell's own `read` needs no process; `date` needs one.
-_READ = """\
+_READ = Script(
+    """\
 while read -r key value rest; do [ "$key" = ctxt ] && echo "switches=$value"; done < /proc/stat
 read -r up rest < /proc/uptime; echo "up=$up"
 echo "real=$(LC_ALL=C date +%s.%N)"
-"""
+""",
+    ReadClocks(),
+)
 _READS = 5
 _SHARP_S = 0.05  # a reading as good as this is not repeated
 _UPTIME_STEP_S = 0.01
@@ -60,11 +64,11 @@ class Change:
         }
 
 
-def read_clocks(host: Host, *, patience_s: float = 0.0) -> Reading:
+def read_clocks(host: Host, scheduler: Scheduler, *, patience_s: float = 0.0) -> Reading:
     """The best of a few readings. Raises `HostError` when the host does not answer within `patience_s`."""
     best: Reading | None = None
     for _ in range(_READS):
-        reading = _read_once(host, patience_s)
+        reading = _read_once(host, scheduler, patience_s)
         if best is None or reading.uncertainty_s < best.uncertainty_s:
             best = reading
         if best.uncertainty_s < _SHARP_S:
@@ -80,33 +84,33 @@ def change(before: Reading, after: Reading) -> Change:
     return Change(after.real_s - before.real_s, after.steady_s - before.steady_s, tolerance_s)
 
 
-def set_right(host: Host, found: Reading) -> Evidence:
+def set_right(host: Host, scheduler: Scheduler, found: Reading) -> Evidence:
     """Set a host's real-time clock, `found` a moment ago, to this machine's and read it back."""
     if found.shared:
         return Evidence("confirmed", {"shared": SHARED})
     said = move(host, -found.real_s)
-    now = read_clocks(host)
+    now = read_clocks(host, scheduler)
     tolerance_s = change(found, now).tolerance_s
     detail = {"found_s": _short(found.real_s), "offset_s": _short(now.real_s), "tolerance_s": _short(tolerance_s)}
     if abs(now.real_s) > tolerance_s:
         return Evidence("mismatch", {**detail, "date": said})
-    host.run(f"rm -f {MOVED}")
+    host.run(Script(f"rm -f {MOVED}", ForgetMove()))
     return Evidence("confirmed", detail)
 
 
-def _read_once(host: Host, patience_s: float) -> Reading:
-    give_up_s = time.monotonic() + patience_s
+def _read_once(host: Host, scheduler: Scheduler, patience_s: float) -> Reading:
+    give_up_s = scheduler.monotonic() + patience_s
     while True:
         switches = _context_switches()
-        real_s, sent_s = time.time(), time.monotonic()
+        real_s, sent_s = scheduler.wall(), scheduler.monotonic()
         try:
             seen = ask(host, _READ)
             break
         except HostError:
-            if time.monotonic() >= give_up_s:
+            if scheduler.monotonic() >= give_up_s:
                 raise
-            time.sleep(_AGAIN_S)
-    middle_s = (time.monotonic() - sent_s) / 2
+            scheduler.sleep(_AGAIN_S)
+    middle_s = (scheduler.monotonic() - sent_s) / 2
     try:
         return Reading(
             real_s=float(seen["real"]) - (real_s + middle_s),
@@ -123,7 +127,8 @@ def move(host: Host, by_s: float) -> str:
     """Set a clock forward or back; what `date` said. It reads and sets the clock itself, so the way there does not
     count; but it must not be asked twice."""
     note = f"mkdir -p /run/brownout; echo moved > {MOVED}"
-    return host.run(f"{note}; LC_ALL=C date -s '{by_s:+.6f} seconds' 2>&1").stdout.strip()
+    script = Script(f"{note}; LC_ALL=C date -s '{by_s:+.6f} seconds' 2>&1", MoveClock(by_s))
+    return host.run(script).stdout.strip()
 
 
 def _context_switches() -> int | None:

@@ -6,7 +6,6 @@ import json
 import math
 import re
 import shlex
-import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,10 +16,10 @@ from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.parallel import on_each
 from nemeses.mechanisms.shell import ask, burst_script, connect_times_script
 from nemeses.ports import Host, HostError, Site
-from nemeses.questions import Queues, Script
+from nemeses.questions import FindWay, Queues, RemoveQueue, Script, SetQueue
 
 # By this name of its own a queue is known as ours, and is found again after a run that was killed.
-_HANDLE = "b0b:"
+HANDLE = "b0b:"
 _QUEUE = 20_000  # packets; netem's own 1000 would turn a delay into a loss under load
 _PATH = "PATH=$PATH:/usr/sbin:/sbin"  # where ip and tc are, and who enters as a plain user does not look
 _LIST = Script(
@@ -93,11 +92,11 @@ class Netem(Mechanism):
         self._ways[host.name] = way
         rules = self._rules.setdefault(host.name, {})
         rules[rule.kind] = rule
-        _apply(host, way.device, rules)
+        self._apply(host, way.device, rules)
         return self._prove_loss(host, way, rule.share) if rule.share else self._prove_delay(host, way, rule)
 
     def _prove_delay(self, host: Host, way: _Way, rule: Rule) -> Evidence:
-        queue = _queues(host, self._patience_s).get(way.device)
+        queue = self._queues(host, self._patience_s).get(way.device)
         times = self._connect_times(host, way.peer)
         detail = {
             "device": way.device,
@@ -116,10 +115,10 @@ class Netem(Mechanism):
 
     def _prove_loss(self, host: Host, way: _Way, share: float) -> Evidence:
         needed = math.ceil(math.log(_UNSEEN) / math.log(1 - share))
-        before = _queues(host, self._patience_s).get(way.device)
+        before = self._queues(host, self._patience_s).get(way.device)
         probes = 2 * needed
-        ask(host, burst_script(way.peer.address, probes), timeout_s=self._patience_s)
-        after = _queues(host, self._patience_s).get(way.device)
+        self._ask(host, burst_script(way.peer.address, probes), timeout_s=self._patience_s)
+        after = self._queues(host, self._patience_s).get(way.device)
         detail: dict[str, Any] = {"device": way.device, "to": way.peer.name, "queue": after}
         if before is None or after is None:
             return Evidence("mismatch", detail)
@@ -141,36 +140,37 @@ class Netem(Mechanism):
         rules = self._rules.get(host.name, {})
         rule, way = rules.pop(kind, None), self._ways.get(host.name)
         if rules and way is not None:
-            _apply(host, way.device, rules, patience_s=self._patience_s)
+            self._apply(host, way.device, rules, patience_s=self._patience_s)
             return Evidence("confirmed", {"remaining": sorted(rules)})
         removed = self._remove(host, self._patience_s)
         if not removed.confirmed or way is None or rule is None:
             return removed
         del self._ways[host.name]
-        deadline_s = time.monotonic() + _HEAL_DEADLINE_S * self.site.time_scale
+        deadline_s = self.site.scheduler.monotonic() + _HEAL_DEADLINE_S * self.site.time_scale
         while True:
             times = self._connect_times(host, way.peer)
             fast = bool(times) and (not rule.least_s or min(times) <= way.connect_s + rule.least_s / 2)
-            if fast or time.monotonic() > deadline_s:
+            if fast or self.site.scheduler.monotonic() > deadline_s:
                 break
         detail = {**removed.detail, "connect_ms": _ms(min(times)) if times else None}
         return Evidence("confirmed" if fast else "mismatch" if times else "inconclusive", detail)
 
     def _remove(self, host: Host, patience_s: float) -> Evidence:
         """Take our queues away; what they had dropped until then."""
-        found = _queues(host, patience_s)
+        found = self._queues(host, patience_s)
         for device in found:
             # Gone already, after an answer that was lost, is as good: what is left is looked at below.
-            host.run(f"{_PATH} tc qdisc del dev {shlex.quote(device)} root handle {_HANDLE}")
+            command = f"{_PATH} tc qdisc del dev {shlex.quote(device)} root handle {HANDLE}"
+            host.run(Script(command, RemoveQueue(device)))
         detail: dict[str, Any] = {"dropped": {device: queue["drops"] for device, queue in found.items()}}
-        left = sorted(_queues(host, patience_s)) if found else []
+        left = sorted(self._queues(host, patience_s)) if found else []
         return Evidence("mismatch", {**detail, "left": left}) if left else Evidence("confirmed", detail)
 
     def _connect_times(self, host: Host, peer: Host) -> list[float]:
         """Seconds that connects to a host's probe port take; those that fail are left out. Raises `HostError`."""
         seconds = round(5 * self.site.time_scale)
         script = connect_times_script(peer.address, peer.probe_port, _CONNECTS, seconds)
-        seen = ask(host, script, timeout_s=seconds + self._patience_s, patience_s=self._patience_s)
+        seen = self._ask(host, script, timeout_s=seconds + self._patience_s, patience_s=self._patience_s)
         return [int(value) / 1e6 for key, value in seen.items() if key.startswith("connect")]
 
     def _find_way(self, host: Host) -> _Way | None:
@@ -178,7 +178,8 @@ class Netem(Mechanism):
         for peer in self.site.hosts.values():
             if peer.name == host.name:
                 continue
-            said = host.run(f"{_PATH} ip -o route get {shlex.quote(peer.address)}")
+            command = f"{_PATH} ip -o route get {shlex.quote(peer.address)}"
+            said = host.run(Script(command, FindWay(peer.address)))
             device = re.search(r"\bdev (\S+)", said.stdout)
             if device is None:
                 raise HostError(f"{host.name}: no way to {peer.name} ({peer.address}) is known: {said.stderr.strip()}")
@@ -187,26 +188,28 @@ class Netem(Mechanism):
                 return _Way(device[1], peer, min(times))
         return None
 
+    def _apply(self, host: Host, device: str, rules: Mapping[str, Rule], *, patience_s: float = 0.0) -> None:
+        """Have these rules, and no others, in force on a device. Raises `HostError`."""
+        netem = " ".join(rules[kind].netem for kind in sorted(rules))
+        command = f"qdisc replace dev {shlex.quote(device)} root handle {HANDLE} netem limit {_QUEUE} {netem}"
+        script = Script(f"{_PATH} tc {command} && echo applied=yes", SetQueue(device, netem))
+        self._ask(host, script, patience_s=patience_s)
 
-def _apply(host: Host, device: str, rules: Mapping[str, Rule], *, patience_s: float = 0.0) -> None:
-    """Have these rules, and no others, in force on a device. Raises `HostError`."""
-    netem = " ".join(rules[kind].netem for kind in sorted(rules))
-    command = f"qdisc replace dev {shlex.quote(device)} root handle {_HANDLE} netem limit {_QUEUE} {netem}"
-    ask(host, f"{_PATH} tc {command} && echo applied=yes", patience_s=patience_s)
+    def _queues(self, host: Host, patience_s: float) -> dict[str, dict[str, Any]]:
+        """Our queues on a host by device; none where there is no tc. Raises `HostError`."""
+        said = self._ask(host, _LIST, patience_s=patience_s).get("queues", "")
+        try:
+            queues = json.loads(said or "[]")
+        except ValueError as error:
+            raise HostError(f"{host.name}: tc cannot be understood: {said[:200]!r}") from error
+        return {
+            queue["dev"]: {key: queue.get(key) for key in ("options", "packets", "drops")}
+            for queue in queues
+            if queue.get("handle") == HANDLE and queue.get("kind") == "netem"
+        }
 
-
-def _queues(host: Host, patience_s: float) -> dict[str, dict[str, Any]]:
-    """Our queues on a host by device; none where there is no tc. Raises `HostError`."""
-    said = ask(host, _LIST, patience_s=patience_s).get("queues", "")
-    try:
-        queues = json.loads(said or "[]")
-    except ValueError as error:
-        raise HostError(f"{host.name}: tc cannot be understood: {said[:200]!r}") from error
-    return {
-        queue["dev"]: {key: queue.get(key) for key in ("options", "packets", "drops")}
-        for queue in queues
-        if queue.get("handle") == _HANDLE and queue.get("kind") == "netem"
-    }
+    def _ask(self, host: Host, script: Script, *, timeout_s: float = 10.0, patience_s: float = 0.0) -> dict[str, str]:
+        return ask(host, script, timeout_s=timeout_s, patience_s=patience_s, scheduler=self.site.scheduler)
 
 
 def _ms(seconds: float) -> float:

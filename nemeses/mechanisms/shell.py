@@ -6,10 +6,21 @@ The scripts need a POSIX shell, sed and kill; the network probes need bash, for 
 from __future__ import annotations
 
 import shlex
-import time
 
 from nemeses.ports import Host, HostError
-from nemeses.questions import AboutProcess, AwaitPort, Kill, Reach, Refuse, Script, SendDatagrams, Signal
+from nemeses.questions import (
+    AboutProcess,
+    AwaitPort,
+    Kill,
+    Reach,
+    Refuse,
+    Script,
+    SendBurst,
+    SendDatagrams,
+    Signal,
+    TimeConnects,
+)
+from nemeses.scheduling import REAL_TIME, Scheduler
 
 _AGAIN_S = 0.2
 
@@ -24,19 +35,27 @@ threads() { t=$(sed 's/.*) \\(.\\).*/\\1/' /proc/$1/task/*/stat 2>/dev/null | so
 """
 
 
-def ask(host: Host, script: str, *, timeout_s: float = 10.0, patience_s: float = 0.0) -> dict[str, str]:
+def ask(
+    host: Host,
+    script: str,
+    *,
+    timeout_s: float = 10.0,
+    patience_s: float = 0.0,
+    scheduler: Scheduler = REAL_TIME,
+) -> dict[str, str]:
     """Run a script and read its `key=value` lines. Raises `HostError` when it fails or prints nothing of the kind.
 
-    With `patience_s` a host that cannot be asked is asked again for so long: only for scripts that may run twice."""
-    give_up_s = time.monotonic() + patience_s
+    With `patience_s` of the scheduler's time a host that cannot be asked is asked again for so long: only for scripts
+    that may run twice."""
+    give_up_s = scheduler.monotonic() + patience_s
     while True:
         try:
             result = host.run(script, timeout_s=timeout_s)
             break
         except HostError:
-            if time.monotonic() >= give_up_s:
+            if scheduler.monotonic() >= give_up_s:
                 raise
-            time.sleep(_AGAIN_S)
+            scheduler.sleep(_AGAIN_S)
     answers = dict(line.split("=", 1) for line in result.stdout.splitlines() if "=" in line)
     if not result.ok or not answers:
         said = (result.stderr or result.stdout).strip()
@@ -135,7 +154,7 @@ def refusal_script(targets: list[tuple[str, str, int]]) -> Script:
     return Script("\n".join([*lines, "wait"]), Refuse(tuple(targets)))
 
 
-def connect_times_script(address: str, port: int, times: int, seconds: int) -> str:
+def connect_times_script(address: str, port: int, times: int, seconds: int) -> Script:
     """Connect so many times, one after the other, for at most `seconds` in all; `connect<n>` is the microseconds of
     each that succeeded."""
     loop = f"""for i in {" ".join(map(str, range(times)))}; do
@@ -144,13 +163,14 @@ def connect_times_script(address: str, port: int, times: int, seconds: int) -> s
   b=$EPOCHREALTIME; exec 3>&-
   echo "connect$i=$(( ${{b/./}} - ${{a/./}} ))"
 done"""
-    return f"LC_ALL=C timeout {seconds} bash -c {shlex.quote(loop)} 2>/dev/null; echo done=yes"
+    text = f"LC_ALL=C timeout {seconds} bash -c {shlex.quote(loop)} 2>/dev/null; echo done=yes"
+    return Script(text, TimeConnects(address, port, times, seconds))
 
 
-def burst_script(address: str, count: int) -> str:
+def burst_script(address: str, count: int) -> Script:
     """So many datagrams to the discard port of an address, as fast as a shell can, with no answer awaited."""
     loop = f"exec 3>/dev/udp/{address}/9; for ((i = 0; i < {count}; i++)); do echo probe >&3; done"
-    return f"bash -c {shlex.quote(loop)} 2>/dev/null; echo sent={count}"
+    return Script(f"bash -c {shlex.quote(loop)} 2>/dev/null; echo sent={count}", SendBurst(address, count))
 
 
 def _connects(address: str, port: int) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -46,12 +44,12 @@ class Suspension(Mechanism):
         if suspender is None:
             return Evidence("inconclusive", {"error": "this world has nothing that stops machines"})
         readings, words = self._look(targets)
-        begun_s = time.monotonic()
+        begun_s = self.site.scheduler.monotonic()
         try:
             said = (suspender.stall if wanted == "stalled" else suspender.freeze)(targets)
         except HostError as error:
             return Evidence("inconclusive", {"error": str(error)})
-        done_s = time.monotonic()
+        done_s = self.site.scheduler.monotonic()
         self._held |= {name: _Held(reading, begun_s, done_s) for name, reading in readings.items()}
 
         def prove(host: Host) -> Evidence:
@@ -62,7 +60,7 @@ class Suspension(Mechanism):
             if host.name not in words:
                 return Evidence("inconclusive", {**detail, "error": "it did not answer before either"})
             patience_s = 3 * words[host.name] + 0.2
-            word_s = _first_word_s(host, patience_s)
+            word_s = self.site.first_word_s(host, patience_s)
             detail |= {"answered_before_s": round(words[host.name], 3), "silent_s": round(patience_s, 3)}
             if word_s is not None:
                 return Evidence("mismatch", {**detail, "answers_after_s": round(word_s, 3)})
@@ -74,12 +72,12 @@ class Suspension(Mechanism):
         suspender = self.site.suspender
         if suspender is None:
             return Evidence("inconclusive", {"error": "this world has nothing that stops machines"})
-        begun_s = time.monotonic()
+        begun_s = self.site.scheduler.monotonic()
         try:
             said = suspender.resume(targets)
         except HostError as error:
             return Evidence("inconclusive", {"error": str(error)})
-        done_s = time.monotonic()
+        done_s = self.site.scheduler.monotonic()
 
         def prove(host: Host) -> Evidence:
             state = suspender.state(host.name)
@@ -111,17 +109,17 @@ class Suspension(Mechanism):
         words: dict[str, float] = {}
 
         def note(host: Host) -> Evidence:
-            word_s = _first_word_s(host, _WORD_S * self.site.time_scale)
+            word_s = self.site.first_word_s(host, _WORD_S * self.site.time_scale)
             if word_s is not None:
                 words[host.name] = word_s
-            readings[host.name] = read_clocks(host)
+            readings[host.name] = read_clocks(host, self.site.scheduler)
             return Evidence("confirmed", {})
 
         on_each(self.site, targets, note)
         return readings, words
 
     def _back(self, host: Host, state: StoppedState, begun_s: float, done_s: float) -> Evidence:
-        now = read_clocks(host, patience_s=_PATIENCE_S * self.site.time_scale)
+        now = read_clocks(host, self.site.scheduler, patience_s=_PATIENCE_S * self.site.time_scale)
         held = self._held.pop(host.name, None)
         # Who was healed before, or by whom it was not stopped, has nothing to show; it runs, and answers.
         judged = Evidence("confirmed", {})
@@ -130,7 +128,7 @@ class Suspension(Mechanism):
             judged = _judge(state, change(held.reading, now), shortest_s, longest_s)
         if state == "stalled":
             return judged
-        righted = set_right(host, now)
+        righted = set_right(host, self.site.scheduler, now)
         return Evidence(worst([judged.status, righted.status]), {**judged.detail, "set_right": righted.detail})
 
 
@@ -145,22 +143,6 @@ def _judge(state: StoppedState, seen: Change, shortest_s: float, longest_s: floa
     # The time since boot is the proof: the real-time clock may already have been set by whoever keeps time there.
     stood = shortest_s - seen.tolerance_s <= -seen.steady_s <= longest_s + seen.tolerance_s
     return Evidence("confirmed" if stood else "mismatch", detail)
-
-
-def _first_word_s(host: Host, patience_s: float) -> float | None:
-    """After how many seconds the host's probe port said something; None: nothing in time.
-
-    A refusal is a word too, for somebody must be awake to refuse."""
-    begun_s = time.monotonic()
-    try:
-        with socket.create_connection((host.address, host.probe_port), timeout=patience_s) as connection:
-            connection.settimeout(max(0.01, begun_s + patience_s - time.monotonic()))
-            connection.recv(1)
-    except ConnectionError:
-        pass
-    except OSError:  # no answer in time, or no way to it
-        return None
-    return time.monotonic() - begun_s
 
 
 class SuspensionKind(Kind[Suspension]):

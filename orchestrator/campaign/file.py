@@ -25,6 +25,7 @@ from orchestrator.campaign.model import (
     Expect,
     Nemesis,
     Seeds,
+    Swarm,
     SystemUnderTest,
     Topology,
     Workload,
@@ -40,6 +41,8 @@ from workloads.kind import SCRIPT_STEPS
 from workloads.kinds import KINDS as WORKLOADS
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+MAX_SWARM, MAX_VOTERS = 7, 5  # as many as a replicated log is run with
+LEAST_SWARM_S = 5  # less holds no fault
 _NOT_A_NAME = "latest"  # the store's link to the last run
 
 
@@ -75,6 +78,7 @@ def _parse(source: Source, path: Path) -> Campaign | None:
     checks = None if nemesis is None else attempt(lambda: _checks(tables["checks"], nemesis, system), None)
     cells = _cells(root, under_test, topology, workload)
     client = attempt(lambda: read_client(tables["client"], workload.kind, path.parent, system), None)
+    swarm = attempt(lambda: _swarm(root, under_test, topology, nemesis), None)
     root.done()
     if source.complained or nemesis is None or checks is None or client is None:
         return None
@@ -92,6 +96,7 @@ def _parse(source: Source, path: Path) -> Campaign | None:
         path=path,
         text=source.text,
         client=client,
+        swarm=swarm,
     )
     _check_nodes(root, campaign)
     _check_workload(root, campaign, system)
@@ -346,6 +351,40 @@ def read_min_share(table: Table) -> float:
     return share
 
 
+def _swarm(root: Table, under_test: SystemUnderTest, topology: Topology, nemesis: Nemesis | None) -> Swarm | None:
+    """What runs draw by themselves; None where the campaign leaves nothing open."""
+    table, default = root.table("swarm"), Swarm()
+    if "swarm" not in root.data:
+        return None
+    swarm = Swarm(
+        nodes=_whole(table, "nodes", default.nodes, MAX_SWARM),
+        voters=_whole(table, "voters", default.voters, MAX_VOTERS),
+        rate=table.range("rate", default.rate),
+        duration_s=table.range("duration_s", default.duration_s),
+    )
+    table.done()
+    if topology.world != "simulation" or under_test != SystemUnderTest():
+        root.refuse(
+            'swarm: only world = "simulation" makes clusters as they are drawn; set that in [topology]', "swarm"
+        )
+    if topology.nodes != swarm.nodes[1]:
+        table.refuse(
+            f"nodes: [topology] nodes says {topology.nodes}; it is the most that is drawn: make it so", "nodes"
+        )
+    if nemesis is not None and nemesis.kind != "random":
+        table.refuse('swarm: what goes wrong is drawn from [nemesis] faults; set its kind = "random"')
+    if swarm.rate[0] <= 0 or swarm.duration_s[0] < LEAST_SWARM_S:
+        table.refuse(f"rate and duration_s: at least something, and {LEAST_SWARM_S} s", "rate")
+    return swarm
+
+
+def _whole(table: Table, key: str, default: tuple[int, int], most: int) -> tuple[int, int]:
+    low, high = table.range(key, default)
+    if low != int(low) or high != int(high) or not 1 <= low <= high <= most:
+        table.refuse(f"{key}: [{low:g}, {high:g}] is not a range of whole numbers from 1 to {most}", key)
+    return int(low), int(high)
+
+
 def _checks(table: Table, nemesis: Nemesis, system: System) -> Checks:
     default = Checks(upper_bound=system.description.promises.upper_bound)
     checks = Checks(
@@ -354,6 +393,7 @@ def _checks(table: Table, nemesis: Nemesis, system: System) -> Checks:
         min_queries=table.integer_if_given("min_queries", minimum=0),
         min_share=read_min_share(table),
         required_faults=table.texts("required_faults", (), choices=KINDS),
+        converge_s=table.integer_if_given("converge_s", minimum=1),
     )
     table.done()
     never = [kind for kind in checks.required_faults if kind not in nemesis.inflicts]

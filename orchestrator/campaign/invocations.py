@@ -43,8 +43,8 @@ class StoredRun:
 @dataclass(frozen=True)
 class StoredPlan:
     """One invocation. `whole`: it asks for every cell with every seed of the campaign. `where`: the options by which
-    another world than the campaign's was asked for. `min_ok`, `min_share`, `required_faults`, `upper_bound`: what its
-    runs must demand at least, as far as the campaign says so. `text`: the campaign's."""
+    another world than the campaign's was asked for. `min_ok`, `min_share`, `required_faults`, `upper_bound`,
+    `converge_s`: what its runs must demand at least, as far as the campaign says so. `text`: the campaign's."""
 
     stamp: str
     campaign: str
@@ -58,6 +58,7 @@ class StoredPlan:
     min_share: float
     required_faults: tuple[str, ...]
     upper_bound: str | None
+    converge_s: int | None
     text: str
 
 
@@ -141,6 +142,7 @@ def _read(plan: Table, campaign: Table, stamp: str) -> StoredPlan:
         min_share=read_min_share(checks),
         required_faults=checks.texts("required_faults", ()),
         upper_bound=checks.text("upper_bound", "") or None,
+        converge_s=checks.integer_if_given("converge_s"),
         text=campaign.source.text,
     )
 

@@ -128,6 +128,8 @@ def _against(plan: StoredPlan, planned: Planned, described: RunDescription, run_
         yield f"run.toml asks for {needs.min_share:.0%} of the planned changes, the campaign for {plan.min_share:.0%}"
     if plan.upper_bound is not None and needs.upper_bound != plan.upper_bound:
         yield f"run.toml has the upper bound {needs.upper_bound!r}, the campaign {plan.upper_bound!r}"
+    if plan.converge_s is not None and (needs.converge_s is None or needs.converge_s > plan.converge_s):
+        yield f"run.toml gives the cluster {needs.converge_s} s to recover, the campaign {plan.converge_s} s"
     absent = [kind for kind in plan.required_faults if kind not in needs.required_faults]
     if absent:
         yield f"the campaign requires faults that run.toml leaves out: {', '.join(absent)}"

@@ -15,6 +15,8 @@ from workloads.settings import OwnClient
 WORLDS = ("auto", "namespaces", "process", "vagrant", "inventory", "simulation")
 NODE_ROOTS = ("machine", "image")
 FILESYSTEMS = ("ext4", "xfs")
+STRICT = "strict"
+"""Of the simulation only: a filesystem that gives what it promises and no more."""
 PLACEMENTS = ("spread", "off-controller")
 UPPER_BOUNDS = ("strict", "session", "lower-bound-only")
 VERDICTS = ("pass", "fail", "unknown")
@@ -90,13 +92,17 @@ class Workload:
 class Nemesis:
     """`random`: faults by seed while the load runs. `steps`: the script in `steps`. `none`: nothing goes wrong.
 
-    `optional_faults`: those of `faults` that a world may lack; without any other the campaign is not run there."""
+    `optional_faults`: those of `faults` that a world may lack; without any other the campaign is not run there.
+    `overlap`: a fault may begin before the one before it is healed. `quiet_s`: times of the main phase (from, to) in
+    which none is in force."""
 
     kind: str = "none"
     faults: tuple[str, ...] = ()
     optional_faults: tuple[str, ...] = ()
     interval_s: tuple[float, float] = (2.0, 4.0)
     duration_s: tuple[float, float] = (2.0, 4.0)
+    overlap: bool = False
+    quiet_s: tuple[tuple[float, float], ...] = ()
     steps: tuple[Step, ...] = ()
 
     @property
@@ -122,13 +128,25 @@ class Nemesis:
 class Checks:
     """`min_ok`, `min_queries`: acknowledged changes and answered queries under load that a run needs; None: what
     `campaign.stake` makes of the planned load. `min_share`: of the planned changes, that must be acknowledged under
-    load."""
+    load. `converge_s`: within which the cluster must be whole and take writes after everything was healed: longer is an
+    anomaly; None: it is waited for, and a cluster that does not come is unknown."""
 
     upper_bound: str = "strict"
     min_ok: int | None = None
     min_queries: int | None = None
     min_share: float = LEAST_SHARE
     required_faults: tuple[str, ...] = ()
+    converge_s: int | None = None
+
+
+@dataclass(frozen=True)
+class Swarm:
+    """Between what a run draws from its seed, both ends included; see `campaign.swarm`. `rate`: operations a second."""
+
+    nodes: tuple[int, int] = (1, 7)
+    voters: tuple[int, int] = (1, 5)
+    rate: tuple[float, float] = (20.0, 150.0)
+    duration_s: tuple[float, float] = (12.0, 40.0)
 
 
 @dataclass(frozen=True)
@@ -176,3 +194,4 @@ class Campaign:
     path: Path
     text: str
     client: OwnClient = field(default_factory=OwnClient)
+    swarm: Swarm | None = None

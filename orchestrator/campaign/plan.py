@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from installation.commands import command
 from orchestrator.campaign.finding import shown
 from orchestrator.campaign.model import Campaign, Cell
+from orchestrator.campaign.swarm import draw
 from orchestrator.errors import UsageError
 from systems.toml_tables import suggestion
 from workloads.settings import OwnClient
@@ -83,8 +84,9 @@ def expansion(
     """As `expand`, one run after the other. Raises `UsageError` before the first."""
     chosen = _chosen(campaign, cells)
     return (
-        PlannedRun(run_id(stamp, cell.name, seed), campaign, cell, seed, tuple(where))
+        PlannedRun(run_id(stamp, cell.name, seed), drawn, cell, seed, tuple(where))
         for seed in _seeds(campaign, seeds)
+        for drawn in (draw(campaign, seed),)
         for cell in chosen
     )
 

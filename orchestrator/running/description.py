@@ -48,6 +48,7 @@ def describe(planned: PlannedRun, world: World, deployed: Deployed, reason: str)
             "min_queries": stake.min_queries,
             "min_share": stake.min_share,
             "required_faults": list(campaign.checks.required_faults),
+            **({} if campaign.checks.converge_s is None else {"converge_s": campaign.checks.converge_s}),
         },
         "topology": {
             "nodes": campaign.topology.nodes,
@@ -102,6 +103,7 @@ def _nemesis(planned: PlannedRun, world: World) -> dict[str, Any]:
         content["faults"] = list(nemesis.scheduled(world.capabilities))
         content["left_out"] = list(nemesis.left_out(world.capabilities))
         content["interval_s"], content["duration_s"] = nemesis.interval_s, nemesis.duration_s
+        content["overlap"], content["quiet_s"] = nemesis.overlap, [list(each) for each in nemesis.quiet_s]
     if nemesis.kind == "steps":
         content["steps"] = [step.title + (f" - {step.why}" if step.why else "") for step in nemesis.steps]
     return content

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from history.journal import Journal
@@ -105,6 +106,70 @@ def follow_schedule(
         book.inject(fault)
         tick(scheduler.monotonic() + plan.duration_s)
         book.heal(lambda open_fault, this=fault: open_fault is this)  # type: ignore[misc]
+
+
+def follow_overlapping(
+    schedule: Schedule,
+    book: FaultBook,
+    look: Callable[[], ClusterView],
+    tick: Tick,
+    *,
+    ends_s: float,
+    scheduler: Scheduler = REAL_TIME,
+) -> None:
+    """Inflict and heal the faults of a schedule at their times, several in force at once, until `ends_s` has come.
+
+    A fault that would hide what proves another one, when both are in force, is left out; but for one of a kind that was
+    not there yet the others are healed first: who has no power proves nothing of what befalls packets.
+    """
+    begun_s, seen, in_force = scheduler.monotonic(), set[str](), list[tuple[float, Fault]]()
+
+    def heal(entry: tuple[float, Fault]) -> None:
+        in_force.remove(entry)
+        book.heal(lambda open_fault: open_fault is entry[1])
+
+    def heal_until(moment_s: float) -> None:
+        while in_force and min(in_force, key=_end)[0] <= moment_s:
+            due = min(in_force, key=_end)
+            tick(due[0])
+            heal(due)
+
+    for plan in schedule:
+        is_new = plan.kind not in seen
+        heal_until(begun_s + plan.at)
+        if not is_new and scheduler.monotonic() + plan.duration_s > ends_s:
+            continue
+        tick(begun_s + plan.at)
+        fault = plan.resolve(look())
+        conflicts = [entry for entry in in_force if _conflict(fault, entry[1])]
+        if conflicts and not is_new:
+            continue
+        for entry in conflicts:
+            heal(entry)
+        seen.add(plan.kind)
+        book.inject(fault)
+        in_force.append((scheduler.monotonic() + plan.duration_s, fault))
+    heal_until(math.inf)
+
+
+def _end(entry: tuple[float, Fault]) -> float:
+    return entry[0]
+
+
+_PACKETS = frozenset({"network", "netem", "wire"})
+_DARK = frozenset({"power", "stall", "freeze"})
+"""What a machine must be awake for, and what makes it silent: needs of kinds."""
+
+
+def _conflict(one: Fault, other: Fault) -> bool:
+    """Whether two faults in force at once would hide each other's evidence."""
+    kinds = KINDS[one.kind], KINDS[other.kind]
+    if set(one.targets) & set(other.targets):
+        return True
+    packets, dark = ([bool(kind.needs & group) for kind in kinds] for group in (_PACKETS, _DARK))
+    if all(packets) and any("network" in kind.needs for kind in kinds):
+        return True
+    return (packets[0] and dark[1]) or (packets[1] and dark[0])
 
 
 def _short(evidence: Evidence) -> str:

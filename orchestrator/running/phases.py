@@ -22,7 +22,7 @@ from orchestrator.campaign.store import RunDirectory
 from orchestrator.errors import Interrupted, RunError, WorldError
 from orchestrator.running.autopsy import Autopsy
 from orchestrator.running.cluster import Cluster
-from orchestrator.running.faults import FaultBook, follow_schedule
+from orchestrator.running.faults import FaultBook, follow_overlapping, follow_schedule
 from orchestrator.running.fleet import Fleet
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
@@ -221,8 +221,10 @@ class Run:
                 total_s=workload.duration_s,
                 interval_s=nemesis.interval_s,
                 duration_s=nemesis.duration_s,
-            )
-            follow_schedule(
+                overlap=nemesis.overlap,
+            ).without(nemesis.quiet_s)
+            follow = follow_overlapping if nemesis.overlap else follow_schedule
+            follow(
                 schedule,
                 self._book,
                 self._cluster.fault_view,
@@ -319,14 +321,22 @@ class Run:
         self._enter(
             "quiesce", "waiting for leaders and full in-sync sets" if self._assignment else "waiting for all nodes"
         )
-        view = self._cluster.await_view(
-            self._all_whole,
-            "waiting for the cluster to recover after everything was healed",
-            self._scaled(QUIESCE_S),
-            meanwhile=self._watch.tick,
-        )
-        self._journal.note("recovered", view=str(view))
-        self._fleet.await_service(self._scaled(PROBE_S))
+        bound_s, began_s = self._campaign.checks.converge_s, self._scheduler.monotonic()
+        try:
+            view = self._cluster.await_view(
+                self._all_whole,
+                "waiting for the cluster to recover after everything was healed",
+                self._scaled(bound_s or QUIESCE_S),
+                meanwhile=self._watch.tick,
+            )
+            self._journal.note("recovered", view=str(view))
+            self._fleet.await_service(self._scaled(PROBE_S))
+        except RunError as error:
+            if bound_s is not None:
+                self._journal.not_converged(bound_s, str(error))
+            raise
+        if bound_s is not None:
+            self._journal.converged(round(self._scheduler.monotonic() - began_s, 3))
         self._acknowledged(self._scheduler.monotonic_ns())
 
     def _final(self, reader: ClientHandle) -> None:
@@ -336,17 +346,23 @@ class Run:
         self._progress.counts(self._fleet.counts)
 
     def _await_convergence(self, ends: list[int]) -> None:
-        """Followers learn the last high watermark with their next fetch. The analysis judges what they came to; here it
-        is only given the time that it needs. Systems that do not tell how far they are can only be asked who is in
-        sync."""
+        """Followers learn the last high watermark, of partitions and of metadata, with their next fetch. The analysis
+        judges what they came to; here it is only given the time that it needs. Systems that do not tell how far they
+        are can only be asked who is in sync."""
         if not self._deployed.system.description.promises.events:
             self._await_in_sync()
             return
         topic = self._campaign.workload.topic
         tails = [EventTail(node.record_dir / "events.jsonl") for node in self._world.nodes]
         give_up = self._scheduler.monotonic() + self._scaled(CONVERGE_S)
+        committed = max(tail.metadata for tail in tails)
         while self._scheduler.monotonic() < give_up:
-            behind = [
+            behind: list[tuple[str, object]] = [
+                (node.name, "metadata")
+                for node, tail in zip(self._world.nodes, tails, strict=True)
+                if tail.metadata < committed and node.name not in self._watch.ended
+            ]
+            behind += [
                 (node.name, partition)
                 for partition, end in enumerate(ends)
                 for node, tail in zip(self._world.nodes, tails, strict=True)

@@ -33,6 +33,7 @@ from orchestrator.worlds.selection import WORLD_NAMES, Selection, lab_named
 
 STARTED_VARIABLE = "BROWNOUT_STARTED_NS"
 _HOLD_S = 1.0
+SWARM_WORLD = "simulation"
 
 
 @dataclass
@@ -232,6 +233,11 @@ def require_faults(campaign: Campaign, lab: Lab | type[Lab], reason: str) -> Non
         raise UsageError(
             f"{campaign.path}: the {lab.name} world runs {', '.join(sorted(lab.systems))} only, not "
             f"{system.directory or system.name}; use another --world"
+        )
+    if campaign.swarm is not None and lab.name != SWARM_WORLD:
+        raise UsageError(
+            f"{campaign.path}: [swarm] is for the {SWARM_WORLD}, which makes each cluster as it is drawn, and this "
+            f"is the {lab.name} world; leave out --world, or [swarm]"
         )
     if lab.workloads is not None and kind not in lab.workloads:
         raise UsageError(

@@ -21,6 +21,7 @@ class EventTail:
         self._position = 0
         self._since_mark: list[Mapping[str, Any]] = []
         self._progress: dict[tuple[str, int], Mapping[str, Any]] = {}
+        self._metadata = -1
 
     def mark(self) -> None:
         """Only events written from now on are of interest."""
@@ -36,6 +37,12 @@ class EventTail:
         """How far a partition has come (`log_end_offset`, `high_watermark`), as this node last told."""
         self._read()
         return self._progress.get((topic, partition))
+
+    @property
+    def metadata(self) -> int:
+        """Up to which offset the cluster's metadata is committed, as this node last told; -1: it has not told."""
+        self._read()
+        return self._metadata
 
     def _read(self) -> None:
         try:
@@ -55,6 +62,8 @@ class EventTail:
                 self._since_mark.append(event)
                 if event.get("event") == "replica_progress":
                     self._progress[event["topic"], event["partition"]] = event
+                elif event.get("event") == "quorum_high_watermark":
+                    self._metadata = event["offset"]
 
 
 class LogTail:

@@ -44,6 +44,29 @@ def test_the_reader_finds_what_the_broker_wrote_and_told(tmp_path: Path) -> None
         assert replica.state.epoch >= replica.leader_changes[-1].epoch
 
 
+@pytest.mark.parametrize("snapshot", [True, False])
+def test_an_epoch_whose_beginning_a_snapshot_covers_begins_where_its_records_do(tmp_path: Path, snapshot: bool) -> None:
+    async def story() -> None:
+        async with running(tmp_path, 1) as cluster:
+            leader = await cluster.leader()
+            for text in (b"a", b"b", b"c"):
+                await cluster.quorum(leader).append([text])
+
+    asyncio.run(story())
+    (tmp_path / "1" / "meta.properties").write_text("version=1\nnode.id=1\n")
+    before = read_metadata("n1", tmp_path / "1").log
+    assert before is not None
+    assert before.epochs
+    ((epoch, start),) = before.epochs
+    directory = tmp_path / "1" / "__cluster_metadata-0"
+    (directory / "leader-epoch-checkpoint").write_text(f"0\n1\n{epoch} {start + 2}\n")
+    if snapshot:
+        (directory / f"{start + 2:020d}-{epoch:010d}.checkpoint").write_bytes(b"")
+    after = read_metadata("n1", tmp_path / "1").log
+    assert after is not None
+    assert after.epochs == ((epoch, start if snapshot else start + 2),)
+
+
 @pytest.mark.parametrize(
     ("content", "state"),
     [

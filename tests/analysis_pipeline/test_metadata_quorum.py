@@ -198,6 +198,16 @@ def test_m4_a_node_that_acted_on_something_else(quorum: StoredQuorum) -> None:
     }
 
 
+def test_a_node_that_began_with_a_snapshot_knows_no_digest(quorum: StoredQuorum) -> None:
+    replace(quorum, "n3", mark(5, 1), mark(5, 1) | {"digest": None})
+    assert judged(quorum.write()).verdict == "pass"
+
+
+def test_a_node_that_does_not_speak_of_the_digest_is_in_doubt(quorum: StoredQuorum) -> None:
+    replace(quorum, "n3", mark(10, 2), {key: value for key, value in mark(10, 2).items() if key != "digest"})
+    assert judged(quorum.write()).verdict != "pass"
+
+
 def test_m4_logs_that_were_all_forged_alike(quorum: StoredQuorum) -> None:
     for log in quorum.logs.values():
         log[3] = metadata(3, 1, b"forged")

@@ -238,6 +238,18 @@ def test_records_from_before_faults_had_sentences_are_read(tmp_path: Path) -> No
     assert (fault["status"], fault["sentence"], fault["proof"]) == ("confirmed", None, None)
 
 
+def test_the_journal_tells_of_recovery(tmp_path: Path) -> None:
+    with Journal(tmp_path, clock=Clock(), wall=lambda: 5.0) as journal:
+        journal.converged(3.5)
+        journal.not_converged(60, "log-0 has no leader")
+    history = read_run(tmp_path)
+    assert [(line["event"], line.get("seconds"), line.get("seen")) for line in history.journal] == [
+        ("converged", 3.5, None),
+        ("not_converged", None, "log-0 has no leader"),
+    ]
+    assert not history.journal_defects
+
+
 def test_the_journal_tells_how_the_systems_processes_ended_and_what_they_called_fatal(tmp_path: Path) -> None:
     with Journal(tmp_path, clock=Clock(), wall=lambda: 5.0) as journal:
         journal.node("n1", "stopped")

@@ -32,6 +32,12 @@ and what is done to packets are not, and say so.
 What is proven late is proven when it is healed: the status of the fault is then the heal's. What a killed run left
 behind on a host - netem, a moved clock - the next run finds at its start and removes.
 
+A disk that fails (`disk-error`, `disk-full`) must end a service that meets it, with an exit code that is neither 0 nor
+1; one that went on, or ended as if by a mistake of its own, is a *mismatch*. What `disk-flip` turns over is put back
+when it is healed, as the broker's message asks; what is wrong in between must be noticed and never be served.
+`disk-wipe` and `old-disk` take from a voter what it has promised, and may take the last copy of a record: no log with
+three voters survives them in every schedule, and a campaign with them says what it allows (`wiped-voter`).
+
 A fault that is not confirmed makes the run *unknown*, whatever else it showed, unless it showed a contradiction.
 """
 
@@ -105,7 +111,8 @@ def _worlds() -> list[str]:
         "machines, clocks), and what is found to work on every host (partitions, netem) |",
         "",
         f"What a world must have for a fault: {'; '.join(needs)}. The others need nothing but a service on a host.",
-        "Nodes of the namespace world share one clock, and netem needs a kernel that has it.",
+        "Nodes of the namespace world share one clock, and netem needs a kernel that has it. A wire, disks and a pace "
+        "of clocks that take orders (`wire`, `disk`, `drift`) are the simulation's alone.",
     ]
 
 

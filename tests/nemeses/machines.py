@@ -11,13 +11,14 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from nemeses.ports import HostError, MachineState, Result
+from nemeses.scheduling import ThreadScheduler
 from tests.nemeses.fakes import FakeHost
 
 ROUND_TRIP_S = 0.02
 
 
-class FakeTime:
-    """Stands in for the module `time`."""
+class FakeTime(ThreadScheduler):
+    """A time in which only those who sleep make it pass."""
 
     def __init__(self) -> None:
         self.now = 5_000.0
@@ -26,7 +27,7 @@ class FakeTime:
     def monotonic(self) -> float:
         return self.now
 
-    def time(self) -> float:
+    def wall(self) -> float:
         return 1_700_000_000.0 + self.now
 
     def sleep(self, seconds: float) -> None:
@@ -65,7 +66,7 @@ class FakeMachine(FakeHost):
 
     def _answer(self, command: str) -> tuple[int, str]:
         if "/proc/uptime" in command:
-            real, up = self.clock.time() + self.offset_s, self.clock.now + self.uptime_ahead_s
+            real, up = self.clock.wall() + self.offset_s, self.clock.now + self.uptime_ahead_s
             return 0, f"switches=1\nup={up:.2f}\nreal={real:.9f}\n"
         if found := re.search(r"date -s '([-+.\d]+) seconds'", command):
             self.files.add("clock-moved")

@@ -99,7 +99,7 @@ def test_heal_all_says_what_it_could_not_heal() -> None:
 
 
 def test_an_unknown_kind_is_refused() -> None:
-    with pytest.raises(ValueError, match="known: clock-freeze"):
+    with pytest.raises(ValueError, match="known: clock-drift"):
         inject("earthquake", FakeHost("n1"))
 
 

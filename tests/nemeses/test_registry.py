@@ -6,6 +6,7 @@ import importlib
 import itertools
 from pathlib import Path
 from types import ModuleType
+from typing import get_args
 
 import pytest
 
@@ -99,7 +100,9 @@ def test_what_a_world_offers_says_what_can_be_inflicted_there() -> None:
     power: tuple[Need, ...] = ("power",)
     assert inflictable(power) - inflictable(()) == needing("power") == {"power-loss", "power-loss-all"}
     assert needing("network") == {"partition-one", "partition-halves", "partition-leader", "reject"}
-    assert inflictable(("power", "network", "netem", "stall", "freeze", "clock")) == set(KINDS)
+    on_machines = inflictable(("power", "network", "netem", "stall", "freeze", "clock"))
+    assert set(KINDS) - on_machines == needing("drift") | needing("wire") | needing("disk")
+    assert inflictable(get_args(Need)) == set(KINDS)
 
 
 def test_scripts_have_a_word_for_each_kind_that_has_one() -> None:

@@ -12,7 +12,7 @@ from nemeses import ClusterView, FaultPlan, Schedule
 from nemeses.fault import Evidence, Fault
 from nemeses.scheduling import ThreadScheduler
 from orchestrator.errors import RunError
-from orchestrator.running.faults import FaultBook, follow_schedule
+from orchestrator.running.faults import FaultBook, follow_overlapping, follow_schedule
 from orchestrator.running.progress import Progress
 from tests.orchestrator.unwatched import Unwatched
 
@@ -37,18 +37,19 @@ class SlowNemesis:
         self._clock = clock
         self._heal = heal
         self._everything = everything
+        self.takes_s = 2.0
         self.done: list[tuple[str, str, float]] = []
 
     nodes: tuple[str, ...] = ()
 
     def inject(self, fault: Fault) -> Evidence:
         self.done.append(("inject", fault.kind, self._clock.now))
-        self._clock.now += 2
+        self._clock.now += self.takes_s
         return Evidence("confirmed", {"n1": {"boot_id": "a"}})
 
     def heal(self, fault: Fault) -> Evidence:
         self.done.append(("heal", fault.kind, self._clock.now))
-        self._clock.now += 2
+        self._clock.now += self.takes_s
         return Evidence(self._heal, {"boot_id": "a"})  # type: ignore[arg-type]
 
     def heal_all(self) -> Evidence:
@@ -83,6 +84,50 @@ def test_pauses_are_kept_and_what_does_not_fit_is_left_out_unless_it_is_new(cloc
         ("inject", "power-loss", 14),
         ("heal", "power-loss", 17),
     ]
+
+
+VIEW = ClusterView(("n1", "n2", "n3"))
+
+
+def overlapping(clock: Clock, tmp_path: Path, *plans: FaultPlan, ends_s: float = 30) -> list[tuple[str, str, float]]:
+    """What was done, and when, in a nemesis whose deeds take no time."""
+    nemesis = SlowNemesis(clock)
+    nemesis.takes_s = 0.0
+    with Journal(tmp_path) as journal:
+        follow_overlapping(
+            Schedule(1, plans), book(nemesis, journal), lambda: VIEW, clock.tick, ends_s=ends_s, scheduler=clock
+        )
+    return nemesis.done
+
+
+def test_faults_of_different_nodes_are_in_force_at_once(clock: Clock, tmp_path: Path) -> None:
+    kill, pause = plan("kill", 1, 5), FaultPlan("pause", 2, 2, "any", 0.9)
+    assert kill.resolve(VIEW).targets != pause.resolve(VIEW).targets
+    assert overlapping(clock, tmp_path, kill, pause) == [
+        ("inject", "kill", 1),
+        ("inject", "pause", 2),
+        ("heal", "pause", 4),
+        ("heal", "kill", 6),
+    ]
+
+
+def test_a_fault_that_would_hide_anothers_proof_comes_once_and_only_after_it(clock: Clock, tmp_path: Path) -> None:
+    cut, dark = plan("partition-one", 1, 9), FaultPlan("power-loss", 3, 2, "any", 0.9)
+    again = FaultPlan("power-loss", 12, 1, "any", 0.9)
+    once_more = plan("partition-one", 12.5, 1)
+    assert overlapping(clock, tmp_path, cut, dark, again, once_more) == [
+        ("inject", "partition-one", 1),
+        ("heal", "partition-one", 3),
+        ("inject", "power-loss", 3),
+        ("heal", "power-loss", 5),
+        ("inject", "power-loss", 12),
+        ("heal", "power-loss", 13),
+    ]
+
+
+def test_quiet_times_have_no_fault_but_the_first_of_a_kind() -> None:
+    schedule = Schedule(1, (plan("kill", 1, 1), plan("kill", 3, 2), plan("pause", 4, 1), plan("kill", 8, 1)))
+    assert [(each.kind, each.at) for each in schedule.without([(4, 6)])] == [("kill", 1), ("pause", 4), ("kill", 8)]
 
 
 def test_the_journal_tells_each_fault_with_its_evidence(clock: Clock, tmp_path: Path) -> None:

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from broker.log.log import PartitionLog
-from tests.worlds.simulated import simulate
+from broker.replica.leader import PartitionLeader
+from orchestrator.campaign.file import load
+from orchestrator.campaign.swarm import draw
+from tests.worlds.simulated import ROOT, simulate
 
 PLAN = """
 name = "plan"
@@ -77,6 +80,65 @@ def plan(
 def test_every_promise_is_kept(given: dict[str, object], seed: int, tmp_path: Path) -> None:
     run = simulate(plan(tmp_path, **given), tmp_path, seeds=[seed])  # type: ignore[arg-type]
     assert run.verdict.verdict == "pass", run.verdict.reasons
+
+
+PACKETS = ("packet-delay", "packet-loss", "packet-duplicate", "packet-reorder", "connection-reset", "reject")
+MACHINES = ("stall", "clock-jump", "clock-drift", "pause", "power-loss")
+DISKS = ("disk-error", "disk-full", "disk-slow", "disk-hang", "disk-flip")
+
+
+@pytest.mark.parametrize("faults", [PACKETS, MACHINES, DISKS], ids=["packets", "machines", "disks"])
+def test_what_machines_and_only_the_simulation_have_is_proven_and_survived(
+    faults: tuple[str, ...], tmp_path: Path
+) -> None:
+    run = simulate(plan(tmp_path, faults, duration_s=24), tmp_path, seeds=[4])
+    assert run.verdict.verdict == "pass", run.verdict.reasons
+    assert {fault["kind"] for fault in run.verdict.faults} == set(faults)
+    assert all(fault["status"] == "confirmed" for fault in run.verdict.faults)
+
+
+def test_an_empty_disk_costs_a_voter_its_vote_and_nobody_a_record(tmp_path: Path) -> None:
+    run = simulate(ROOT / "campaigns" / "wiped-voter.toml", tmp_path, seeds=[1])
+    assert run.verdict.met, run.verdict.reasons
+    assert run.anomalies == {"election-state-regression"}
+
+
+def test_a_node_that_comes_back_with_a_disk_of_before_is_proven(tmp_path: Path) -> None:
+    run = simulate(plan(tmp_path, ("old-disk",), duration_s=10), tmp_path, seeds=[1])
+    assert [fault["status"] for fault in run.verdict.faults] == ["confirmed"] * len(run.verdict.faults)
+    assert run.verdict.verdict != "unknown", run.verdict.reasons
+
+
+def test_faults_that_overlap_are_proven_too(tmp_path: Path) -> None:
+    path = tmp_path / "crowd.toml"
+    path.write_text(
+        (ROOT / "campaigns" / "swarm.toml")
+        .read_text()
+        .replace("nodes = [1, 7]", "nodes = [7, 7]")
+        .replace("[12, 40]", "[20, 20]")
+    )
+    for seed in range(1, 40):
+        drawn = draw(load(path), seed)
+        if drawn.nemesis.overlap and len(drawn.nemesis.faults) > 3:
+            break
+    run = simulate(path, tmp_path, seeds=[seed])
+    assert run.verdict.verdict == "pass", run.verdict.reasons
+    assert {fault["kind"] for fault in run.verdict.faults} == set(drawn.nemesis.faults)
+
+
+@pytest.mark.parametrize(("given", "verdict"), [("", "unknown"), ("\nconverge_s = 20", "fail")])
+def test_a_cluster_that_does_not_recover_has_not_converged_where_a_bound_is_stated(
+    given: str, verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(leader: PartitionLeader, replica: int, own_broker_epoch: int) -> None:
+        del leader, replica, own_broker_epoch
+
+    monkeypatch.setattr(PartitionLeader, "propose_expansion", never)
+    path = plan(tmp_path, ("kill",), duration_s=8, interval_s=(0.5, 0.5), fault_s=(6.0, 6.0))
+    path.write_text(path.read_text().replace("min_ok = 30", f"min_ok = 1{given}"))
+    run = simulate(path, tmp_path, seeds=[1])
+    assert run.verdict.verdict == verdict, run.verdict.reasons
+    assert ("not-converged" in run.anomalies) == bool(given)
 
 
 def test_a_broker_that_acknowledges_before_the_disk_has_it_is_seen(

@@ -8,6 +8,8 @@ from types import FrameType
 
 import pytest
 
+from orchestrator.errors import WorldError
+from orchestrator.worlds.simulation import scheduling
 from orchestrator.worlds.simulation.scheduling import VirtualScheduler
 from simulator.cluster import SimulatedCluster
 
@@ -40,3 +42,29 @@ def test_a_signal_is_heard_by_who_waits_and_not_by_the_process_whose_turn_it_is(
             scheduler.until(in_some_process, 5.0)
         assert turns == ["went on"]
         scheduler.sleep(0.1)  # the world is whole
+
+
+def test_a_wait_that_uses_up_the_processor_ends_with_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduling, "CPU_LIMIT_S", 0.05)
+
+    def spin() -> None:
+        while True:
+            pass
+
+    with SimulatedCluster(1, 1) as cluster:
+        scheduler = VirtualScheduler(cluster, 77)
+        cluster.loop.call_later(0.5, spin)
+        with pytest.raises(WorldError, match=r"seed 77: the simulated world used 0.05 s of processor for one wait"):
+            scheduler.sleep(1.0)
+        assert cluster.loop.now == 0.5, "it ends with what it saw"
+        cluster.loop.unhandled.clear()  # the interrupted callback
+
+
+def test_a_wait_for_what_nothing_brings_about_ends_with_the_seed() -> None:
+    with SimulatedCluster(1, 1) as cluster:
+
+        async def forever() -> None:
+            await cluster.loop.create_future()
+
+        with pytest.raises(WorldError, match=r"seed 78: the simulated world stopped making progress"):
+            VirtualScheduler(cluster, 78).run(forever())

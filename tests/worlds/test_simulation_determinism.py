@@ -20,9 +20,11 @@ from simulator.guard import Guard, NondeterminismError
 from tests.worlds.simulated import ROOT, SimulatedRun, simulate
 from tests.worlds.test_simulation_world import SHORT
 
-TWICE = (
+SWARM = ROOT / "campaigns" / "swarm.toml"
+RUNS = (
     "import sys; from pathlib import Path; from tests.worlds.simulated import simulate; "
-    "run = simulate(Path(sys.argv[1]), Path(sys.argv[2]), seeds=[int(sys.argv[3])]); print(run.path)"
+    "[print(simulate(Path(sys.argv[1]), Path(sys.argv[2]), '--engine', 'in-process', seeds=[int(seed)]).path) "
+    "for seed in sys.argv[3:]]"
 )
 
 
@@ -39,17 +41,25 @@ def comparable(run: SimulatedRun) -> list[dict[str, object]]:
     return [{key: value for key, value in line.items() if key not in ("run", "crc", "plan")} for line in lines]
 
 
-def test_the_same_seed_is_the_same_run_in_every_process(campaign: Path, tmp_path: Path) -> None:
-    runs = []
+def in_two_processes(path: Path, directory: Path, *seeds: int) -> list[tuple[SimulatedRun, SimulatedRun]]:
+    """Each seed's run, made by two processes that hash texts differently."""
+    made: list[list[SimulatedRun]] = []
     for hash_seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
-        words = [sys.executable, "-c", TWICE, str(campaign), str(tmp_path / hash_seed), "5"]
+        words = [sys.executable, "-c", RUNS, str(path), str(directory / hash_seed), *map(str, seeds)]
         done = subprocess.run(words, env=environment, cwd=ROOT, capture_output=True, text=True, check=True)
-        runs.append(SimulatedRun(Path(done.stdout.splitlines()[-1])))
-    first, second = runs
-    assert first.summary["digest"] == second.summary["digest"]
-    assert comparable(first) == comparable(second)
-    assert first.verdict.verdict == second.verdict.verdict == "pass"
+        paths = [line for line in done.stdout.splitlines() if line.startswith(str(directory))]
+        made.append([SimulatedRun(Path(line)) for line in paths])
+    first, second = made
+    return list(zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("name", ["short", "swarm"])
+def test_the_same_seed_is_the_same_run_in_every_process(name: str, campaign: Path, tmp_path: Path) -> None:
+    for first, second in in_two_processes(campaign if name == "short" else SWARM, tmp_path, 5):
+        assert first.summary["digest"] == second.summary["digest"]
+        assert comparable(first) == comparable(second)
+        assert first.verdict.verdict == second.verdict.verdict == "pass"
 
 
 def test_another_seed_is_another_run(campaign: Path, tmp_path: Path) -> None:
@@ -58,10 +68,9 @@ def test_another_seed_is_another_run(campaign: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_hundred_seeds_twice(campaign: Path, tmp_path: Path) -> None:
-    for seed in range(100):
-        once, again = (simulate(campaign, tmp_path / str(seed), seeds=[seed]).summary for _ in range(2))
-        assert once["digest"] == again["digest"], f"seed {seed}"
+def test_a_hundred_seeds_twice(tmp_path: Path) -> None:
+    for seed, (first, second) in enumerate(in_two_processes(SWARM, tmp_path, *range(100))):
+        assert first.summary["digest"] == second.summary["digest"], f"seed {seed}"
 
 
 @pytest.mark.parametrize(
@@ -92,3 +101,18 @@ def test_a_process_that_asks_for_what_no_seed_decides_is_stopped_there(ask: Call
         cluster.run(body())
         assert guard.refused
         assert time.time() > 0, "whoever is no host asks as always"
+
+
+ORDERLY = (
+    "from simulator import ordering; ordering.install(); "
+    "import sys; from pathlib import Path; from tests.worlds.simulated import simulate; "
+    "run = simulate(Path(sys.argv[1]), Path(sys.argv[2]), seeds=[int(sys.argv[3])]); print(run.path)"
+)
+
+
+def test_no_broker_iterates_over_a_set_whose_order_no_seed_decides(campaign: Path, tmp_path: Path) -> None:
+    words = [sys.executable, "-c", ORDERLY, str(campaign), str(tmp_path / "store"), "5"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, env=environment, cwd=ROOT, capture_output=True, text=True, check=True)
+    run = SimulatedRun(Path(done.stdout.splitlines()[-1]))
+    assert run.verdict.verdict == "pass", run.verdict.reasons

@@ -92,11 +92,29 @@ def test_a_minute_takes_seconds(tmp_path: Path) -> None:
     [
         ("kafka-4-chaos", "runs brownout only"),
         ("etcd-chaos", "runs brownout only"),
-        ("vm-demo", "which the simulation world cannot do"),
     ],
 )
 def test_what_is_not_simulated_is_refused(name: str, complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", str(campaign(name)), "--world", "simulation", "--dry-run"]) == 64
+    assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "world", "complaint"),
+    [
+        ("swarm", "process", "[swarm] is for the simulation"),
+        ("swarm", "namespaces", "[swarm] is for the simulation"),
+        ("rotting", "process", "which the process world cannot do"),
+        ("rotting", "namespaces", "worlds that can: simulation;"),
+    ],
+)
+def test_what_only_the_simulation_has_is_refused_elsewhere(
+    name: str, world: str, complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rotting = tmp_path / "rotting.toml"
+    rotting.write_text(SHORT.replace("faults = [", 'faults = ["disk-flip", "disk-hang", ', 1))
+    path = rotting if name == "rotting" else campaign(name)
+    assert main(["run", str(path), "--world", world, "--dry-run"]) == 64
     assert complaint in capsys.readouterr().err
 
 

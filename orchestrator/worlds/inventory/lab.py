@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from installation.files import PROJECT_ROOT
-from nemeses import KINDS, Host, HostError, Need, inflictable, needing
+from nemeses import Host, HostError, Need, inflictable, needing
 from nodeimage import ImageError, PythonPackages, site_archive
 from orchestrator.errors import UsageError, WorldError
 from orchestrator.machine.playbooks import PlaybookError, Played, Target
@@ -41,7 +41,7 @@ class InventoryLab:
     systems: ClassVar[frozenset[str] | None] = None
     workloads: ClassVar[frozenset[str] | None] = None
     repeatable: ClassVar[bool] = False
-    capabilities: frozenset[str] = frozenset(KINDS)
+    capabilities: frozenset[str] = inflictable(("power", "network", "netem", "stall", "freeze", "clock"))
     needs_sandbox = False
 
     def __init__(self, spec: LabSpec) -> None:

@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import shlex
+from collections.abc import Coroutine
 from random import Random
+from typing import Any, TypeVar
 
+from nemeses.mechanisms.netem import HANDLE
 from nemeses.ports import HostError, HostUnreachableError, Result
 from nemeses.questions import (
     AboutProcess,
     AwaitPort,
+    FindWay,
+    ForgetMove,
     Kill,
     LeaveMark,
+    MoveClock,
     Question,
     Queues,
     Reach,
+    ReadClocks,
     ReadMarks,
     Refuse,
+    RemoveQueue,
     RenewMark,
     Script,
+    SendBurst,
     SendDatagrams,
+    SetQueue,
     Signal,
     Terminate,
+    TimeConnects,
     WasClockMoved,
 )
 from orchestrator.worlds.base import Node
+from orchestrator.worlds.simulation.packets import asked_of_netem, disturb
 from orchestrator.worlds.simulation.scheduling import VirtualScheduler
 from simulator.cluster import Machine, SimulatedCluster
 
@@ -33,6 +47,10 @@ TICKS = 100  # a second
 COMMAND_S = 0.002  # that a command takes: whoever asks again and again sees time pass
 _MARKS = ".brownout"
 _NOT_FOUND = 127
+_DEVICE = "eth0"
+_NO_KERNEL = -1  # switches no tasks: nobody takes it for this machine's own
+
+T = TypeVar("T")
 
 
 class SimulatedHost:
@@ -46,6 +64,7 @@ class SimulatedHost:
         self.data_dir = node.data_dir
         self._cluster = cluster
         self._scheduler = scheduler
+        self._moved_in = 0  # the boot in which the clock was set wrong; 0: it is right
 
     @property
     def boot_id(self) -> str:
@@ -55,18 +74,21 @@ class SimulatedHost:
 
     def run(self, command: str, *, timeout_s: float = 10.0) -> Result:
         """A `Script` is answered; of other commands, `cat`, `sync -f` and `kill` are known."""
-        del timeout_s
-        self._require_power()
+        self._require_awake(timeout_s)
         self._scheduler.sleep(COMMAND_S)
         if isinstance(command, Script):
-            answers = self._answer(command.question)
-            return Result(0, "".join(f"{key}={value}\n" for key, value in answers.items()), "")
+            answers = self._answer(command.question, timeout_s)
+            return Result(
+                0,
+                answers if isinstance(answers, str) else "".join(f"{key}={value}\n" for key, value in answers.items()),
+                "",
+            )
         match shlex.split(command):
             case ["cat", path]:
                 content = self._content(path)
                 return Result(1, "", f"{path}: no such file") if content is None else Result(0, content, "")
             case ["sync", "-f", _]:
-                self._scheduler.run(self._machine.disk.sync_everything())
+                self._finish(self._machine.disk.sync_everything(), timeout_s)
                 return Result(0, "", "")
             case ["kill", "-9", pid] if self._is(int(pid)):
                 self._cluster.kill(self.name)
@@ -78,23 +100,35 @@ class SimulatedHost:
                 return Result(_NOT_FOUND, "", f"a simulated host has no shell for {command!r}")
 
     def service_pid(self) -> int | None:
-        self._require_power()
+        self._require_awake()
         return self._machine.pid if self._machine.running else None
 
     def service_exit(self, pid: int | None = None) -> int | None:
         return self._machine.exits.get(self._machine.pid if pid is None else pid)
 
     def start_service(self) -> None:
-        self._require_power()
+        self._require_awake()
         self._cluster.start(self.name)
 
     @property
     def _machine(self) -> Machine:
         return self._cluster.machines[self.name]
 
-    def _require_power(self) -> None:
+    def _require_awake(self, timeout_s: float = 0.0) -> None:
         if not self._machine.powered:
             raise HostUnreachableError(f"{self.name} has no power")
+        if self._machine.suspended:
+            self._scheduler.sleep(timeout_s)
+            raise HostUnreachableError(f"{self.name} does not answer")
+
+    def _finish(self, deed: Coroutine[Any, Any, T], timeout_s: float) -> T:
+        """The result of something that a command waits for. Raises `HostError` when it is not over in time."""
+        try:
+            return self._scheduler.run(asyncio.wait_for(deed, timeout_s))
+        except TimeoutError:
+            raise HostError(f"{self.name}: did not end within {timeout_s:g} s") from None
+        except OSError as error:
+            raise HostError(f"{self.name}: {error}") from error
 
     def _is(self, pid: int) -> bool:
         return self._machine.running and self._machine.pid == pid
@@ -102,7 +136,7 @@ class SimulatedHost:
     def _listens(self) -> bool:
         return self._cluster.network.is_open(self.address, self.port)
 
-    def _answer(self, question: Question) -> dict[str, str]:
+    def _answer(self, question: Question, timeout_s: float) -> dict[str, str] | str:
         match question:
             case AboutProcess():
                 return {"start": self._start(question.pid), "threads": self._threads(question.pid)}
@@ -124,11 +158,35 @@ class SimulatedHost:
                     for name, address, _ in question.targets
                 }
             case RenewMark() | LeaveMark() | ReadMarks():
-                return self._marks(question)
+                return self._marks(question, timeout_s)
+            case FindWay():
+                return f"{question.address} dev {_DEVICE} src {self.address} \\    cache"
+            case SetQueue():
+                disturb(self._cluster, self.name, **asked_of_netem(question.netem))
+                return {"applied": "yes"}
+            case RemoveQueue():
+                disturb(self._cluster, self.name, **asked_of_netem(""))
+                return ""
             case Queues():
-                return {"queues": "[]"}
+                return {"queues": json.dumps(self._queues())}
+            case TimeConnects():
+                return self._connects(question)
+            case SendBurst():
+                self._cluster.network.burst(self.address, question.address, question.count)
+                return {"sent": str(question.count)}
+            case ReadClocks():
+                now, clock = self._cluster.loop.now, self._machine.clock
+                real_s = self._scheduler.wall() + clock.ahead(now)
+                return {"switches": str(_NO_KERNEL), "up": f"{clock.steady(now):.6f}", "real": f"{real_s:.9f}"}
+            case MoveClock():
+                self._moved_in = self._machine.boots
+                self._cluster.move_clock(self.name, question.by_s)
+                return ""
+            case ForgetMove():
+                self._moved_in = 0
+                return ""
             case WasClockMoved():
-                return {"moved": "no"}
+                return {"moved": "yes" if self._moved_in == self._machine.boots else "no"}
 
     def _signal(self, question: Kill | Terminate | Signal) -> dict[str, str]:
         start, before = self._start(question.pid), self._threads(question.pid)
@@ -163,7 +221,25 @@ class SimulatedHost:
         passes = network.passes(self.address, address) and network.passes(address, self.address)
         return "open" if passes else "closed"
 
-    def _marks(self, question: RenewMark | LeaveMark | ReadMarks) -> dict[str, str]:
+    def _queues(self) -> list[dict[str, Any]]:
+        """As `tc -s -j qdisc show` tells of them."""
+        outlet = self._cluster.network.outlet(self.name)
+        if outlet is None or not (outlet.disturbance.delay_s or outlet.disturbance.loss):
+            return []
+        counted = {"packets": outlet.packets, "drops": outlet.drops}
+        return [{"kind": "netem", "handle": HANDLE, "dev": _DEVICE, "options": str(outlet.disturbance), **counted}]
+
+    def _connects(self, question: TimeConnects) -> dict[str, str]:
+        network, give_up_s = self._cluster.network, self._scheduler.monotonic() + question.seconds
+        times: dict[str, str] = {"done": "yes"}
+        for number in range(question.times):
+            left_s = give_up_s - self._scheduler.monotonic()
+            took_s = self._scheduler.run(network.round_trip(self.address, question.address, max(0.0, left_s)))
+            if took_s is not None:
+                times[f"connect{number}"] = str(round(took_s * 1e6))
+        return times
+
+    def _marks(self, question: RenewMark | LeaveMark | ReadMarks, timeout_s: float) -> dict[str, str]:
         disk = self._machine.disk
         synced, unsynced = f"{_MARKS}/synced", f"{_MARKS}/unsynced"
         match question:
@@ -180,8 +256,9 @@ class SimulatedHost:
                 disk.make_directory(_MARKS)
                 file = disk.open(synced, create=True)
                 file.append([question.mark.encode()])
-                self._scheduler.run(file.sync())
-                self._scheduler.run(disk.sync_directory(_MARKS))
+                self._finish(file.sync(), timeout_s)
+                self._finish(disk.sync_directory(_MARKS), timeout_s)
+                self._finish(disk.sync_directory(""), timeout_s)
                 return {"synced": "yes"}
             case LeaveMark():
                 if disk.exists(unsynced):

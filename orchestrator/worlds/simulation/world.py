@@ -20,9 +20,12 @@ from orchestrator.worlds.base import Node, Progress, WorldSpec, no_progress
 from orchestrator.worlds.collect import DATA, EARLIER, copy_data, keep_configuration
 from orchestrator.worlds.services import ServicesOnHosts
 from orchestrator.worlds.simulation.clients import SimulatedClientProcess
+from orchestrator.worlds.simulation.disks import SimulatedDisks
 from orchestrator.worlds.simulation.faults import SimulatedCables, SimulatedPower
-from orchestrator.worlds.simulation.host import SimulatedHost
+from orchestrator.worlds.simulation.host import COMMAND_S, SimulatedHost
+from orchestrator.worlds.simulation.packets import SimulatedWire
 from orchestrator.worlds.simulation.scheduling import VirtualScheduler
+from orchestrator.worlds.simulation.suspender import SimulatedOscillators, SimulatedSuspender
 from simulator.cluster import Program, SimulatedCluster
 from simulator.disk import FileSystem
 from simulator.guard import Guard
@@ -51,7 +54,9 @@ class SimulationWorld(ServicesOnHosts):
     to process, and objects may act when they are collected."""
 
     name = "simulation"
-    capabilities: frozenset[str] = inflictable(("power", "network"))
+    capabilities: frozenset[str] = inflictable(
+        ("power", "network", "netem", "stall", "freeze", "clock", "drift", "wire", "disk")
+    )
     needs_sandbox = False
     time_scale = 1.0
 
@@ -77,6 +82,7 @@ class SimulationWorld(ServicesOnHosts):
         self._hosts = {node.name: SimulatedHost(node, self._cluster, self._time) for node in self._nodes}
         self._power = SimulatedPower(self._cluster, self._hosts)
         self._network = SimulatedCables(self._cluster, self._hosts)
+        self._suspender = SimulatedSuspender(self._cluster)
         self._marks = Random(f"{spec.seed}/marks")
         self._lock = RunLock(spec.run_dir)
         self._guard = Guard()
@@ -107,9 +113,24 @@ class SimulationWorld(ServicesOnHosts):
     def site(self) -> Site:
         return replace(
             self.site_of(self._power, self._network),
-            answers=lambda host: self._power.is_on(host.name),
+            suspender=self._suspender,
+            wire=SimulatedWire(self._cluster, self._time),
+            disks=SimulatedDisks(self._cluster, self._time),
+            oscillators=SimulatedOscillators(self._cluster),
+            answers=lambda host: self._is_awake(host.name),
+            first_word_s=self._first_word_s,
             new_mark=lambda: f"{self._marks.getrandbits(128):032x}",
         )
+
+    def _is_awake(self, name: str) -> bool:
+        return self._power.is_on(name) and self._suspender.state(name) == "running"
+
+    def _first_word_s(self, host: Host, patience_s: float) -> float | None:
+        if not self._is_awake(host.name):
+            self._time.sleep(patience_s)
+            return None
+        self._time.sleep(COMMAND_S)
+        return COMMAND_S
 
     @property
     def digest(self) -> str:

@@ -15,7 +15,7 @@ from broker.log.log import PartitionLog
 from broker.log.recovery import DamagedLogError
 from broker.log.recovery_points import RecoveryPoints
 from broker.log.segment import Segment
-from broker.protocol.records import BatchHeader
+from broker.protocol.records import BatchHeader, validate_batch
 from simulator.disk import FileSystem, SimulatedDisk
 from simulator.loop import new_loop
 from tests.broker.log.making import DIRECTORY, SMALL, in_loop, open_log, values, write
@@ -66,13 +66,42 @@ async def test_a_flipped_bit_below_the_recovery_point_cuts_nothing_off(
     flip(damaged, 61 + rng.randrange(len(files[damaged]) - 61))
     before = contents(tmp_path)
     if indexes and damaged != segments(files)[-1]:
-        # An old segment is not read at a start; the damage is its readers' to find, and everything is still there.
-        assert (await reopened(tmp_path)).log_end_offset == len(RECORDS)
+        # An old segment is not read at a start: the damage is found when it is first asked for.
+        log = await reopened(tmp_path)
+        assert log.log_end_offset == len(RECORDS)
+        with pytest.raises(OSError, match="the bytes are not what was written"):
+            values(log)
+        assert before.items() - contents(tmp_path).items() == {
+            (damaged.with_suffix(".positions"), before[damaged.with_suffix(".positions")])
+        }, "only what says that it was whole"
+        await log.close()
+        with pytest.raises(DamagedLogError, match="restore the directory's files"):
+            await reopened(tmp_path)
     else:
         with pytest.raises(DamagedLogError, match="restore the directory's files"):
             await reopened(tmp_path)
         assert contents(tmp_path) == before
     assert {path: path.read_bytes() for path in segments(files)} == {path: before[path] for path in segments(files)}
+
+
+@in_loop
+async def test_what_was_taken_over_is_verified_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    await killed(tmp_path)
+    log = await reopened(tmp_path)
+    checked: list[int] = []
+
+    def noted(data: bytes, position: int = 0) -> BatchHeader:
+        header = validate_batch(data, position)
+        checked.append(header.base_offset)
+        return header
+
+    monkeypatch.setattr("broker.log.segment.validate_batch", noted)
+    assert values(log) == RECORDS
+    taken_over = len(checked)
+    assert taken_over > len(RECORDS) // 2
+    assert len(set(checked)) == taken_over
+    assert values(log) == RECORDS
+    assert len(checked) == taken_over, "nothing is read again for that"
 
 
 @in_loop

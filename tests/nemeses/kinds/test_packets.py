@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from nemeses import Evidence, Fault, Nemesis, Site
-from nemeses.mechanisms import netem
 from tests.nemeses.machines import FakeMachine, FakeTime
 
 DELAY = Fault("packet-delay", ("n1",), parameters={"delay_ms": 80.0, "jitter_ms": 20.0})
@@ -13,14 +12,12 @@ LOSS = Fault("packet-loss", ("n1",), parameters={"percent": 12.5})
 
 
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
-    clock = FakeTime()
-    monkeypatch.setattr(netem, "time", clock)
-    return FakeMachine("n1", clock)
+def machine() -> FakeMachine:
+    return FakeMachine("n1", FakeTime())
 
 
 def nemesis(machine: FakeMachine) -> Nemesis:
-    return Nemesis(Site({"n1": machine, "n2": FakeMachine("n2", machine.clock)}))
+    return Nemesis(Site({"n1": machine, "n2": FakeMachine("n2", machine.clock)}, scheduler=machine.clock))
 
 
 def inject(machine: FakeMachine, fault: Fault) -> Evidence:
@@ -83,7 +80,7 @@ def test_the_loopback_device_is_left_alone(machine: FakeMachine) -> None:
 
 
 def test_nobody_to_measure_by_proves_nothing(machine: FakeMachine) -> None:
-    assert Nemesis(Site({"n1": machine})).inject(DELAY).status == "inconclusive"
+    assert Nemesis(Site({"n1": machine}, scheduler=machine.clock)).inject(DELAY).status == "inconclusive"
 
 
 def test_a_queue_that_stays_is_a_mismatch(machine: FakeMachine) -> None:

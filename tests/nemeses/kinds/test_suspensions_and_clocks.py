@@ -9,18 +9,14 @@ from typing import Any
 import pytest
 
 from nemeses import Evidence, Fault, Nemesis, Result, Site
-from nemeses.mechanisms import clocks, suspension
 from nemeses.ports import HostError
 from tests.nemeses.fakes import FakeHost, FakePower, unreachable
 from tests.nemeses.machines import FakeMachine, FakeSuspender, FakeTime, greeting
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
-    fake = FakeTime()
-    for module in (clocks, suspension):
-        monkeypatch.setattr(module, "time", fake)
-    return fake
+def clock() -> FakeTime:
+    return FakeTime()
 
 
 @pytest.fixture
@@ -35,7 +31,7 @@ STALL, FREEZE = Fault("stall", ("n1",)), Fault("clock-freeze", ("n1",))
 
 def stop(fault: Fault, machine: FakeMachine, suspender: Any, seconds: float = 3.0) -> tuple[Evidence, Evidence]:
     """What is seen of a fault, and of its heal some seconds later."""
-    nemesis = Nemesis(Site({"n1": machine}, suspender=suspender))
+    nemesis = Nemesis(Site({"n1": machine}, suspender=suspender, scheduler=machine.clock))
     injected = nemesis.inject(fault)
     machine.clock.sleep(seconds)
     return injected, nemesis.heal(fault)
@@ -62,7 +58,7 @@ def test_a_frozen_machine_is_behind_and_then_set_right(machine: FakeMachine) -> 
 
 
 def test_a_frozen_machine_whose_time_is_kept_by_somebody_else_was_frozen_all_the_same(machine: FakeMachine) -> None:
-    nemesis = Nemesis(Site({"n1": machine}, suspender=(suspender := FakeSuspender(machine))))
+    nemesis = Nemesis(Site({"n1": machine}, suspender=(suspender := FakeSuspender(machine)), scheduler=machine.clock))
     nemesis.inject(FREEZE)
     machine.clock.now += 3
     suspender.resume(["n1"])
@@ -120,7 +116,7 @@ def test_a_suspender_that_fails_proves_nothing(machine: FakeMachine, monkeypatch
 
 
 def test_a_stop_may_be_healed_twice(machine: FakeMachine) -> None:
-    nemesis = Nemesis(Site({"n1": machine}, suspender=FakeSuspender(machine)))
+    nemesis = Nemesis(Site({"n1": machine}, suspender=FakeSuspender(machine), scheduler=machine.clock))
     for fault in (STALL, FREEZE):
         nemesis.inject(fault)
         machine.clock.now += 2
@@ -128,7 +124,10 @@ def test_a_stop_may_be_healed_twice(machine: FakeMachine) -> None:
 
 
 def jump(machine: FakeMachine, by_s: float) -> tuple[Nemesis, Fault, Evidence]:
-    nemesis, fault = Nemesis(Site({"n1": machine})), Fault("clock-jump", ("n1",), parameters={"jump_s": by_s})
+    nemesis, fault = (
+        Nemesis(Site({"n1": machine}, scheduler=machine.clock)),
+        Fault("clock-jump", ("n1",), parameters={"jump_s": by_s}),
+    )
     return nemesis, fault, nemesis.inject(fault)
 
 
@@ -185,16 +184,18 @@ def test_this_machines_own_clock_is_never_set() -> None:
 
 
 @pytest.mark.parametrize("answer", [unreachable, lambda _: "up=1.0\nreal=soon\nswitches=1\n", lambda _: "up=1.0\n"])
-@pytest.mark.usefixtures("clock")
-def test_clocks_that_cannot_be_read_prove_nothing(answer: Any) -> None:
-    nemesis, fault = Nemesis(Site({"n1": FakeHost("n1", answer)})), Fault("clock-jump", ("n1",), 0, {"jump_s": 9})
+def test_clocks_that_cannot_be_read_prove_nothing(answer: Any, clock: FakeTime) -> None:
+    site = Site({"n1": FakeHost("n1", answer)}, scheduler=clock)
+    nemesis, fault = Nemesis(site), Fault("clock-jump", ("n1",), 0, {"jump_s": 9})
     assert nemesis.inject(fault).status == "inconclusive"
     assert nemesis.heal(fault).status == "inconclusive"
 
 
 def test_heal_all_wakes_machines_first_and_sets_every_moved_clock(clock: FakeTime) -> None:
     machines = [FakeMachine(name, clock) for name in ("n1", "n2", "n3")]
-    site = Site({each.name: each for each in machines}, FakePower(), suspender=FakeSuspender(*machines))
+    site = Site(
+        {each.name: each for each in machines}, FakePower(), suspender=FakeSuspender(*machines), scheduler=clock
+    )
     lost = Nemesis(site)  # of a run that was killed: what it did is known to nobody else
     lost.inject(Fault("clock-jump", ("n1",), parameters={"jump_s": -500.0}))
     for fault, name in (("stall", "n2"), ("clock-freeze", "n3")):

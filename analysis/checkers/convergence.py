@@ -1,0 +1,48 @@
+"""Liveness: what the run's journal says of the cluster's way back to service, where the campaign states a bound for it.
+
+A bound on time says something only where time is not the machine's: the campaign that states one (`[checks]
+converge_s`) knows that. Where none is stated, a cluster that does not recover leaves the run unfinished, and unknown.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from analysis.checkers.replicas import RECOVERS
+from analysis.checking import Checker, Outcome, Run
+from analysis.core.anomaly import Anomaly, AnomalyKind
+from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
+from history.journal import CONVERGED, NOT_CONVERGED
+
+LIVENESS: Final = AnomalyKind(
+    "not-converged",
+    RECOVERS,
+    "Everything was healed, and after the bound some partition had no leader, lacked in-sync replicas or "
+    "took no writes.",
+)
+
+
+def check(run: Run) -> Outcome:
+    """The journal says either that the cluster converged or what it lacked at the bound."""
+    lines = run.history.journal
+    failed = [line for line in lines if line.get("event") == NOT_CONVERGED]
+    reached = [line for line in lines if line.get("event") == CONVERGED]
+    if failed:
+        told = failed[0]
+        sentence = f"{told['bound_s']:g} s after everything was healed the cluster was not whole: {told['seen']}"
+        witness = ({"op": NOT_CONVERGED, "at": told["t"], "bound_s": told["bound_s"], "seen": told["seen"]},)
+        return Outcome(FAIL, sentence, (Anomaly(LIVENESS.name, "", -1, sentence, witness, 1),))
+    if reached:
+        return Outcome(PASS, f"the cluster was whole {reached[0]['seconds']:g} s after everything was healed")
+    if run.description.requirements.converge_s is None:
+        return Outcome(NOT_APPLICABLE, "the campaign states no bound on recovery")
+    return Outcome(UNKNOWN, "it was not seen whether the cluster recovers", doubts=("no convergence is on record",))
+
+
+CHECKER: Final = Checker(
+    "convergence",
+    "Once everything was healed, was the cluster whole again within the bound that the campaign states?",
+    35,
+    (LIVENESS,),
+    check,
+)

@@ -1,0 +1,57 @@
+"""A clock that goes too fast or too slow: whoever counts on a lease counts differently."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nemeses.fault import Evidence, Fault
+from nemeses.kind import Facts, Kind, Lot, Need, facts_of, listed, node_facts
+from nemeses.mechanisms.oscillators import Drift
+from nemeses.parameters import Parameter
+from nemeses.shown import Shown
+
+_PERCENT = Parameter(
+    "percent", "%", "by how much the node's clocks gain, or (negative) lose", 0.5, 20, signed=True, drawn=(0.5, 10.0)
+)
+
+
+class ClockDrift(Kind[Drift]):
+    """Evidence: when it is healed, the time since boot is off by what the pace makes of the time that passed."""
+
+    name = "clock-drift"
+    deed = "all clocks of the simulated machine, its timers with them, pass faster or slower"
+    proven_by = (
+        "when healed, the time since boot is off by what the pace makes of the time that passed; then it is right"
+    )
+    seen = (Shown("gain"),)
+    healed = (Shown("moved"),)
+    mechanism = Drift
+    needs = frozenset[Need]({"drift"})
+    parameters = (_PERCENT,)
+    proven_late = True
+    begun_by = "drift"
+    ended_by = "steady"
+
+    def inflict(self, by: Drift, fault: Fault) -> Evidence:
+        return by.begin(fault.targets, float(fault.parameters["percent"]) / 100)
+
+    def heal(self, by: Drift, fault: Fault) -> Evidence:
+        return by.end(fault.targets)
+
+    def draw(self, lot: Lot) -> dict[str, Any]:
+        rng = lot.rng()
+        return {"percent": round(rng.choice((-1, 1)) * _PERCENT.draw(rng), 2)}
+
+    def sentence(self, fault: Fault) -> str:
+        percent = float(fault.parameters["percent"])
+        return f"the clocks of {listed(fault.targets)} go {abs(percent):g} % too {'fast' if percent > 0 else 'slow'}"
+
+    def proof(self, seen: Facts, after: Facts) -> str:
+        return "; ".join(f"{name}: {_tell(facts_of(after, name))}" for name in node_facts(seen))
+
+
+def _tell(after: Facts) -> str:
+    moved = after.get("moved")
+    if moved is None:
+        return "its clocks were not read afterwards"
+    return f"its time since boot was off by {moved['steady_s']:+.3f} s after {after.get('passed_s', 0):g} s"

@@ -1,0 +1,35 @@
+"""A disk that does not answer for a while, and then does as if nothing had happened."""
+
+from __future__ import annotations
+
+from nemeses.fault import Evidence, Fault
+from nemeses.kind import Facts, facts_of, listed, node_facts
+from nemeses.mechanisms.disks import DiskKind, DiskTroubles
+from nemeses.shown import Shown
+
+
+class DiskHang(DiskKind):
+    """No sync of a node returns until the fault is healed."""
+
+    name = "disk-hang"
+    deed = "no sync of the node's simulated disk returns, until it is healed"
+    proven_by = "a probe's sync does not return within a second; when healed, it does"
+    seen = (Shown("silent_s", least=1),)
+    healed = (Shown("sync_ms", least=0),)
+    begun_by = "hang-disk"
+
+    def inflict(self, by: DiskTroubles, fault: Fault) -> Evidence:
+        return by.hang(fault.targets)
+
+    def heal(self, by: DiskTroubles, fault: Fault) -> Evidence:
+        return by.soothe(fault.targets)
+
+    def sentence(self, fault: Fault) -> str:
+        return f"no sync of {listed(fault.targets)} returns"
+
+    def proof(self, seen: Facts, after: Facts) -> str:
+        return "; ".join(
+            f"{name}: a sync did not return in {facts.get('silent_s')} s; afterwards one took "
+            f"{facts_of(after, name).get('sync_ms')} ms"
+            for name, facts in node_facts(seen).items()
+        )

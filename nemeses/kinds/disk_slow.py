@@ -1,0 +1,44 @@
+"""A disk that takes its time: whoever waits for it holds up everybody else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nemeses.fault import Evidence, Fault
+from nemeses.kind import Facts, Lot, listed, node_facts
+from nemeses.mechanisms.disks import DiskKind, DiskTroubles
+from nemeses.parameters import Parameter
+from nemeses.shown import Shown
+
+_SYNC = Parameter("sync_ms", "ms", "how much longer each sync takes", 1, 5_000, drawn=(10.0, 1_000.0))
+
+
+class DiskSlow(DiskKind):
+    """Each sync of a node takes longer."""
+
+    name = "disk-slow"
+    deed = "each sync of the node's simulated disk takes longer"
+    proven_by = "a probe's sync takes as long; when healed, it returns"
+    seen = (Shown("sync_ms", least=1),)
+    healed = (Shown("sync_ms", least=0),)
+    parameters = (_SYNC,)
+    begun_by = "slow-disk"
+
+    def inflict(self, by: DiskTroubles, fault: Fault) -> Evidence:
+        return by.delay(fault.targets, float(fault.parameters["sync_ms"]) / 1e3)
+
+    def heal(self, by: DiskTroubles, fault: Fault) -> Evidence:
+        return by.soothe(fault.targets)
+
+    def draw(self, lot: Lot) -> dict[str, Any]:
+        return {"sync_ms": round(_SYNC.draw(lot.rng()), 1)}
+
+    def sentence(self, fault: Fault) -> str:
+        sync_ms = float(fault.parameters["sync_ms"])
+        return f"each sync of {listed(fault.targets)} takes {sync_ms:g} ms longer"
+
+    def proof(self, seen: Facts, after: Facts) -> str:
+        return "; ".join(
+            f"{name}: a sync took {facts.get('sync_before_ms')} ms before, {facts.get('sync_ms')} ms then"
+            for name, facts in node_facts(seen).items()
+        )

@@ -1,0 +1,37 @@
+"""A disk that is replaced by an empty one: the node comes back with its name and without its memory."""
+
+from __future__ import annotations
+
+from nemeses.fault import Evidence, Fault
+from nemeses.kind import Facts, listed, node_facts
+from nemeses.mechanisms.disks import DiskKind, DiskTroubles
+from nemeses.shown import Shown
+
+
+class DiskWipe(DiskKind):
+    """A node's service is killed, and started on an empty disk. More than any log promises to survive, where the node
+    votes or is the last to have a record: a campaign with it says what it allows."""
+
+    name = "disk-wipe"
+    deed = "SIGKILL to the service, and an empty disk in place of its own"
+    proven_by = "how many files there were; afterwards a new process answers on the empty disk"
+    service = "ended"
+    seen = (Shown("files_before", least=1),)
+    healed = (Shown("service.port", values=("open",)),)
+    proven_late = True
+    begun_by = "wipe-disk"
+    ended_by = "start-anew"
+
+    def inflict(self, by: DiskTroubles, fault: Fault) -> Evidence:
+        return by.wipe(fault.targets)
+
+    def heal(self, by: DiskTroubles, fault: Fault) -> Evidence:
+        return by.start(fault.targets)
+
+    def sentence(self, fault: Fault) -> str:
+        return f"{listed(fault.targets)} gets an empty disk"
+
+    def proof(self, seen: Facts, after: Facts) -> str:
+        return "; ".join(
+            f"{name}: {facts.get('files_before', 0)} files gone" for name, facts in node_facts(seen).items()
+        )

@@ -1,0 +1,52 @@
+"""A machine's device towards the others: what leaves there may be late, lost, doubled or overtaken."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+OVERTAKEN_S = (0.001, 0.05)
+"""How long a packet is held back that others overtake."""
+
+
+@dataclass(frozen=True)
+class Disturbance:
+    """What befalls packets. Times in seconds; the rest are shares, of all packets, from 0 to 1."""
+
+    delay_s: float = 0.0
+    jitter_s: float = 0.0
+    loss: float = 0.0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+
+
+class Outlet:
+    """One device. Counts what it sends, loses, doubles and holds back."""
+
+    def __init__(self, rng: random.Random, disturbance: Disturbance) -> None:
+        self.disturbance = disturbance
+        self.packets = self.drops = self.doubled = self.held = 0
+        self._rng = rng
+
+    def lateness(self) -> float:
+        """By how many seconds the next packet is late."""
+        now, late = self.disturbance, 0.0
+        if now.delay_s:
+            late = now.delay_s + self._rng.uniform(-now.jitter_s, now.jitter_s)
+        if now.reorder and self._rng.random() < now.reorder:
+            self.held += 1
+            late += self._rng.uniform(*OVERTAKEN_S)
+        return late
+
+    def loses(self) -> bool:
+        """Send a packet; whether it is lost."""
+        lost = bool(self.disturbance.loss) and self._rng.random() < self.disturbance.loss
+        self.drops += lost
+        self.packets += not lost
+        return lost
+
+    def copies(self) -> int:
+        """How many times a packet that is not lost arrives."""
+        twice = bool(self.disturbance.duplicate) and self._rng.random() < self.disturbance.duplicate
+        self.doubled += twice
+        return 2 if twice else 1

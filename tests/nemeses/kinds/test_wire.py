@@ -1,0 +1,135 @@
+"""Packets that are doubled or overtaken, connections that are reset: believed when a burst of probes has met it."""
+
+from __future__ import annotations
+
+import pytest
+
+from nemeses import Evidence, Fault, Nemesis, Site
+from nemeses.ports import Burst
+from tests.nemeses.fakes import FakeHost, lines
+
+DUPLICATE = Fault("packet-duplicate", ("n1",), parameters={"percent": 20.0})
+REORDER = Fault("packet-reorder", ("n1",), parameters={"percent": 20.0})
+RESET = Fault("connection-reset", ("n1",), parameters={"every_ms": 100})
+
+
+class FakeWire:
+    """Does to packets what it is told, unless it does not work."""
+
+    def __init__(self) -> None:
+        self.shares = {"twice": 0.0, "overtaken": 0.0}
+        self.connections = 6
+        self.resetting: float | None = None
+        self.arriving = 1.0
+        self.works = True
+
+    def duplicate(self, name: str, share: float) -> None:
+        del name
+        self.shares["twice"] = share if self.works else 0.0
+
+    def reorder(self, name: str, share: float) -> None:
+        del name
+        self.shares["overtaken"] = share if self.works else 0.0
+
+    def reset(self, name: str) -> int:
+        del name
+        return self.connections
+
+    def keep_resetting(self, name: str, every_s: float | None) -> int:
+        del name
+        self.resetting = every_s
+        return self.connections
+
+    def burst(self, name: str, to: str, count: int) -> Burst:
+        del name, to
+        arrived = round(count * self.arriving)
+        return Burst(count, arrived, *(round(count * share) for share in self.shares.values()))
+
+
+@pytest.fixture
+def wire() -> FakeWire:
+    return FakeWire()
+
+
+def nemesis(wire: FakeWire | None, *names: str) -> Nemesis:
+    hosts = {
+        name: FakeHost(name, lambda _: lines(port="open", start="7", after="S", signalled="yes"))
+        for name in names or ("n1", "n2")
+    }
+    return Nemesis(Site(hosts, wire=wire))
+
+
+def told(evidence: Evidence) -> tuple[str, object]:
+    return evidence.status, evidence.detail.get("n1", {}).get("error")
+
+
+@pytest.mark.parametrize(("fault", "effect"), [(DUPLICATE, "twice"), (REORDER, "overtaken")])
+def test_what_packets_meet_is_counted_where_they_arrive(wire: FakeWire, fault: Fault, effect: str) -> None:
+    site = nemesis(wire)
+    seen = site.inject(fault)
+    assert seen.status == "confirmed"
+    assert seen.detail["n1"][effect] == pytest.approx(0.2 * seen.detail["n1"]["sent"], abs=1)
+    assert wire.shares[effect] == 0.2
+    assert site.heal(fault).status == "confirmed"
+    assert wire.shares[effect] == 0.0
+
+
+@pytest.mark.parametrize("fault", [DUPLICATE, REORDER])
+def test_a_wire_that_does_nothing_is_a_mismatch(wire: FakeWire, fault: Fault) -> None:
+    wire.works = False
+    assert nemesis(wire).inject(fault).status == "mismatch"
+
+
+def test_more_than_was_asked_for_is_a_mismatch(wire: FakeWire) -> None:
+    wire.duplicate = lambda name, share: wire.shares.update(twice=0.9)  # type: ignore[method-assign] # noqa: ARG005
+    assert nemesis(wire).inject(DUPLICATE).status == "mismatch"
+
+
+def test_probes_that_do_not_arrive_prove_nothing(wire: FakeWire) -> None:
+    wire.arriving = 0.0
+    assert told(nemesis(wire).inject(DUPLICATE)) == ("inconclusive", "the probes did not come to n2")
+
+
+def test_connections_are_reset_until_the_heal(wire: FakeWire) -> None:
+    site = nemesis(wire)
+    seen = site.inject(RESET)
+    assert (seen.status, seen.detail["n1"]["broken"], wire.resetting) == ("confirmed", 6, 0.1)
+    assert site.heal(RESET).status == "confirmed"
+    assert wire.resetting is None
+
+
+def test_a_node_without_connections_shows_nothing(wire: FakeWire) -> None:
+    wire.connections = 0
+    assert nemesis(wire).inject(RESET).status == "inconclusive"
+
+
+@pytest.mark.parametrize("fault", [DUPLICATE, REORDER, RESET])
+def test_a_world_whose_wire_takes_no_orders(fault: Fault) -> None:
+    seen = nemesis(None).inject(fault)
+    assert (seen.status, "cannot be told" in seen.detail["error"]) == ("inconclusive", True)
+
+
+def test_a_single_node_has_nobody_to_send_to(wire: FakeWire) -> None:
+    assert nemesis(wire, "n1").inject(DUPLICATE).status == "inconclusive"
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters"),
+    [
+        ("packet-duplicate", {"percent": 0.5}),
+        ("packet-reorder", {"percent": 51}),
+        ("packet-reorder", {}),
+        ("connection-reset", {"every_ms": 1}),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(wire: FakeWire, kind: str, parameters: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=r"is not|missing"):
+        nemesis(wire).inject(Fault(kind, ("n1",), parameters=parameters))
+
+
+def test_everything_is_ended_at_the_end(wire: FakeWire) -> None:
+    site = nemesis(wire)
+    for fault in (DUPLICATE, REORDER, RESET):
+        site.inject(fault)
+    site.heal_all()
+    assert (wire.shares, wire.resetting) == ({"twice": 0.0, "overtaken": 0.0}, None)

@@ -1,0 +1,111 @@
+"""Swarm: what runs draw from their seeds, and that it is a campaign like any other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nemeses import KINDS, plan_schedule
+from orchestrator.campaign.file import load, parse
+from orchestrator.campaign.model import Campaign
+from orchestrator.campaign.plan import expand
+from orchestrator.campaign.swarm import draw
+from systems import InputError
+from systems.toml_tables import Source
+
+SWARM = Path(__file__).resolve().parents[2] / "campaigns" / "swarm.toml"
+SEEDS = range(300)
+
+
+@pytest.fixture(scope="module")
+def campaign() -> Campaign:
+    return load(SWARM)
+
+
+@pytest.fixture(scope="module")
+def drawn(campaign: Campaign) -> list[Campaign]:
+    return [draw(campaign, seed) for seed in SEEDS]
+
+
+def settings(campaign: Campaign) -> dict[str, str]:
+    return dict(campaign.settings["broker"].common)
+
+
+def test_the_same_seed_draws_the_same(campaign: Campaign, drawn: list[Campaign]) -> None:
+    assert [draw(campaign, seed) for seed in SEEDS] == drawn
+    assert len({str(each) for each in drawn}) == len(drawn), "and another one another cluster"
+
+
+def test_runs_are_planned_as_they_are_drawn(campaign: Campaign, drawn: list[Campaign]) -> None:
+    planned = expand(campaign, "stamp", seeds=[0, 7])
+    assert [run.campaign for run in planned] == [drawn[0], drawn[7]]
+
+
+def test_a_campaign_that_leaves_nothing_open_is_as_it_is(campaign: Campaign) -> None:
+    fixed = draw(campaign, 1)
+    assert draw(fixed, 2) == fixed
+
+
+def test_every_size_and_every_kind_comes(campaign: Campaign, drawn: list[Campaign]) -> None:
+    assert {each.topology.nodes for each in drawn} == set(range(1, 8))
+    assert {settings(each)["quorum.voters"] for each in drawn} == {"1", "2", "3", "4", "5"}
+    assert {each.topology.filesystem for each in drawn} == {"ext4", "xfs", "strict"}
+    assert {kind for each in drawn for kind in each.nemesis.faults} == set(campaign.nemesis.faults)
+    assert {each.nemesis.overlap for each in drawn} == {True, False}
+    assert any(each.nemesis.quiet_s for each in drawn)
+
+
+def test_what_is_drawn_keeps_the_promises(drawn: list[Campaign]) -> None:
+    for each in drawn:
+        given, workload = settings(each), each.workload
+        assert 1 <= int(given["quorum.voters"]) <= each.topology.nodes
+        assert 1 <= workload.replication_factor <= each.topology.nodes
+        assert int(given["min.insync.replicas"]) <= workload.replication_factor
+        assert int(given["broker.lease.ms"]) * 1.1 < int(given["broker.session.timeout.ms"]) * 0.9, "on drifting clocks"
+        assert given["log.flush.interval.messages"] == "1"
+        if "disk-flip" in each.nemesis.faults:
+            assert int(given["min.insync.replicas"]) >= 2, "another disk has what this one loses"
+        if each.topology.nodes == 1:
+            assert not any(KINDS[kind].takes == "groups" for kind in each.nemesis.faults)
+
+
+def test_what_is_drawn_can_be_scheduled(drawn: list[Campaign]) -> None:
+    for seed, each in enumerate(drawn):
+        nemesis = each.nemesis
+        schedule = plan_schedule(
+            seed,
+            nemesis.faults,
+            total_s=each.workload.duration_s,
+            interval_s=nemesis.interval_s,
+            duration_s=nemesis.duration_s,
+            overlap=nemesis.overlap,
+        ).without(nemesis.quiet_s)
+        assert {plan.kind for plan in schedule} == set(nemesis.faults)
+
+
+def test_what_the_file_says_is_not_drawn() -> None:
+    fixed = SWARM.read_text().replace("[workload]", '[broker]\n"min.insync.replicas" = 1\n[workload]')
+    campaign = parse(Source("swarm.toml", fixed), SWARM)
+    assert {settings(draw(campaign, seed))["min.insync.replicas"] for seed in range(20)} == {"1"}
+
+
+@pytest.mark.parametrize(
+    ("text", "instead", "complaint"),
+    [
+        ('world = "simulation"', 'world = "namespaces"', 'only world = "simulation"'),
+        ("nodes = 7", "nodes = 3", "the most that is drawn"),
+        ("nodes = [1, 7]", "nodes = [0, 7]", "range of whole numbers from 1 to 7"),
+        ("voters = [1, 5]", "voters = [1, 7]", "range of whole numbers from 1 to 5"),
+        ("voters = [1, 5]", "voters = [1.5, 3]", "range of whole numbers"),
+        ("rate = [20, 150]", "rate = [0, 150]", "at least something"),
+        ("duration_s = [12, 40]", "duration_s = [1, 40]", "at least something"),
+        ("[swarm]", "[swarm]\nzones = 3", "zones"),
+        ("converge_s = 120", "converge_s = 0", "converge_s"),
+    ],
+)
+def test_a_swarm_that_cannot_be_is_refused(text: str, instead: str, complaint: str) -> None:
+    given = SWARM.read_text()
+    assert text in given
+    with pytest.raises(InputError, match=complaint):
+        parse(Source("swarm.toml", given.replace(text, instead, 1)), SWARM)

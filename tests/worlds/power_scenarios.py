@@ -1,0 +1,103 @@
+"""Power cuts of a real filesystem on a loop device, inside a sandbox of a test.
+
+A program: `python -m tests.worlds.power_scenarios <name> <arguments>` prints the scenario's result as JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from broker.disk import RealDisk
+from broker.ports import Disk
+from orchestrator.machine import syscalls
+from orchestrator.machine.sandbox import PRIVATE_ROOT
+from orchestrator.worlds.namespaces.disks import Disk as DataDisk
+from tests.simulator.power_table import MIDDLE, PAGE, ROWS, SYNCED, UNRELATED, contents, synced_and_tail
+from tests.worlds.scenarios import tell
+
+SIZE = 512 << 20
+# What is not synced must not be committed by itself while a row is played, however slow the machine is.
+OPTIONS = {"ext4": "commit=300", "xfs": ""}
+
+
+def table(filesystem: str, backing: str) -> list[dict[str, str]]:
+    """What each row leaves: the files' contents in hexadecimal."""
+    data = DataDisk("table", Path(backing), SIZE, filesystem)
+    data.create()
+    try:
+        return [_told(_cut(data, row.play)) for row in ROWS]
+    finally:
+        data.close()
+
+
+def middle(filesystem: str, backing: str) -> dict[str, str]:
+    """Some pages in the middle of what was not synced are written back, and the journal is committed."""
+    data = DataDisk("middle", Path(backing), SIZE, filesystem)
+    data.create()
+
+    async def play(disk: Disk) -> object:
+        held = await synced_and_tail(disk)
+        descriptor = os.open(held.path, os.O_RDONLY | os.O_CLOEXEC)
+        syscalls.write_back(descriptor, MIDDLE.start * PAGE, len(MIDDLE) * PAGE)
+        os.close(descriptor)
+        unrelated = disk.open(UNRELATED, create=True)
+        unrelated.append([b"x"])
+        await unrelated.sync()
+        return held
+
+    try:
+        left = _cut(data, play)
+    finally:
+        data.close()
+    assert left["old"].startswith(SYNCED), "what was synced stays"
+    return _told(left)
+
+
+def _cut(data: DataDisk, play: Callable[[Disk], Awaitable[object]]) -> dict[str, bytes]:
+    """Play on an emptied disk, cut its power, and say what is there when it is mounted again."""
+    point = Path(PRIVATE_ROOT) / "power-table"
+    point.mkdir(parents=True, exist_ok=True)
+    attached = data.attach()
+    syscalls.mount(attached.device, str(point), data.filesystem, 0, OPTIONS[data.filesystem])
+    root = point / "data"
+    if root.exists():
+        for path in root.iterdir():
+            path.unlink()
+    root.mkdir(exist_ok=True)
+    os.sync()
+    disk = RealDisk(str(root))
+    held = asyncio.run(_hold(play, disk))
+    mounted = os.open(point, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    syscalls.shut_filesystem_down(mounted, syscalls.SHUTDOWN_AT_ONCE)
+    os.close(mounted)
+    del held
+    disk.close()
+    syscalls.unmount(str(point))
+    attached.wait_detached()
+    attached = data.attach()
+    syscalls.mount(attached.device, str(point), data.filesystem)
+    again = RealDisk(str(root))
+    try:
+        return contents(again)
+    finally:
+        again.close()
+        syscalls.unmount(str(point))
+        attached.wait_detached()
+
+
+async def _hold(play: Callable[[Disk], Awaitable[object]], disk: Disk) -> object:
+    return await play(disk)
+
+
+def _told(files: dict[str, bytes]) -> dict[str, str]:
+    return {name: content.hex() for name, content in sorted(files.items())}
+
+
+if __name__ == "__main__":
+    result: Any = globals()[sys.argv[1]](*sys.argv[2:])
+    tell(result)
