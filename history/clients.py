@@ -252,8 +252,9 @@ def _info_appends(
 
 
 def _require_announced(part: Part, blocks: list[dict[str, Any]], stream: Path) -> None:
-    """Every append carries a value that was announced before, for its partition. One that does not is a damaged row:
-    what it says of its end is not believed, and what was announced stays open, so that it proves nothing."""
+    """Every append carries a value that was announced before, for its partition. Where one does not, the row or the
+    announcements are damaged: what it says of its end is not believed, what was announced stays open, and what else may
+    have been sent is not known."""
     is_append = part.completed["f"].to_numpy() == APPEND
     appends = part.completed.filter(pa.array(is_append))
     if not appends.num_rows:
@@ -274,6 +275,7 @@ def _require_announced(part: Part, blocks: list[dict[str, Any]], stream: Path) -
     if elsewhere := int((within & ~is_there).sum()):
         part.defects.append(f"{stream.name}: {elsewhere} of its appends went elsewhere than was announced")
     if not is_there.all():
+        part.understood = False
         believed = ~is_append
         believed[is_append] = is_there
         part.completed = part.completed.filter(pa.array(believed))

@@ -66,8 +66,9 @@ class Bench:
         """What is said of a run that was changed behind its back, and what is honest then."""
         with self._mutant(mutation, "in-process") as mutant:
             names = changed_files(self.bases[mutation.base], mutant)
-            told = unknown("|".join(re.escape(name) for name in names))
-            return judge(mutant), (*mutation.as_is, *([told] if names else []))
+            if not names:  # nothing was changed behind anybody's back
+                return judge(mutant), mutation.resealed
+            return judge(mutant), (*mutation.as_is, unknown("|".join(re.escape(name) for name in names)))
 
     @contextmanager
     def _mutant(self, mutation: Mutation, place: str) -> Iterator[Path]:

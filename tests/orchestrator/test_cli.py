@@ -78,7 +78,7 @@ def test_a_reader_that_has_gone_is_no_error_worth_a_word(tmp_path: Path) -> None
     [
         (
             ["run", "nowhere"],
-            "nowhere: there is no such campaign; give a TOML file, or one of: bounce-unseen, commit-",
+            "nowhere: there is no such campaign; give a TOML file, or one of: bounce-unseen, chaos-",
         ),
         (["run", "campaigns"], "campaigns is a directory; give a campaign's TOML file"),
         (["run", "--seed", "-3"], "--seed -3: seeds are whole numbers from 0"),

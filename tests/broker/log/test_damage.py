@@ -90,8 +90,8 @@ async def test_what_was_taken_over_is_verified_once(tmp_path: Path, monkeypatch:
     log = await reopened(tmp_path)
     checked: list[int] = []
 
-    def noted(data: bytes, position: int = 0) -> BatchHeader:
-        header = validate_batch(data, position)
+    def noted(data: bytes, position: int = 0, *, compacted: bool = False) -> BatchHeader:
+        header = validate_batch(data, position, compacted=compacted)
         checked.append(header.base_offset)
         return header
 

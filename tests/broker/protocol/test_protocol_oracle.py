@@ -9,6 +9,7 @@ import uuid
 from typing import Any
 
 import pytest
+from kafka.protocol.api_header import ResponseClassRegistry
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.schemas import load_json
 
@@ -107,6 +108,14 @@ def _compare_defaults(where: str, field: Field, wanted: dict[str, Any]) -> None:
         assert field.default == number, where
     elif field.wire == Sized("string"):
         assert field.default == text, where
+
+
+@pytest.fixture(autouse=True)
+def oracles_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A class that is made registers itself, in place of its client's own and only as long as it lives: whoever uses
+    the client later in this process would find nothing."""
+    registry = dict(ResponseClassRegistry._response_class_registry)
+    monkeypatch.setattr(ResponseClassRegistry, "_response_class_registry", registry)
 
 
 def _oracle(name: str) -> Any:
