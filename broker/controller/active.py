@@ -133,6 +133,7 @@ class ActiveController:
         term = self._term = _Term(epoch, operations, sessions, self._log_comparison(operations))
         term.operations.submit(self._rules.first_records, bounded=False).add_done_callback(_retrieve)
         self._schedule(term)
+        self._rules.handovers.begin_term(self._image.offset)
         for topic, index, partition in self._image.partitions():
             if partition.leader == NO_LEADER and any(map(self._image.is_available, (*partition.isr, *partition.elr))):
                 # Who led until an earlier controller took it away is not known, nor whether its lease is over.

@@ -3,7 +3,8 @@
 A broker's lease says that nobody has replaced it. It may not know yet that it leads a partition no longer, and answer
 under its lease as if it did. So a leadership moves in two steps: the first record takes it from its holder, the second
 gives it to another, once the holder has told that it knows the first, or its lease has ended. Until it has told, its
-lease is not renewed.
+lease is not renewed: also not when another leads already, for it would answer beside that one. What an earlier
+controller took from whom is not known, so everybody has to know all of that.
 """
 
 from __future__ import annotations
@@ -35,11 +36,17 @@ class Handovers:
 
     def __init__(self) -> None:
         self._open: dict[Key, _Handover] = {}
+        self._known_by_all = _UNKNOWN  # the offset of what earlier controllers did
+        self._known_by: dict[int, int] = {}  # and that of the last record that took something from a broker
         self._waiters: list[asyncio.Future[None]] = []
 
     def holds(self, key: Key) -> bool:
         """Whether nobody may be elected yet."""
         return key in self._open
+
+    def begin_term(self, offset: int) -> None:
+        """The metadata log had come so far when this controller began."""
+        self._known_by_all = offset
 
     def begin(self, key: Key, broker: int) -> None:
         """A record that takes a partition from its leader is about to be committed."""
@@ -53,6 +60,8 @@ class Handovers:
         """Records were committed. `lease_ends_at`: of a broker's lease, None: it has none any more."""
         for key, handover in list(self._open.items()):
             partition = image.partition(*key)
+            if handover.offset == _UNKNOWN:
+                self._known_by[handover.broker] = image.offset
             if partition is None or partition.leader != NO_LEADER:
                 self._close(key)
             elif handover.offset == _UNKNOWN:
@@ -69,7 +78,7 @@ class Handovers:
     def heard(self, broker: int, metadata_offset: int) -> bool:
         """A broker has applied the metadata log so far; whether it knows of all that was taken from it. If it does not,
         its lease must not be renewed."""
-        knows = True
+        knows = metadata_offset >= max(self._known_by_all, self._known_by.get(broker, _UNKNOWN))
         for handover in self._open.values():
             if handover.broker != broker:
                 continue
@@ -97,6 +106,8 @@ class Handovers:
 
     def clear(self) -> None:
         """The term is over."""
+        self._known_by_all = _UNKNOWN
+        self._known_by.clear()
         for key in list(self._open):
             self._close(key)
 

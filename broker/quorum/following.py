@@ -25,7 +25,7 @@ from broker.quorum.messages import (
     SnapshotRequest,
     SnapshotResponse,
 )
-from broker.quorum.roles import Download, Follower, Unattached, Voted
+from broker.quorum.roles import Follower, Unattached, Voted
 
 
 class Following:
@@ -82,7 +82,7 @@ class Following:
         if isinstance(role, Follower) or (
             isinstance(role, Unattached | Voted) and role.election_at is not None and stand_at < role.election_at
         ):
-            role.election_at = stand_at
+            role.stand_at(stand_at)
         return ErrorCode.NONE
 
     # --- fetching
@@ -142,7 +142,7 @@ class Following:
         if not isinstance(role, Follower) or voter != role.leader or role.fetch_deadline is None:
             return
         if not role.leader_is_gone:
-            role.election_at = self._core.election_time(now, 0.0)
+            role.stand_at(self._core.election_time(now, 0.0))
 
     def answered(self, now: float, voter: int, request: FetchRequest, response: FetchResponse) -> None:
         """Take an answer to the one fetch that is under way; any other comes too late for this log."""
@@ -164,28 +164,22 @@ class Following:
         """
         core = self._core
         if response.epoch < role.epoch or (response.epoch == role.epoch and response.leader_id is None):
-            role.leaderless[voter] = None
-        if role.election_at is None or role.hurried:
-            return
-        if len(role.leaderless) + 1 >= core.settings.majority:
-            role.hurried = True
-            role.election_at = min(role.election_at, core.election_time(now, 0.0))
+            role.missed_leader(voter)
+        if len(role.leaderless) + 1 >= core.settings.majority and not role.hurried and role.election_at is not None:
+            role.hurry(core.election_time(now, 0.0))
 
     def _succeeded(self, now: float, role: Follower, response: FetchResponse) -> None:
         core = self._core
         role.fetching.succeeded()
-        role.has_fetched = True
-        role.election_at = None
-        if role.fetch_deadline is not None:
-            role.fetch_deadline = now + core.settings.fetch_timeout_s
+        role.heard_leader(now + core.settings.fetch_timeout_s)
         if response.snapshot is not None:
-            role.download = Download(response.snapshot)
+            role.begin_download(response.snapshot)
             return
         if response.diverging is not None:
             # The high watermark of this answer is not for this log: it moves only after the truncation (H7).
             self._truncate(response.diverging)
             return
-        role.leader_high_watermark = response.high_watermark
+        role.told(response.high_watermark)
         self.advance_high_watermark(role)
         if response.records:
             core.log_in_motion = True
@@ -208,19 +202,16 @@ class Following:
             or not next_one
             or not response.data
         ):
-            role.download = None
+            role.end_download()
             role.fetching.failed(now)
             return
         role.fetching.succeeded()
-        role.has_fetched = True
-        role.election_at = None
-        if role.fetch_deadline is not None:
-            role.fetch_deadline = now + core.settings.fetch_timeout_s
+        role.heard_leader(now + core.settings.fetch_timeout_s)
         core.emit(KeepPiece(download.snapshot, download.position, response.data))
-        download.position += len(response.data)
+        download.took(len(response.data))
         if download.position < response.size:
             return
-        role.download = None
+        role.end_download()
         if download.snapshot.offset > core.high_watermark:
             core.log_in_motion = True
             core.high_watermark = download.snapshot.offset

@@ -131,7 +131,7 @@ class Leading:
             return
         replica.fetched(now, request.fetch_from.offset, core.log.log_end_offset)
         parked = ParkedFetch(ticket, request, now + min(request.max_wait, core.settings.fetch_max_wait_s))
-        replica.parked = parked
+        replica.park(parked)
         self.advance_high_watermark()
         if replica.parked is parked and self._has_news(role, replica, request):
             self._complete(role, replica, parked)
@@ -199,19 +199,14 @@ class Leading:
             for known, progress in list(role.observers.items()):
                 expired = progress.last_fetch_at is None or progress.last_fetch_at + OBSERVER_SESSION_TIMEOUT_S < now
                 if (expired or len(role.observers) >= MAX_OBSERVERS) and progress.parked is None:
-                    del role.observers[known]
-            role.observers[replica_id] = ReplicaProgress()
-        return role.observers[replica_id]
+                    role.forget_observer(known)
+        return role.observer(replica_id)
 
     def _heard_from(self, now: float, role: Leader, replica_id: int) -> None:
         """A fetch endorses this leader (K595-23); those of a majority put off its resignation (K595-43, H19)."""
-        if replica_id not in role.voters:
-            return
-        role.outreach.answered(replica_id)
-        role.heard_from[replica_id] = None
-        if len(role.heard_from) + 1 >= self._core.settings.majority:
-            role.heard_from.clear()
-            role.check_quorum_at = now + self._core.settings.check_quorum_timeout_s
+        if replica_id in role.voters:
+            settings = self._core.settings
+            role.endorsed(replica_id, settings.majority, now + settings.check_quorum_timeout_s)
 
     def _has_news(self, role: Leader, replica: ReplicaProgress, request: FetchRequest) -> bool:
         """Records, or a high watermark that the replica was not told yet."""
@@ -220,8 +215,7 @@ class Leading:
         )
 
     def _complete(self, role: Leader, replica: ReplicaProgress, parked: ParkedFetch) -> None:
-        replica.parked = None
-        replica.high_watermark_sent = _or_unknown(role)
+        replica.answered(_or_unknown(role))
         response = FetchResponse(ErrorCode.NONE, role.leader_id, role.epoch, _or_unknown(role))
         max_bytes = min(parked.request.max_bytes, self._core.settings.fetch_max_bytes)
         self._core.emit(Reply(parked.ticket, response, Read(parked.request.fetch_from.offset, max_bytes)))
@@ -243,7 +237,7 @@ class Leading:
         if old or offset <= (role.high_watermark or 0):
             return
         established = role.high_watermark is not None
-        role.high_watermark = offset
+        role.commit(offset)
         core.high_watermark = max(core.high_watermark, offset)
         core.emit(Commit(offset, role.epoch))
         if not established:

@@ -73,6 +73,18 @@ class Unattached(Role):
     hurried: bool = False
     """Whether a majority has said so, and the election was brought forward."""
 
+    def stand_at(self, time: float) -> None:
+        self.election_at = time
+
+    def missed_leader(self, voter: int) -> None:
+        """A voter said that it knows of no leader either."""
+        self.leaderless[voter] = None
+
+    def hurry(self, time: float) -> None:
+        """Bring the election forward."""
+        self.hurried = True
+        self.stand_at(time if self.election_at is None else min(self.election_at, time))
+
     def deadline(self) -> float | None:
         return self.election_at
 
@@ -90,6 +102,9 @@ class Voted(Role):
     @property
     def voted_id(self) -> int | None:
         return self.vote
+
+    def stand_at(self, time: float) -> None:
+        self.election_at = time
 
     def deadline(self) -> float | None:
         return self.election_at
@@ -143,6 +158,9 @@ class Prospective(Role):
     def voted_id(self) -> int | None:
         return self.vote
 
+    def give_up_by(self, time: float) -> None:
+        self.give_up_at = min(self.give_up_at, time)
+
     def deadline(self) -> float | None:
         return earliest(self.give_up_at, self.outreach.deadline())
 
@@ -162,6 +180,9 @@ class Candidate(Role):
     def voted_id(self) -> int | None:
         return self.node_id
 
+    def give_up_by(self, time: float) -> None:
+        self.give_up_at = min(self.give_up_at, time)
+
     def deadline(self) -> float | None:
         return earliest(self.give_up_at, self.outreach.deadline())
 
@@ -172,6 +193,9 @@ class Download:
 
     snapshot: OffsetAndEpoch
     position: int = 0
+
+    def took(self, size: int) -> None:
+        self.position += size
 
 
 @dataclass(slots=True)
@@ -199,6 +223,26 @@ class Follower(Role):
     @property
     def voted_id(self) -> int | None:
         return self.vote
+
+    def stand_at(self, time: float) -> None:
+        self.election_at = time
+
+    def heard_leader(self, next_by: float) -> None:
+        """The leader lives; it counts as gone when it is not heard of again by then."""
+        self.has_fetched = True
+        self.election_at = None
+        if self.fetch_deadline is not None:
+            self.fetch_deadline = next_by
+
+    def told(self, high_watermark: int) -> None:
+        """The leader said what is committed."""
+        self.leader_high_watermark = high_watermark
+
+    def begin_download(self, snapshot: OffsetAndEpoch) -> None:
+        self.download = Download(snapshot)
+
+    def end_download(self) -> None:
+        self.download = None
 
     @property
     def leader_is_gone(self) -> bool:
@@ -269,6 +313,14 @@ class ReplicaProgress:
         self.last_fetch_at = now
         self.leader_end_at_last_fetch = leader_end
 
+    def park(self, fetch: ParkedFetch) -> None:
+        self.parked = fetch
+
+    def answered(self, high_watermark: int) -> None:
+        """Its parked fetch was completed, with this."""
+        self.parked = None
+        self.high_watermark_sent = high_watermark
+
 
 @dataclass(slots=True)
 class Leader(Role):
@@ -301,6 +353,23 @@ class Leader(Role):
     @property
     def has_live_leader(self) -> bool:
         return True
+
+    def observer(self, replica_id: int) -> ReplicaProgress:
+        return self.observers.setdefault(replica_id, ReplicaProgress())
+
+    def forget_observer(self, replica_id: int) -> None:
+        del self.observers[replica_id]
+
+    def endorsed(self, voter: int, majority: int, resign_at: float) -> None:
+        """A voter has fetched; once a majority has, this leader resigns only at `resign_at` (K595-43, H19)."""
+        self.outreach.answered(voter)
+        self.heard_from[voter] = None
+        if len(self.heard_from) + 1 >= majority:
+            self.heard_from.clear()
+            self.check_quorum_at = resign_at
+
+    def commit(self, offset: int) -> None:
+        self.high_watermark = offset
 
     def replicas(self) -> Iterable[ReplicaProgress]:
         """All replicas but the leader itself, voters first."""

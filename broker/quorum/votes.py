@@ -89,7 +89,7 @@ class Votes:
         role.ballot.record(voter, granted)
         if not granted:
             # Someone stands in the way, a rival perhaps: do not sit out the whole timeout for voters that may be dead.
-            role.give_up_at = min(role.give_up_at, now + self._core.settings.election_backoff_max_s)
+            role.give_up_by(now + self._core.settings.election_backoff_max_s)
         self._settle(now)
 
     def unanswered(self, now: float, voter: int, request: VoteRequest) -> None:
@@ -135,7 +135,7 @@ class Votes:
         if role.leader_id is not None:
             core.become_follower(now, role.epoch, role.leader_id)
             assert isinstance(core.role, Follower)
-            core.role.election_at = core.election_time(now, 0.0)
+            core.role.stand_at(core.election_time(now, 0.0))
         elif role.voted_id is not None:
             core.become_voted(now, role.epoch, role.voted_id, wait=0.0)
         else:
@@ -161,7 +161,7 @@ class Votes:
         if role.fetch_deadline is None:
             return
         if not role.leader_is_gone and now >= role.fetch_deadline:
-            role.election_at = self._core.election_time(now, 0.0)
+            role.stand_at(self._core.election_time(now, 0.0))
         if role.election_at is not None and now >= role.election_at:
             self.stand(now)
 

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from broker.errors import StartupError
 from broker.log.checkpoint import AtomicFile
-from broker.log.log import LogConfig, PartitionLog
+from broker.log.log import PartitionLog
+from broker.log.log_config import LogConfig
 from broker.ports import Disk
 from broker.protocol.uuids import id_text, parse_id
 

@@ -11,7 +11,8 @@ from broker.config import BrokerConfig
 from broker.controller.image import MetadataImage, PartitionImage
 from broker.errors import ErrorCode, ProtocolError, is_out_of_descriptors
 from broker.log.checkpoint import OffsetCheckpoint
-from broker.log.log import LogConfig, PartitionLog
+from broker.log.log import PartitionLog
+from broker.log.log_config import LogConfig
 from broker.log.recovery import DamagedLogError
 from broker.log.recovery_points import RecoveryPoints
 from broker.mutants import Mutants

@@ -19,7 +19,8 @@ from broker.controller.image import Changes, MetadataImage
 from broker.controller.image_records import records_of
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.errors import StartupError, is_out_of_descriptors
-from broker.log.log import LogConfig, PartitionLog
+from broker.log.log import PartitionLog
+from broker.log.log_config import LogConfig
 from broker.log.meta_properties import (
     META_PROPERTIES,
     UNKNOWN_EPOCH,

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from broker.controller.image import MetadataImage
 from broker.server.broker_node import METADATA_DIRECTORY, BrokerNode
 from simulator.disk import SimulatedDisk
+from simulator.host import Host
 
 STATE_FILE = "quorum-state"
 
@@ -29,6 +30,7 @@ class MachineView:
         self.disk = disk
         self.life = 0
         self.node: BrokerNode | None = None
+        self.host: Host | None = None
         self._directory = directory
 
     @property
@@ -53,8 +55,10 @@ class MachineView:
 
     @property
     def holds_lease(self) -> bool:
-        """Whether the broker answers reads as a leader."""
-        return self.node is not None and self.running and self.node.lifecycle.lease_valid()
+        """Whether the broker answers reads as a leader, by the clock of its own machine."""
+        if self.node is None or self.host is None or not self.running:
+            return False
+        return self.host.context.copy().run(self.node.lifecycle.lease_valid)
 
     def path_of(self, directory: str) -> str:
         """Of a broker's directory on the disk."""

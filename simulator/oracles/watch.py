@@ -32,7 +32,7 @@ class Watch:
     def began(self, name: str, life: int, host: Host, node: BrokerNode) -> None:
         """A process has begun on a machine."""
         machine = self._machines[name]
-        machine.node, machine.life = node, life
+        machine.node, machine.host, machine.life = node, host, life
         self._hosts[host] = machine
 
     def ending(self) -> None:
@@ -42,7 +42,7 @@ class Watch:
     def ended(self, name: str, *, power_lost: bool) -> None:
         """No process runs on a machine any more, and with its power its page cache went."""
         machine = self._machines[name]
-        machine.node = None
+        machine.node = machine.host = None
         self._hosts = {host: its for host, its in self._hosts.items() if its is not machine}
         if power_lost:
             self._partitions.power_lost(machine)

@@ -47,8 +47,8 @@ def test_a_campaign_without_mutants_is_run_with_each_switched_on() -> None:
 
 
 def test_what_the_simulation_cannot_make_is_refused() -> None:
-    with pytest.raises(UsageError, match="simulation world cannot do"):
-        schedules(Brownout.mutants, ["bounce_unseen"], [find("vm-demo")])
+    with pytest.raises(UsageError, match="the simulation world runs brownout only, not etcd"):
+        schedules(Brownout.mutants, ["bounce_unseen"], [find("etcd-chaos")])
 
 
 def test_of_all_mutants_those_without_a_campaign_are_named_and_the_others_tried() -> None:

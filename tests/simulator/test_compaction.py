@@ -12,7 +12,8 @@ import pytest
 from broker.errors import ErrorCode
 from broker.log.cleaner import Cleaner, SegmentSizes
 from broker.log.epochs import EpochEntry
-from broker.log.log import LogConfig, PartitionLog
+from broker.log.log import PartitionLog
+from broker.log.log_config import LogConfig
 from broker.protocol.records import Record, build_batch, iter_batches, read_records, validate_batch
 from simulator.client import RefusedError, SimulatedClient, UncertainError
 from simulator.cluster import SimulatedCluster

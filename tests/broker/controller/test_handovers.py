@@ -42,6 +42,27 @@ def test_nobody_leads_before_the_old_leader_knows() -> None:
     world.elect_successors()
     assert world.partition().leader == 1
     assert not handovers.holds(KEY)
+
+
+@pytest.mark.conforms("H31")
+def test_whose_lease_has_ended_gets_no_other_before_it_knows_that_another_leads() -> None:
+    world = moving()
+    handovers = world.rules.handovers
+    taken_at = world.image.offset
+    handovers.lease_over(2)
+    world.elect_successors()
+    assert world.partition().leader == 1
+    assert not handovers.heard(2, taken_at - 1), "it would answer beside the other"
+    assert handovers.heard(2, taken_at)
+
+
+@pytest.mark.conforms("H31")
+def test_under_a_new_controller_everybody_has_to_know_what_the_one_before_has_done() -> None:
+    handovers = Handovers()
+    handovers.begin_term(7)
+    assert not handovers.heard(2, 6)
+    assert handovers.heard(2, 7)
+    handovers.clear()
     assert handovers.heard(2, 0)
 
 

@@ -13,7 +13,8 @@ from typing import ParamSpec
 import pytest
 
 from broker.disk import RealDisk
-from broker.log.log import LogConfig, PartitionLog
+from broker.log.log import PartitionLog
+from broker.log.log_config import LogConfig
 from broker.protocol.records import Record, build_batch, iter_batches, read_records, validate_batches
 
 P = ParamSpec("P")

@@ -11,7 +11,8 @@ from broker.disk import RealDisk
 from broker.errors import ErrorCode, ProtocolError
 from broker.log.cleaner import Cleanable, Cleaner, SegmentSizes, UncleanableError, cleanable
 from broker.log.compaction import raw_records, rebuilt
-from broker.log.log import LogConfig, PartitionLog
+from broker.log.log import PartitionLog
+from broker.log.log_config import LogConfig
 from broker.log.recovery import DamagedLogError
 from broker.log.validation import Claims, admit_keyed
 from broker.protocol.records import (

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from broker.disk import RealDisk
-from broker.log.log import LogConfig, OffsetOutOfRangeError, OutOfOrderError, UnpreparedEpochError
+from broker.log.log import OffsetOutOfRangeError, OutOfOrderError, UnpreparedEpochError
+from broker.log.log_config import LogConfig
 from broker.protocol.records import CorruptBatch, iter_batches, parse_header, validate_batches
 from tests.broker.log.making import DIRECTORY, SMALL, HeldCommit, batch, in_loop, open_log, values, write
 

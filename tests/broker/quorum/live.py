@@ -13,7 +13,8 @@ from typing import Any
 
 from broker.config import BrokerConfig
 from broker.disk import RealDisk
-from broker.log.log import LogConfig, PartitionLog
+from broker.log.log import PartitionLog
+from broker.log.log_config import LogConfig
 from broker.protocol.api import ApiKey, api_of
 from broker.protocol.codec import decode, encode
 from broker.protocol.schema import Message

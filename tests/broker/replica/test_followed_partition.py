@@ -14,7 +14,8 @@ from broker.controller.image import PartitionImage
 from broker.disk import RealDisk
 from broker.errors import ErrorCode
 from broker.listeners import plaintext
-from broker.log.log import LogConfig, PartitionLog
+from broker.log.log import PartitionLog
+from broker.log.log_config import LogConfig
 from broker.protocol.records import Record, build_batch, parse_header
 from broker.replica.background import Background
 from broker.replica.followed_partition import FollowedPartition

@@ -1,0 +1,43 @@
+"""How a partition's log is kept, and which of its deliberate bugs are on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.config import BrokerConfig
+from broker.mutants import Mutants
+
+
+@dataclass(frozen=True)
+class LogConfig:
+    """Sizes in bytes; `compacted`: records may be missing between others. The rest are mutants: `sequence_unchecked`,
+    `no_producer_snapshot`, `producer_state_survives_truncation`, and those of the epoch cache by their own names."""
+
+    segment_bytes: int = 1 << 30
+    index_interval_bytes: int = 4096
+    compacted: bool = False
+    sequences_unchecked: bool = False
+    forgets_producers: bool = False
+    keeps_cut_producers: bool = False
+    epoch_file_unsynced: bool = False
+    epoch_after_data: bool = False
+    keep_epochs_past_leo: bool = False
+    noop_truncate_keeps_cache: bool = False
+    trim_drops_live_epoch: bool = False
+
+    @classmethod
+    def from_broker(cls, config: BrokerConfig, mutants: Mutants | None = None, *, compacted: bool = False) -> LogConfig:
+        mutants = mutants or Mutants()
+        return cls(
+            config.log_segment_bytes,
+            config.log_index_interval_bytes,
+            compacted,
+            sequences_unchecked=mutants.active("sequence_unchecked"),
+            forgets_producers=mutants.active("no_producer_snapshot"),
+            keeps_cut_producers=mutants.active("producer_state_survives_truncation"),
+            epoch_file_unsynced=mutants.active("epoch_file_unsynced"),
+            epoch_after_data=mutants.active("epoch_after_data"),
+            keep_epochs_past_leo=mutants.active("keep_epochs_past_leo"),
+            noop_truncate_keeps_cache=mutants.active("noop_truncate_keeps_cache"),
+            trim_drops_live_epoch=mutants.active("trim_drops_live_epoch"),
+        )
