@@ -138,7 +138,8 @@ class System:
 
     def _scaled(self, key: str, value: str, time_scale: float) -> str:
         is_time = any(fnmatch.fnmatchcase(key, pattern) for pattern in self.description.times)
-        return str(max(1, int(int(value) * time_scale))) if is_time and value.isdigit() else value
+        is_scaled = is_time and value.isdigit() and int(value) > 0
+        return str(max(1, int(int(value) * time_scale))) if is_scaled else value
 
     def arguments(self, mutants: Sequence[str]) -> tuple[str, ...]:
         """What the command gets for these mutants."""

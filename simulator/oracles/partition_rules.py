@@ -61,11 +61,17 @@ class PartitionRules:
         self._replicas: dict[Key, dict[str, Replica]] = {}
         self._of: dict[str, dict[Partition, Replica]] = {}
         self._known_offset = -1
+        self._compacted: dict[bytes, None] = {}
+        """The topics that are not looked at: each replica removes records of its own log, when it comes to that."""
 
     def look(self, machine: MachineView, partitions: Iterable[Partition]) -> None:
         """Look at the partitions of a broker whose code has run."""
         known = self._of.setdefault(machine.name, {})
         for partition in partitions:
+            if partition.compaction is not None:
+                self._compacted[partition.topic_id] = None
+            if partition.topic_id in self._compacted:
+                continue
             replica = known.get(partition)
             if replica is None:
                 replica = known[partition] = self._first_seen(machine, partition)
