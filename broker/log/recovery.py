@@ -268,13 +268,32 @@ def _damaged(directory: str, reason: str, end: int, recovery_point: int) -> Dama
 
 
 async def _read(segment: Segment, scan: EpochScan) -> None:
+    """No CRC covers a base offset: behind a gap, a batch that the next one contradicts is the one that is wrong."""
     pause_at = SCAN_BYTES
-    for position, header in segment.intact_batches(compacted=scan.compacted):
-        scan.accept(header)
-        segment.note(Batch.of(header))
-        if position >= pause_at:
-            pause_at = position + SCAN_BYTES
-            await asyncio.sleep(0)  # a large log must not keep the loop from everything else
+    behind_gap: BatchHeader | None = None
+    try:
+        for position, header in segment.intact_batches(compacted=scan.compacted):
+            if behind_gap is not None:
+                doubted, behind_gap = behind_gap, None
+                if header.base_offset < doubted.next_offset:
+                    told = f"offset {doubted.base_offset} follows {scan.next_offset - 1}"
+                    raise CorruptBatch(f"{told}, and {header.base_offset} follows that")
+                _take(segment, scan, doubted)
+            if header.base_offset > scan.next_offset and scan.compacted:
+                behind_gap = header
+            else:
+                _take(segment, scan, header)
+            if position >= pause_at:
+                pause_at = position + SCAN_BYTES
+                await asyncio.sleep(0)  # a large log must not keep the loop from everything else
+    finally:
+        if behind_gap is not None:
+            _take(segment, scan, behind_gap)
+
+
+def _take(segment: Segment, scan: EpochScan, header: BatchHeader) -> None:
+    scan.accept(header)
+    segment.note(Batch.of(header))
 
 
 async def _make_durable(disk: Disk, directory: str, result: Recovered) -> None:

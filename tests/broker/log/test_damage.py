@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from broker.log.log import PartitionLog
 from broker.log.recovery import DamagedLogError
 from broker.log.recovery_points import RecoveryPoints
 from broker.log.segment import Segment
-from broker.protocol.records import BatchHeader, validate_batch
+from broker.protocol.records import BatchHeader, parse_header, validate_batch
 from simulator.disk import FileSystem, SimulatedDisk
 from simulator.loop import new_loop
 from tests.broker.log.making import DIRECTORY, SMALL, in_loop, open_log, values, write
@@ -102,6 +103,20 @@ async def test_what_was_taken_over_is_verified_once(tmp_path: Path, monkeypatch:
     assert len(set(checked)) == taken_over
     assert values(log) == RECORDS
     assert len(checked) == taken_over, "nothing is read again for that"
+
+
+@in_loop
+async def test_where_gaps_are_lawful_the_batch_that_jumps_ahead_of_the_next_is_the_damaged_one(tmp_path: Path) -> None:
+    """No CRC covers a base offset."""
+    await killed(tmp_path)
+    last = segments(contents(tmp_path))[-1]
+    second = parse_header(last.read_bytes()).size
+    flip(last, second + 6)  # 4,096 more
+    gaps = replace(SMALL, compacted=True)
+    log = await PartitionLog.open(RealDisk(str(tmp_path)), DIRECTORY, gaps, clean_shutdown=False)
+    assert log.log_end_offset == int(last.stem) + 1
+    assert log.recovered.reason is not None
+    assert "follows that" in log.recovered.reason
 
 
 @in_loop
