@@ -14,6 +14,7 @@ from pathlib import Path
 from analysis.pipeline import analyze
 from analysis.rundir import RunDirectoryError
 from analysis.spark import SparkHandle
+from analysis.verdict import UNKNOWN
 from history import HistoryError
 from history.left import sha256_of
 from history.seal import EVIDENCE, complaints, seal
@@ -68,7 +69,10 @@ class Bench:
             names = changed_files(self.bases[mutation.base], mutant)
             if not names:  # nothing was changed behind anybody's back
                 return judge(mutant), mutation.resealed
-            return judge(mutant), (*mutation.as_is, unknown("|".join(re.escape(name) for name in names)))
+            told = unknown("|".join(re.escape(name) for name in names))
+            # Where the seal itself is gone, what else is missing may be all that is said.
+            unjudged = [want for want in mutation.resealed if want.verdict == UNKNOWN]
+            return judge(mutant), (*mutation.as_is, told, *unjudged)
 
     @contextmanager
     def _mutant(self, mutation: Mutation, place: str) -> Iterator[Path]:
@@ -119,7 +123,8 @@ def judge(run: Path, session: SparkHandle | None = None) -> Judgement:
     except (RunDirectoryError, HistoryError) as error:
         return Judgement("unknown", (str(error).replace(str(run), run.name),), (), stored_verdict(run))
     anomalies = tuple(sorted({anomaly.name for anomaly in verdict.anomalies}))
-    return Judgement(verdict.verdict, verdict.reasons, anomalies, stored_verdict(run))
+    reasons = tuple(reason.replace(str(run), run.name) for reason in verdict.reasons)
+    return Judgement(verdict.verdict, reasons, anomalies, stored_verdict(run))
 
 
 def stored_verdict(run: Path) -> str | None:
