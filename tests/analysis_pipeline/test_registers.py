@@ -32,7 +32,9 @@ def test_registers_without_contradiction_pass_with_a_certificate(tmp_path: Path)
         "replicas",
         "faults",
         "metadata quorum",
+        "oracles",
         "services",
+        "convergence",
         "certificate",
     ]
     assert verdict.stats["operations"] == OPERATIONS + len(KEYS)

@@ -113,7 +113,7 @@ def test_a_world_that_lacks_a_fault_is_refused_with_those_that_do_not(nemesis: s
 
 def test_a_script_is_refused_where_the_world_lacks_one_of_its_faults() -> None:
     script = campaign(SCRIPT.format("set-clock", 'node = "n1"\njump_s = 5'))
-    with pytest.raises(UsageError, match=r"needs clock-jump, .*; worlds that can: vagrant, inventory$"):
+    with pytest.raises(UsageError, match=r"needs clock-jump, .*; worlds that can: vagrant, inventory, simulation$"):
         require_faults(script, lab("namespaces"), "it was asked for")
 
 
