@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from broker.errors import ErrorCode, ProtocolError
 from broker.protocol.messages import begin_quorum_epoch as begin
 from broker.protocol.messages import describe_quorum as describe
@@ -9,7 +12,15 @@ from broker.protocol.messages import end_quorum_epoch as end
 from broker.protocol.messages import fetch, fetch_snapshot, vote
 from broker.quorum import wire
 from broker.quorum.describe import invalid_response, is_about_the_quorum, not_leader_response, status_response
-from broker.quorum.messages import BeginResponse, EndResponse, FetchResponse, SnapshotResponse, VoteResponse
+from broker.quorum.messages import (
+    BeginResponse,
+    EndResponse,
+    FetchResponse,
+    Request,
+    Response,
+    SnapshotResponse,
+    VoteResponse,
+)
 from broker.quorum.runner import QuorumRunner
 
 
@@ -20,14 +31,20 @@ class QuorumHandler:
     def __init__(self, quorum: QuorumRunner) -> None:
         self._quorum = quorum
 
+    async def _answer(self, decode: Callable[[], Request]) -> Response | ErrorCode:
+        """The quorum's answer to a request, or the error where there is none."""
+        try:
+            return await self._quorum.receive(decode())
+        except wire.InvalidRequestError:
+            return ErrorCode.INVALID_REQUEST
+        except ProtocolError as error:
+            return error.code
+
     async def handle_vote(self, request: vote.VoteRequest, _version: int) -> vote.VoteResponse:
         """Vote (52). Answered after the vote is on disk."""
-        try:
-            response = await self._quorum.receive(wire.decode_vote(request))
-        except wire.InvalidRequestError:
-            return vote.VoteResponse(error_code=ErrorCode.INVALID_REQUEST)
-        except ProtocolError as error:
-            return vote.VoteResponse(error_code=error.code)
+        response = await self._answer(partial(wire.decode_vote, request))
+        if isinstance(response, ErrorCode):
+            return vote.VoteResponse(error_code=response)
         assert isinstance(response, VoteResponse)
         return wire.encode_vote_response(response)
 
@@ -35,34 +52,25 @@ class QuorumHandler:
         self, request: begin.BeginQuorumEpochRequest, _version: int
     ) -> begin.BeginQuorumEpochResponse:
         """BeginQuorumEpoch (53)."""
-        try:
-            response = await self._quorum.receive(wire.decode_begin(request))
-        except wire.InvalidRequestError:
-            return begin.BeginQuorumEpochResponse(error_code=ErrorCode.INVALID_REQUEST)
-        except ProtocolError as error:
-            return begin.BeginQuorumEpochResponse(error_code=error.code)
+        response = await self._answer(partial(wire.decode_begin, request))
+        if isinstance(response, ErrorCode):
+            return begin.BeginQuorumEpochResponse(error_code=response)
         assert isinstance(response, BeginResponse)
         return wire.encode_begin_response(response)
 
     async def handle_end(self, request: end.EndQuorumEpochRequest, _version: int) -> end.EndQuorumEpochResponse:
         """EndQuorumEpoch (54)."""
-        try:
-            response = await self._quorum.receive(wire.decode_end(request))
-        except wire.InvalidRequestError:
-            return end.EndQuorumEpochResponse(error_code=ErrorCode.INVALID_REQUEST)
-        except ProtocolError as error:
-            return end.EndQuorumEpochResponse(error_code=error.code)
+        response = await self._answer(partial(wire.decode_end, request))
+        if isinstance(response, ErrorCode):
+            return end.EndQuorumEpochResponse(error_code=response)
         assert isinstance(response, EndResponse)
         return wire.encode_end_response(response)
 
     async def handle_fetch(self, request: fetch.FetchRequest, version: int) -> fetch.FetchResponse:
         """Fetch (1) of the metadata log by a replica; waits for records or for a newer high watermark."""
-        try:
-            response = await self._quorum.receive(wire.decode_fetch(request, version))
-        except wire.InvalidRequestError:
-            return fetch.FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
-        except ProtocolError as error:
-            return fetch.FetchResponse(error_code=error.code)
+        response = await self._answer(partial(wire.decode_fetch, request, version))
+        if isinstance(response, ErrorCode):
+            return fetch.FetchResponse(error_code=response)
         assert isinstance(response, FetchResponse)
         return wire.encode_fetch_response(response, self._quorum.log_start_offset)
 
@@ -70,12 +78,9 @@ class QuorumHandler:
         self, request: fetch_snapshot.FetchSnapshotRequest, _version: int
     ) -> fetch_snapshot.FetchSnapshotResponse:
         """FetchSnapshot (59)."""
-        try:
-            response = await self._quorum.receive(wire.decode_snapshot_fetch(request))
-        except wire.InvalidRequestError:
-            return fetch_snapshot.FetchSnapshotResponse(error_code=ErrorCode.INVALID_REQUEST)
-        except ProtocolError as error:
-            return fetch_snapshot.FetchSnapshotResponse(error_code=error.code)
+        response = await self._answer(partial(wire.decode_snapshot_fetch, request))
+        if isinstance(response, ErrorCode):
+            return fetch_snapshot.FetchSnapshotResponse(error_code=response)
         assert isinstance(response, SnapshotResponse)
         return wire.encode_snapshot_response(response)
 

@@ -10,7 +10,7 @@ from broker.errors import ErrorCode
 from broker.protocol.messages.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
 from broker.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
 from tests.broker.controller.clock import play
-from tests.broker.controller.test_controller_active import LEASE, SESSION, Node
+from tests.broker.controller.node import LEASE, SESSION, Node
 from tests.broker.controller.world import topic_request
 
 BEAT_S = 0.1
