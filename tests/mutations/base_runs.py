@@ -71,6 +71,7 @@ interval_s = [2.0, 2.0]
 duration_s = [0.2, 0.2]
 [checks]
 min_ok = 8
+min_share = 0.05  # however slow the machine is
 required_faults = ["pause"]
 """
 """A store of keys in one process, which stands still now and then."""
@@ -99,6 +100,7 @@ interval_s = [2.0, 2.0]
 duration_s = [0.2, 0.2]
 [checks]
 min_ok = 20
+min_share = 0.05  # however slow the machine is
 required_faults = ["pause"]
 """
 """A consumer group of two members at one broker, which stands still now and then."""

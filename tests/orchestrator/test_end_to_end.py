@@ -39,7 +39,8 @@ faults = ["kill"]
 interval_s = [0.5, 0.5]
 duration_s = [0.5, 0.5]
 [checks]
-min_ok = 20
+min_ok = 5
+min_share = 0.05  # however slow the machine is
 required_faults = ["kill"]
 """
 
@@ -64,7 +65,7 @@ def test_a_cluster_whose_brokers_are_killed_passes(campaign_file: Path, tmp_path
     run = only_run(store)
     verdict = json.loads((run / "verdict.json").read_text())
     assert (code, verdict["verdict"], verdict["reasons"]) == (0, "pass", [])
-    assert verdict["stats"]["acknowledged"] >= 20
+    assert verdict["stats"]["acknowledged"] >= 5
     assert {fault["kind"] for fault in verdict["faults"] if fault["status"] == "confirmed"} == {"kill"}
     assert verdict["world"] == "process"
     assert any("no power loss" in limit for limit in verdict["limits"])

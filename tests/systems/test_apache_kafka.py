@@ -272,6 +272,7 @@ duration_s = 2
 kind = "none"
 [checks]
 min_ok = 1
+min_share = 0.05  # however slow the machine is
 """
 
 

@@ -40,6 +40,7 @@ rate = 100
 duration_s = 2
 [checks]
 min_ok = 1
+min_share = 0.05  # however slow the machine is
 """
 
 CELLS = f"""

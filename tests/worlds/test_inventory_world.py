@@ -36,7 +36,8 @@ faults = ["kill", "pause", "power-loss", "partition-one"]
 interval_s = [0.2, 0.4]
 duration_s = [0.5, 0.5]
 [checks]
-min_ok = 50
+min_ok = 20
+min_share = 0.05  # however slow the machine is
 required_faults = ["kill", "pause", "power-loss", "partition-one"]
 """
 

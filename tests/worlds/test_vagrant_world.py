@@ -49,7 +49,8 @@ faults = ["power-loss", "clock-jump"]
 interval_s = [1.0, 2.0]
 duration_s = [2.0, 3.0]
 [checks]
-min_ok = 20
+min_ok = 10
+min_share = 0.05  # however slow the machine is
 required_faults = ["power-loss", "clock-jump"]
 """
 
