@@ -169,18 +169,26 @@ def _create_topics(request: CreateTopicsRequest, _version: int, rights: Rights) 
 
 
 def _delete_topics(request: DeleteTopicsRequest, _version: int, rights: Rights) -> Permit:
-    def may_delete(state: DeleteTopicState) -> bool:
-        known = rights.image.topic_by_id(state.topic_id) if state.name is None else None
-        name = state.name if known is None else known.name
-        return name is None or rights.topic(Operation.DELETE, name)
+    """An id that is not known here is not handed on: whose it is, and so whether it may be deleted, cannot be said."""
 
-    allowed, others = split(topics_to_delete(request), may_delete)
-    if not others:
+    def refusal(state: DeleteTopicState) -> ProtocolError | None:
+        name = state.name
+        if name is None:
+            known = rights.image.topic_by_id(state.topic_id)
+            if known is None:
+                return ProtocolError(ErrorCode.UNKNOWN_TOPIC_ID, "There is no topic with this id.")
+            name = known.name
+        return None if rights.topic(Operation.DELETE, name) else TOPIC_DENIED
+
+    asked = [(state, refusal(state)) for state in topics_to_delete(request)]
+    denied = [deletion_refused(state, error) for state, error in asked if error is not None]
+    if not denied:
         return Permit(request)
+    allowed = [state for state, error in asked if error is None]
     left = REPLACE(request, topics=allowed, topic_names=[])
     if request.topic_names:
         left = REPLACE(request, topic_names=[it.name or "" for it in allowed])
-    return Permit(left, appending("responses", [deletion_refused(it, TOPIC_DENIED) for it in others]))
+    return Permit(left, appending("responses", denied))
 
 
 def _metadata(request: MetadataRequest, version: int, rights: Rights) -> Permit:

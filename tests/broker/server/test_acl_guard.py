@@ -237,6 +237,20 @@ def test_topics_are_created_and_deleted_one_by_one() -> None:
 
 
 @pytest.mark.conforms("SEC-5")
+def test_a_topic_whose_id_is_not_known_here_is_not_deleted_elsewhere_without_the_right_to() -> None:
+    """The controller may know it already: what the broker hands on, it hands on in its own name."""
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=b"n" * 16), DeleteTopicState(topic_id=TOPIC_ID)])
+    for rules, left in (((), []), ((topic("mine", Operation.DELETE),), [TOPIC_ID])):
+        permit = check(request, 6, *rules)
+        assert [it.topic_id for it in permit.request.topics] == left  # type: ignore[attr-defined]
+        assert permit.amend is not None
+        refused = permit.amend(DeleteTopicsResponse()).responses
+        told = {it.topic_id: (it.name, it.error_code) for it in refused}
+        assert told.pop(b"n" * 16) == (None, ErrorCode.UNKNOWN_TOPIC_ID)
+        assert told == ({} if left else {TOPIC_ID: (None, ErrorCode.TOPIC_AUTHORIZATION_FAILED)})
+
+
+@pytest.mark.conforms("SEC-5")
 def test_configurations_of_brokers_are_the_clusters() -> None:
     request = DescribeConfigsRequest([DescribeConfigsResource(2, "mine"), DescribeConfigsResource(4, "1")])
     permit = check(request, 4, topic("mine", Operation.ALTER_CONFIGS))
