@@ -39,6 +39,7 @@ OPTIONAL: Final[Mapping[str, str]] = {
     "sasl.enabled.mechanisms": "how clients may say who they are",
     "sasl.mechanism.inter.broker.protocol": "how brokers say it",
     "sasl.plain.without.tls": "whether passwords may be sent in the clear",
+    "sasl.server.max.receive.size": "the largest request of a client that has not said yet who it is, in bytes",
     "sasl.users.file": "a file with users and their passwords",
     "sasl.inter.broker.credentials.file": "a file with the name and password of this broker",
     "authorizer.class.name": "what decides who may do what; without it everybody may everything",
@@ -104,7 +105,7 @@ OPTIONAL: Final[Mapping[str, str]] = {
     "max.connections": "the most connections of clients",
     "max.connections.per.ip": "the most of one address",
     "max.connections.per.ip.overrides": "the same for single addresses: `10.0.0.1:100,10.0.0.2:5`",
-    "connections.max.idle.ms": "a connection that is silent for so long is closed; -1: never",
+    "connections.max.idle.ms": "a connection on which nothing moves for so long is closed; -1: never",
     "queued.max.requests": "requests that may wait at a time; past that nothing more is read",
 }
 """The others, as `BrokerConfig` has them."""

@@ -103,7 +103,7 @@ class Connection(asyncio.BufferedProtocol):
         self.peer = "?"
         self.address = "?"  # the peer's, without its port
         self.principal = ANONYMOUS
-        self.quiet_for = 0  # looks of the listener since bytes came
+        self.quiet_for = 0  # looks of the listener since bytes came or were taken
         self.shortcut: Shortcut | None = None
         self._host = host
         self._transport: asyncio.Transport | None = None
@@ -134,7 +134,7 @@ class Connection(asyncio.BufferedProtocol):
         if host is None:
             transport.abort()
             return
-        self._host = host
+        self.served_by(host)
         try:
             self._input.make_room()
         except FrameError as error:
@@ -155,6 +155,7 @@ class Connection(asyncio.BufferedProtocol):
         self._write_paused = True
 
     def resume_writing(self) -> None:
+        self.quiet_for = 0  # the peer has taken something
         self._write_paused = False
         self._pump()
         self._continue_reading()
@@ -179,6 +180,11 @@ class Connection(asyncio.BufferedProtocol):
     def is_idle(self) -> bool:
         """Nothing received in part, nothing under way, nothing to send."""
         return not (self._slots or self._output or self._input.pending)
+
+    @property
+    def owes_an_answer(self) -> bool:
+        """Whether the peer has asked something and waits for this broker."""
+        return bool(self._slots)
 
     @property
     def certificate(self) -> Mapping[str, Any] | None:
@@ -212,13 +218,21 @@ class Connection(asyncio.BufferedProtocol):
             asyncio.get_running_loop().call_soon(self._flush)
 
     def served_by(self, host: ConnectionHost) -> None:
-        """Further requests go to `host`."""
+        """Further requests go to `host`, and may be as large as it says."""
         self._host = host
+        self._input.limit(host.request_max_bytes)
 
     def release_memory(self) -> None:
         """Shrink the receive buffer when it is not in use."""
         if self.is_idle:
             self._input.release_memory()
+
+    def end_idle(self) -> None:
+        """Close; at once where the peer does not take what is sent to it, or it would not be closed ever."""
+        if self._output or self._write_paused:
+            self.abort()
+        else:
+            self.close()
 
     def close(self) -> None:
         """Close once what is to be sent has been sent."""

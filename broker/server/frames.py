@@ -61,6 +61,10 @@ class FrameBuffer:
         """Received bytes that belong to no frame handed out yet."""
         return self._end - self._start
 
+    def limit(self, maximum: int) -> None:
+        """From the next frame on none may have more than `maximum` bytes."""
+        self._maximum = maximum
+
     def space(self) -> memoryview:
         """Where the next bytes are to be read to; not empty after `make_room`."""
         return self._view[self._end :]

@@ -171,11 +171,12 @@ class Listener:
             self._next_look = loop.call_later(self._max_idle / LOOKS_UNTIL_IDLE, self._end_idle)
 
     def _end_idle(self) -> None:
-        """Close who was silent at the last looks; who waits for an answer is not idle."""
+        """Close who was silent at the last looks, also within a request, or did not take its answers; who waits for an
+        answer is not idle."""
         for connection in list(self._connections):
-            connection.quiet_for = connection.quiet_for + 1 if connection.is_idle else 0
+            connection.quiet_for = 0 if connection.owes_an_answer else connection.quiet_for + 1
             if connection.quiet_for > LOOKS_UNTIL_IDLE:
-                connection.close()
+                connection.end_idle()
         self._look_again()
 
     # --- for connections

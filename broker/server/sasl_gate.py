@@ -25,11 +25,14 @@ FAILURE_DELAY_S = 0.1
 
 
 class SaslGate:
-    """One connection's. `mechanisms` are those that are enabled here."""
+    """One connection's. `mechanisms` are those that are enabled here; `max_receive_bytes` bounds what a peer may send
+    at once before it has said who it is."""
 
-    def __init__(self, inside: ConnectionHost, mechanisms: Sequence[str], accounts: Accounts) -> None:
+    def __init__(
+        self, inside: ConnectionHost, mechanisms: Sequence[str], accounts: Accounts, max_receive_bytes: int
+    ) -> None:
         self.budget = inside.budget
-        self.request_max_bytes = inside.request_max_bytes
+        self.request_max_bytes = min(inside.request_max_bytes, max_receive_bytes)
         self.max_queued = inside.max_queued
         self._inside = inside
         self._mechanisms = mechanisms

@@ -50,6 +50,7 @@ class Security:
         self._mechanism = config.sasl_mechanism_inter_broker_protocol
         self.server_tls = server_context(config, source) if encrypts else None
         self._client_tls = client_context(config, source) if encrypts else None
+        self._max_receive_bytes = config.sasl_server_max_receive_size
         self._plain_anywhere = config.sasl_plain_without_tls
         users: dict[str, Password] = {}
         if config.sasl_users_file is not None:
@@ -80,7 +81,7 @@ class Security:
         return Approach(connecting, self._log_in)
 
     def _gate(self, mechanisms: tuple[str, ...], inside: ConnectionHost) -> ConnectionHost:
-        return SaslGate(inside, mechanisms, self._accounts)
+        return SaslGate(inside, mechanisms, self._accounts, self._max_receive_bytes)
 
     def _log_in(self) -> Steps:
         assert self._identity is not None, "checked when this was made"

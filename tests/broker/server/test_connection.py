@@ -13,7 +13,7 @@ from typing import Any
 import uvloop
 
 from broker.log.log import Slice
-from broker.server.connection import Connection, Outcome, Rejected, Shortcut, Slot
+from broker.server.connection import Connection, ConnectionHost, Outcome, Rejected, Shortcut, Slot
 from broker.server.listener import Listener
 from broker.trace import Tracer, Value
 
@@ -25,7 +25,7 @@ def framed(body: bytes) -> bytes:
 class Echo:
     """A host whose requests say how to be answered (`now `, `late`, `bloc`, `none`, `bad!`), then a payload."""
 
-    def __init__(self, file: object | None = None, **limits: int) -> None:
+    def __init__(self, file: object | None = None, **limits: Any) -> None:
         self.events: list[dict[str, Value]] = []
         self.begun: list[bytes] = []
         self.turn_is_over = False
@@ -62,7 +62,7 @@ class Echo:
             await self.arrived.wait()
 
 
-def serve(story: Callable[[Echo, int], Awaitable[None]], file: object | None = None, **limits: int) -> None:
+def serve(story: Callable[[Echo, int], Awaitable[None]], file: object | None = None, **limits: Any) -> None:
     async def run() -> None:
         async with asyncio.timeout(20):
             echo = Echo(file, **limits)
@@ -205,6 +205,57 @@ def test_a_peer_that_breaks_the_protocol_is_disconnected_after_the_answers_befor
         assert [event["event"] for event in echo.events] == ["connection_rejected"] * 4
 
     serve(story)
+
+
+def test_who_sends_nothing_more_or_takes_nothing_is_idle_and_who_waits_is_not() -> None:
+    async def story(echo: Echo, port: int) -> None:
+        waiting_reader, waiting = await asyncio.open_connection("127.0.0.1", port)
+        waiting.write(framed(b"late1xxx"))
+        await echo.until(lambda: b"1xxx" in echo.late)
+        reader, halfway = await asyncio.open_connection("127.0.0.1", port)
+        halfway.write((1 << 20).to_bytes(4, "big") + b"and")
+        with contextlib.suppress(ConnectionResetError):
+            assert await reader.read() == b"", "a part of a request keeps no connection"
+        _, deaf = await asyncio.open_connection("127.0.0.1", port, limit=1)
+        for _ in range(20):
+            deaf.write(framed(b"now " + bytes(1 << 20)))
+        await echo.until(lambda: len(echo.begun) > 1)
+        while echo.listener.connections > 1:  # noqa: ASYNC110 - what the transport does has no event to wait for
+            await asyncio.sleep(0.001)
+        echo.late[b"1xxx"].fill([framed(b"1xxx")])
+        assert await answer(waiting_reader) == b"1xxx"
+        for writer in (waiting, halfway, deaf):
+            writer.transport.abort()
+
+    serve(story, max_idle=0.1)
+
+
+def test_a_request_may_be_as_large_as_whoever_serves_the_connection_takes() -> None:
+    class Narrow:
+        """Stands before a listener until something has been asked."""
+
+        def __init__(self, inside: ConnectionHost) -> None:
+            self.budget, self.max_queued, self.request_max_bytes = inside.budget, inside.max_queued, 100
+            self.opened, self.closed, self.rejected = inside.opened, inside.closed, inside.rejected
+            self.finish, self.turn_is_over = inside.finish, False
+            self._inside = inside
+
+        def dispatch(self, connection: Connection, frame: memoryview) -> Outcome:
+            connection.served_by(self._inside)
+            return self._inside.dispatch(connection, frame)
+
+    async def story(echo: Echo, port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write((101).to_bytes(4, "big"))
+        with contextlib.suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        assert "must be 8 to 100" in str(echo.events[0]["reason"])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(framed(b"now in  ") + framed(b"now " + bytes(1000)))
+        assert [len(await answer(reader)) for _ in range(2)] == [4, 1000]
+        writer.close()
+
+    serve(story, entrance=Narrow)
 
 
 def test_connections_beyond_the_bound_are_refused_and_room_is_found_again() -> None:
