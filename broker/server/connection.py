@@ -2,7 +2,8 @@
 
 Invariants:
 - responses leave strictly in the order in which their requests came, however long each takes;
-- a frame's memory is valid only while `dispatch` runs: whoever answers later keeps nothing that points into it;
+- a frame's memory is valid only while `dispatch` runs: whoever answers later keeps nothing that points into it, or
+  keeps it (`keep_frame`);
 - at most `max_queued` requests are under way and at most `OUTPUT_HIGH` bytes wait to be sent; past either bound the
   connection stops reading, so that a peer that does not read its answers costs a bounded amount of memory;
 - a peer that breaks the protocol loses its connection and nothing else happens.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, cast
 
 from broker.log.log import Slice
@@ -221,6 +222,15 @@ class Connection(asyncio.BufferedProtocol):
         """Further requests go to `host`, and may be as large as it says."""
         self._host = host
         self._input.limit(host.request_max_bytes)
+
+    def keep_frame(self) -> Callable[[], None]:
+        """Keep the memory of the frame that is being dispatched until the function that is returned is called.
+
+        Raises `Rejected` when there is no memory for what comes next."""
+        try:
+            return self._input.lend()
+        except FrameError as error:
+            raise Rejected(str(error)) from error
 
     def release_memory(self) -> None:
         """Shrink the receive buffer when it is not in use."""

@@ -6,6 +6,7 @@ as views of it, so a view is valid only until the next bytes are received; whoev
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 from typing import Protocol
 
@@ -96,6 +97,20 @@ class FrameBuffer:
         """Leave the memory of the frames handed out to their owner: received bytes go on in another buffer as large."""
         self._replace(len(self._buffer))
 
+    def lend(self) -> Callable[[], None]:
+        """Leave the memory of the frames handed out as it is until the function that is returned is called.
+
+        It still counts. Received bytes go on in another buffer. Raises `FrameError` when there is no memory for that.
+        """
+        size, capacity = len(self._buffer), max(SMALL, self.pending + LEAST_ROOM)
+        self._reserve(capacity, capacity)
+        self._go_on_in(capacity)
+
+        def give_back() -> None:
+            self._budget.reserve(-size)
+
+        return give_back
+
     def close(self) -> None:
         """Give the memory back to the budget."""
         self._budget.reserve(-len(self._buffer))
@@ -136,8 +151,14 @@ class FrameBuffer:
         self._start, self._end = 0, size
 
     def _replace(self, capacity: int) -> None:
-        if not self._budget.reserve(capacity - len(self._buffer)):
+        self._reserve(capacity - len(self._buffer), capacity)
+        self._go_on_in(capacity)
+
+    def _reserve(self, size: int, capacity: int) -> None:
+        if not self._budget.reserve(size):
             raise FrameError(f"no memory left for a receive buffer of {capacity} bytes")
+
+    def _go_on_in(self, capacity: int) -> None:
         pending = self._view[self._start : self._end]
         buffer = bytearray(capacity)
         buffer[: len(pending)] = pending

@@ -1,17 +1,19 @@
 """Produce: appended within the turn of the loop in which it arrived, answered when its acknowledgement is due.
 
 Records go from the receive buffer to the log, which looks into them; here they are only found to be one batch. A
-producer that sends to one partition at a time gets a `ProduceShortcut` for its next requests.
+producer that sends to one partition at a time gets a `ProduceShortcut` for its next requests. What comes to too much
+when it is opened goes on in later turns, and the connection's next request waits for it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+from collections.abc import Callable
+from typing import Final, cast
 
 from broker.coordinator.offsets_topic import OFFSETS_TOPIC
 from broker.errors import ErrorCode, ProtocolError
-from broker.log.validation import require_one_batch
+from broker.log.validation import bytes_examined, require_one_batch
 from broker.ports import Buffer
 from broker.protocol.messages.produce import (
     PartitionProduceData,
@@ -22,34 +24,85 @@ from broker.protocol.messages.produce import (
 )
 from broker.replica.partition import Appended
 from broker.server.connection import Outcome, Rejected, Slot
-from broker.server.dispatch import Call
+from broker.server.dispatch import Call, Dispatcher
 from broker.server.handlers.fetch_response import uvarint
 from broker.server.handlers.produce_shortcut import NO_TAGS, Appending, ProduceShortcut
-from broker.server.turns import Turns
+from broker.server.reply import Reply
+from broker.server.turns import ENTRIES_PER_TURN, Turns, Work
 
 ALL, LEADER_ONLY, NOBODY = -1, 1, 0
 FIRST_FLEXIBLE = 9
+EXAMINED_PER_ENTRY: Final = 1 << 14
+"""Bytes of records that are opened and walked in the time in which an entry of another request is answered."""
+
+
+class _Charged:
+    """The replicas; what they look into counts in the turn."""
+
+    def __init__(self, replicas: Appending, turns: Turns) -> None:
+        self._replicas = replicas
+        self._turns = turns
+        self.spent = 0  # entries, by all requests
+
+    def append(
+        self, topic: str, partition: int, records: bytearray | memoryview, acks: int, timeout: float
+    ) -> Appended:
+        """See `Appending`."""
+        before = bytes_examined()
+        try:
+            return self._replicas.append(topic, partition, records, acks, timeout)
+        finally:
+            entries = (bytes_examined() - before) // EXAMINED_PER_ENTRY
+            self._turns.spend(entries)
+            self.spent += entries
 
 
 class ProduceHandler:
     """Serves Produce requests. `max_batch_bytes` bounds the records for one partition in one request."""
 
-    def __init__(self, replicas: Appending, max_batch_bytes: int, turns: Turns) -> None:
-        self._replicas = replicas
-        self._turns = turns
+    def __init__(self, replicas: Appending, max_batch_bytes: int, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+        self._turns = dispatcher.turns
+        self._replicas = _Charged(replicas, dispatcher.turns)
         self._max_batch_bytes = max_batch_bytes
 
     def serve(self, call: Call) -> Outcome:
         request = cast(ProduceRequest, call.request(self._turns))
-        answer = _Answer(call)
-        for topic in request.topic_data:
-            responses = [self._append(data, topic.name, request, answer) for data in topic.partition_data]
-            answer.response.responses.append(TopicProduceResponse(name=topic.name, partition_responses=responses))
+        answer = _Answer(call, request.acks)
+        work = self._appended(request, answer)
+        before = self._replicas.spent
+        for _ in work:
+            # As long as it does not come to a turn of its own, every connection begins a request in each.
+            if self._turns.is_over and self._replicas.spent - before >= ENTRIES_PER_TURN:
+                give_back = call.connection.keep_frame()
+                return self._dispatcher.later(call, self._finish(work, answer, give_back), blocking=True)
         self._learn(call, request)
         if request.acks == NOBODY:
             answer.reject_errors()
             return None
         return answer.outcome()
+
+    async def _finish(self, work: Work[_Answer], answer: _Answer, give_back: Callable[[], None]) -> Reply:
+        try:
+            await self._turns.finish(work)
+        finally:
+            give_back()
+        return await answer.whole()
+
+    def _appended(self, request: ProduceRequest, answer: _Answer) -> Work[_Answer]:
+        """Append to one partition after the other; the answer is `answer`."""
+        seen: set[tuple[str, int]] = set()
+        for topic in request.topic_data:
+            its = TopicProduceResponse(name=topic.name)
+            answer.response.responses.append(its)
+            for data in topic.partition_data:
+                again = (topic.name, data.index) in seen
+                seen.add((topic.name, data.index))
+                its.partition_responses.append(
+                    _repeated(data) if again else self._append(data, topic.name, request, answer)
+                )
+                yield
+        return answer
 
     def _checked_append(
         self, topic: str, partition: int, records: Buffer | None, acks: int, timeout_ms: int
@@ -107,17 +160,28 @@ def _settle(response: PartitionProduceResponse, code: ErrorCode) -> None:
         response.error_code, response.base_offset = code, -1
 
 
+def _repeated(data: PartitionProduceData) -> PartitionProduceResponse:
+    """Clients send one batch for a partition at once: which of two were to be first nobody has said."""
+    reason = "the partition is named twice"
+    return PartitionProduceResponse(
+        index=data.index, base_offset=-1, error_code=ErrorCode.INVALID_REQUEST, error_message=reason
+    )
+
+
 class _Answer:
     """A response that becomes complete one partition at a time."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, acks: int) -> None:
         self.response = ProduceResponse()
         self._call = call
+        self._acks = acks
+        self._due: list[asyncio.Future[ErrorCode]] = []
         self._waiting = 0
         self._slot: Slot | None = None
 
     def wait_for(self, done: asyncio.Future[ErrorCode], response: PartitionProduceResponse) -> None:
         self._waiting += 1
+        self._due.append(done)
 
         def settled(future: asyncio.Future[ErrorCode]) -> None:
             _settle(response, ErrorCode.REQUEST_TIMED_OUT if future.cancelled() else future.result())
@@ -132,6 +196,18 @@ class _Answer:
             return self._call.respond(self.response)
         self._slot = self._call.connection.reserve(blocking=False)
         return self._slot
+
+    async def whole(self) -> Reply:
+        """The response once it is complete; none, where nobody waits for it."""
+        if self._acks == NOBODY:
+            try:
+                self.reject_errors()
+            except Rejected as error:
+                self._call.connection.reject(str(error))
+            return []
+        if self._due:
+            await asyncio.wait(self._due)
+        return [self._call.respond(self.response)]
 
     def reject_errors(self) -> None:
         """Nobody waits for an answer, so a lost connection is the only way to tell of an error, as in Kafka."""

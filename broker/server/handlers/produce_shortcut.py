@@ -19,7 +19,7 @@ from broker.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from broker.protocol.records import BATCH_HEADER_SIZE, MAGIC
+from broker.protocol.records import BATCH_HEADER_SIZE, COMPRESSION_MASK, MAGIC
 from broker.replica.partition import Appended
 from broker.server.connection import Outcome, Slot
 from broker.server.dispatch import Call
@@ -28,9 +28,11 @@ from broker.server.handlers.fetch_response import uvarint
 NO_TAGS = b"\0\0\0"  # of the partition, the topic and the request
 LARGEST = 1 << 13  # bytes of records; larger ones are not worth being copied together
 MOST_BYTES = 1 << 18  # of records that are appended together
+COMPRESSED = 16  # so many times its size counts what is compressed: it is opened within one turn of the loop
 
 _PRODUCE = APIS[ApiKey.PRODUCE]
-_BATCH = Struct(">8xi4xb40xi")  # of a batch's header: its length behind the field, its format, its number of records
+_BATCH = Struct(">8xi4xb4xh34xi")
+"""Of a batch's header: its length behind the field, its format, its attributes, its number of records."""
 _LENGTH_BEHIND = 12
 
 
@@ -93,7 +95,7 @@ class ProduceShortcut:
             if rest != self._rest or key != self._key:
                 return False
             length, start = read_uvarint(frame, self._records_at)
-            batch_length, magic, count = _BATCH.unpack_from(frame, start)
+            batch_length, magic, attributes, count = _BATCH.unpack_from(frame, start)
         except (error, IndexError, DecodeError):
             return False
         end = start + length - 1
@@ -104,9 +106,10 @@ class ProduceShortcut:
         whole = magic == MAGIC and batch_length + _LENGTH_BEHIND == size
         if not whole or not BATCH_HEADER_SIZE <= size <= self._largest:
             return False
-        if self._bytes + size > MOST_BYTES:
+        weight = size * COMPRESSED if attributes & COMPRESSION_MASK else size
+        if self._gathered and self._bytes + weight > MOST_BYTES:
             return False
-        self._bytes += size
+        self._bytes += weight
         self._gathered.append(_Gathered(correlation_id, frame[start:end], count))
         return True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import tracemalloc
 from collections.abc import Callable
 
 import cramjam
@@ -46,6 +47,20 @@ def test_what_was_compressed_is_opened(codec: tuple[int, Callable[[bytes], bytes
     number, compress = codec
 
     assert open_records(number, compress(RECORDS)) == RECORDS
+
+
+def test_little_takes_little_memory_however_much_there_might_have_been(
+    codec: tuple[int, Callable[[bytes], bytes]],
+) -> None:
+    """Memory that Python gives is set to zeros first: of the most that may come that takes longer than the opening."""
+    number, compress = codec
+    packed = compress(RECORDS)
+    tracemalloc.start()
+    try:
+        open_records(number, packed)
+        assert tracemalloc.get_traced_memory()[1] < MOST_OPENED_BYTES // 16
+    finally:
+        tracemalloc.stop()
 
 
 def test_what_was_cut_short_or_is_something_else_is_refused(codec: tuple[int, Callable[[bytes], bytes]]) -> None:

@@ -103,6 +103,36 @@ def test_a_detached_frame_outlives_what_is_received_after_it() -> None:
     assert frame == b"a" * 100
 
 
+def test_a_lent_frame_counts_until_it_is_given_back() -> None:
+    budget = Budget(1 << 20)
+    buffer = FrameBuffer(1 << 20, budget)
+    stream = framed(b"a" * 100_000)
+    buffer.make_room()
+    view = memoryview(stream)
+    while view:
+        size = min(len(buffer.space()), len(view))
+        buffer.space()[:size] = view[:size]
+        buffer.received(size)
+        view = view[size:]
+        if view:
+            buffer.make_room()
+    frame = buffer.next_frame()
+    assert frame is not None
+    before = budget.left
+    give_back = buffer.lend()
+    assert budget.left == before - buffer.capacity
+    assert buffer.capacity == SMALL
+    assert feed(buffer, framed(b"b" * 200_000)) == [b"b" * 200_000]
+    assert frame == b"a" * 100_000
+    give_back()
+    buffer.close()
+    assert budget.left == 1 << 20
+    poor = FrameBuffer(1 << 20, Budget(SMALL))
+    feed(poor, framed(b"c"))
+    with pytest.raises(FrameError, match="no memory left"):
+        poor.lend()
+
+
 def test_a_frame_that_comes_byte_by_byte_gets_no_more_memory_than_one_that_comes_at_once() -> None:
     buffer = FrameBuffer(100 << 20, Unlimited())
     buffer.make_room()

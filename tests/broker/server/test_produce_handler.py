@@ -21,8 +21,10 @@ from broker.protocol.records import CorruptBatch, Record, build_batch, validate_
 from broker.replica.partition import Appended
 from broker.server.dispatch import Dispatcher
 from broker.server.handlers.produce_handler import ProduceHandler
+from broker.server.handlers.produce_shortcut import COMPRESSED, MOST_BYTES
 from broker.server.listener import Listener
 from broker.trace import Tracer, Value
+from tests.broker.clients.poison import ZSTD, made
 
 VERSIONS = range(3, 13)
 
@@ -86,12 +88,14 @@ class Client:
         self.writer.write(b"".join(requests))
 
     async def answer(self) -> PartitionProduceResponse:
+        return (await self.whole()).responses[0].partition_responses[0]
+
+    async def whole(self) -> ProduceResponse:
         frame = await self.reader.readexactly(int.from_bytes(await self.reader.readexactly(4), "big"))
         correlation_id, position = decode_response_header(APIS[ApiKey.PRODUCE], self.version, frame)
         self.read += 1
         assert correlation_id == self.read
-        response = decode_exactly(ProduceResponse, self.version, frame, position)
-        return response.responses[0].partition_responses[0]
+        return decode_exactly(ProduceResponse, self.version, frame, position)
 
     async def answers(self, count: int) -> list[tuple[int, int]]:
         found = [await self.answer() for _ in range(count)]
@@ -111,7 +115,7 @@ def story(tell: Callable[[Client, Replicas], Awaitable[None]], version: int = 9)
             disk_failures: list[OSError] = []
             tracer = Tracer(1, lambda: 0, events.append)
             dispatcher = Dispatcher(tracer, disk_failures.append)
-            dispatcher.serve(ApiKey.PRODUCE, ProduceHandler(replicas, 100_000, dispatcher.turns).serve)
+            dispatcher.serve(ApiKey.PRODUCE, ProduceHandler(replicas, 100_000, dispatcher).serve)
             listener = Listener(dispatcher, tracer, request_max_bytes=1 << 20, max_connections=10, max_queued=1000)
             await listener.start("127.0.0.1", 0)
             assert listener._server is not None
@@ -236,6 +240,33 @@ def test_what_is_refused(acks: int, size: int, code: ErrorCode) -> None:
         client.send(client.request(batch(size=size), acks=acks))
         assert await client.answers(1) == [(int(code), -1)]
         assert replicas.appends == []
+
+    story(tell)
+
+
+def test_a_partition_is_named_once() -> None:
+    async def tell(client: Client, replicas: Replicas) -> None:
+        data = [PartitionProduceData(index=index, records=batch()) for index in (0, 1, 0)]
+        topics = [TopicProduceData(name="t", partition_data=data), TopicProduceData(name="t", partition_data=data[1:2])]
+        client.send(bytes(encode_request(ProduceRequest(acks=1, topic_data=topics), 9, 1, "test")))
+        found = [it.error_code for topic in (await client.whole()).responses for it in topic.partition_responses]
+        assert found == [ErrorCode.NONE, ErrorCode.NONE, ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST]
+        assert replicas.appends == [1, 1]
+
+    story(tell)
+
+
+def test_compressed_batches_of_one_read_are_not_all_opened_at_once() -> None:
+    """A read may bring hundreds, each of which comes to as much as a batch may."""
+
+    async def tell(client: Client, replicas: Replicas) -> None:
+        client.send(client.request(batch()))
+        await client.answers(1)
+        packed = made(bytes(4_000), count=1, attributes=ZSTD)  # nobody here opens it
+        requests = [client.request(packed) for _ in range(20)]
+        client.send(*requests)
+        assert await client.answers(20) == [(0, 1 + number) for number in range(20)]
+        assert max(replicas.appends) <= MOST_BYTES // COMPRESSED // len(packed)
 
     story(tell)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
+import cramjam
 import pytest
 
+from broker.errors import ErrorCode
 from broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -17,15 +19,17 @@ from broker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from broker.protocol.schema import Message
 from broker.server import doors
 from broker.server.client import PeerConnector
 from broker.server.dispatch import DECODED_FOR_ONE, MOST_ENTRIES_ELSEWHERE
 from broker.server.handlers.configs_handler import BROKER, TOPIC
+from broker.server.handlers.produce_handler import EXAMINED_PER_ENTRY
 from broker.server.turns import ENTRIES_PER_TURN, Turns, Work
 from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
+from tests.broker.clients.poison import ZSTD, made, record
 
 MANY = 20_000
 # What decoding the frame counts for comes on top in the turn in which it arrives; so does one resource's configuration.
@@ -141,6 +145,40 @@ def test_more_entries_than_any_client_needs_cost_the_connection(cluster: Simulat
             await peers.request(1, request, version, 30.0)
         (rejected,) = cluster.journal.of("connection_rejected")
         assert "more entries than one message may have" in str(rejected["reason"])
+        peers.close()
+
+    cluster.run(story())
+
+
+def test_what_producers_have_compressed_is_opened_in_turns(cluster: SimulatedCluster) -> None:
+    """Each batch is of some hundred bytes and comes to 4 MB; the next request finds all of them appended."""
+    batch = made(bytes(cramjam.zstd.compress(record(0, bytes(4 << 20)))), count=1, attributes=ZSTD)
+
+    def produce(partitions: range, records: bytes) -> ProduceRequest:
+        data = [PartitionProduceData(index=index, records=records) for index in partitions]
+        return ProduceRequest(acks=1, topic_data=[TopicProduceData(name="t", partition_data=data)])
+
+    async def story() -> None:
+        cluster.start()
+        await cluster.ready()
+        await SimulatedClient(cluster.addresses).create_topic("t", 10, 1)
+        counted = cluster.node("n1").doors.turns
+        assert isinstance(counted, Counted)
+        counted.turns = [0]
+        peers = PeerConnector(-1, cluster.addresses, response_max_bytes=64 << 20)
+        small = made(record(0), count=1)
+        many, next_one = await asyncio.gather(
+            peers.request(1, produce(range(10), batch), 9, 30.0),
+            peers.request(1, produce(range(9, 10), small), 9, 30.0),
+        )
+        of_one = (4 << 20) // EXAMINED_PER_ENTRY
+        assert sum(counted.turns) >= 10 * of_one
+        assert max(counted.turns) <= ENTRIES_PER_TURN + of_one + 50
+        assert isinstance(many, ProduceResponse)
+        assert isinstance(next_one, ProduceResponse)
+        found = [(it.error_code, it.base_offset) for it in many.responses[0].partition_responses]
+        assert found == [(ErrorCode.NONE, 0)] * 10
+        assert next_one.responses[0].partition_responses[0].base_offset == 1
         peers.close()
 
     cluster.run(story())
