@@ -15,6 +15,7 @@ import os
 import threading
 from collections.abc import Callable, Collection, Sequence
 
+from broker.descriptors import with_descriptors
 from broker.ports import Buffer, File
 
 MOST_BUFFERS = 1024  # of one vectored write (IOV_MAX of Linux)
@@ -301,7 +302,8 @@ class RealDisk:
 
     async def sync_directory(self, path: str) -> None:
         directory = self._at(path)
-        await self._commit_of(path).run(directory, lambda: _sync_directory(directory))
+        commit = self._commit_of(path)
+        await with_descriptors(lambda: commit.run(directory, lambda: _sync_directory(directory)))
 
     def lock(self, path: str) -> None:
         fd = os.open(self._at(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 
+from broker.descriptors import with_descriptors
 from broker.errors import StartupError
 from broker.ports import Disk
 
@@ -42,18 +44,24 @@ class AtomicFile:
             file.close()
 
     async def write(self, text: str) -> None:
-        """Replace the text; durable on return. Writers take turns, so the last caller's text is what stays."""
+        """Replace the text; durable on return. Writers take turns, so the last caller's text is what stays.
+
+        Waits for a descriptor as long as there is none. Raises `OSError` of the disk.
+        """
         async with self._turn:
-            temporary = self.path + ".tmp"
-            file = self._disk.open(temporary, create=True)
-            try:
-                file.truncate(0)
-                file.append([text.encode("utf-8")])
-                await file.sync()
-            finally:
-                file.close()
-            self._disk.rename(temporary, self.path)
-            await self._disk.sync_directory(parent(self.path))
+            await with_descriptors(partial(self._replace, text))
+
+    async def _replace(self, text: str) -> None:
+        temporary = self.path + ".tmp"
+        file = self._disk.open(temporary, create=True)
+        try:
+            file.truncate(0)
+            file.append([text.encode("utf-8")])
+            await file.sync()
+        finally:
+            file.close()
+        self._disk.rename(temporary, self.path)
+        await self._disk.sync_directory(parent(self.path))
 
     def write_unsynced(self, text: str) -> None:
         """The mutant `epoch_file_unsynced`: replace the text in the page cache, as if that were enough."""

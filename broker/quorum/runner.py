@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 
 from broker.config import BrokerConfig
+from broker.descriptors import opening, with_descriptors
 from broker.errors import AppendRefusedError, ErrorCode, ProtocolError
 from broker.log.checkpoint import OffsetCheckpoint
 from broker.log.log import PartitionLog
@@ -324,19 +325,23 @@ class QuorumRunner:
                     await self._log.truncate_to(offset)
                 case do.AppendLeaderChange(epoch, leader, voters, granted):
                     await self._log.start_leader_epoch(epoch)
-                    self._log.append_as_leader(leader_change_batch(leader, voters, granted, self.wall_ms()), epoch)
+                    batch = leader_change_batch(leader, voters, granted, self.wall_ms())
+                    await opening(partial(self._log.append_as_leader, batch, epoch))
                 case do.AppendAsLeader(epoch, records, ticket):
                     self._calls.appending(ticket, self._log.log_end_offset + len(records) - 1)
-                    self._log.append_as_leader(data_batch(records, self.wall_ms()), epoch)
+                    batch = data_batch(records, self.wall_ms())
+                    await opening(partial(self._log.append_as_leader, batch, epoch))
                     self.measures.appended.note(asyncio.get_running_loop().time(), len(records))
                 case do.AppendAsFollower(epoch, records):
-                    added = await self._log.replicate(records, epoch)
+                    added = await with_descriptors(partial(self._log.replicate, records, epoch))
                     number = added.last_offset - added.base_offset + 1
                     self.measures.fetched.note(asyncio.get_running_loop().time(), number)
                 case do.InstallSnapshot(snapshot):
                     await self._install(snapshot)
                 case do.Commit(high_watermark, epoch):
                     await self._commit(high_watermark, epoch)
+                case do.KeepPiece() | do.Reply(read=do.ReadSnapshot()):
+                    await opening(partial(self._do_at_once, effect))
                 case _:
                     self._do_at_once(effect)
         if self._grown >= self._snapshot_after:
@@ -385,9 +390,9 @@ class QuorumRunner:
         self._grown = 0
         snapshot = OffsetAndEpoch(self._log.epochs.epoch_at(self._applied - 1), self._applied)
         records = self._state()
-        await self._snapshots.write_durably(snapshot, records, self.wall_ms())
+        await with_descriptors(partial(self._snapshots.write_durably, snapshot, records, self.wall_ms()))
         self._running().snapshot_taken(snapshot)
-        self._log.roll()
+        await opening(self._log.roll)
         await self._log.advance_start(snapshot.offset)
         self._snapshots.remove_older(snapshot)
         self._tracer.emit("quorum_snapshot", offset=snapshot.offset, epoch=snapshot.epoch, records=len(records))

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from broker.config import BrokerConfig
 from broker.controller.image import MetadataImage, PartitionImage
+from broker.descriptors import with_descriptors
 from broker.errors import ErrorCode, ProtocolError, is_out_of_descriptors
 from broker.log.checkpoint import OffsetCheckpoint
 from broker.log.log import PartitionLog
@@ -240,7 +241,7 @@ class ReplicaManager:
 
         async def work() -> None:
             for key in left:
-                await self._bring_up_to_date(key)
+                await with_descriptors(partial(self._bring_up_to_date, key))
                 await asyncio.sleep(0)  # not every change waits for the disk
 
         await asyncio.gather(*(work() for _ in range(min(BROUGHT_UP_AT_ONCE, len(keys)))))

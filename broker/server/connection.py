@@ -97,6 +97,11 @@ class ConnectionHost(Protocol):
         ...
 
 
+def shown_address(address: object) -> str:
+    """Who is at the other end of a socket, for people."""
+    return f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(address)
+
+
 class Connection(asyncio.BufferedProtocol):
     """The server's end of a connection."""
 
@@ -124,7 +129,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop's is none by name
         name = transport.get_extra_info("peername")
-        self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name)
+        self.peer = shown_address(name)
         self.address = str(name[0]) if isinstance(name, tuple) else str(name)
         self._transport = transport
         self._encrypted = transport.get_extra_info("sslcontext") is not None

@@ -9,12 +9,12 @@ import asyncio
 import ssl
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Protocol
 
 from broker.errors import StartupError
 from broker.security.principals import of_certificate
-from broker.security.tls import HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S
 from broker.server.admission import KEPT_FOR_BROKERS, Admission, Doorway
+from broker.server.arrivals import BACKLOG, Arrivals
 from broker.server.connection import Connection, ConnectionHost, Outcome, Shortcut
 from broker.server.frames import MemoryBudget
 from broker.trace import Tracer
@@ -115,7 +115,7 @@ class Listener:
         self._next_look: asyncio.TimerHandle | None = None
         self._tracer = tracer
         self._connections: dict[Connection, None] = {}  # in the order in which they came
-        self._server: asyncio.Server | None = None
+        self._server: asyncio.Server | Arrivals | None = None
         self._rejections_left = REJECTIONS_PER_SECOND
         self._rejections_since = 0.0
 
@@ -127,12 +127,12 @@ class Listener:
     async def start(self, host: str, port: int) -> None:
         """Listen. Raises `StartupError` when the address cannot be used."""
         loop = asyncio.get_running_loop()
-        encrypted: dict[str, Any] = {}
-        if self._tls is not None:
-            timeouts = {"ssl_handshake_timeout": HANDSHAKE_TIMEOUT_S, "ssl_shutdown_timeout": SHUTDOWN_TIMEOUT_S}
-            encrypted = {"ssl": self._tls, **timeouts}
         try:
-            self._server = await loop.create_server(lambda: Connection(self), host, port, backlog=512, **encrypted)
+            if self._tls is None:
+                self._server = await loop.create_server(self._arriving, host, port, backlog=BACKLOG)
+            else:
+                self._server = Arrivals(self._tls, self._arriving, self._no_descriptor_for, self._tell)
+                await self._server.listen(host, port)
         except OSError as error:
             raise StartupError(
                 f"cannot listen at {host}:{port}: {error.strerror or error}; free the port or change `listeners`"
@@ -163,6 +163,9 @@ class Listener:
             self._server.close()
             self._server = None
 
+    def _arriving(self) -> Connection:
+        return Connection(self)
+
     # --- idle connections
 
     def _look_again(self) -> None:
@@ -186,14 +189,11 @@ class Listener:
         return self._requests.turn_is_over
 
     def opened(self, connection: Connection) -> ConnectionHost | None:
-        # A new descriptor is the lowest that is free: all below it are in use.
-        left = self._descriptors - connection.descriptor
-        reason = self._admission.refusal(connection.address)
-        if left <= self._kept:
-            reason = f"{connection.descriptor} of {self._descriptors} descriptors are in use; raise ulimit -n"
-        if left <= self._kept_for_files:
-            self.rejected(connection, str(reason))
+        if (reason := self._no_descriptor_for(connection.descriptor)) is not None:
+            self.rejected(connection, reason)
             return None
+        reason = self._too_few_descriptors(connection.descriptor, self._kept)
+        reason = reason or self._admission.refusal(connection.address)
         if reason is None:
             self._admission.admit(connection, connection.address)
             self._connections[connection] = None
@@ -209,6 +209,16 @@ class Listener:
         doorway.wait_for_proof(connection)
         return self._enter(connection, doorway)
 
+    def _no_descriptor_for(self, descriptor: int) -> str | None:
+        """Why nobody may have this descriptor, not even on trial."""
+        return self._too_few_descriptors(descriptor, self._kept_for_files)
+
+    def _too_few_descriptors(self, descriptor: int, kept: int) -> str | None:
+        """A new descriptor is the lowest that is free: all below it are in use."""
+        if self._descriptors - descriptor > kept:
+            return None
+        return f"{descriptor} of {self._descriptors} descriptors are in use; raise ulimit -n"
+
     def _enter(self, connection: Connection, inside: ConnectionHost) -> ConnectionHost:
         """Who serves a connection first: whoever is behind the door, unless the peer has to say who it is before."""
         if connection.certificate is not None:
@@ -220,13 +230,16 @@ class Listener:
         self._admission.left(connection)
 
     def rejected(self, connection: Connection, reason: str) -> None:
+        self._tell(connection.peer, reason)
+
+    def _tell(self, peer: str, reason: str) -> None:
         now = asyncio.get_running_loop().time()
         if now - self._rejections_since >= 1.0:
             self._rejections_since = now
             self._rejections_left = REJECTIONS_PER_SECOND
         if self._rejections_left > 0:
             self._rejections_left -= 1
-            self._tracer.emit("connection_rejected", peer=connection.peer, reason=reason)
+            self._tracer.emit("connection_rejected", peer=peer, reason=reason)
 
     def _release_idle_memory(self) -> None:
         for connection in self._connections:

@@ -10,13 +10,16 @@ from broker.errors import StartupError
 
 MOST_BYTES = 8_192  # of a request; a scraper's has a few hundred
 PATIENCE_S = 10.0  # for a whole request to come
+MOST_AT_ONCE = 16  # connections: past that the oldest makes room for the next
 
 
 class _Scrape(asyncio.Protocol):
     """One connection: one request, one answer, and its end."""
 
-    def __init__(self, page: Callable[[], str]) -> None:
+    def __init__(self, page: Callable[[], str], open_ones: dict[_Scrape, None]) -> None:
+        """`open_ones`: those that are connected, in the order in which they came."""
         self._page = page
+        self._open_ones = open_ones
         self._request = b""
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -24,9 +27,20 @@ class _Scrape(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._timer = asyncio.get_running_loop().call_later(PATIENCE_S, self._transport.abort)
+        if len(self._open_ones) >= MOST_AT_ONCE:
+            oldest = next(iter(self._open_ones))
+            oldest.abort()
+        self._open_ones[self] = None
+
+    def abort(self) -> None:
+        """Disconnect at once."""
+        self._open_ones.pop(self, None)
+        if self._transport is not None:
+            self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         self._transport = None
+        self._open_ones.pop(self, None)
         if self._timer is not None:
             self._timer.cancel()
 
@@ -60,13 +74,14 @@ class MetricsPage:
 
     def __init__(self, page: Callable[[], str]) -> None:
         self._page = page
+        self._scrapes: dict[_Scrape, None] = {}
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> None:
         """Listen. Raises `StartupError` when the address cannot be used."""
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(lambda: _Scrape(self._page), host, port)
+            self._server = await loop.create_server(lambda: _Scrape(self._page, self._scrapes), host, port)
         except OSError as error:
             raise StartupError(
                 f"cannot listen at {host}:{port}: {error.strerror or error}; free the port or change `metrics.port`"

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from broker.server.metrics import Metric, metrics_of, render
-from broker.server.metrics_page import MOST_BYTES, MetricsPage
+from broker.server.metrics_page import MOST_AT_ONCE, MOST_BYTES, MetricsPage
 from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
 from tests.broker.clients.harness import free_ports
@@ -125,5 +125,17 @@ def test_the_page_is_served_and_nothing_else() -> None:
         assert (await ask(b"POST /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 405")
         assert (await ask(b"\r\n\r\n")).startswith(b"HTTP/1.1 405")
         assert await ask(b"x" * (MOST_BYTES + 1)) == b""
+
+    served(tell)
+
+
+def test_who_only_connects_makes_room_for_a_reader() -> None:
+    async def tell(ask: Callable[[bytes], Awaitable[bytes]]) -> None:
+        silent = [asyncio.ensure_future(ask(b"")) for _ in range(MOST_AT_ONCE + 1)]
+        await asyncio.wait(silent, return_when=asyncio.FIRST_COMPLETED)
+        assert (await ask(b"GET /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        assert sum(each.done() for each in silent) == 2
+        for each in silent:
+            each.cancel()
 
     served(tell)

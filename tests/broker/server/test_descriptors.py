@@ -1,0 +1,89 @@
+"""Too many files are open for a while: nobody takes that for a failed disk, and all goes on where it stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from broker.disk import RealDisk
+from broker.log.checkpoint import AtomicFile
+from broker.ports import File
+from simulator.client import SimulatedClient
+from simulator.cluster import SimulatedCluster
+from simulator.disk import SimulatedDisk
+
+
+class Crowd:
+    """While it is there, no file that it is `about` can be opened."""
+
+    def __init__(self, about: Callable[[str], bool]) -> None:
+        self.about = about
+        self.there = False
+        self.refusals = 0
+
+    def patch(self, monkeypatch: pytest.MonkeyPatch, disk: type) -> None:
+        opened = disk.open  # type: ignore[attr-defined]
+
+        def open_(of: object, path: str, *, create: bool = False) -> File:
+            if self.there and self.about(path):
+                self.refusals += 1
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+            found: File = opened(of, path, create=create)
+            return found
+
+        monkeypatch.setattr(disk, "open", open_)
+
+
+def test_a_checkpoint_waits_for_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        crowd = Crowd(lambda _: True)
+        crowd.patch(monkeypatch, RealDisk)
+        file = AtomicFile(RealDisk(str(tmp_path)), "file")
+        await file.write("old")
+        crowd.there = True
+        writing = asyncio.create_task(file.write("new"))
+        await asyncio.sleep(0)
+        assert crowd.refusals
+        assert not writing.done()
+        crowd.there = False
+        await writing
+        assert file.read() == "new"
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("about", ["quorum", "__cluster_metadata", "t-", ""])
+def test_a_broker_lives_on_and_makes_up_for_what_it_could_not_do(about: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Votes and marks of the metadata quorum, its log, partitions that are new, and everything at once."""
+    crowd = Crowd(lambda path: about in path)
+    crowd.patch(monkeypatch, SimulatedDisk)
+    with SimulatedCluster(1, properties={"metadata.log.max.record.bytes.between.snapshots": "200"}) as cluster:
+
+        async def story() -> None:
+            cluster.start()
+            await cluster.ready()
+            crowd.there = True
+            killed = str(cluster.controller())
+            creating = asyncio.create_task(SimulatedClient(cluster.addresses).create_topic("t", 3, 3))
+            await asyncio.sleep(1.0)
+            cluster.kill(killed)  # others vote
+            await cluster.until(lambda: crowd.refusals > 2)
+            await asyncio.sleep(1.0)
+            crowd.there = False
+            cluster.start(killed)
+            await asyncio.wait([creating])
+            await cluster.until(lambda: all("t" in cluster.node(name).image.topics for name in cluster.machines))
+            await cluster.until(
+                lambda: all(
+                    len(state.isr) == 3 and state.leader > 0
+                    for state in cluster.node("n1").image.topics["t"].partitions.values()
+                )
+            )
+            assert not list(cluster.journal.of("broker_failed"))
+
+        cluster.run(story())
