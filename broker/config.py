@@ -63,6 +63,8 @@ class BrokerConfig:
     sasl_server_max_receive_size: int = _key("sasl.server.max.receive.size", 64 << 10, minimum=8 << 10)
     """Unlike Kafka's 512 KB: `max.connections` of such requests fit into the memory of all receive buffers. The longest
     token fits into the smallest."""
+    connections_max_reauth_ms: int = _key("connections.max.reauth.ms", 0, minimum=0)
+    """0: who has said who it is remains that until the connection ends."""
     sasl_users_file: str | None = _key("sasl.users.file", None)
     sasl_inter_broker_credentials_file: str | None = _key("sasl.inter.broker.credentials.file", None)
     authorizer_class_name: str = _key("authorizer.class.name", "")

@@ -40,6 +40,9 @@ OPTIONAL: Final[Mapping[str, str]] = {
     "sasl.mechanism.inter.broker.protocol": "how brokers say it",
     "sasl.plain.without.tls": "whether passwords may be sent in the clear",
     "sasl.server.max.receive.size": "the largest request of a client that has not said yet who it is, in bytes",
+    "connections.max.reauth.ms": (
+        "how long it is believed that a client is who it has said; 0: as long as its connection lasts"
+    ),
     "sasl.users.file": "a file with users and their passwords",
     "sasl.inter.broker.credentials.file": "a file with the name and password of this broker",
     "authorizer.class.name": "what decides who may do what; without it everybody may everything",

@@ -238,7 +238,7 @@ APIS: dict[ApiKey, Api] = {
         _api(ApiKey.LIST_GROUPS, list_groups.ListGroupsRequest, list_groups.ListGroupsResponse, (0, 5)),
         _api(ApiKey.DELETE_GROUPS, delete_groups.DeleteGroupsRequest, delete_groups.DeleteGroupsResponse, (0, 2)),
         _api(ApiKey.OFFSET_DELETE, offset_delete.OffsetDeleteRequest, offset_delete.OffsetDeleteResponse, (0, 0)),
-        _api(ApiKey.SASL_HANDSHAKE, sasl_handshake.SaslHandshakeRequest, sasl_handshake.SaslHandshakeResponse, (1, 1)),
+        _api(ApiKey.SASL_HANDSHAKE, sasl_handshake.SaslHandshakeRequest, sasl_handshake.SaslHandshakeResponse, (0, 1)),
         _api(
             ApiKey.SASL_AUTHENTICATE,
             sasl_authenticate.SaslAuthenticateRequest,

@@ -15,7 +15,8 @@ from broker.protocol.api import ApiKey, decode_request_header
 from broker.protocol.codec import DecodeError, decode
 from broker.protocol.messages.fetch import FetchRequest, fetching_replica
 from broker.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
-from broker.server.connection import Connection, ConnectionHost, Outcome, Rejected, Shortcut
+from broker.server.connection import Connection, ConnectionHost, Outcome, Rejected
+from broker.server.in_front import InFront
 
 KEPT_FOR_BROKERS = 128
 """Connections past the bounds, of brokers and of those that have not shown what they are: some six for each peer."""
@@ -93,42 +94,25 @@ class Admission:
                 del self._by_address[address]
 
 
-class Doorway:
+class Doorway(InFront):
     """Stands for the listener towards a connection on trial, until its first request shows whose it is."""
 
     def __init__(self, inside: ConnectionHost, admission: Admission, reason: str) -> None:
-        self.budget = inside.budget
-        self.request_max_bytes = inside.request_max_bytes
-        self.max_queued = inside.max_queued
-        self._inside = inside
+        super().__init__(inside)
         self._admission = admission
         self._reason = reason
-
-    def opened(self, connection: Connection) -> ConnectionHost | None:
-        return self._inside.opened(connection)
-
-    def closed(self, connection: Connection) -> None:
-        self._inside.closed(connection)
-
-    def rejected(self, connection: Connection, reason: str) -> None:
-        self._inside.rejected(connection, reason)
-
-    @property
-    def turn_is_over(self) -> bool:
-        return self._inside.turn_is_over
+        self._shown = False
 
     def dispatch(self, connection: Connection, frame: memoryview) -> Outcome:
-        """Serve a broker from here on. Raises `Rejected` for anybody else.
+        """Serve a broker. Raises `Rejected` for anybody else.
 
         A peer that still has to say who it is does so before it comes here, within the same time."""
-        if not _asks_as_broker(frame):
-            raise Rejected(self._reason)
-        self._admission.is_broker(connection)
-        connection.served_by(self._inside)
+        if not self._shown:
+            if not (self._admission.on_trial(connection) and _asks_as_broker(frame)):
+                raise Rejected(self._reason)
+            self._admission.is_broker(connection)
+            self._shown = True
         return self._inside.dispatch(connection, frame)
-
-    def finish(self, shortcut: Shortcut) -> Outcome:
-        return self._inside.finish(shortcut)
 
     def wait_for_proof(self, connection: Connection) -> None:
         """Disconnect who says nothing for too long."""

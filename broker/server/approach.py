@@ -21,8 +21,9 @@ class LoginError(Exception):
     """Another broker does not take this one for who it says it is. The message holds no credential."""
 
 
-Steps = Generator[tuple[Message, int], Message | None, None]
-"""Requests with their versions; each is sent the answer to the one before. Raises `LoginError`."""
+Steps = Generator[tuple[Message, int], Message | None, int]
+"""Requests with their versions; each is sent the answer to the one before. Returns for how many ms it is believed who
+this broker is; 0: as long as the connection lasts. Raises `LoginError`."""
 
 
 @dataclass(frozen=True)
@@ -43,19 +44,21 @@ def log_in(mechanism: str, user: str, password: Password, nonce: str) -> Steps:
     if answer.error_code != ErrorCode.NONE:
         raise LoginError(f"it does not take {mechanism}, but {', '.join(answer.mechanisms) or 'nobody'}")
     if mechanism == PLAIN:
-        yield from _say(b"\0".join((b"", user.encode(), password.reveal())))
-        return
+        answer = yield from _say(b"\0".join((b"", user.encode(), password.reveal())))
+        return answer.session_lifetime_ms
     client = ScramClient(user, password.reveal(), nonce, MECHANISMS[mechanism])
     try:
         challenge = yield from _say(client.first)
-        client.check((yield from _say(client.answer(challenge))))
+        last = yield from _say(client.answer(challenge.auth_bytes))
+        client.check(last.auth_bytes)
     except ScramError as error:
         raise LoginError(str(error)) from None
+    return last.session_lifetime_ms
 
 
-def _say(token: bytes) -> Generator[tuple[Message, int], Message | None, bytes]:
+def _say(token: bytes) -> Generator[tuple[Message, int], Message | None, SaslAuthenticateResponse]:
     answer = yield SaslAuthenticateRequest(auth_bytes=token), AUTHENTICATE_VERSION
     assert isinstance(answer, SaslAuthenticateResponse)
     if answer.error_code != ErrorCode.NONE:
         raise LoginError(answer.error_message or ErrorCode(answer.error_code).name)
-    return answer.auth_bytes
+    return answer

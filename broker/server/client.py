@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from struct import Struct
 from typing import cast
@@ -25,6 +24,7 @@ from broker.server.frames import FrameBuffer, FrameError, Unlimited
 
 BACKOFF_MIN = 0.02  # seconds before the first reconnection; doubles up to the maximum
 BACKOFF_MAX = 0.4
+LIFETIME_USED = 0.85  # of the time for which a peer believes who this broker is (KIP-368)
 OWNED_FROM = 1 << 13  # answers from this size on keep the receive buffer instead of being copied
 
 Address = tuple[str, int]
@@ -72,6 +72,24 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._waiting: dict[int, asyncio.Future[memoryview]] = {}
         self._patience: dict[asyncio.Timeout, float] = {}
         self._reason = "the connection was closed"
+        self._believed_until: float | None = None
+        self._retired = False
+
+    @property
+    def is_worn(self) -> bool:
+        """Whether it is time for another: soon it is no longer believed who this broker is (KIP-368)."""
+        return self._believed_until is not None and asyncio.get_running_loop().time() >= self._believed_until
+
+    def believed_for(self, lifetime_ms: int) -> None:
+        """The peer knows from now on who this broker is, for so long; 0: as long as the connection lasts."""
+        if lifetime_ms:
+            self._believed_until = asyncio.get_running_loop().time() + LIFETIME_USED * lifetime_ms / 1000
+
+    def retire(self) -> None:
+        """Close once what was asked is answered; nothing more will be."""
+        self._retired = True
+        if self._transport is not None and not self._waiting:
+            self._transport.close()
 
     @property
     def is_open(self) -> bool:
@@ -145,6 +163,8 @@ class PeerConnection(asyncio.BufferedProtocol):
         if not future.done():
             future.set_result(frame)
         self.answered = True
+        if self._retired:
+            self.retire()
 
 
 class Link:
@@ -156,6 +176,7 @@ class Link:
         self.address = address
         self._response_max_bytes = response_max_bytes
         self._connection: PeerConnection | None = None
+        self._retired: PeerConnection | None = None
         self._opening: asyncio.Task[PeerConnection] | None = None
         self._failures = 0
         self._not_before = 0.0
@@ -163,9 +184,12 @@ class Link:
     async def connection(self) -> PeerConnection:
         """The open connection, opened if need be. Raises `ConnectionError`."""
         if self._connection is not None:
-            if self._connection.is_open:
+            if self._connection.is_open and not self._connection.is_worn:
                 return self._connection
-            self._lost()
+            if self._connection.is_open:
+                self._retire(self._connection)
+            else:
+                self._lost()
         if self._opening is None:
             self._opening = asyncio.get_running_loop().create_task(self._open())
             self._opening.add_done_callback(self._opened)
@@ -175,9 +199,18 @@ class Link:
         """Give up the connection and any attempt to open one."""
         if self._opening is not None:
             self._opening.cancel()
+        if self._retired is not None:
+            self._retired.drop(reason)
         if self._connection is not None:
             self._connection.drop(reason)
             self._lost()
+
+    def _retire(self, connection: PeerConnection) -> None:
+        """Another takes its place; the one before it has had its time to answer."""
+        if self._retired is not None:
+            self._retired.drop("another connection has taken its place")
+        self._retired, self._connection = connection, None
+        connection.retire()
 
     async def _open(self) -> PeerConnection:
         """Where the peer has to be told who this is, that is done before anything else is sent."""
@@ -202,19 +235,23 @@ class Link:
         if steps is None:
             return
         try:
-            await self._take(steps, connection)
+            connection.believed_for(await self._take(steps, connection))
         except BaseException as error:  # a time-out as well: nobody else knows of this connection yet
             connection.drop(str(error))
             raise
 
     @staticmethod
-    async def _take(steps: Steps, connection: PeerConnection) -> None:
+    async def _take(steps: Steps, connection: PeerConnection) -> int:
+        """For how many ms it is believed who this is; see `Steps`."""
         answer: Message | None = None
-        for count in itertools.count(1):
+        count = 0
+        while True:
+            count += 1
             try:
                 request, version = steps.send(answer)
-            except StopIteration:
-                return
+            except StopIteration as done:
+                lifetime_ms: int = done.value
+                return lifetime_ms
             # The numbers of other requests are not negative.
             body = await connection.send(-count, encode_request(request, version, -count, None))
             try:

@@ -226,7 +226,11 @@ class Connection(asyncio.BufferedProtocol):
     def served_by(self, host: ConnectionHost) -> None:
         """Further requests go to `host`, and may be as large as it says."""
         self._host = host
-        self._input.limit(host.request_max_bytes)
+        self._input.limit(SMALLEST_REQUEST, host.request_max_bytes)
+
+    def expect_tokens(self) -> None:
+        """The next frames are no requests, and may be empty, until somebody else serves them."""
+        self._input.limit(0, self._host.request_max_bytes)
 
     def keep_frame(self) -> Callable[[], None]:
         """Keep the memory of the frame that is being dispatched until the function that is returned is called.

@@ -62,9 +62,9 @@ class FrameBuffer:
         """Received bytes that belong to no frame handed out yet."""
         return self._end - self._start
 
-    def limit(self, maximum: int) -> None:
-        """From the next frame on none may have more than `maximum` bytes."""
-        self._maximum = maximum
+    def limit(self, minimum: int, maximum: int) -> None:
+        """The next frames have so many bytes, their length fields not counted."""
+        self._minimum, self._maximum = minimum, maximum
 
     def space(self) -> memoryview:
         """Where the next bytes are to be read to; not empty after `make_room`."""

@@ -1,13 +1,15 @@
-"""Stands in front of a listener's host until a peer has said who it is (KIP-43, KIP-152).
+"""Stands in front of a listener's host until a peer has said who it is (KIP-43, KIP-152), and for how long (KIP-368).
 
-Until then ApiVersions, SaslHandshake and SaslAuthenticate are served and nothing else; from then on the gate is out of
-the way, and costs nothing. Re-authentication (KIP-368) is not asked for: a session lasts as long as its connection.
+Until then ApiVersions, SaslHandshake and SaslAuthenticate are served and nothing else. From then on, where a session
+has no end, the gate is out of the way, and costs nothing. Where it has one, the peer says again who it is before that,
+over the same connection; the first request behind the end costs the connection.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import cast
 
 from broker.errors import ErrorCode
@@ -18,48 +20,61 @@ from broker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHa
 from broker.protocol.schema import Message
 from broker.security.principals import of_user
 from broker.security.sasl import LONGEST_TOKEN, Accounts, AuthenticationError, Exchange, begin
-from broker.server.connection import Connection, ConnectionHost, Outcome, Rejected, Shortcut, Slot
+from broker.server.connection import Connection, ConnectionHost, Outcome, Rejected, Shortcut
+from broker.server.in_front import InFront
 
 FAILURE_DELAY_S = 0.1
 """How long the answer to a wrong password takes (`connection.failed.authentication.delay.ms`): guessing is slow."""
+LEAST_BETWEEN_S = 1.0
+"""Nobody says again who he is sooner than that after he last began to (Kafka's bound)."""
+FIRST_WITH_AUTHENTICATE = 1
+"""Version of SaslHandshake from which on SaslAuthenticate carries the tokens; before they come bare, each a frame."""
 
 
-class SaslGate:
-    """One connection's. `mechanisms` are those that are enabled here; `max_receive_bytes` bounds what a peer may send
-    at once before it has said who it is."""
+@dataclass(frozen=True)
+class Entry:
+    """What is asked of those who come in at a listener.
 
-    def __init__(
-        self, inside: ConnectionHost, mechanisms: Sequence[str], accounts: Accounts, max_receive_bytes: int
-    ) -> None:
-        self.budget = inside.budget
-        self.request_max_bytes = min(inside.request_max_bytes, max_receive_bytes)
-        self.max_queued = inside.max_queued
-        self._inside = inside
-        self._mechanisms = mechanisms
-        self._accounts = accounts
+    `mechanisms` are those that are enabled; `max_receive_bytes` bounds what a peer may send at once before it has said
+    who it is; `max_reauth_ms` is how long a session lasts, 0: as long as its connection.
+    """
+
+    mechanisms: Sequence[str]
+    accounts: Accounts
+    max_receive_bytes: int
+    max_reauth_ms: int = 0
+
+
+@dataclass(frozen=True)
+class _Identity:
+    """Who a peer has said it is, and how; `began` is when, by the clock of the loop."""
+
+    user: str
+    mechanism: str
+    began: float
+
+
+class SaslGate(InFront):
+    """One authentication on one connection."""
+
+    def __init__(self, inside: ConnectionHost, entry: Entry, known: _Identity | None = None) -> None:
+        """`known`: who the peer has been until now; None: it has not said."""
+        super().__init__(inside)
+        self.request_max_bytes = min(inside.request_max_bytes, entry.max_receive_bytes)
+        self._entry = entry
+        self._known = known
+        self._began = asyncio.get_running_loop().time()
+        self._mechanism = ""
         self._exchange: Exchange | None = None
+        self._bare = False
         self._failed = False
-
-    def opened(self, connection: Connection) -> ConnectionHost | None:
-        return self._inside.opened(connection)
-
-    def closed(self, connection: Connection) -> None:
-        self._inside.closed(connection)
-
-    def rejected(self, connection: Connection, reason: str) -> None:
-        self._inside.rejected(connection, reason)
-
-    @property
-    def turn_is_over(self) -> bool:
-        return self._inside.turn_is_over
-
-    def finish(self, shortcut: Shortcut) -> Outcome:
-        return self._inside.finish(shortcut)
 
     def dispatch(self, connection: Connection, frame: memoryview) -> Outcome:
         """Raises `Rejected` for whatever is not part of an authentication."""
         if self._failed:
             raise Rejected("a request after an authentication that failed")
+        if self._bare:
+            return self._take_bare(connection, bytes(frame))
         try:
             header, body = decode_request_header(frame)
             if header.api_key == ApiKey.API_VERSIONS:
@@ -73,46 +88,111 @@ class SaslGate:
         except DecodeError as error:
             raise Rejected(str(error)) from error
         if api.key is ApiKey.SASL_HANDSHAKE:
-            return _frame(api, header, self._shake_hands(cast(SaslHandshakeRequest, request).mechanism))
+            return self._shake_hands(connection, api, header, cast(SaslHandshakeRequest, request).mechanism)
         return self._authenticate(connection, api, header, cast(SaslAuthenticateRequest, request).auth_bytes)
 
-    def _shake_hands(self, mechanism: str) -> SaslHandshakeResponse:
+    def _shake_hands(self, connection: Connection, api: Api, header: RequestHeader, mechanism: str) -> Outcome:
+        entry = self._entry
+        response = SaslHandshakeResponse(ErrorCode.NONE, list(entry.mechanisms))
+        reason = None
         if self._exchange is not None:
-            return SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE, list(self._mechanisms))
-        if mechanism not in self._mechanisms:
-            return SaslHandshakeResponse(ErrorCode.UNSUPPORTED_SASL_MECHANISM, list(self._mechanisms))
-        self._exchange = begin(mechanism, self._accounts)
-        return SaslHandshakeResponse(ErrorCode.NONE, list(self._mechanisms))
+            response.error_code, reason = ErrorCode.ILLEGAL_SASL_STATE, "a second SaslHandshake"
+        elif mechanism not in entry.mechanisms:
+            response.error_code, reason = ErrorCode.UNSUPPORTED_SASL_MECHANISM, "a mechanism that is not enabled"
+        elif self._known is not None and mechanism != self._known.mechanism:
+            response.error_code, reason = ErrorCode.ILLEGAL_SASL_STATE, "another mechanism than before"
+        if reason is not None:
+            return self._refuse(connection, reason, _frame(api, header, response))
+        self._mechanism = mechanism
+        self._exchange = begin(mechanism, entry.accounts)
+        if header.api_version < FIRST_WITH_AUTHENTICATE:
+            self._bare = True
+            connection.expect_tokens()
+        return _frame(api, header, response)
 
     def _authenticate(self, connection: Connection, api: Api, header: RequestHeader, token: bytes) -> Outcome:
         if self._exchange is None:
             refusal = SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, "SaslHandshake comes first")
-            return _frame(api, header, refusal)
+            return self._refuse(connection, "SaslAuthenticate before SaslHandshake", _frame(api, header, refusal))
         try:
-            if len(token) > LONGEST_TOKEN:
-                raise AuthenticationError(f"a token of more than {LONGEST_TOKEN} bytes")
-            answer, user = self._exchange.step(token)
+            answer, is_known = self._take(connection, token)
         except AuthenticationError as error:
-            return self._refuse(connection, api, header, str(error))
-        if user is not None:
-            connection.principal = of_user(user)
-            connection.served_by(self._inside)
-        return _frame(api, header, SaslAuthenticateResponse(ErrorCode.NONE, None, answer))
+            reason = f"authentication failed: {error}"
+            refusal = SaslAuthenticateResponse(ErrorCode.SASL_AUTHENTICATION_FAILED, reason.capitalize())
+            return self._refuse(connection, reason, _frame(api, header, refusal))
+        lifetime_ms = self._entry.max_reauth_ms if is_known else 0
+        return _frame(api, header, SaslAuthenticateResponse(ErrorCode.NONE, None, answer, lifetime_ms))
 
-    def _refuse(self, connection: Connection, api: Api, header: RequestHeader, reason: str) -> Slot:
-        """Say so after a while, and close."""
+    def _take_bare(self, connection: Connection, token: bytes) -> Outcome:
+        """Without SaslAuthenticate there is no way to say what was wrong."""
+        try:
+            answer, _ = self._take(connection, token)
+        except AuthenticationError as error:
+            return self._refuse(connection, f"authentication failed: {error}", b"")
+        return len(answer).to_bytes(4, "big") + answer
+
+    def _take(self, connection: Connection, token: bytes) -> tuple[bytes, bool]:
+        """What to answer to a token, and whether the peer is known with that. Raises `AuthenticationError`."""
+        assert self._exchange is not None
+        if len(token) > LONGEST_TOKEN:
+            raise AuthenticationError(f"a token of more than {LONGEST_TOKEN} bytes")
+        answer, user = self._exchange.step(token)
+        if user is None:
+            return answer, False
+        if self._known is not None and user != self._known.user:
+            raise AuthenticationError("a connection is one user's, from its begin to its end")
+        connection.principal = of_user(user)
+        lifetime_ms = self._entry.max_reauth_ms
+        if lifetime_ms:
+            identity = _Identity(user, self._mechanism, self._began)
+            connection.served_by(_Session(self._inside, self._entry, identity))
+        else:
+            connection.served_by(self._inside)
+        return answer, True
+
+    def _refuse(self, connection: Connection, reason: str, answer: bytes) -> Outcome:
+        """Say so after a while, and close: nobody tries anything twice on one connection."""
         self._failed = True
         slot = connection.reserve(blocking=True)
-        response = SaslAuthenticateResponse(ErrorCode.SASL_AUTHENTICATION_FAILED, f"Authentication failed: {reason}")
 
         def end() -> None:
-            slot.fill([_frame(api, header, response)])
+            slot.fill([answer] if answer else [])
             loop.call_later(FAILURE_DELAY_S, connection.close)
-            self._inside.rejected(connection, f"authentication failed: {reason}")
+            self._inside.rejected(connection, reason)
 
         loop = asyncio.get_running_loop()
         loop.call_later(FAILURE_DELAY_S, end)
         return slot
+
+
+class _Session(InFront):
+    """A peer that has said who it is, until that is too long ago."""
+
+    def __init__(self, inside: ConnectionHost, entry: Entry, identity: _Identity) -> None:
+        super().__init__(inside)
+        self._entry = entry
+        self._identity = identity
+        self._ends_at = asyncio.get_running_loop().time() + entry.max_reauth_ms / 1000
+
+    def dispatch(self, connection: Connection, frame: memoryview) -> Outcome:
+        """Raises `Rejected` behind the session's end, unless the peer begins to say again who it is."""
+        now = asyncio.get_running_loop().time()
+        begins_again = int.from_bytes(frame[:2], "big") == ApiKey.SASL_HANDSHAKE
+        if begins_again and now - self._identity.began >= LEAST_BETWEEN_S:
+            gate = SaslGate(self._inside, self._entry, self._identity)
+            connection.served_by(gate)
+            return gate.dispatch(connection, frame)
+        self._require_time_left(now)
+        return self._inside.dispatch(connection, frame)
+
+    def finish(self, shortcut: Shortcut) -> Outcome:
+        """Raises `Rejected` behind the session's end."""
+        self._require_time_left(asyncio.get_running_loop().time())
+        return self._inside.finish(shortcut)
+
+    def _require_time_left(self, now: float) -> None:
+        if now >= self._ends_at:
+            raise Rejected(f"a request {now - self._ends_at:.3f} s after the session's end")
 
 
 def _frame(api: Api, header: RequestHeader, response: Message) -> bytes:

@@ -21,9 +21,8 @@ from broker.security.scram import MECHANISMS
 from broker.security.tls import HANDSHAKE_TIMEOUT_S, client_context, server_context
 from broker.server.acl_guard import AclGuard
 from broker.server.approach import OPENLY, Approach, Steps, log_in
-from broker.server.connection import ConnectionHost
 from broker.server.listener import Entrance
-from broker.server.sasl_gate import SaslGate
+from broker.server.sasl_gate import Entry, SaslGate
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 KNOWN_MECHANISMS = (PLAIN, *MECHANISMS)
@@ -51,6 +50,7 @@ class Security:
         self.server_tls = server_context(config, source) if encrypts else None
         self._client_tls = client_context(config, source) if encrypts else None
         self._max_receive_bytes = config.sasl_server_max_receive_size
+        self._max_reauth_ms = config.connections_max_reauth_ms
         self._plain_anywhere = config.sasl_plain_without_tls
         users: dict[str, Password] = {}
         if config.sasl_users_file is not None:
@@ -67,7 +67,9 @@ class Security:
         """Who lets peers in at a listener; None where they need not say who they are."""
         if not endpoint.protocol.authenticates:
             return None
-        return partial(self._gate, tuple(it for it in self._mechanisms if self._may_use(it, endpoint.protocol)))
+        offered = tuple(it for it in self._mechanisms if self._may_use(it, endpoint.protocol))
+        entry = Entry(offered, self._accounts, self._max_receive_bytes, self._max_reauth_ms)
+        return partial(SaslGate, entry=entry)
 
     def approach(self, protocol: SecurityProtocol) -> Approach:
         """How this broker comes to others at listeners of a protocol."""
@@ -79,9 +81,6 @@ class Security:
         if not protocol.authenticates:
             return Approach(connecting)
         return Approach(connecting, self._log_in)
-
-    def _gate(self, mechanisms: tuple[str, ...], inside: ConnectionHost) -> ConnectionHost:
-        return SaslGate(inside, mechanisms, self._accounts, self._max_receive_bytes)
 
     def _log_in(self) -> Steps:
         assert self._identity is not None, "checked when this was made"

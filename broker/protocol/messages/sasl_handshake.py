@@ -6,15 +6,15 @@ from broker.protocol.schema import Int16, Message, String, v
 
 
 class SaslHandshakeRequest(Message):
-    """From version 1 on SaslAuthenticate carries the exchange. Before it came bare, which is not served."""
+    """From version 1 on SaslAuthenticate carries the tokens. Before they come bare, each in a frame."""
 
-    VERSIONS = v("1")
+    VERSIONS = v("0-1")
 
     mechanism: String = ""
 
 
 class SaslHandshakeResponse(Message):
-    VERSIONS = v("1")
+    VERSIONS = v("0-1")
 
     error_code: Int16 = 0
     mechanisms: list[String] = []

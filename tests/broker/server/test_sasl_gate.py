@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from broker.config import BrokerConfig
 from broker.errors import ErrorCode, StartupError
+from broker.protocol.api import encode_request
 from broker.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -17,7 +19,6 @@ from broker.protocol.messages.alter_user_scram_credentials import (
 )
 from broker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from broker.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from broker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from broker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from broker.protocol.messages.vote import VoteRequest
 from broker.security.passwords import Password
@@ -27,6 +28,7 @@ from broker.server.client import PeerConnector
 from broker.server.security import Security
 from simulator.cluster import SimulatedCluster
 from tests.broker.clients.secured import write_private
+from tests.broker.server.test_sasl_exchange import Client
 
 BROKERS, ALICES = "password-of-the-brokers", "password-of-alice"
 MECHANISM = "SCRAM-SHA-512"
@@ -113,30 +115,55 @@ def test_before_that_nothing_but_versions_is_told(cluster: SimulatedCluster, por
 
 
 @pytest.mark.conforms("SEC-3")
-def test_the_order_of_the_exchange(cluster: SimulatedCluster) -> None:
+def test_who_is_known_does_not_say_it_again(cluster: SimulatedCluster) -> None:
     async def story() -> None:
         await started(cluster)
-        stranger = PeerConnector(-1, cluster.addresses, response_max_bytes=1 << 20)
-        early = await stranger.request(1, SaslAuthenticateRequest(b"n,,n=broker,r=0123456789"), 2, 10.0)
-        assert isinstance(early, SaslAuthenticateResponse)
-        assert early.error_code == ErrorCode.ILLEGAL_SASL_STATE
-        unknown = await stranger.request(1, SaslHandshakeRequest("GSSAPI"), 1, 10.0)
-        assert isinstance(unknown, SaslHandshakeResponse)
-        assert unknown.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
-        assert unknown.mechanisms == ["SCRAM-SHA-256", "SCRAM-SHA-512"]
-        for code in (ErrorCode.NONE, ErrorCode.ILLEGAL_SASL_STATE):
-            answer = await stranger.request(1, SaslHandshakeRequest(MECHANISM), 1, 10.0)
-            assert isinstance(answer, SaslHandshakeResponse)
-            assert answer.error_code == code
-        long = await stranger.request(1, SaslAuthenticateRequest(bytes(5_000)), 2, 10.0)
-        assert isinstance(long, SaslAuthenticateResponse)
-        assert long.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
         known = client(cluster, as_user("broker", BROKERS))
         again = await known.request(1, SaslHandshakeRequest(MECHANISM), 1, 10.0)
         assert isinstance(again, SaslHandshakeResponse)
         assert again.error_code == ErrorCode.ILLEGAL_SASL_STATE
 
     cluster.run(story())
+
+
+@pytest.mark.conforms("SEC-7")
+def test_brokers_are_believed_for_as_long_as_sessions_last(tmp_path: Path) -> None:
+    """They come anew before their time is over: nobody is disconnected, and no request of theirs fails."""
+    with SimulatedCluster(1, properties=properties(tmp_path) | {"connections.max.reauth.ms": "2000"}) as cluster:
+
+        async def story() -> None:
+            await started(cluster)
+            controller = cluster.controller()
+            await asyncio.sleep(20.0)
+            assert cluster.controller() == controller
+            asking = client(cluster, as_user("broker", BROKERS))
+            for _ in range(10):
+                await asking.request(2, MetadataRequest(), 12, 10.0)
+                await asyncio.sleep(0.7)
+            told = [str(event["reason"]) for event in cluster.journal.of("connection_rejected")]
+            assert not [reason for reason in told if "session's end" in reason]
+
+        cluster.run(story())
+
+
+@pytest.mark.conforms("SEC-7")
+def test_who_says_again_who_he_is_stays(tmp_path: Path) -> None:
+    with SimulatedCluster(1, properties=properties(tmp_path) | {"connections.max.reauth.ms": "2000"}) as cluster:
+
+        async def story() -> None:
+            await started(cluster)
+            stays, goes = [Client(*await asyncio.open_connection(*cluster.addresses[1])) for _ in range(2)]
+            await goes.log_in("broker", password=BROKERS.encode())
+            for _ in range(4):
+                last = await stays.log_in("broker", password=BROKERS.encode())
+                assert last.session_lifetime_ms == 2000
+                await asyncio.sleep(1.5)
+                found: MetadataResponse = await stays.ask(MetadataRequest(), 12)
+                assert {broker.node_id for broker in found.brokers} == {1, 2, 3}
+            goes.writer.write(encode_request(MetadataRequest(), 12, 1, None))
+            await goes.ended()
+
+        cluster.run(story())
 
 
 @pytest.mark.conforms("SEC-4")
