@@ -49,9 +49,9 @@ def entries_decoded() -> int:
     return _most_entries - max(0, entries_left[0])
 
 
-def decode_exactly(cls: type[M], version: int, buf: Buffer, pos: int = 0) -> M:
-    """Read a message that fills the rest of the buffer. Raises `DecodeError`, also when bytes are left over."""
-    message, end = decode(cls, version, buf, pos)
+def decode_exactly(cls: type[M], version: int, buf: Buffer, pos: int = 0, *, most_entries: int = UNLIMITED) -> M:
+    """`decode` a message that fills the rest of the buffer. Raises `DecodeError`, also when bytes are left over."""
+    message, end = decode(cls, version, buf, pos, most_entries=most_entries)
     if end != len(buf):
         raise DecodeError(f"{cls.__name__} v{version}: {len(buf) - end} bytes left over")
     return message

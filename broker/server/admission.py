@@ -17,6 +17,7 @@ from broker.protocol.messages.fetch import FetchRequest, fetching_replica
 from broker.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from broker.server.connection import Connection, ConnectionHost, Outcome, Rejected
 from broker.server.in_front import InFront
+from broker.server.turns import most_entries
 
 KEPT_FOR_BROKERS = 128
 """Connections past the bounds, of brokers and of those that have not shown what they are: some six for each peer."""
@@ -128,10 +129,11 @@ def _asks_as_broker(frame: memoryview) -> bool:
     try:
         header, body = decode_request_header(frame)
         if header.api_key == ApiKey.FETCH:
-            fetch, _ = decode(FetchRequest, header.api_version, frame, body)
+            fetch, _ = decode(FetchRequest, header.api_version, frame, body, most_entries=most_entries(ApiKey.FETCH))
             return fetching_replica(fetch).replica_id >= 0
         if header.api_key == ApiKey.OFFSET_FOR_LEADER_EPOCH:
-            ask, _ = decode(OffsetForLeaderEpochRequest, header.api_version, frame, body)
+            most = most_entries(ApiKey.OFFSET_FOR_LEADER_EPOCH)
+            ask, _ = decode(OffsetForLeaderEpochRequest, header.api_version, frame, body, most_entries=most)
             return ask.replica_id >= 0
     except DecodeError:
         return False

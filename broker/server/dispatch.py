@@ -14,13 +14,9 @@ from broker.protocol.messages.api_versions import ApiVersionsResponse
 from broker.protocol.schema import Message
 from broker.server.connection import Connection, NotReady, Outcome, Rejected, Shortcut, Slot
 from broker.server.reply import Reply
-from broker.server.turns import Turns, Work
+from broker.server.turns import Turns, Work, most_entries
 from broker.trace import Tracer
 
-# The most elements that the arrays of one request may have together. Fetch and Produce are served within one turn of
-# the loop.
-MOST_ENTRIES = {ApiKey.FETCH: 20_000, ApiKey.PRODUCE: 20_000}
-MOST_ENTRIES_ELSEWHERE = 100_000
 DECODED_FOR_ONE = 20  # entries that are decoded in the time in which one is answered
 
 
@@ -42,7 +38,7 @@ class Call(NamedTuple):
     def request(self, turns: Turns) -> Message:
         """The request in the frame; its entries count in this turn. Raises `DecodeError`, also for too many of them,
         and `Refused` where rules do not allow any of it."""
-        most = MOST_ENTRIES.get(self.api.key, MOST_ENTRIES_ELSEWHERE)
+        most = most_entries(self.api.key)
         request, _ = decode(self.api.request, self.version, self.frame, self.body, most_entries=most)
         turns.spend(1 + entries_decoded() // DECODED_FOR_ONE)
         return request

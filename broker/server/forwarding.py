@@ -26,6 +26,7 @@ from broker.protocol.api import (
 from broker.protocol.codec import DecodeError, decode, decode_exactly
 from broker.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from broker.protocol.schema import Message
+from broker.server.turns import most_entries
 
 ENVELOPE_VERSION = 0
 LENGTH_BYTES = 4  # of a frame; an envelope's content has none
@@ -90,7 +91,10 @@ class ControllerForwarding:
             api = find_api(header.api_key)
             if api is None or api.key not in self._handlers or not api.serves(header.api_version):
                 return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
-            request = decode_exactly(api.request, header.api_version, envelope.request_data, position)
+            most = most_entries(api.key)
+            request = decode_exactly(
+                api.request, header.api_version, envelope.request_data, position, most_entries=most
+            )
         except DecodeError:
             return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
         response = await self._handlers[api.key](request, header.api_version)

@@ -8,13 +8,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator
-from typing import TypeVar
+from typing import Final, TypeVar
+
+from broker.protocol.api import ApiKey
 
 ENTRIES_PER_TURN = 500
+MOST_ENTRIES: Final = {ApiKey.FETCH: 20_000, ApiKey.PRODUCE: 20_000}
+MOST_ENTRIES_ELSEWHERE: Final = 100_000
 
 T = TypeVar("T")
 Work = Generator[None, None, T]
 """Work that yields after each entry and returns its result."""
+
+
+def most_entries(key: ApiKey) -> int:
+    """The most elements that the arrays of one request may have together, wherever it is decoded.
+
+    Fetch and Produce are served within one turn of the loop, or begun in it."""
+    return MOST_ENTRIES.get(key, MOST_ENTRIES_ELSEWHERE)
 
 
 class Turns:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from broker.server.admission import KEPT_FOR_BROKERS, Admission
-from broker.server.connection import Connection
+import pytest
+
+from broker.protocol.api import ApiKey, encode_request
+from broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from broker.server.admission import KEPT_FOR_BROKERS, Admission, Doorway
+from broker.server.connection import Connection, Outcome, Rejected
 from broker.server.listener import Listener
+from broker.server.turns import MOST_ENTRIES
 from broker.trace import Tracer
 from tests.broker.server.test_connection import Echo
 
@@ -47,3 +52,22 @@ def test_who_says_nothing_makes_room_for_the_next_and_brokers_stay() -> None:
     assert admission.try_out(late) is late
     admission.left(broker)
     assert admission.try_out(late) is None
+
+
+def test_nobody_is_a_broker_who_asks_more_than_anybody_needs() -> None:
+    """What shows whose a connection is is decoded within the bound of any request."""
+    admission = Admission(0, 0, {})
+    peer, stranger = connections(2)
+    host = peer._host
+
+    def dispatched(connection: Connection, partitions: int) -> Outcome:
+        admission.try_out(connection)
+        topics = [FetchTopic("t", partitions=[FetchPartition()] * partitions)]
+        frame = encode_request(FetchRequest(replica_id=2, topics=topics), 12, 1, None)
+        return Doorway(host, admission, "full").dispatch(connection, memoryview(frame)[4:])
+
+    with pytest.raises(Rejected, match="full"):
+        dispatched(stranger, MOST_ENTRIES[ApiKey.FETCH] + 1)
+    with pytest.raises(Rejected, match="as you wish"):  # of who is behind the door
+        dispatched(peer, 1)
+    assert not admission.on_trial(peer)

@@ -18,6 +18,7 @@ from broker.protocol.messages.describe_quorum import (
 )
 from broker.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from broker.protocol.messages.vote import VoteRequest
+from broker.server.turns import MOST_ENTRIES_ELSEWHERE
 from simulator.cluster import SimulatedCluster
 from tests.broker.server.asking import ready
 
@@ -112,7 +113,9 @@ def test_an_envelope_holds_nothing_but_requests_to_the_controller() -> None:
         async def story() -> None:
             client = await ready(cluster)
             vote = bytes(encode_request(VoteRequest(), 2, 0, None)[4:])
-            for content in (vote, b"", b"\0" * 9, vote[:7]):
+            more_than_anybody_needs = CreateTopicsRequest([CreatableTopic("t")] * (MOST_ENTRIES_ELSEWHERE + 1))
+            large = bytes(encode_request(more_than_anybody_needs, 7, 0, None)[4:])
+            for content in (vote, b"", b"\0" * 9, vote[:7], large):
                 answer = await client.ask(1, EnvelopeRequest(request_data=content), 0, EnvelopeResponse)
                 assert answer.error_code == ErrorCode.INVALID_REQUEST
 

@@ -23,10 +23,10 @@ from broker.protocol.messages.produce import PartitionProduceData, ProduceReques
 from broker.protocol.schema import Message
 from broker.server import doors
 from broker.server.client import PeerConnector
-from broker.server.dispatch import DECODED_FOR_ONE, MOST_ENTRIES_ELSEWHERE
+from broker.server.dispatch import DECODED_FOR_ONE
 from broker.server.handlers.configs_handler import BROKER, TOPIC
 from broker.server.handlers.produce_handler import EXAMINED_PER_ENTRY
-from broker.server.turns import ENTRIES_PER_TURN, Turns, Work
+from broker.server.turns import ENTRIES_PER_TURN, MOST_ENTRIES_ELSEWHERE, Turns, Work
 from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
 from tests.broker.clients.poison import ZSTD, made, record
