@@ -12,6 +12,7 @@ from broker.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
+    ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
 from broker.protocol.messages.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
@@ -46,6 +47,8 @@ LONGEST_NAME = 1_000  # characters of a name, a principal or a host
 LONGEST_SALT = 1_000  # bytes
 MOST_ACLS = 100_000
 MOST_CREDENTIALS = 100_000
+MOST_LOOKED_AT = 2 * MOST_ACLS
+"""Rules that the filters of one request are compared with: some tenths of a second."""
 
 
 # --- access control lists
@@ -76,22 +79,51 @@ def create_acls(
 def delete_acls(
     image: MetadataImage, request: DeleteAclsRequest
 ) -> tuple[list[RemoveAccessControlEntryRecord], DeleteAclsResponse]:
-    """The records that remove what a filter means, and for each filter what that was."""
+    """The records that remove what a filter means, and for each filter what that was.
+
+    Filters of a rule's own name or principal, as `kafka-acls` sends them, look at rules that have it; others at all.
+    """
     removed: dict[bytes, None] = {}
     response = DeleteAclsResponse()
+    rules = _Rules(image)
     for wanted in request.filters:
         result = DeleteAclsFilterResult(error_message=None)
         response.filter_results.append(result)
         try:
             found = filter_of(wanted)
+            for acl_id, acl in rules.that_may_match(found):
+                if found.matches(acl):
+                    removed[acl_id] = None
+                    result.matching_acls.append(_matching(acl))
         except ProtocolError as error:
             result.error_code, result.error_message = error.code, str(error)
-            continue
-        for acl_id, acl in image.acls.items():
-            if found.matches(acl):
-                removed[acl_id] = None
-                result.matching_acls.append(_matching(acl))
     return [RemoveAccessControlEntryRecord(acl_id) for acl_id in removed], response
+
+
+class _Rules:
+    """The rules by their names and principals; how many are looked at for one request is bounded."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._all = list(image.acls.items())
+        self._by_name: dict[str, list[tuple[bytes, Acl]]] = {}
+        self._by_principal: dict[str, list[tuple[bytes, Acl]]] = {}
+        self._left = MOST_LOOKED_AT
+        for acl_id, acl in self._all:
+            self._by_name.setdefault(acl.name, []).append((acl_id, acl))
+            self._by_principal.setdefault(acl.principal, []).append((acl_id, acl))
+
+    def that_may_match(self, wanted: AclFilter) -> list[tuple[bytes, Acl]]:
+        """Raises `ProtocolError` when too many have been looked at for this request."""
+        found = self._all
+        if wanted.name is not None and wanted.pattern_type is not PatternType.MATCH:
+            found = self._by_name.get(wanted.name, [])
+        if wanted.principal is not None:
+            found = min(found, self._by_principal.get(wanted.principal, []), key=len)
+        self._left -= len(found)
+        if self._left < 0:
+            reason = f"the filters of one request mean more than {MOST_LOOKED_AT} rules; send fewer at once"
+            raise ProtocolError(ErrorCode.POLICY_VIOLATION, reason)
+        return found
 
 
 def filter_of(asked: DeleteAclsFilter | DescribeAclsRequest) -> AclFilter:
@@ -168,17 +200,18 @@ def alter_scram_credentials(
     named = [(it.name, it.mechanism) for it in request.deletions]
     named += [(it.name, it.mechanism) for it in request.upsertions]
     times = Counter(named)
-    for user in _users(request):
+    twice = {user for (user, _), count in times.items() if count > 1}
+    changes: dict[str, list[ScramCredentialDeletion | ScramCredentialUpsertion]] = {}
+    for it in [*request.deletions, *request.upsertions]:
+        changes.setdefault(it.name, []).append(it)
+    for user, asked in changes.items():
         result = AlterUserScramCredentialsResult(user, error_message=None)
         response.results.append(result)
         try:
-            if any(times[it] > 1 for it in named if it[0] == user):
+            if user in twice:
                 message = "a user's mechanism is altered more than once"
                 raise ProtocolError(ErrorCode.DUPLICATE_RESOURCE, message)
-            its: list[UserScramCredentialRecord | RemoveUserScramCredentialRecord] = []
-            its += [_removed(image, user, it.mechanism) for it in request.deletions if it.name == user]
-            its += [_upserted(image, it) for it in request.upsertions if it.name == user]
-            records += its
+            records += [_altered(image, it) for it in asked]
         except ProtocolError as error:
             result.error_code, result.error_message = error.code, str(error)
     return records, response
@@ -193,6 +226,14 @@ def credentials_refused(
 
 def _users(request: AlterUserScramCredentialsRequest) -> Iterable[str]:
     return dict.fromkeys([*(it.name for it in request.deletions), *(it.name for it in request.upsertions)])
+
+
+def _altered(
+    image: MetadataImage, asked: ScramCredentialDeletion | ScramCredentialUpsertion
+) -> UserScramCredentialRecord | RemoveUserScramCredentialRecord:
+    if isinstance(asked, ScramCredentialUpsertion):
+        return _upserted(image, asked)
+    return _removed(image, asked.name, asked.mechanism)
 
 
 def _removed(image: MetadataImage, user: str, number: int) -> RemoveUserScramCredentialRecord:

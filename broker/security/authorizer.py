@@ -10,6 +10,7 @@ from broker.security.acls import CLUSTER_NAME, EVERYTHING, Acl, Operation, Patte
 from broker.security.principals import ANYBODY
 
 MOST_REMEMBERED = 100_000  # answers
+LONGEST_REMEMBERED = 249  # characters of a name: no topic has more, and what a peer may make up costs no memory
 
 
 class Caller(NamedTuple):
@@ -44,6 +45,8 @@ class Authorizer:
     def allows(self, caller: Caller, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         """Whether the caller may do this to the resource of this name."""
         asked = caller, operation, resource_type, name
+        if len(name) > LONGEST_REMEMBERED:
+            return self._decide(*asked)
         known = self._remembered.get(asked)
         if known is None:
             if len(self._remembered) >= MOST_REMEMBERED:

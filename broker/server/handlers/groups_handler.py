@@ -139,8 +139,13 @@ class GroupsHandler:
         )
 
     def fetch(self, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
-        """Up to version 7 one group, then several."""
+        """Up to version 7 one group, then several: each once, for the answer may be all that a group has."""
         if version >= 8:
+            if len({asked.group_id for asked in request.groups}) < len(request.groups):
+                code = ErrorCode.INVALID_REQUEST
+                return OffsetFetchResponse(
+                    groups=[OffsetFetchResponseGroup(asked.group_id, error_code=code) for asked in request.groups]
+                )
             return OffsetFetchResponse(groups=[self._fetch(asked) for asked in request.groups])
         topics = request.topics
         named = (
@@ -172,7 +177,8 @@ class GroupsHandler:
     # --- administration
 
     def describe(self, request: DescribeGroupsRequest, version: int) -> DescribeGroupsResponse:
-        return DescribeGroupsResponse(groups=[self._describe(name, version) for name in request.groups])
+        """Each group once, however often it is named: its answer may be large."""
+        return DescribeGroupsResponse(groups=[self._describe(name, version) for name in dict.fromkeys(request.groups)])
 
     def _describe(self, name: str, version: int) -> DescribedGroup:
         try:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from broker.controller import access
+from broker.controller.access import alter_scram_credentials
 from broker.errors import ErrorCode
 from broker.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -151,3 +153,46 @@ def test_one_credential_is_altered_once() -> None:
     twice = altered(world, upsertion(), upsertion(), upsertion("bob"), ScramCredentialDeletion("bob", 2))
     assert twice == {"alice": ErrorCode.DUPLICATE_RESOURCE, "bob": ErrorCode.DUPLICATE_RESOURCE}
     assert world.image.scram == {}
+
+
+class Name(str):
+    """Counts how often names are compared."""
+
+    __slots__ = ()
+    comparisons = 0
+
+    def __eq__(self, other: object) -> bool:
+        Name.comparisons += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_many_users_cost_as_much_as_there_are() -> None:
+    users = [Name(f"user-{number}") for number in range(500)]
+    Name.comparisons = 0
+    request = AlterUserScramCredentialsRequest(
+        upsertions=[ScramCredentialUpsertion(user, Mechanism.SHA_256, 4096, b"salt", SECRET) for user in users]
+    )
+    records, response = alter_scram_credentials(World().image, request)
+    assert len(records) == len(response.results) == 500
+    assert Name.comparisons < 10 * 500
+
+
+@pytest.mark.conforms("SEC-5")
+def test_rules_are_found_by_name_and_principal_and_what_is_looked_at_is_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    created(world, *(creation(name=f"t{number}", principal=f"User:{number % 2}") for number in range(100)))
+    monkeypatch.setattr(access, "MOST_LOOKED_AT", 240)
+
+    def wanted(name: str | None, principal: str | None, pattern: int = LITERAL) -> DeleteAclsFilter:
+        return DeleteAclsFilter(TOPIC, name, pattern, principal, None, Operation.ANY, Permission.ANY)
+
+    filters = [wanted(f"t{number}", "User:0") for number in range(40)]  # one rule each is looked at
+    filters += [wanted(None, "User:1"), wanted("t1", None, PatternType.MATCH), wanted(None, None)]
+    _, response = access.delete_acls(world.image, DeleteAclsRequest(filters))
+    matching = [len(result.matching_acls) for result in response.filter_results]
+    assert matching == [1, 0] * 20 + [50, 1, 0]
+    assert [result.error_code for result in response.filter_results][-2:] == [0, ErrorCode.POLICY_VIOLATION]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from broker.errors import StartupError
@@ -43,6 +45,20 @@ def authorizer(*acls: Acl, open_otherwise: bool = False) -> Authorizer:
 DENY = Permission.DENY
 PREFIXED = PatternType.PREFIXED
 READ, WRITE, DESCRIBE, ALL = Operation.READ, Operation.WRITE, Operation.DESCRIBE, Operation.ALL
+
+
+@pytest.mark.conforms("SEC-5")
+def test_what_a_peer_makes_up_costs_no_memory() -> None:
+    decides = authorizer(acl("long", READ, pattern=PREFIXED))
+    name = "x" * 30_000
+    tracemalloc.start()
+    try:
+        for number in range(100):
+            assert not decides.allows(ALICE, READ, TOPIC, f"{name}{number}")
+            assert decides.allows(ALICE, READ, TOPIC, f"long{name}{number}")
+        assert tracemalloc.get_traced_memory()[0] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.conforms("SEC-5")

@@ -1,0 +1,51 @@
+"""What one request gets of consumer groups, however often it names them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.errors import ErrorCode
+from broker.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
+from broker.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponseTopics,
+)
+from broker.server.handlers.groups_handler import GroupsHandler
+
+
+class Shard:
+    """A coordinator of groups that all have much to tell."""
+
+    def shard_of(self, _name: str) -> Shard:
+        return self
+
+    def describe(self, name: str, _version: int) -> DescribedGroup:
+        return DescribedGroup(group_id=name, protocol_data="much")
+
+    def fetch(self, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+        return OffsetFetchResponseGroup(asked.group_id, [OffsetFetchResponseTopics("much")])
+
+
+@pytest.fixture
+def handler() -> GroupsHandler:
+    nobody: Any = None
+    groups: Any = Shard()
+    return GroupsHandler(nobody, groups, "PLAINTEXT")
+
+
+def test_a_group_is_described_once(handler: GroupsHandler) -> None:
+    response = handler.describe(DescribeGroupsRequest(["a", "b"] + ["a"] * 1000), 5)
+    assert [(it.group_id, it.protocol_data) for it in response.groups] == [("a", "much"), ("b", "much")]
+
+
+def test_offsets_are_fetched_of_groups_that_are_named_once(handler: GroupsHandler) -> None:
+    def fetched(*names: str) -> list[tuple[str, int, int]]:
+        response = handler.fetch(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(name) for name in names]), 8)
+        return [(it.group_id, it.error_code, len(it.topics)) for it in response.groups]
+
+    assert fetched("a", "b") == [("a", 0, 1), ("b", 0, 1)]
+    assert fetched("a", "b", "a") == [(name, ErrorCode.INVALID_REQUEST, 0) for name in "aba"]
