@@ -7,6 +7,7 @@ in it. All others are kept in the metadata log, by AlterUserScramCredentials (KI
 from __future__ import annotations
 
 import base64
+import hashlib
 import hmac
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
@@ -27,9 +28,11 @@ from broker.security.scram import (
 PLAIN: Final = "PLAIN"
 LONGEST_TOKEN = 4_096  # bytes
 SALT_BYTES = 24
+_DIGEST = 32  # bytes of SHA-256
+_READABLE = b"0123456789abcdefghijklmnopqrstuvwxyz"
 
-Stored = Callable[[str, Mechanism], ScramCredential | None]
-"""The credential that the metadata has of a user."""
+Stored = Callable[[], Mapping[tuple[str, Mechanism], ScramCredential]]
+"""The credentials that the metadata has at the moment."""
 
 
 class AuthenticationError(Exception):
@@ -45,12 +48,19 @@ class Exchange(Protocol):
 
 
 class Accounts:
-    """All users. `key` is a secret of this process from which everything is made that nobody may foresee."""
+    """All users.
 
-    def __init__(self, users: Mapping[str, Password], stored: Stored, key: bytes) -> None:
+    `key` is a secret of this process alone, from which comes what nobody may foresee. `shared` is one of all brokers,
+    from which comes what has to be the same on each of them, and after a restart: salts. None: there is none.
+    """
+
+    def __init__(
+        self, users: Mapping[str, Password], stored: Stored, key: bytes, shared: Password | None = None
+    ) -> None:
         self._users = users
         self._stored = stored
         self._key = key
+        self._salt_key = key if shared is None else stretched(shared)
         self._made: dict[tuple[str, Mechanism], ScramCredential] = {}
         self._nonces = 0
 
@@ -61,31 +71,45 @@ class Accounts:
         return (known or Password("")).is_(password) and known is not None
 
     def credential(self, user: str, mechanism: Mechanism) -> ScramCredential:
-        """A user's credential. That of an unknown one fits no password, and looks like any other: who exists is not
-        told."""
-        if user in self._users:
-            if (user, mechanism) not in self._made:
-                self._made[user, mechanism] = self._make(self._users[user], user, mechanism)
-            return self._made[user, mechanism]
-        found = self._stored(user, mechanism)
-        nothing = self._derived("key", user, mechanism.title)
-        return found or ScramCredential(self._salt(user, mechanism), nothing, nothing, MIN_ITERATIONS)
+        """A user's credential. That of an unknown one fits no password, and looks like those that are stored: who
+        exists is not told."""
+        found = None if user in self._users else self._stored().get((user, mechanism))
+        if found is not None:
+            return found
+        salt, iterations = self._salt_and_iterations(user, mechanism)
+        if user not in self._users:
+            nothing = _derived(self._key, "key", user, mechanism.title)
+            return ScramCredential(salt, nothing, nothing, iterations)
+        made = self._made.get((user, mechanism))
+        if made is None or (made.salt, made.iterations) != (salt, iterations):
+            salted_password = salted(self._users[user].reveal(), salt, iterations, mechanism)
+            made = self._made[user, mechanism] = credential_of(salted_password, salt, iterations, mechanism)
+        return made
 
     def nonce(self) -> str:
         """One that was never used before."""
         self._nonces += 1
-        return base64.b64encode(self._derived("nonce", str(self._nonces))[:18]).decode()
+        return base64.b64encode(_derived(self._key, "nonce", str(self._nonces))[:18]).decode()
 
-    def _make(self, password: Password, user: str, mechanism: Mechanism) -> ScramCredential:
-        salt = self._salt(user, mechanism)
-        salted_password = salted(password.reveal(), salt, MIN_ITERATIONS, mechanism)
-        return credential_of(salted_password, salt, MIN_ITERATIONS, mechanism)
+    def _salt_and_iterations(self, user: str, mechanism: Mechanism) -> tuple[bytes, int]:
+        """A salt that is always the same, as long and of such bytes as the first that is stored; Kafka's tools make
+        theirs of digits and letters."""
+        like = next((its for (_, kind), its in self._stored().items() if kind is mechanism), None)
+        size, iterations = (SALT_BYTES, MIN_ITERATIONS) if like is None else (len(like.salt), like.iterations)
+        parts = (_derived(self._salt_key, "salt", user, mechanism.title, str(at)) for at in range(0, size, _DIGEST))
+        salt = b"".join(parts)[:size]
+        if like is not None and set(like.salt) <= set(_READABLE):
+            salt = bytes(_READABLE[byte % len(_READABLE)] for byte in salt)
+        return salt, iterations
 
-    def _salt(self, user: str, mechanism: Mechanism) -> bytes:
-        return self._derived("salt", user, mechanism.title)[:SALT_BYTES]
 
-    def _derived(self, *parts: str) -> bytes:
-        return hmac.digest(self._key, "\0".join(parts).encode(), "sha256")
+def stretched(secret: Password) -> bytes:
+    """A key from a password, made so slowly that nobody finds the password by what the key has made."""
+    return hashlib.scrypt(secret.reveal(), salt=b"salts of users", n=1 << 14, r=8, p=1, dklen=_DIGEST)
+
+
+def _derived(key: bytes, *parts: str) -> bytes:
+    return hmac.digest(key, "\0".join(parts).encode(), "sha256")
 
 
 class PlainExchange:

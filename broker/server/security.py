@@ -55,11 +55,11 @@ class Security:
         users: dict[str, Password] = {}
         if config.sasl_users_file is not None:
             users = read_passwords(config.sasl_users_file, "sasl.users.file", source)
-        # A node without users is given no secret: what chance gives to others does not depend on this module.
-        self._accounts = Accounts(
-            users, lambda user, kind: image().scram.get((user, kind)), rng.randbytes(32) if self._authenticates else b""
-        )
         self._identity = self._own_identity(config, source)
+        # A node without users is given no secret: what chance gives to others does not depend on this module.
+        key = rng.randbytes(32) if self._authenticates else b""
+        shared = None if self._identity is None else self._identity.password
+        self._accounts = Accounts(users, lambda: image().scram, key, shared)
         self.authorizer = _authorizer(config, source)
         self.guard = None if self.authorizer is None else AclGuard(self.authorizer, image)
 

@@ -13,10 +13,16 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from broker.errors import ErrorCode
+from broker.protocol.api import APIS, ApiKey, decode_response_header, encode_request
+from broker.protocol.codec import decode_exactly
 from broker.protocol.decoder import DecodeError
+from broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from tests.broker.clients.harness import PATIENCE, BrokerProcess, Cluster, cluster, until
 from tests.broker.clients.test_hostile_peers import answer, metadata
 from tests.broker.clients.test_three_brokers import in_sync, produce
+
+FETCH_VERSION = 12
 
 # A slow machine is not taken for a dead one.
 UNHURRIED = {
@@ -94,9 +100,21 @@ def is_served(broker: BrokerProcess) -> bool:
 
 
 def test_who_is_idle_for_too_long_is_disconnected_and_who_waits_for_an_answer_is_not(tmp_path: Path) -> None:
-    with cluster(tmp_path, connections_max_idle_ms=200) as nodes, idle_clients(nodes.brokers[1], 3) as clients:
-        for client in clients:
-            assert client.recv(1) == b""
+    """A part of a request is idle as well; a consumer of a partition to which nobody writes is not."""
+    behind = FetchPartition(fetch_offset=1)
+    fetch = FetchRequest(max_wait_ms=3_000, min_bytes=1, topics=[FetchTopic("log", partitions=[behind])])
+    with cluster(tmp_path, connections_max_idle_ms=500) as nodes:
+        create(nodes, "log", 1)
+        produce(Producer({"bootstrap.servers": nodes.bootstrap, "acks": "all"}), "log", [b"first"])
+        with idle_clients(nodes.brokers[1], 5) as (consumer, halfway, *silent):
+            consumer.sendall(encode_request(fetch, FETCH_VERSION, 7, "test"))
+            halfway.sendall(b"\0\0\1")
+            for client in (halfway, *silent):
+                assert client.recv(1) == b""
+            frame = answer(consumer)
+        correlation_id, position = decode_response_header(APIS[ApiKey.FETCH], FETCH_VERSION, frame)
+        response = decode_exactly(FetchResponse, FETCH_VERSION, frame, position)
+        assert (correlation_id, response.responses[0].partitions[0].error_code) == (7, ErrorCode.NONE)
         assert metadata(nodes.brokers[1]).controller_id == 1
 
 

@@ -123,7 +123,7 @@ def test_first_messages_that_are_none(first: bytes) -> None:
 
 def accounts() -> Accounts:
     stored = {("stored", Mechanism.SHA_256): credential()}
-    return Accounts({"filed": Password("pencil")}, lambda *asked: stored.get(asked), b"secret of this process")
+    return Accounts({"filed": Password("pencil")}, lambda: stored, b"secret of this process")
 
 
 def log_in(user: str, password: bytes, mechanism: Mechanism = Mechanism.SHA_256) -> str | None:
@@ -151,14 +151,50 @@ def test_users_are_in_the_file_or_in_the_metadata() -> None:
             log_in(user, password, mechanism)
 
 
+def of_kafkas_tools(user: str) -> ScramCredential:
+    """As `kafka-configs` makes them, but for the iterations."""
+    salt = {"alice": b"1wx2p5ffb8nhk0g7c1j9r1x6zu", "bob": b"q03vv2ad81h7xh6w1cp5m5k2ge"}[user]
+    return credential_of(salted(PASSWORD, salt, 8192, Mechanism.SHA_256), salt, 8192, Mechanism.SHA_256)
+
+
 @pytest.mark.conforms("SEC-4")
-def test_who_exists_is_not_told_and_no_nonce_comes_twice() -> None:
-    known = accounts()
-    one, again = (known.credential("nobody", Mechanism.SHA_256) for _ in range(2))
-    assert one == again
-    assert len(one.salt) == len(known.credential("filed", Mechanism.SHA_256).salt)
-    assert one.iterations == known.credential("filed", Mechanism.SHA_256).iterations
-    assert len({known.nonce() for _ in range(100)}) == 100
+def test_who_exists_is_not_told() -> None:
+    """Two brokers, or one before and after its restart: what they say of a user that is stored is the same, and so is
+    what they say of others."""
+    stored = {(user, Mechanism.SHA_256): of_kafkas_tools(user) for user in ("alice", "bob")}
+    shared = Password("of all brokers")
+    one, other = (Accounts({"filed": Password("pencil")}, lambda: stored, key, shared) for key in (b"1", b"2"))
+
+    def told(accounts: Accounts, user: str) -> tuple[bytes, int]:
+        its = accounts.credential(user, Mechanism.SHA_256)
+        return its.salt, its.iterations
+
+    for user in ("alice", "filed", "nobody"):
+        salt, iterations = told(one, user)
+        assert told(other, user) == (salt, iterations)
+        assert (len(salt), iterations) == (26, 8192)
+        assert salt.isalnum()
+        assert salt.lower() == salt
+    assert told(one, "nobody") != told(one, "somebody")
+    stranger = Accounts({}, lambda: stored, b"1", Password("of others"))
+    assert told(stranger, "nobody") != told(one, "nobody"), "nobody else can make the same"
+
+
+@pytest.mark.conforms("SEC-4")
+def test_a_password_of_the_file_is_right_whatever_is_stored() -> None:
+    stored: dict[tuple[str, Mechanism], ScramCredential] = {}
+    its = Accounts({"filed": Password("pencil")}, lambda: stored, b"1", Password("of all brokers"))
+    for _ in range(2):
+        credential_ = its.credential("filed", Mechanism.SHA_256)
+        secret = salted(PASSWORD, credential_.salt, credential_.iterations, Mechanism.SHA_256)
+        assert credential_ == credential_of(secret, credential_.salt, credential_.iterations, Mechanism.SHA_256)
+        stored["alice", Mechanism.SHA_256] = of_kafkas_tools("alice")
+
+
+@pytest.mark.conforms("SEC-4")
+def test_no_nonce_comes_twice() -> None:
+    brokers = [Accounts({}, dict, key, Password("of all brokers")) for key in (b"1", b"2")]
+    assert len({each.nonce() for each in brokers for _ in range(100)}) == 200
 
 
 @pytest.mark.conforms("SEC-3")

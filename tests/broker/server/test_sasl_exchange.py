@@ -68,7 +68,7 @@ class Client:
 
 
 def story(tell: Callable[[Client, Echo], Awaitable[None]], max_reauth_ms: int = 0) -> None:
-    accounts = Accounts({name: Password("pencil") for name in ("user", "other")}, lambda *_: None, b"secret")
+    accounts = Accounts({name: Password("pencil") for name in ("user", "other")}, dict, b"secret")
     entry = Entry((PLAIN, *(each.title for each in Mechanism)), accounts, 10_000, max_reauth_ms)
 
     def entrance(inside: ConnectionHost) -> ConnectionHost:
