@@ -202,7 +202,8 @@ def alter_scram_credentials(
     times = Counter(named)
     twice = {user for (user, _), count in times.items() if count > 1}
     changes: dict[str, list[ScramCredentialDeletion | ScramCredentialUpsertion]] = {}
-    for it in [*request.deletions, *request.upsertions]:
+    everything: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*request.deletions, *request.upsertions]
+    for it in everything:
         changes.setdefault(it.name, []).append(it)
     for user, asked in changes.items():
         result = AlterUserScramCredentialsResult(user, error_message=None)
