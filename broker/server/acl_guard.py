@@ -1,7 +1,8 @@
 """What each request needs, and what its sender gets of it: Apache Kafka's table of operations, on every API.
 
-A request is looked at once, by the broker that its sender has connected to. What that broker then asks others for it
-does as itself: brokers are super users, or have been given CLUSTER_ACTION and what else they need.
+A request is looked at by the broker that its sender has connected to, with the rules that this broker knows; and where
+it is handed on to the controller, there again with the controller's. What a broker asks of its own accord it asks as
+itself: brokers are super users, or have been given CLUSTER_ACTION and what else they need.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ from broker.protocol.messages.init_producer_id import InitProducerIdRequest, Ini
 from broker.protocol.schema import Message
 from broker.security.acls import Operation
 from broker.security.authorizer import Authorizer, Caller
-from broker.server.connection import Connection
 from broker.server.dispatch import Permit, Refused
 from broker.server.group_rules import GROUP_RULES
 from broker.server.rights import Check, Rights
@@ -126,10 +126,10 @@ class AclGuard:
         self._authorizer = authorizer
         self._image = image
 
-    def check(self, request: Message, version: int, connection: Connection) -> Permit:
+    def check(self, request: Message, version: int, caller: Caller) -> Permit:
         """See `dispatch.Guard`."""
         key = api_of(request).key
         if key in OPEN_TO_ALL:
             return Permit(request)
-        rights = Rights(self._authorizer, Caller(connection.principal, connection.address), self._image())
+        rights = Rights(self._authorizer, caller, self._image())
         return RULES[key](request, version, rights)

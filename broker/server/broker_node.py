@@ -222,6 +222,7 @@ class BrokerNode:
                 controller_id=self._controller_id,
                 peers=self.connector,
                 request_timeout_s=timeout_s,
+                guard=self._security.guard,
             ),
             producer_ids=ProducerIdsHandler(
                 node_id=node_id,

@@ -12,6 +12,7 @@ from broker.protocol.api import APIS, Api, ApiKey, advertised_api_keys, decode_r
 from broker.protocol.codec import DecodeError, decode, entries_decoded
 from broker.protocol.messages.api_versions import ApiVersionsResponse
 from broker.protocol.schema import Message
+from broker.security.authorizer import Caller
 from broker.server.connection import Connection, NotReady, Outcome, Rejected, Shortcut, Slot
 from broker.server.reply import Reply
 from broker.server.turns import Turns, Work, most_entries
@@ -42,6 +43,11 @@ class Call(NamedTuple):
         request, _ = decode(self.api.request, self.version, self.frame, self.body, most_entries=most)
         turns.spend(1 + entries_decoded() // DECODED_FOR_ONE)
         return request
+
+    @property
+    def caller(self) -> Caller:
+        """Who asks."""
+        return Caller(self.connection.principal, self.connection.address)
 
     @property
     def is_whole(self) -> bool:
@@ -75,7 +81,7 @@ class Permit(NamedTuple):
 class Guard(Protocol):
     """Who may ask what."""
 
-    def check(self, request: Message, version: int, connection: Connection) -> Permit:
+    def check(self, request: Message, version: int, caller: Caller) -> Permit:
         """The part of a request that its sender may ask for. Raises `Refused` when there is none."""
         ...
 
@@ -93,7 +99,7 @@ class GuardedCall(Call):
         return type("GuardedCall", (GuardedCall,), {"guard": guard})
 
     def request(self, turns: Turns) -> Message:
-        self.permit = self.guard.check(super().request(turns), self.version, self.connection)
+        self.permit = self.guard.check(super().request(turns), self.version, self.caller)
         return self.permit.request
 
     @property
@@ -113,6 +119,8 @@ Serve = Callable[[Call], Outcome]
 Q = TypeVar("Q", bound=Message)
 Now = Callable[[Q, int], Message]
 Later = Callable[[Q, int], Awaitable[Message]]
+ForCaller = Callable[[Q, int, Caller | None], Awaitable[Message]]
+"""Is told who asks; None: this broker itself."""
 InTurns = Callable[[Q, int], Work[Message]]
 
 
@@ -203,6 +211,20 @@ class Dispatcher:
 
         self.serve(key, serve)
         self.local.add(APIS[key].request, handler)
+
+    def answer_caller(self, key: ApiKey, handler: ForCaller[Q]) -> None:
+        """`answer_later`, with a `handler(request, version, caller)`."""
+
+        def serve(call: Call) -> Outcome:
+            request = call.request(self.turns)
+            work = handler(request, call.version, call.caller)  # type: ignore[arg-type]
+            return self.later(call, frame_later(call, work), blocking=True)
+
+        async def of_this_broker(request: Q, version: int) -> Message:
+            return await handler(request, version, None)
+
+        self.serve(key, serve)
+        self.local.add(APIS[key].request, of_this_broker)
 
     # --- answering
 

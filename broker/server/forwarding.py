@@ -1,5 +1,8 @@
 """Requests that only the controller can answer, sent to any broker: handed on to it in an Envelope (KIP-590).
 
+The envelope says who has asked, and the controller decides by what it knows whether he may: the broker on the way may
+know less. Without a caller it is the broker that asks.
+
 A client is answered as if it had found the controller itself. Nothing is asked twice that may have been done once:
 another try follows only where the answer says that nothing happened, or where nobody listened.
 """
@@ -26,6 +29,9 @@ from broker.protocol.api import (
 from broker.protocol.codec import DecodeError, decode, decode_exactly
 from broker.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from broker.protocol.schema import Message
+from broker.security.authorizer import Caller
+from broker.server.dispatch import ForCaller, Guard, Refused
+from broker.server.original_caller import address_bytes, caller_of, principal_bytes
 from broker.server.turns import most_entries
 
 ENVELOPE_VERSION = 0
@@ -42,35 +48,45 @@ class ControllerForwarding:
     """The way of such requests. `controller_id` is the quorum's leader as far as this node knows."""
 
     def __init__(
-        self, *, node_id: int, controller_id: Callable[[], int | None], peers: Peers, request_timeout_s: float
+        self,
+        *,
+        node_id: int,
+        controller_id: Callable[[], int | None],
+        peers: Peers,
+        request_timeout_s: float,
+        guard: Guard | None = None,
     ) -> None:
-        """`request_timeout_s`: how much longer than the request's own time the controller's answer may take."""
+        """`request_timeout_s`: how much longer than the request's own time the controller's answer may take. `guard`
+        says who may ask what; None: everybody everything."""
+        self._guard = guard
         self._node_id = node_id
         self._controller_id = controller_id
         self._peers = peers
         self._request_timeout_s = request_timeout_s
         self._handlers: dict[ApiKey, Handler[Any]] = {}
 
-    def to_controller(self, key: ApiKey, handler: Handler[Q]) -> Handler[Q]:
+    def to_controller(self, key: ApiKey, handler: Handler[Q]) -> ForCaller[Q]:
         """A handler for any broker, of one that answers NOT_CONTROLLER (or NOT_LEADER_OR_FOLLOWER) on all but one."""
         self._handlers[key] = handler
 
-        async def serve(request: Q, version: int) -> Message:
+        async def serve(request: Q, version: int, caller: Caller | None) -> Message:
             loop = asyncio.get_running_loop()
             give_up_at = loop.time() + timeout_of(request)
             while True:
-                response = await self._ask(handler, request, version)
+                response = await self._ask(handler, request, version, caller)
                 if not says_elsewhere(response) or loop.time() + PAUSE_S >= give_up_at:
                     return response
                 await asyncio.sleep(PAUSE_S)
 
         return serve
 
-    async def _ask(self, handler: Handler[Q], request: Q, version: int) -> Message:
+    async def _ask(self, handler: Handler[Q], request: Q, version: int, caller: Caller | None) -> Message:
         controller = self._controller_id()
         if controller is None or controller == self._node_id:
             return await handler(request, version)
         envelope = EnvelopeRequest(request_data=bytes(encode_request(request, version, 0, None)[LENGTH_BYTES:]))
+        if caller is not None:
+            envelope.request_principal, envelope.client_host_address = principal_bytes(caller), address_bytes(caller)
         timeout = timeout_of(request) + self._request_timeout_s
         try:
             answer = await self._peers.request(controller, envelope, ENVELOPE_VERSION, timeout)
@@ -84,7 +100,9 @@ class ControllerForwarding:
         except ProtocolError as error:
             return refused(request, error)
 
-    async def handle_envelope(self, envelope: EnvelopeRequest, _version: int) -> EnvelopeResponse:
+    async def handle_envelope(
+        self, envelope: EnvelopeRequest, _version: int, sender: Caller | None
+    ) -> EnvelopeResponse:
         """Envelope (58), from another broker: answered here, and never handed on a second time."""
         try:
             header, position = decode_request_header(envelope.request_data)
@@ -97,9 +115,25 @@ class ControllerForwarding:
             )
         except DecodeError:
             return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
-        response = await self._handlers[api.key](request, header.api_version)
+        try:
+            principal = envelope.request_principal
+            caller = sender if principal is None else caller_of(principal, envelope.client_host_address)
+        except DecodeError:
+            return EnvelopeResponse(error_code=ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE)
+        response = await self._decided(self._handlers[api.key], request, header.api_version, caller)
         frame = encode_response(api, response, header.api_version, header.correlation_id)
         return EnvelopeResponse(response_data=bytes(frame[LENGTH_BYTES:]))
+
+    async def _decided(self, handler: Handler[Any], request: Message, version: int, caller: Caller | None) -> Message:
+        """The answer to what the caller may ask of a request."""
+        if self._guard is None or caller is None:
+            return await handler(request, version)
+        try:
+            permit = self._guard.check(request, version, caller)
+        except Refused as refusal:
+            return refusal.response
+        response = await handler(permit.request, version)
+        return response if permit.amend is None else permit.amend(response)  # type: ignore[no-any-return]
 
 
 def _opened(api: Api, version: int, answer: EnvelopeResponse) -> Message:

@@ -60,7 +60,7 @@ def add_controller_routes(dispatcher: Dispatcher, parts: Parts) -> None:
     dispatcher.answer_later(ApiKey.VOTE, quorum.handle_vote)
     dispatcher.answer_later(ApiKey.BEGIN_QUORUM_EPOCH, quorum.handle_begin)
     dispatcher.answer_later(ApiKey.END_QUORUM_EPOCH, quorum.handle_end)
-    dispatcher.answer_later(ApiKey.ENVELOPE, parts.forwarding.handle_envelope)
+    dispatcher.answer_caller(ApiKey.ENVELOPE, parts.forwarding.handle_envelope)
     dispatcher.answer_later(ApiKey.BROKER_REGISTRATION, controller.handle_broker_registration)
     dispatcher.answer_later(ApiKey.BROKER_HEARTBEAT, controller.handle_broker_heartbeat, observe=parts.watch.heard)
     dispatcher.answer_later(ApiKey.ALTER_PARTITION, controller.handle_alter_partition)
@@ -85,7 +85,7 @@ def add_broker_routes(dispatcher: Dispatcher, listener: str, parts: Parts) -> No
     dispatcher.serve(ApiKey.FETCH, FetchHandler(dispatcher, replicas, image).serve)
     dispatcher.answer_in_turns(ApiKey.LIST_OFFSETS, offsets.list_offsets)
     dispatcher.answer_in_turns(ApiKey.OFFSET_FOR_LEADER_EPOCH, offsets.offset_for_leader_epoch)
-    dispatcher.answer_later(ApiKey.METADATA, metadata.metadata)
+    dispatcher.answer_caller(ApiKey.METADATA, metadata.metadata)
     dispatcher.answer_now(ApiKey.DESCRIBE_CLUSTER, metadata.describe_cluster)
     dispatcher.answer_later(ApiKey.DELETE_RECORDS, logs.delete_records)
     dispatcher.answer_now(ApiKey.DESCRIBE_LOG_DIRS, logs.describe_log_dirs)
@@ -93,7 +93,7 @@ def add_broker_routes(dispatcher: Dispatcher, listener: str, parts: Parts) -> No
     dispatcher.answer_later(ApiKey.INIT_PRODUCER_ID, parts.producer_ids.init_producer_id)
     _add_first_routes(dispatcher)
     dispatcher.answer_later(ApiKey.GET_REPLICA_LOG_INFO, ReplicaLogsHandler(replicas).get)
-    dispatcher.answer_later(ApiKey.CREATE_TOPICS, create)
+    dispatcher.answer_caller(ApiKey.CREATE_TOPICS, create)
     access = AccessHandler(image, enforced=bool(config.authorizer_class_name))
     dispatcher.answer_now(ApiKey.DESCRIBE_ACLS, access.describe_acls)
     dispatcher.answer_now(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, access.describe_scram_credentials)
@@ -106,7 +106,7 @@ def _add_forwarded_routes(dispatcher: Dispatcher, parts: Parts) -> None:
     controller = parts.controller
 
     def add(key: ApiKey, handler: Later[Q]) -> None:
-        dispatcher.answer_later(key, parts.forwarding.to_controller(key, handler))
+        dispatcher.answer_caller(key, parts.forwarding.to_controller(key, handler))
 
     add(ApiKey.DELETE_TOPICS, controller.handle_delete_topics)
     add(ApiKey.ELECT_LEADERS, controller.handle_elect_leaders)

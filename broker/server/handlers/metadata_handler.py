@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 
 from broker.controller.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
@@ -24,8 +24,10 @@ from broker.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from broker.protocol.schema import NO_ID, Message
+from broker.protocol.schema import NO_ID
+from broker.security.authorizer import Caller
 from broker.server.connection import NotReady
+from broker.server.dispatch import ForCaller
 from broker.server.turns import Turns, Work
 
 NOBODY = -1
@@ -46,7 +48,7 @@ class MetadataHandler:
         caught_up: asyncio.Event,
         controller_id: Callable[[], int | None],
         turns: Turns,
-        create: Callable[[CreateTopicsRequest, int], Awaitable[Message]] | None = None,
+        create: ForCaller[CreateTopicsRequest] | None = None,
     ) -> None:
         """`listener`: the one that clients come through, and find in the answers. `create` makes the topics that a
         request asks for and that are not there; None: it does not."""
@@ -58,7 +60,7 @@ class MetadataHandler:
         self._controller_id = controller_id
         self._turns = turns
 
-    async def metadata(self, request: MetadataRequest, version: int) -> MetadataResponse:
+    async def metadata(self, request: MetadataRequest, version: int, caller: Caller | None) -> MetadataResponse:
         """Waits a little while the replicas catch up with the image: who is told of a leader here can write to it.
 
         Raises `NotReady` while this broker is still reading the metadata log after its start. What it knows by then is
@@ -71,7 +73,7 @@ class MetadataHandler:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._settled.wait(), SETTLING_TIMEOUT_S)
         if self._create is not None and request.allow_auto_topic_creation and request.topics:
-            await self._create_missing(self._create, self._image(), request.topics)
+            await self._create_missing(self._create, self._image(), request.topics, caller)
         return await self._turns.finish(self._answer(request, version))
 
     def _answer(self, request: MetadataRequest, version: int) -> Work[MetadataResponse]:
@@ -105,9 +107,10 @@ class MetadataHandler:
 
     async def _create_missing(
         self,
-        create: Callable[[CreateTopicsRequest, int], Awaitable[Message]],
+        create: ForCaller[CreateTopicsRequest],
         image: MetadataImage,
         asked: list[MetadataRequestTopic],
+        caller: Caller | None,
     ) -> None:
         """Have the topics made that are named and missing. This node may learn of them later: its client asks again.
 
@@ -117,7 +120,7 @@ class MetadataHandler:
         missing = [name for name in names if name not in image.topics and name != OFFSETS_TOPIC]
         if missing:
             wanted = [CreatableTopic(name, -1, -1) for name in missing]
-            await create(CreateTopicsRequest(wanted, timeout_ms=CREATION_TIMEOUT_MS), CREATION_VERSION)
+            await create(CreateTopicsRequest(wanted, timeout_ms=CREATION_TIMEOUT_MS), CREATION_VERSION, caller)
 
     def describe_cluster(self, request: DescribeClusterRequest, version: int) -> DescribeClusterResponse:
         if version >= 1 and request.endpoint_type != BROKER_ENDPOINTS:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import pytest
 
@@ -39,9 +38,9 @@ from broker.protocol.messages.offset_fetch import (
 from broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from broker.protocol.schema import NO_ID, Message
 from broker.security.acls import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
-from broker.security.authorizer import Authorizer
+from broker.security.authorizer import Authorizer, Caller
 from broker.server.acl_guard import OPEN_TO_ALL, RULES, AclGuard
-from broker.server.connection import Connection, Rejected
+from broker.server.connection import Rejected
 from broker.server.dispatch import Permit, Refused
 from tests.broker.protocol.samples import sample
 
@@ -53,10 +52,7 @@ DENIED = {
 }
 
 
-class Peer:
-    """A connection, as far as rules are concerned."""
-
-    principal, address = "User:alice", "10.0.0.1"
+ALICE = Caller("User:alice", "10.0.0.1")
 
 
 def check(request: Message, version: int, *rules: tuple[ResourceType, str, Operation]) -> Permit:
@@ -69,9 +65,7 @@ def check(request: Message, version: int, *rules: tuple[ResourceType, str, Opera
         Acl(kind, name, PatternType.LITERAL, "User:alice", "*", operation, Permission.ALLOW)
         for kind, name, operation in rules
     )
-    peer: Any = Peer()
-    connection: Connection = peer
-    return AclGuard(authorizer, lambda: image).check(request, version, connection)
+    return AclGuard(authorizer, lambda: image).check(request, version, ALICE)
 
 
 def topic(name: str, operation: Operation) -> tuple[ResourceType, str, Operation]:

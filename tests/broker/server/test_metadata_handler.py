@@ -34,7 +34,9 @@ def handler(image: MetadataImage, *, caught_up: bool) -> MetadataHandler:
 
 def test_fenced_brokers_are_listed_so_that_clients_do_not_take_them_for_gone() -> None:
     async def story() -> list[int]:
-        response = await handler(two_brokers(second_fenced=True), caught_up=True).metadata(MetadataRequest(), VERSION)
+        response = await handler(two_brokers(second_fenced=True), caught_up=True).metadata(
+            MetadataRequest(), VERSION, None
+        )
         return [broker.node_id for broker in response.brokers]
 
     assert asyncio.run(story()) == [1, 2]
@@ -45,6 +47,6 @@ def test_a_broker_that_still_reads_the_metadata_log_tells_nobody_of_the_past(mon
 
     async def story() -> None:
         with pytest.raises(NotReady, match="has not caught up"):
-            await handler(MetadataImage(), caught_up=False).metadata(MetadataRequest(), VERSION)
+            await handler(MetadataImage(), caught_up=False).metadata(MetadataRequest(), VERSION, None)
 
     asyncio.run(story())

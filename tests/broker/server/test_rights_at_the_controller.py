@@ -1,0 +1,163 @@
+"""What a broker hands on to the controller says who asked it, and the controller decides by what it knows itself."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.errors import ErrorCode
+from broker.protocol.api import encode_request
+from broker.protocol.codec import DecodeError
+from broker.protocol.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
+from broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from broker.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from broker.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from broker.security.acls import Acl, Operation, PatternType, Permission, ResourceType
+from broker.security.authorizer import Caller
+from broker.server.original_caller import address_bytes, caller_of, principal_bytes
+from broker.server.security import AUTHORIZER
+from simulator.cluster import SimulatedCluster
+from tests.broker.clients.secured import write_private
+from tests.broker.server.test_sasl_gate import as_user, client, started
+
+BROKERS, ALICES = "password-of-the-brokers", "password-of-alice"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[SimulatedCluster]:
+    users = f"broker={BROKERS}\nalice={ALICES}\n"
+    properties = {
+        "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
+        "sasl.users.file": str(write_private(tmp_path / "users", users)),
+        "sasl.inter.broker.credentials.file": str(write_private(tmp_path / "own", f"broker={BROKERS}\n")),
+        "authorizer.class.name": AUTHORIZER,
+        "super.users": "User:broker",
+        "auto.create.topics.enable": "true",
+    }
+    with SimulatedCluster(1, properties=properties) as made:
+        yield made
+
+
+def elsewhere(cluster: SimulatedCluster) -> int:
+    """A broker that is not the controller."""
+    return min(it.node_id for it in cluster.machines.values() if it.name != cluster.controller())
+
+
+def believe(cluster: SimulatedCluster, broker: int, *rules: tuple[ResourceType, str, Operation]) -> None:
+    """Have one broker know rules that the others do not: it lags behind, or it lies."""
+    authorizer = cluster.node(f"n{broker}")._security.authorizer
+    assert authorizer is not None
+    acls = (
+        Acl(kind, name, PatternType.LITERAL, "User:alice", "*", what, Permission.ALLOW) for kind, name, what in rules
+    )
+    authorizer.learn(acls)
+
+
+@pytest.mark.conforms("SEC-8")
+def test_what_the_broker_on_the_way_allows_the_controller_may_refuse(cluster: SimulatedCluster) -> None:
+    async def story() -> None:
+        await started(cluster)
+        root, alice = client(cluster, as_user("broker", BROKERS)), client(cluster, as_user("alice", ALICES))
+        asked = elsewhere(cluster)
+        creation = CreateTopicsRequest([CreatableTopic(name, 1, 1) for name in ("mine", "theirs")], timeout_ms=5_000)
+        created = await root.request(asked, creation, 7, 10.0)
+        assert isinstance(created, CreateTopicsResponse)
+        assert [it.error_code for it in created.topics] == [ErrorCode.NONE] * 2
+        kind = ResourceType.TOPIC
+        rule = AclCreation(kind, "mine", PatternType.LITERAL, "User:alice", "*", Operation.DELETE, Permission.ALLOW)
+        ruled = await root.request(asked, CreateAclsRequest([rule]), 3, 10.0)
+        assert isinstance(ruled, CreateAclsResponse)
+        await cluster.until(lambda: all(len(cluster.node(name).image.acls) == 1 for name in cluster.machines))
+        await cluster.until(lambda: "theirs" in cluster.node(f"n{asked}").image.topics)
+        believe(cluster, asked, (kind, "*", Operation.ALL), (ResourceType.CLUSTER, "kafka-cluster", Operation.ALL))
+        deletion = DeleteTopicsRequest([DeleteTopicState(name) for name in ("theirs", "mine")], timeout_ms=5_000)
+        deleted = await alice.request(asked, deletion, 6, 10.0)
+        assert isinstance(deleted, DeleteTopicsResponse)
+        codes = {it.name: it.error_code for it in deleted.responses}
+        assert codes == {"mine": ErrorCode.NONE, "theirs": ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+        assert "theirs" in cluster.node(str(cluster.controller())).image.topics
+        elected = await alice.request(asked, ElectLeadersRequest(timeout_ms=5_000), 2, 10.0)
+        assert isinstance(elected, ElectLeadersResponse)
+        assert elected.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+    cluster.run(story())
+
+
+@pytest.mark.conforms("SEC-8")
+def test_who_has_a_topic_made_by_asking_for_it_is_known_to_the_controller(cluster: SimulatedCluster) -> None:
+    async def story() -> None:
+        await started(cluster)
+        alice = client(cluster, as_user("alice", ALICES))
+        asked = elsewhere(cluster)
+        believe(cluster, asked, (ResourceType.TOPIC, "*", Operation.ALL))
+        request = MetadataRequest([MetadataRequestTopic(name="new")], allow_auto_topic_creation=True)
+        answer = await alice.request(asked, request, 12, 10.0)
+        assert isinstance(answer, MetadataResponse)
+        assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        await asyncio.sleep(1.0)
+        assert "new" not in cluster.node(str(cluster.controller())).image.topics
+        made = await client(cluster, as_user("broker", BROKERS)).request(asked, request, 12, 10.0)
+        assert isinstance(made, MetadataResponse)
+        await cluster.until(lambda: "new" in cluster.node(str(cluster.controller())).image.topics)
+
+    cluster.run(story())
+
+
+@pytest.mark.conforms("SEC-8")
+def test_an_envelope_from_nobody_is_its_senders_and_one_that_cannot_be_read_is_nobodys(
+    cluster: SimulatedCluster,
+) -> None:
+    async def story() -> None:
+        await started(cluster)
+        controller = cluster.machines[str(cluster.controller())].node_id
+        addresses = {node: (host, 9093) for node, (host, _) in cluster.addresses.items()}
+        broker = client(cluster, as_user("broker", BROKERS))
+        broker.learn(addresses)
+        creation = CreateTopicsRequest([CreatableTopic("t", 1, 1)], timeout_ms=5_000)
+        data = bytes(encode_request(creation, 7, 0, None)[4:])
+        for principal, code in (
+            (None, ErrorCode.NONE),
+            (b"", ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE),
+            (b"\0\7", ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE),
+            (principal_bytes(Caller("User:alice", "")) + b"!", ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE),
+        ):
+            answer = await broker.request(controller, EnvelopeRequest(data, principal), 0, 10.0)
+            assert isinstance(answer, EnvelopeResponse)
+            assert answer.error_code == code
+        await cluster.until(lambda: "t" in cluster.node(str(cluster.controller())).image.topics)
+
+    cluster.run(story())
+
+
+@pytest.mark.conforms("SEC-8")
+@pytest.mark.parametrize("principal", ["User:alice", "User:CN=a:b,O=House", "User:ANONYMOUS"])
+@pytest.mark.parametrize("host", ["10.0.0.1", "2001:db8::1", ""])
+def test_a_caller_is_the_same_on_the_other_side(principal: str, host: str) -> None:
+    caller = Caller(principal, host)
+    assert caller_of(principal_bytes(caller), address_bytes(caller)) == caller
+
+
+@pytest.mark.conforms("SEC-8")
+def test_principals_are_written_as_kafka_writes_them() -> None:
+    """Version 0 of DefaultPrincipalData: two compact strings, a boolean, no tags."""
+    assert principal_bytes(Caller("User:alice", "10.0.0.1")) == b"\0\0\x05User\x06alice\0\0"
+    assert address_bytes(Caller("User:alice", "10.0.0.1")) == b"\x0a\0\0\x01"
+
+
+def test_bytes_that_mean_nobody_are_refused() -> None:
+    good = principal_bytes(Caller("User:alice", "10.0.0.1"))
+    rng = random.Random(1)
+    for principal, address in ((good, b"\0\0\0"), (good[:-1], b""), (b"\0\1" + good[2:], b""), (b"\0", b"")):
+        with pytest.raises(DecodeError):
+            caller_of(principal, address)
+    for _ in range(300):
+        try:
+            caller_of(bytes(2) + rng.randbytes(rng.randrange(20)), rng.randbytes(rng.choice([0, 4, 16])))
+        except DecodeError:
+            continue
