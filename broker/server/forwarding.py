@@ -133,7 +133,7 @@ class ControllerForwarding:
         except Refused as refusal:
             return refusal.response
         response = await handler(permit.request, version)
-        return response if permit.amend is None else permit.amend(response)  # type: ignore[no-any-return]
+        return response if permit.amend is None else permit.amend(response)
 
 
 def _opened(api: Api, version: int, answer: EnvelopeResponse) -> Message:

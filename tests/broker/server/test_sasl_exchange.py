@@ -51,7 +51,7 @@ class Client:
 
     async def ended(self) -> None:
         with contextlib.suppress(ConnectionResetError):
-            assert await self.reader.read() == b""
+            assert await self.reader.read(1) == b""
 
     async def log_in(
         self, user: str = "user", mechanism: Mechanism = SCRAM, password: bytes = PASSWORD
@@ -152,6 +152,31 @@ def test_behind_its_sessions_end_a_peer_is_disconnected() -> None:
         client.writer.write(framed(b"now mine"))
         await client.ended()
         assert not echo.begun
+        (event,) = echo.events
+        assert "after the session's end" in str(event["reason"])
+
+    story(tell, max_reauth_ms=100)
+
+
+class Taking:
+    """A shortcut that takes every request."""
+
+    def take(self, _frame: memoryview) -> bool:
+        return True
+
+    def finish(self) -> None:
+        raise NotImplementedError("a session that has ended is asked nothing")
+
+
+@pytest.mark.conforms("SEC-7")
+def test_there_is_no_shortcut_around_a_sessions_end() -> None:
+    async def tell(client: Client, echo: Echo) -> None:
+        await client.log_in()
+        (connection,) = echo.listener._connections
+        connection.shortcut = Taking()
+        await asyncio.sleep(0.11)
+        client.writer.write(framed(b"now mine"))
+        await client.ended()
         (event,) = echo.events
         assert "after the session's end" in str(event["reason"])
 
