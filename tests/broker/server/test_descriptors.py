@@ -76,6 +76,7 @@ def test_a_broker_lives_on_and_makes_up_for_what_it_could_not_do(about: str, mon
             await asyncio.sleep(1.0)
             crowd.there = False
             cluster.start(killed)
+            await cluster.ready()
             await asyncio.wait([creating])
             await cluster.until(lambda: all("t" in cluster.node(name).image.topics for name in cluster.machines))
             await cluster.until(
