@@ -42,6 +42,7 @@ step = [
 ]
 [checks]
 min_ok = 20
+min_queries = 1
 required_faults = ["kill", "pause"]
 """
 """A leader is killed, so that partition 0 has two leader epochs, and a follower stands still for a moment.

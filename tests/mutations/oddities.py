@@ -29,6 +29,7 @@ def replanned(name: str, pattern: str, replacement: str) -> None:
 
 
 replanned("a lower minimum than it began with", r"^min_ok = \d+$", "min_ok = 1")
+replanned("fewer queries than it began with", r"^min_queries = [1-9]\d*$", "min_queries = 0")
 replanned("no required faults though it began with some", r"^required_faults = .*$", "required_faults = []")
 replanned("weaker bounds than it began with", r'^upper_bound = "strict"$', 'upper_bound = "lower-bound-only"')
 replanned("replicas of no format though it began with one", r'^format = "kafka"$', 'format = "none"')
