@@ -39,6 +39,11 @@ replanned("another expectation than it began with", r'^verdict = "pass"$', 'verd
 replanned(
     "retention that it did not begin with", r"^\[settings.broker\]$", '[settings.broker]\n"log.retention.ms" = "1"'
 )
+replanned(
+    "compaction that it did not begin with",
+    r"^\[settings.broker\]$",
+    '[settings.broker]\n"log.cleanup.policy" = "compact"',
+)
 
 
 # ---- links and the like
