@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
+from history.groups import ATTEMPT_S
+
 ALL = -1
 MESSAGE_TIMEOUT_S = 4.0
 # An idempotent producer may send again as often as it takes. A record that it gives up on costs it its place in the
@@ -124,7 +126,7 @@ def _common(settings: ClientSettings) -> dict[str, Any]:
         "bootstrap.servers": settings.bootstrap,
         "client.id": settings.client,
         "broker.address.family": "v4",
-        "socket.timeout.ms": int(4_000 * settings.time_scale),
+        "socket.timeout.ms": int(ATTEMPT_S * 1_000 * settings.time_scale),
         "socket.connection.setup.timeout.ms": int(2_000 * settings.time_scale),
         "socket.nagle.disable": True,
         "reconnect.backoff.ms": 50,
