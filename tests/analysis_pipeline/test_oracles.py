@@ -16,7 +16,8 @@ from simulator.oracles import ORACLES
 from tests.analysis_pipeline.stored_run import StoredRun
 
 RUN = {"run": "run", "seed": 7, "digest": "d", "steps": 900}
-WHOLE = {**RUN, "looks": 300, "checks": dict.fromkeys(ORACLES, 5), "findings": []}
+COMPARED: dict[str, object] = dict.fromkeys(ORACLES, 5)
+WHOLE = {**RUN, "looks": 300, "checks": COMPARED, "findings": []}
 FINDING = {
     "oracle": "leader-incomplete",
     "topic": "log",
@@ -65,10 +66,10 @@ def test_a_finding_is_an_anomaly_with_its_witness_and_its_moment(tmp_path: Path)
         ({**WHOLE, "digest": "e"}, "history/oracles.json is of digest 'e', the simulation of 'd'"),
         ({**WHOLE, "looks": 0}, "the oracles never looked"),
         ({**WHOLE, "checks": {}}, "history/oracles.json says nothing of the oracle epoch-fell"),
-        ({**WHOLE, "checks": {**WHOLE["checks"], "other": 5}}, "speaks of other, which is no oracle"),
-        ({**WHOLE, "checks": {**WHOLE["checks"], "epoch-fell": "5"}}, "history/oracles.json cannot be read"),
+        ({**WHOLE, "checks": {**COMPARED, "other": 5}}, "speaks of other, which is no oracle"),
+        ({**WHOLE, "checks": {**COMPARED, "epoch-fell": "5"}}, "history/oracles.json cannot be read"),
         ({**WHOLE, "checks": dict.fromkeys(ORACLES, 0)}, "the oracle epoch-fell compared nothing"),
-        ({**WHOLE, "checks": {**WHOLE["checks"], "log-mismatch": 0}}, "the oracle log-mismatch compared nothing"),
+        ({**WHOLE, "checks": {**COMPARED, "log-mismatch": 0}}, "the oracle log-mismatch compared nothing"),
         ({**WHOLE, "findings": {}}, "history/oracles.json cannot be read"),
         ({**WHOLE, "findings": [{"oracle": "epoch-fell"}]}, "history/oracles.json cannot be read"),
         ({**WHOLE, "findings": [{**FINDING, "oracle": "other"}]}, "speaks of other, which is no oracle"),
@@ -107,13 +108,13 @@ def test_what_the_record_lacks_leaves_the_run_undecided(tmp_path: Path, record: 
 
 @pytest.mark.parametrize("oracle", MAY_REST)
 def test_an_oracle_that_may_have_nothing_to_do_is_named_where_it_had_not(oracle: str, tmp_path: Path) -> None:
-    verdict, said = judged(tmp_path, {**WHOLE, "checks": {**WHOLE["checks"], oracle: 0}})
+    verdict, said = judged(tmp_path, {**WHOLE, "checks": {**COMPARED, oracle: 0}})
     assert verdict.verdict == "pass", verdict.reasons
     assert f"{oracle} had nothing to compare" in said.detail
 
 
 def test_what_was_found_is_no_less_true_where_another_oracle_compared_nothing(tmp_path: Path) -> None:
-    verdict, _ = judged(tmp_path, {**WHOLE, "checks": {**WHOLE["checks"], "epoch-fell": 0}, "findings": [FINDING]})
+    verdict, _ = judged(tmp_path, {**WHOLE, "checks": {**COMPARED, "epoch-fell": 0}, "findings": [FINDING]})
     assert verdict.verdict == "fail"
     assert any("epoch-fell compared nothing" in each for each in verdict.reasons)
 
