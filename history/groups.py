@@ -19,8 +19,8 @@ GROUPS: Final = "groups"
 _SUFFIX: Final = ".jsonl"
 NO_OFFSET: Final = -1
 ATTEMPT_S: Final = 4.0
-"""How long the members' library waits for an answer at least, before it gives a connection up and sends a commit again by
-another one; longer where the world is slow."""
+"""How long the members' library waits for an answer at least, before it gives a connection up and sends a commit again
+by another one; longer where the world is slow."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """The seal of a finished run: what each file of its evidence was when the run ended, so that no change goes unseen.
 
 `history/seal.json` has of each file its size and SHA-256, and the names of the directories, for an empty one is
-evidence too. Evidence is what the run left: its plan, its history, what its nodes and clients wrote, and, of a simulated
-run, which simulation it was. What is made from that - tables, verdict, report - is none.
+evidence too. Evidence is what the run left: its plan, its history, what its nodes and clients wrote, and, of a
+simulated run, which simulation it was. What is made from that - tables, verdict, report - is none.
 """
 
 from __future__ import annotations

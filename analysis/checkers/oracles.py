@@ -164,7 +164,9 @@ def check(run: Run) -> Outcome:
     if resting:
         return Outcome(UNKNOWN, f"{len(resting)} oracles compared nothing", doubts=resting)
     comparisons = sum(record.checks.values())
-    limit = "".join(f"; {name} had nothing to compare: {why}" for name, why in MAY_REST.items() if not record.checks[name])
+    limit = "".join(
+        f"; {name} had nothing to compare: {why}" for name, why in MAY_REST.items() if not record.checks[name]
+    )
     return Outcome(PASS, f"{comparisons:,} comparisons by {len(ANOMALIES)} oracles over {record.steps:,} steps{limit}")
 
 

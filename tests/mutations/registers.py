@@ -197,7 +197,9 @@ def _otherwise(name: str, change: Callable[[Row], None]) -> None:
 
 
 _otherwise("a write of another value than was announced", lambda row: row.update(value=row["value"] + (1 << 20)))
-_otherwise("a write of another key than was announced", lambda row: row.update(key="k1" if row["key"] == "k0" else "k0"))
+_otherwise(
+    "a write of another key than was announced", lambda row: row.update(key="k1" if row["key"] == "k0" else "k0")
+)
 _otherwise("a write invoked earlier than was announced", lambda row: row.update(inv=row["inv"] - 10**9))
 _otherwise("a write invoked later than was announced", lambda row: row.update(inv=row["ret"]))
 _otherwise("a write that was announced is a read", lambda row: row.update(f=READ))

@@ -122,9 +122,7 @@ def asks_for_no_queries(run: Stored) -> None:
     assert judge(run.path).verdict == "pass"
 
 
-def test_a_run_that_asked_for_less_than_was_planned_is_not(
-    campaign: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_asked_for_less_than_was_planned_is_not(campaign: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asks_for_no_queries(the_run(campaign))
     assert main(["gate", str(campaign)]) == EXIT_UNKNOWN
     assert "asks for 0 answered queries, the campaign for 1" in capsys.readouterr().out

@@ -42,7 +42,7 @@ OBSERVER = "observer"
 ORACLES = "oracles.json"
 """In a run's history: what the oracles compared after every step, and what they found."""
 SUMMARY = "simulation.json"
-"""In a run's directory: its name, the seed of its world, the digest of all that happened, what it took of both times."""
+"""In a run's directory: its name, its world's seed, the digest of all that happened, what it took of both times."""
 MESSAGES = "messages.jsonl"
 """There too, where the run was to write it: every request and answer, a `simulator.messages.Said` a line."""
 
