@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
-from history.groups import ATTEMPT_S
-
 ALL = -1
 MESSAGE_TIMEOUT_S = 4.0
 # An idempotent producer may send again as often as it takes. A record that it gives up on costs it its place in the
@@ -119,6 +117,8 @@ def outcome_timeout_s(parameters: Mapping[str, Any]) -> float:
 
 def _common(settings: ClientSettings) -> dict[str, Any]:
     """Find a new leader fast, give up on a silent broker soon."""
+    from history.groups import ATTEMPT_S  # which brings Arrow: a client has it, and a run begins without
+
     extra: dict[str, Any] = {}
     if debug := os.environ.get("BROWNOUT_CLIENT_DEBUG"):
         extra["debug"] = debug
