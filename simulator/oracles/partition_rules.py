@@ -109,8 +109,8 @@ class PartitionRules:
             self._committed(rules, replica, partition, led)
         if role is not None and led is not role:
             self._new_role(rules, replica, partition, role)
-        matched = isinstance(role, PartitionFollower) and role.phase is Phase.FETCHING
-        if matched and (led is not role or before[-1] is not Phase.FETCHING):
+        fetches = bool(before) and led is role and before[-1] is Phase.FETCHING
+        if isinstance(role, PartitionFollower) and role.phase is Phase.FETCHING and not fetches:
             rules.no_epoch_past_end(replica.name, log, "has matched its log with its leader's")
             follower_rules.matched(rules, replica, role, self._others(partition, replica))
         self._high_watermark(rules, replica, partition)
