@@ -27,6 +27,10 @@ class RunError(ClusterError):
     """
 
 
+class OverdueError(RunError):
+    """What was awaited of the cluster did not come within its time, though everything that it stands on worked."""
+
+
 class WorldError(RunError, HostError):
     """A world, or the machine that it is made on, could not do what was asked; names the node and the cause."""
 
