@@ -23,7 +23,6 @@ from orchestrator.command.run import require_engine
 from orchestrator.errors import EXIT_INTERRUPTED, EXIT_OF_VERDICT, Interrupted, UsageError
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
-from orchestrator.running.runner import plan_invocation
 from orchestrator.search.attempt import Attempted, Task, attempt, spread
 from orchestrator.search.exploring import (
     GUIDED,
@@ -35,7 +34,7 @@ from orchestrator.search.exploring import (
     found_in,
     require_explorable,
 )
-from orchestrator.search.making import WHERE, Maker, require_simulation
+from orchestrator.search.making import Maker, make_to_stay, require_simulation
 from orchestrator.search.record import Exploration, Head
 from orchestrator.search.telling import told_of
 
@@ -193,8 +192,7 @@ def _keep(
             path.write_text(best.text, encoding="utf-8")
             campaign = load(path)
         progress.say(f"keeping seed {best.seed} for {anomaly}")
-        (planned,) = plan_invocation(store, campaign, cells=[source.cell.name], seeds=[best.seed], where=WHERE).todo
-        again = maker.make(planned)
+        again = make_to_stay(store, maker, campaign, source.cell.name, best.seed)
         kept[anomaly] = f"{campaign.name}/{again.directory.id}"
         if again.digest != best.digest:
             progress.announce(

@@ -12,9 +12,10 @@ from orchestrator.campaign.judging import Engine
 from orchestrator.campaign.model import Campaign
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.store import RunDirectory, Store
+from orchestrator.errors import Interrupted
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
-from orchestrator.running.runner import Invocation, Runner, RunOptions, require_faults
+from orchestrator.running.runner import Invocation, Runner, RunOptions, plan_invocation, require_faults, withdraw
 from orchestrator.worlds.selection import Selection, lab_named
 from orchestrator.worlds.simulation.world import SUMMARY
 
@@ -73,6 +74,18 @@ class Maker:
         """Make one run. Raises `Interrupted`; `UsageError` for a campaign that is not for this world."""
         self._runner.make_all(Invocation(planned.campaign, planned.id, (planned,), (planned.id,)))
         return read_made(RunDirectory(self._store.campaign_dir(planned.campaign.name) / planned.id))
+
+
+def make_to_stay(store: Store, maker: Maker, campaign: Campaign, cell: str, seed: int) -> Made:
+    """Make a run that stays in the store, with the plan that names it; of one that is interrupted nothing stays, so
+    that nobody takes it for what was last begun. `maker` makes runs in that store. Raises `Interrupted`; `UsageError`
+    where the store cannot be written."""
+    invocation = plan_invocation(store, campaign, cells=[cell], seeds=[seed], where=WHERE)
+    try:
+        return maker.make(invocation.todo[0])
+    except Interrupted:
+        withdraw(store, invocation)
+        raise
 
 
 def read_made(directory: RunDirectory) -> Made:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.command.line import main
+from orchestrator.errors import Interrupted
 from tests.worlds.simulated import SimulatedRun, campaign, simulate
 
 BOUNCE = campaign("bounce-unseen")
@@ -58,6 +59,19 @@ def test_a_seed_is_replayed_by_its_campaign(tmp_path: Path) -> None:
     assert replay(tmp_path, "2", "--campaign", str(BOUNCE), "--cell", "mutated") == 0
     assert replay(tmp_path, "3", "--campaign", str(BOUNCE), "--cell", "mutated") == 2, "nothing to compare it with"
     assert replay(tmp_path, "3", "--campaign", str(BOUNCE), "--cell", "mutated") == 0
+
+
+def test_of_an_interrupted_replay_nothing_stays(
+    stored: SimulatedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise Interrupted
+
+    before = sorted(stored.path.parent.rglob("*"))
+    monkeypatch.setattr("orchestrator.running.runner.judge", interrupted)
+    assert replay(tmp_path, "latest") == 130
+    assert sorted(stored.path.parent.rglob("*")) == before
+    assert (tmp_path / "latest").resolve() == stored.path.resolve()
 
 
 def test_a_run_that_comes_out_otherwise_is_told(
