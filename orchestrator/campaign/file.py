@@ -14,6 +14,7 @@ from analysis.rundir import LEAST_SHARE
 from nemeses import KINDS, ScheduleError, plan_schedule
 from orchestrator.campaign.model import (
     FILESYSTEMS,
+    STRICT,
     MAX_NODES,
     NODE_ROOTS,
     UPPER_BOUNDS,
@@ -215,7 +216,9 @@ def _topology(table: Table) -> Topology:
     if nodes > MAX_NODES:
         table.refuse(f"nodes: {nodes} is more than {MAX_NODES}, the most that a world holds", "nodes")
     world = table.text("world", Topology.world, choices=WORLDS)
-    filesystem = table.text("filesystem", Topology.filesystem, choices=FILESYSTEMS)
+    filesystem = table.text("filesystem", Topology.filesystem, choices=(*FILESYSTEMS, STRICT))
+    if filesystem == STRICT and world != "simulation":
+        table.refuse(f'filesystem: only world = "simulation" has {STRICT!r}, and it is {world!r}', "filesystem")
     inventory = table.text("inventory", "") or None
     if inventory is not None and world != "inventory":
         table.refuse(f'inventory: only world = "inventory" has one, and it is {world!r}', "inventory")

@@ -13,7 +13,7 @@ from typing import Any, Final
 from installation.commands import command
 from installation.files import default_store
 from orchestrator.campaign.finding import shortest, shown
-from orchestrator.campaign.model import Expect
+from orchestrator.campaign.model import STRICT, Campaign, Expect
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.store import RunDirectory, Store
 from orchestrator.command.printing import say
@@ -21,7 +21,7 @@ from orchestrator.errors import EXIT_INTERRUPTED, EXIT_PASS, EXIT_UNKNOWN, Inter
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
 from orchestrator.search.document import Document, document_of
-from orchestrator.search.making import Maker, read_made, require_simulation
+from orchestrator.search.making import WORLD, Maker, read_made, require_simulation
 from orchestrator.search.script import StepTable, inflictions_of, steps_of
 from orchestrator.search.shrinking import shrink
 from orchestrator.search.stored import stored_plan
@@ -55,6 +55,7 @@ def main(options: argparse.Namespace) -> int:
     if not output.parent.is_dir():
         raise UsageError(f"--output {output}: there is no directory {output.parent}")
     whole = whole_document(directory, plan, anomaly)
+    whole.campaign(output)  # what cannot be written down as a campaign is told before the search
     with Progress(quiet=options.quiet) as progress, tempfile.TemporaryDirectory(prefix="brownout-shrink-") as scratch:
         result = _search(whole, plan, anomaly, budget, Path(scratch), progress, options.tries)
     if result is None:
@@ -157,9 +158,16 @@ def _comment(directory: RunDirectory, anomaly: str, result: Result, output: Path
     )
 
 
+def _worlds_of(campaign: Campaign) -> list[str]:
+    """The worlds that have all that a campaign needs."""
+    if campaign.topology.filesystem == STRICT:
+        return [WORLD]
+    needs = campaign.nemesis.needs
+    return [name for name in WORLD_NAMES if name != "auto" and needs <= lab_named(name).capabilities]
+
+
 def _tell(whole: Document, result: Result, anomaly: str, output: Path, budget: Budget, *, as_json: bool) -> None:
-    needs = result.document.campaign(output).nemesis.needs
-    worlds = [name for name in WORLD_NAMES if name != "auto" and needs <= lab_named(name).capabilities]
+    worlds = _worlds_of(result.document.campaign(output))
     if as_json:
         told: dict[str, Any] = {
             "anomaly": anomaly,
@@ -181,4 +189,4 @@ def _tell(whole: Document, result: Result, anomaly: str, output: Path, budget: B
     say(f"after:  {size_of(result.document)} ({budget}; {result.ended})")
     if result.tried:
         say(f"it shows {anomaly} with {result.shown} of {result.tried} seeds in the simulated world")
-    say(f"campaign: {shortest(output)}; worlds that have its faults: {', '.join(worlds)}")
+    say(f"campaign: {shortest(output)}; worlds that have what it needs: {', '.join(worlds)}")

@@ -19,7 +19,7 @@ from nemeses.ports import HostError
 from orchestrator.campaign.finding import shortest
 from orchestrator.campaign.invocations import PlanError, drop_plan, keep_plan, open_stamp, read_plan, stamps
 from orchestrator.campaign.judging import Engine, judge
-from orchestrator.campaign.model import Campaign
+from orchestrator.campaign.model import FILESYSTEMS, STRICT, Campaign
 from orchestrator.campaign.plan import PlannedRun, expand
 from orchestrator.campaign.store import LABS, RunDirectory, Store
 from orchestrator.campaign.systems import deploy, software_of
@@ -240,6 +240,11 @@ def require_faults(campaign: Campaign, lab: Lab | type[Lab], reason: str) -> Non
         raise UsageError(
             f"{campaign.path}: [swarm] is for the {SWARM_WORLD}, which makes each cluster as it is drawn, and this "
             f"is the {lab.name} world; leave out --world, or [swarm]"
+        )
+    if campaign.topology.filesystem == STRICT and lab.name != SWARM_WORLD:
+        raise UsageError(
+            f"{campaign.path}: [topology] filesystem = {STRICT!r} is a simulated disk, which the {lab.name} world does "
+            f"not have; make it one of {', '.join(FILESYSTEMS)}"
         )
     if lab.workloads is not None and kind not in lab.workloads:
         raise UsageError(

@@ -15,6 +15,7 @@ from analysis.verdict import UNKNOWN, first_reasons
 from orchestrator.campaign.file import parse
 from orchestrator.campaign.plan import PlannedRun, run_id
 from orchestrator.campaign.store import Store
+from orchestrator.campaign.swarm import draw
 from orchestrator.errors import UsageError
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
@@ -77,7 +78,8 @@ def _attempt(task: Task, directory: Path, interrupts: Interrupts) -> Attempted:
     campaign = parse(Source(task.path, task.text), Path(task.path))
     cell = next(cell for cell in campaign.cells if cell.name == task.cell)
     store = Store(directory)
-    planned = PlannedRun(run_id(store.new_stamp(), cell.name, task.seed), campaign, cell, task.seed, WHERE)
+    drawn = draw(campaign, task.seed)
+    planned = PlannedRun(run_id(store.new_stamp(), cell.name, task.seed), drawn, cell, task.seed, WHERE)
     made = Maker(store, Progress(quiet=True), interrupts).make(planned)
     visited = dict.fromkeys(visit(made.directory.path, campaign.workload.topic))
     return Attempted(

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from orchestrator.campaign.model import Campaign, Cell
+from orchestrator.campaign.swarm import draw
 from orchestrator.errors import UsageError
 from orchestrator.search.attempt import Attempted, Task
 from orchestrator.search.document import document_of
@@ -98,21 +99,23 @@ class Arm:
 
     def _variation(self, number: int, rng: Random) -> Task | None:
         """A variation of a run's schedule, under that run's seed; None where nothing of it can be inflicted."""
-        weights = [parent.weight for parent in self._parents]
-        parent, other = rng.choices(self._parents, weights, k=2)
-        campaign, base = self.source.campaign, parent.schedule
+        (parent,) = rng.choices(self._parents, [parent.weight for parent in self._parents])
+        seed, base = parent.attempted.seed, parent.schedule
+        campaign = draw(self.source.campaign, seed)
+        # Of a cluster that is drawn only that seed's other schedules have its nodes.
+        alike = [it for it in self._parents if self.source.campaign.swarm is None or it.attempted.seed == seed]
+        (other,) = rng.choices(alike, [it.weight for it in alike])
         chance = Chance(rng, campaign.topology.names, kinds_of(campaign), base.lasted_s)
         schedule = vary(base, other.schedule, chance)
         if not schedule.faults:
             return None
         text = text_of(self.source, schedule, parent.attempted)
-        seed, path = parent.attempted.seed, str(campaign.path)
-        return Task(number, self.name, text, path, self.source.cell.name, seed, parent.attempted.number)
+        return Task(number, self.name, text, str(campaign.path), self.source.cell.name, seed, parent.attempted.number)
 
 
 def text_of(source: Source, schedule: Inflictions, parent: Attempted) -> str:
     """A schedule as a campaign of its own."""
-    steps = steps_of(schedule, source.campaign.topology.names)
+    steps = steps_of(schedule, draw(source.campaign, parent.seed).topology.names)
     description = f"A variation of the faults of run {parent.number} of an exploration, seed {parent.seed}"
     document = document_of(source.campaign, source.cell, parent.seed, steps, suffix=SUFFIX, description=description)
     return document.text()

@@ -10,13 +10,14 @@ from orchestrator.campaign.invocations import plans_dir
 from orchestrator.campaign.model import Campaign
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.store import RunDirectory, Store
+from orchestrator.campaign.swarm import draw
 from orchestrator.errors import UsageError
 from orchestrator.search.making import WHERE, WORLD
 from systems.toml_tables import Source
 
 
 def stored_plan(directory: RunDirectory) -> PlannedRun:
-    """What was planned of a run of the simulated world. Raises `UsageError` for a run of another one, and for one that
+    """What was planned of a run of the simulated world, as its seed drew it. Raises `UsageError` for a run of another one, and for one that
     cannot be read."""
     described = _described(directory)
     if described.world != WORLD:
@@ -29,7 +30,8 @@ def stored_plan(directory: RunDirectory) -> PlannedRun:
     cells = {cell.name: cell for cell in campaign.cells}
     if described.cell not in cells:
         raise UsageError(f"{directory.path}/campaign.toml: it has no cell {described.cell!r}, which run.toml names")
-    return PlannedRun(described.run, campaign, cells[described.cell], described.seed, WHERE)
+    drawn = draw(campaign, described.seed)
+    return PlannedRun(described.run, drawn, cells[described.cell], described.seed, WHERE)
 
 
 def runs_of_seed(store: Store, campaign: Campaign, cell: str, seed: int) -> list[RunDirectory]:

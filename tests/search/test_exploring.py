@@ -11,13 +11,17 @@ import pytest
 
 from analysis.spark import SparkHandle
 from orchestrator.campaign.file import load, parse
+from orchestrator.campaign.store import RunDirectory
+from orchestrator.campaign.swarm import draw
 from orchestrator.command.line import main
+from orchestrator.command.shrink import whole_document
 from orchestrator.errors import Interrupted
 from orchestrator.search.attempt import Attempted, Task, attempt, spread
 from orchestrator.search.coverage import DEEP, Replica, State, states_of, visit
 from orchestrator.search.exploring import GUIDED, RANDOM, Arm, Source, cheapest, explore
 from orchestrator.search.record import Exploration, Head
 from orchestrator.search.script import Inflicted, Inflictions, steps_of
+from orchestrator.search.stored import stored_plan
 from orchestrator.search.telling import comparison, told_of
 from orchestrator.search.variation import Chance, possible, vary
 from simulator.loop import VirtualLoop
@@ -115,6 +119,39 @@ def test_guided_varies_what_led_to_new_states_and_goes_on_with_fresh_seeds(short
         variation = parse(TomlSource(task.path, task.text), Path(task.path))
         assert variation.nemesis.kind == "steps"
         assert [cell.mutants for cell in variation.cells] == [("bounce_unseen",)]
+
+
+def test_clusters_that_are_drawn_are_varied_as_their_seeds_drew_them(tmp_path: Path) -> None:
+    swarm, world = load(drawn_clusters(tmp_path)), World()
+    list(explore(Arm(GUIDED, Source(swarm, swarm.cells[0], 1)), 32, world.make, known={}))
+    varied = [task for task in world.asked if task.parent >= 0]
+    assert varied
+    assert {task.text for task in world.asked if task.parent < 0} == {swarm.text}
+    for task in varied:
+        variation, drawn = parse(TomlSource(task.path, task.text), Path(task.path)), draw(swarm, task.seed)
+        assert (variation.topology, variation.workload) == (drawn.topology, drawn.workload)
+        assert variation.settings == drawn.settings
+        assert variation.checks.converge_s == swarm.checks.converge_s, "it must recover as the campaign's runs must"
+        assert {step.needs for step in variation.nemesis.steps if step.needs} <= {*drawn.nemesis.faults, "kill"}
+
+
+def test_a_drawn_cluster_is_the_same_explored_run_and_replayed_and_can_be_written_down(tmp_path: Path) -> None:
+    path = drawn_clusters(tmp_path)
+    run = simulate(path, tmp_path, seeds=[6])
+    assert attempt(Task(0, RANDOM, path.read_text(), str(path), "main", 6)).digest == run.summary["digest"]
+    assert main(["replay", str(run.path), "--store", str(tmp_path), "--quiet"]) == 0
+    directory = RunDirectory(run.path)
+    written = whole_document(directory, stored_plan(directory), "stale-read").campaign(path)
+    assert (written.swarm, written.topology) == (None, draw(load(path), 6).topology)
+    assert written.settings == draw(load(path), 6).settings
+
+
+def drawn_clusters(directory: Path) -> Path:
+    """A campaign that leaves its clusters to the seeds."""
+    text = campaign("swarm").read_text()
+    path = directory / "clusters.toml"
+    path.write_text(text.replace("duration_s = [12, 40]", "duration_s = [12, 13]").replace("[20, 150]", "[20, 30]"))
+    return path
 
 
 def test_the_same_exploration_makes_the_same_runs_and_seeds_are_not_made_twice(short: Path) -> None:

@@ -71,6 +71,13 @@ def test_ddmin_leaves_nothing_that_could_go_alone() -> None:
     assert not any(holds([other for other in kept if other != gone]) for gone in kept)
 
 
+@pytest.mark.parametrize(("needed", "left"), [(False, "ext4"), (True, "strict")])
+def test_a_disk_that_only_the_simulation_has_goes_where_it_is_not_needed(needed: bool, left: str) -> None:
+    drawn = document(STEPS[:1]).having("topology", {"nodes": 1, "filesystem": "strict"})
+    judge = Judge(lambda candidate: not needed or candidate.data["topology"]["filesystem"] == "strict")
+    assert shrink(drawn, judge).data["topology"]["filesystem"] == left
+
+
 def test_a_fault_goes_together_with_its_end() -> None:
     assert pairs(STEPS) == [[0, 2], [3, 6], [5, 7]]
     assert pairs([{"do": "pause", "node": "n1"}]) == [[0]], "what nothing ends, the end of the run does"
