@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 from nemeses.ports import HostError
 from systems.errors import ClusterError, InputError
 
@@ -13,6 +15,10 @@ EXIT_INTERNAL = 70
 EXIT_INTERRUPTED = 130
 
 EXIT_OF_VERDICT = {"pass": EXIT_PASS, "fail": EXIT_FAIL, "unknown": EXIT_UNKNOWN}
+
+
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""By these signals people ask a command to stop."""
 
 
 class UsageError(InputError):
