@@ -14,9 +14,9 @@ from analysis.rundir import LEAST_SHARE
 from nemeses import KINDS, ScheduleError, plan_schedule
 from orchestrator.campaign.model import (
     FILESYSTEMS,
-    STRICT,
     MAX_NODES,
     NODE_ROOTS,
+    STRICT,
     UPPER_BOUNDS,
     VERDICTS,
     WORLDS,

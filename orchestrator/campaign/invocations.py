@@ -122,7 +122,7 @@ def read_plan(campaign_dir: Path, stamp: str) -> StoredPlan:
 
 
 def supersedes(later: StoredPlan, plan: StoredPlan) -> bool:
-    """Whether an invocation takes the place of another: it asked for the whole campaign, after it, in the same world."""
+    """Whether an invocation takes the place of an earlier one: it asked for the whole campaign in the same world."""
     return later.stamp > plan.stamp and later.whole and later.where == plan.where
 
 

@@ -430,8 +430,8 @@ def _mutants(commands: Commands) -> None:
         "Lists the mutants of the broker: the rule that each breaks, the anomaly it must cause, and the schedule.\n\n"
         "  brownout mutants --seeds 1-20                    how many of 20 simulated runs kill each, and by what\n"
         "  brownout mutants NAME --seeds 1-20 --campaign X  one of them, under a campaign of your own\n\n"
-        "Ctrl-C prints what was found until then. A run that is unknown says nothing of a mutant: shares are of those that\n"
-        "were decided. Exit 1: a benign mutant raised an alarm. 2: of some mutant no run was decided.",
+        "Ctrl-C prints what was found until then. A run that is unknown says nothing of a mutant: shares are of those\n"
+        "that were decided. Exit 1: a benign mutant raised an alarm. 2: of some mutant no run was decided.",
     )
     command.add_argument("names", nargs="*", metavar="NAME", help="only these mutants")
     command.add_argument(

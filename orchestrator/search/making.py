@@ -99,12 +99,12 @@ def read_made(directory: RunDirectory) -> Made:
 
 
 def read_summary(path: Path) -> dict[str, Any]:
-    """A run's `simulation.json`; empty when it broke down before it had one."""
+    """A run's `simulation.json`; empty when it broke down before it had one that is whole."""
     try:
-        summary: dict[str, Any] = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        summary = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
         return {}
-    return summary
+    return summary if isinstance(summary, dict) else {}
 
 
 def require_simulation(campaign: Campaign, wanted_for: str) -> None:

@@ -17,8 +17,8 @@ from systems.toml_tables import Source
 
 
 def stored_plan(directory: RunDirectory) -> PlannedRun:
-    """What was planned of a run of the simulated world, as its seed drew it. Raises `UsageError` for a run of another one, and for one that
-    cannot be read."""
+    """What was planned of a run of the simulated world, as its seed drew it. Raises `UsageError` for a run of
+    another one, and for one that cannot be read."""
     described = _described(directory)
     if described.world != WORLD:
         raise UsageError(

@@ -53,7 +53,9 @@ class Brownout(System):
         del role  # there is one
         address = {"node.id": "1", "listeners": "n:1", _VOTERS: "1@n:1", "log.dir": "log"}
         try:
-            BrokerConfig.from_properties(address | {key: text for key, text in settings.items() if key != _VOTERS}, where)
+            BrokerConfig.from_properties(
+                address | {key: text for key, text in settings.items() if key != _VOTERS}, where
+            )
         except StartupError as error:
             return str(error)
         return None

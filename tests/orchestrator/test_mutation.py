@@ -15,8 +15,8 @@ import pytest
 
 from installation.files import PROJECT_ROOT
 from orchestrator.campaign.finding import find
-from orchestrator.command.line import main
 from orchestrator.campaign.plan import PlannedRun
+from orchestrator.command.line import main
 from orchestrator.command.mutants import BEGIN, END, exit_code, with_table
 from orchestrator.errors import UsageError
 from orchestrator.search.making import Maker
@@ -77,7 +77,9 @@ def test_a_run_that_names_another_anomaly_does_not_count() -> None:
     assert (result["simulated_s"], result["cpu_s"]) == (8.5, 1.5)
     page = with_table(f"before\n{BEGIN}old\n{END}after\n", [result], "1-2")
     assert "old" not in page
-    assert "| bounce_unseen | bounce-unseen | 1 (9% to 91%) | 2 | 0 | lost-acknowledged-write 1 | 8.5 s | 1.5 s |" in page
+    assert (
+        "| bounce_unseen | bounce-unseen | 1 (9% to 91%) | 2 | 0 | lost-acknowledged-write 1 | 8.5 s | 1.5 s |" in page
+    )
     assert page.startswith("before\n")
     assert page.endswith("after\n")
 

@@ -108,7 +108,9 @@ def test_what_is_resumed_is_the_newest_that_is_not_finished(tmp_path: Path) -> N
     judge_all(store, later)
     resumed = resume_invocation(store, campaign(TWO_SEEDS))
     assert (resumed.stamp, resumed.todo) == (begun.stamp, begun.todo), "one seed that was run since is not what is left"
-    assert f"go on with: {command('run', 'campaigns/x.toml', '--resume', '--store', str(tmp_path))}" in never_made(store)
+    assert f"go on with: {command('run', 'campaigns/x.toml', '--resume', '--store', str(tmp_path))}" in never_made(
+        store
+    )
     judge_all(store, begun)
     with pytest.raises(UsageError, match=r"every run that was planned is made; what they came to: \S+ gate "):
         resume_invocation(store, campaign(TWO_SEEDS))

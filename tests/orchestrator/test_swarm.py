@@ -98,7 +98,10 @@ def test_what_is_drawn_can_be_given_and_what_cannot_be_is_refused(text: str, com
     with pytest.raises(InputError, match=complaint):
         parse(Source("c.toml", f'name = "c"\n{text}'), Path("c.toml"))
     given = parse(
-        Source("c.toml", 'name = "c"\n[topology]\nworld = "simulation"\nfilesystem = "strict"\n[broker]\n"quorum.voters" = 2'),
+        Source(
+            "c.toml",
+            'name = "c"\n[topology]\nworld = "simulation"\nfilesystem = "strict"\n[broker]\n"quorum.voters" = 2',
+        ),
         Path("c.toml"),
     )
     assert (given.topology.filesystem, settings(given)) == ("strict", {"quorum.voters": "2"})

@@ -74,6 +74,16 @@ def test_of_an_interrupted_replay_nothing_stays(
     assert (tmp_path / "latest").resolve() == stored.path.resolve()
 
 
+@pytest.mark.parametrize("content", ["", '{"seed": 1, "dig', "[]"])
+def test_a_run_whose_summary_is_not_whole_is_none_to_compare_with(
+    content: str, stored: SimulatedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (stored.path / "simulation.json").write_text(content)
+    capsys.readouterr()
+    assert replay(tmp_path, str(stored.path)) == 2
+    assert "broke down before it had a digest" in json.loads(capsys.readouterr().out)["comparison"]
+
+
 def test_a_run_that_comes_out_otherwise_is_told(
     stored: SimulatedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

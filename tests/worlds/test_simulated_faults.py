@@ -172,6 +172,7 @@ def test_a_bound_on_recovery_is_one_for_all_of_it(
 
 def test_a_world_that_breaks_says_nothing_of_recovery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(client: SimulatedClientProcess, place: int, timeout_s: float) -> Probed:
+        del client, place, timeout_s
         raise WorldError("the simulated world stopped making progress")
 
     monkeypatch.setattr(SimulatedClientProcess, "probe", broken)

@@ -219,7 +219,9 @@ class SimulationWorld(ServicesOnHosts):
         cpu_s = time.process_time() - self._began_cpu_s
         summary = {"seed": self._spec.seed, "digest": self.digest, "simulated_s": round(self.scheduler.monotonic(), 6)}
         content = json.dumps({**summary, "cpu_s": round(cpu_s, 3), "steps": self._cluster.loop.steps}, indent=1)
-        (self._spec.run_dir / SUMMARY).write_text(content + "\n", encoding="utf-8")
+        draft = self._spec.run_dir / f".{SUMMARY}.tmp"
+        draft.write_text(content + "\n", encoding="utf-8")
+        draft.replace(self._spec.run_dir / SUMMARY)
         seen = {**summary, "steps": self._cluster.loop.steps, **self._cluster.watch.to_json()}
         (self._spec.run_dir / "history" / ORACLES).write_text(json.dumps(seen, indent=1) + "\n", encoding="utf-8")
 
