@@ -102,7 +102,9 @@ def _tell(results: Sequence[Mapping[str, Any]], without: Mapping[str, str], opti
         show(f"mutants, seeds {options.seeds}", [_row(result) for result in results], _COLUMNS)
     for result in results:
         for it in result["undecided"][:_TOLD]:
-            say(f"unknown: {result['mutant']}, {result['campaign']}, seed {it['seed']}: {it['reason']}", file=sys.stderr)
+            say(
+                f"unknown: {result['mutant']}, {result['campaign']}, seed {it['seed']}: {it['reason']}", file=sys.stderr
+            )
     for name, reason in without.items():
         say(f"not tried: {name}: {reason}", file=sys.stderr)
 

@@ -1,12 +1,12 @@
 """Which runs an exploration makes: seeds of the campaign, and variations of schedules that led to new states.
 
-Runs are made in rounds of a fixed size, whatever makes them, and what a round led to is known only to the next: so the
+Runs are made in rounds of one size, whatever makes them, and what a round led to is known only to the next: so the
 same campaign, seeds and budget explore the same, on any number of cores.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
@@ -23,6 +23,7 @@ from orchestrator.search.variation import Chance, vary
 from orchestrator.worlds.selection import lab_named
 
 ROUND: Final = 8
+"""Runs, where nobody asks for another number: a cluster of more cores needs more of them."""
 FRESH_SHARE: Final = 0.5
 """Of a guided round: seeds of the campaign itself, which lead to where no variation does."""
 GUIDED, RANDOM = "guided", "random"
@@ -54,10 +55,12 @@ class Parent:
 
 @dataclass
 class Arm:
-    """One way of choosing runs, and what they came to so far. `curve`: how many different states after each run."""
+    """One way of choosing runs, and what they came to so far. `round_runs`: how many are chosen at a time.
+    `curve`: how many different states after each run."""
 
     name: str
     source: Source
+    round_runs: int = ROUND
     made: list[Attempted] = field(default_factory=list)
     curve: list[int] = field(default_factory=list)
     _states: set[str] = field(default_factory=set)
@@ -83,7 +86,7 @@ class Arm:
         rng = Random(f"{self.source.first}/{self.name}/{len(self.made)}")
         number, seeds = len(self.made), sum(it.parent < 0 for it in self.made)
         tasks: list[Task] = []
-        for at in range(number, number + min(ROUND, most)):
+        for at in range(number, number + min(self.round_runs, most)):
             varied = self._variation(at, rng) if self._varies(at - number) else None
             if varied is None:
                 varied, seeds = self._fresh(at, self.source.first + seeds), seeds + 1
@@ -91,7 +94,7 @@ class Arm:
         return tasks
 
     def _varies(self, place: int) -> bool:
-        return self.name == GUIDED and bool(self._parents) and place >= ROUND * FRESH_SHARE
+        return self.name == GUIDED and bool(self._parents) and place >= self.round_runs * FRESH_SHARE
 
     def _fresh(self, number: int, seed: int) -> Task:
         campaign = self.source.campaign
@@ -136,21 +139,42 @@ def require_explorable(campaign: Campaign) -> None:
 
 
 def explore(
-    arm: Arm, budget: int, make: Callable[[list[Task]], list[Attempted]], *, known: dict[int, Attempted]
+    arm: Arm,
+    budget: int,
+    make: Callable[[list[Task]], Iterable[Attempted]],
+    *,
+    known: dict[int, Attempted],
+    kept: Mapping[int, Attempted],
 ) -> Iterator[Attempted]:
     """Make runs until there are so many, and give each once it is known. `known`: runs of the campaign's own seeds that
-    were made before; they are not made again."""
+    were made before. `kept`: by number, what this arm's runs came to when it was explored before, which may have ended
+    anywhere. Neither are made again, and all is chosen as if nothing had been kept. Raises `UsageError` for a kept run
+    that is not the one that is chosen."""
     while len(arm.made) < budget:
         tasks = arm.round(budget - len(arm.made))
-        todo = [task for task in tasks if task.parent >= 0 or task.seed not in known]
-        fresh = iter(make(todo) if todo else [])
-        made = {task.number: next(fresh) for task in todo}
+        todo = [task for task in tasks if task.number not in kept and (task.parent >= 0 or task.seed not in known)]
+        fresh, pending = iter(make(todo) if todo else ()), {task.number for task in todo}
         for task in tasks:
-            attempted = made.get(task.number) or _as_of(task, known[task.seed])
+            told = next(fresh) if task.number in pending else _kept(task, kept)
+            attempted = told or _as_of(task, known[task.seed])
             if task.parent < 0:
                 known[task.seed] = attempted
             arm.take(attempted)
             yield attempted
+
+
+def _kept(task: Task, kept: Mapping[int, Attempted]) -> Attempted | None:
+    attempted = kept.get(task.number)
+    if attempted is not None and (attempted.seed, attempted.parent, attempted.text) != (
+        task.seed,
+        task.parent,
+        task.own,
+    ):
+        raise UsageError(
+            f"run {task.number + 1} of the exploration was chosen by another version of Brownout, which varied "
+            "otherwise; explore anew, without --resume"
+        )
+    return attempted
 
 
 def _as_of(task: Task, attempted: Attempted) -> Attempted:
