@@ -7,7 +7,6 @@ converge_s`) knows that. Where none is stated, a cluster that does not recover l
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any, Final
 
 from analysis.checkers.replicas import RECOVERS
@@ -48,7 +47,7 @@ def check(run: Run) -> Outcome:
     return Outcome(UNKNOWN, "it was not seen whether the cluster recovers", doubts=("no convergence is on record",))
 
 
-def _failed(sentence: str, witness: Mapping[str, Any]) -> Outcome:
+def _failed(sentence: str, witness: dict[str, Any]) -> Outcome:
     return Outcome(FAIL, sentence, (Anomaly(LIVENESS.name, "", -1, sentence, (witness,), 1),))
 
 

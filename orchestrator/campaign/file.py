@@ -16,6 +16,7 @@ from orchestrator.campaign.model import (
     FILESYSTEMS,
     MAX_NODES,
     NODE_ROOTS,
+    SIMULATION,
     STRICT,
     UPPER_BOUNDS,
     VERDICTS,
@@ -217,7 +218,7 @@ def _topology(table: Table) -> Topology:
         table.refuse(f"nodes: {nodes} is more than {MAX_NODES}, the most that a world holds", "nodes")
     world = table.text("world", Topology.world, choices=WORLDS)
     filesystem = table.text("filesystem", Topology.filesystem, choices=(*FILESYSTEMS, STRICT))
-    if filesystem == STRICT and world != "simulation":
+    if filesystem == STRICT and world != SIMULATION:
         table.refuse(f'filesystem: only world = "simulation" has {STRICT!r}, and it is {world!r}', "filesystem")
     inventory = table.text("inventory", "") or None
     if inventory is not None and world != "inventory":
@@ -366,7 +367,7 @@ def _swarm(root: Table, under_test: SystemUnderTest, topology: Topology, nemesis
         duration_s=table.range("duration_s", default.duration_s),
     )
     table.done()
-    if topology.world != "simulation" or under_test != SystemUnderTest():
+    if topology.world != SIMULATION or under_test != SystemUnderTest():
         root.refuse(
             'swarm: only world = "simulation" makes clusters as they are drawn; set that in [topology]', "swarm"
         )

@@ -17,7 +17,7 @@ from orchestrator.campaign.finding import DEMO, find, shortest, shown
 from orchestrator.campaign.gate import GateResult, gate
 from orchestrator.campaign.invocations import open_stamp
 from orchestrator.campaign.judging import Engine
-from orchestrator.campaign.model import Campaign
+from orchestrator.campaign.model import SIMULATION, Campaign
 from orchestrator.campaign.plan import check_size
 from orchestrator.campaign.policy_file import find_policy
 from orchestrator.campaign.store import Store
@@ -41,8 +41,6 @@ from orchestrator.running.runner import (
 )
 from orchestrator.worlds.lab import LabSpec
 from orchestrator.worlds.selection import Selection, lab_named, select_lab
-
-SIMULATION = "simulation"
 
 # Told to the same command in its sandbox: the lab, why it was chosen, and where outside the sandbox begins.
 _LAB_VARIABLE = "BROWNOUT_LAB"

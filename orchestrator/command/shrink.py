@@ -12,7 +12,7 @@ from typing import Any, Final
 from installation.commands import command
 from installation.files import default_store
 from orchestrator.campaign.finding import shortest, shown
-from orchestrator.campaign.model import STRICT, Campaign, Expect
+from orchestrator.campaign.model import SIMULATION, STRICT, Campaign, Expect
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.store import RunDirectory, Store
 from orchestrator.command.printing import say
@@ -20,7 +20,7 @@ from orchestrator.errors import EXIT_INTERRUPTED, EXIT_PASS, EXIT_UNKNOWN, Inter
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
 from orchestrator.search.document import Document, document_of
-from orchestrator.search.making import WORLD, Maker, read_made, require_simulation
+from orchestrator.search.making import Maker, read_made, require_simulation
 from orchestrator.search.scratch import scratch
 from orchestrator.search.script import StepTable, inflictions_of, steps_of
 from orchestrator.search.shrinking import shrink
@@ -178,7 +178,7 @@ def _comment(directory: RunDirectory, anomaly: str, result: Result, output: Path
 def _worlds_of(campaign: Campaign) -> list[str]:
     """The worlds that have all that a campaign needs."""
     if campaign.topology.filesystem == STRICT:
-        return [WORLD]
+        return [SIMULATION]
     needs = campaign.nemesis.needs
     return [name for name in WORLD_NAMES if name != "auto" and needs <= lab_named(name).capabilities]
 

@@ -19,7 +19,7 @@ from nemeses.ports import HostError
 from orchestrator.campaign.finding import shortest
 from orchestrator.campaign.invocations import PlanError, drop_plan, keep_plan, open_stamp, read_plan, stamps
 from orchestrator.campaign.judging import Engine, judge
-from orchestrator.campaign.model import FILESYSTEMS, STRICT, Campaign
+from orchestrator.campaign.model import FILESYSTEMS, SIMULATION, STRICT, Campaign
 from orchestrator.campaign.plan import PlannedRun, expand
 from orchestrator.campaign.store import LABS, RunDirectory, Store
 from orchestrator.campaign.systems import deploy, software_of
@@ -35,7 +35,6 @@ from orchestrator.worlds.selection import WORLD_NAMES, Selection, lab_named
 
 STARTED_VARIABLE = "BROWNOUT_STARTED_NS"
 _HOLD_S = 1.0
-SWARM_WORLD = "simulation"
 
 
 @dataclass
@@ -236,12 +235,12 @@ def require_faults(campaign: Campaign, lab: Lab | type[Lab], reason: str) -> Non
             f"{campaign.path}: the {lab.name} world runs {', '.join(sorted(lab.systems))} only, not "
             f"{system.directory or system.name}; use another --world"
         )
-    if campaign.swarm is not None and lab.name != SWARM_WORLD:
+    if campaign.swarm is not None and lab.name != SIMULATION:
         raise UsageError(
-            f"{campaign.path}: [swarm] is for the {SWARM_WORLD}, which makes each cluster as it is drawn, and this "
+            f"{campaign.path}: [swarm] is for the {SIMULATION}, which makes each cluster as it is drawn, and this "
             f"is the {lab.name} world; leave out --world, or [swarm]"
         )
-    if campaign.topology.filesystem == STRICT and lab.name != SWARM_WORLD:
+    if campaign.topology.filesystem == STRICT and lab.name != SIMULATION:
         raise UsageError(
             f"{campaign.path}: [topology] filesystem = {STRICT!r} is a simulated disk, which the {lab.name} world does "
             f"not have; make it one of {', '.join(FILESYSTEMS)}"

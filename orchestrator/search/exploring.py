@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from orchestrator.campaign.model import Campaign, Cell
+from orchestrator.campaign.model import SIMULATION, Campaign, Cell
 from orchestrator.campaign.swarm import draw
 from orchestrator.errors import UsageError
 from orchestrator.search.attempt import Attempted, Task
@@ -126,7 +126,7 @@ def text_of(source: Source, schedule: Inflictions, parent: Attempted) -> str:
 
 def kinds_of(campaign: Campaign) -> tuple[str, ...]:
     """The kinds of fault that variations have: those of the campaign that the simulated world can inflict."""
-    return tuple(campaign.nemesis.scheduled(lab_named("simulation").capabilities))
+    return tuple(campaign.nemesis.scheduled(lab_named(SIMULATION).capabilities))
 
 
 def require_explorable(campaign: Campaign) -> None:

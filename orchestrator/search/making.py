@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from history.journal import FILE_NAME as JOURNAL
 from orchestrator.campaign.judging import Engine
-from orchestrator.campaign.model import Campaign
+from orchestrator.campaign.model import SIMULATION, Campaign
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.store import RunDirectory, Store
 from orchestrator.errors import Interrupted
@@ -22,8 +22,7 @@ from orchestrator.worlds.simulation.world import SUMMARY
 if TYPE_CHECKING:
     from analysis.verdict import Verdict
 
-WORLD: Final = "simulation"
-WHERE: Final = ("--world", WORLD)
+WHERE: Final = ("--world", SIMULATION)
 """The options by which a campaign is run there whatever its file says."""
 
 
@@ -65,7 +64,7 @@ class Maker:
         messages: bool = False,
     ) -> None:
         engine = Engine("in-process", store.root / ".spark", pictures=pictures)
-        selection = Selection(lab_named(WORLD), "only there the same seed is the same run")
+        selection = Selection(lab_named(SIMULATION), "only there the same seed is the same run")
         options = RunOptions(selection, engine, messages=messages)
         self._runner = Runner(store, options, progress, interrupts)
         self._store = store
@@ -109,4 +108,4 @@ def read_summary(path: Path) -> dict[str, Any]:
 
 def require_simulation(campaign: Campaign, wanted_for: str) -> None:
     """Raise `UsageError` when the simulated world cannot run a campaign. `wanted_for`: why it has to be there."""
-    require_faults(campaign, lab_named(WORLD), wanted_for)
+    require_faults(campaign, lab_named(SIMULATION), wanted_for)

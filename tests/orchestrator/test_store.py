@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -92,10 +93,10 @@ def judge_all(store: Store, invocation: Invocation) -> None:
         replace(undecided(run.path, "nothing can be said"), finished=True).write(run.path / "verdict.json")
 
 
-def begun_after(store: Store, earlier: Invocation, **asked: list[int]) -> Invocation:
+def begun_after(store: Store, earlier: Invocation, seeds: Sequence[int] = ()) -> Invocation:
     """An invocation with a later stamp, as it has in life."""
     while True:
-        begun = plan_invocation(store, campaign(TWO_SEEDS), **asked)
+        begun = plan_invocation(store, campaign(TWO_SEEDS), seeds=seeds)
         if begun.stamp > earlier.stamp:
             return begun
         drop_plan(store.campaign_dir("x"), begun.stamp)
