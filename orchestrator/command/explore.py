@@ -188,6 +188,8 @@ def _kept_before(exploration: Exploration, arms: list[Arm], store: Store) -> dic
     made = [attempted for arm in arms for attempted in arm.made]
     kept = {}
     for row in exploration.told().get("found", []):
+        if row["anomaly"] not in found_in(made):
+            continue  # it was interrupted again before it came to that run
         best = cheapest(made, row["anomaly"])
         is_there = row["kept"] and (store.root / row["kept"]).is_dir()
         if is_there and (row["seed"], row["steps"]) == (best.seed, best.steps):

@@ -153,7 +153,7 @@ def explore(
     while len(arm.made) < budget:
         tasks = arm.round(budget - len(arm.made))
         todo = [task for task in tasks if task.number not in kept and (task.parent >= 0 or task.seed not in known)]
-        fresh, pending = iter(make(todo) if todo else ()), {task.number for task in todo}
+        fresh, pending = _begun_when_asked(make, todo), {task.number for task in todo}
         for task in tasks:
             told = next(fresh) if task.number in pending else _kept(task, kept)
             attempted = told or _as_of(task, known[task.seed])
@@ -161,6 +161,11 @@ def explore(
                 known[task.seed] = attempted
             arm.take(attempted)
             yield attempted
+
+
+def _begun_when_asked(make: Callable[[list[Task]], Iterable[Attempted]], todo: list[Task]) -> Iterator[Attempted]:
+    """What is kept of a round is known before the rest is begun, whatever becomes of that."""
+    yield from make(todo)
 
 
 def _kept(task: Task, kept: Mapping[int, Attempted]) -> Attempted | None:

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from msgspec import structs
 
-from analysis.spark import SparkHandle, SparkUnavailableError
+from analysis.spark import SparkHandle, SparkUnavailableError, java_version
 from orchestrator.campaign.file import load, parse
 from orchestrator.campaign.store import LABS, RunDirectory, Store
 from orchestrator.campaign.swarm import draw
@@ -276,6 +276,22 @@ def test_runs_spread_over_workers_are_those_of_this_process(spark: SparkHandle, 
     ]
 
 
+@pytest.mark.spark
+@pytest.mark.long
+def test_workers_of_a_cluster_have_what_they_need(short: Path, tmp_path: Path) -> None:
+    """Executors are processes of their own here, as on other machines: they inherit nothing of this one."""
+    if java_version() is None:
+        pytest.skip("no Java runtime: install openjdk-17-jre-headless")
+    handle = SparkHandle.start_in_background(tmp_path / "spark", master="local-cluster[1,1,1024]")
+    try:
+        (there,) = spread(handle.session(600), tmp_path / "there", [Task(0, RANDOM, SHORT, str(short), "fixed", 1)])
+    finally:
+        handle.stop()
+    here = attempt(Task(0, RANDOM, SHORT, str(short), "fixed", 1), tmp_path / "here")
+    assert (there.digest, there.states, there.reason) == (here.digest, here.states, here.reason)
+    assert there.digest
+
+
 def run_explore(path: Path, store: Path, *words: str) -> int:
     common = ["--engine", "in-process", "--quiet", "--json", "--store", str(store)]
     return main(["explore", str(path), *common, *words])
@@ -359,6 +375,27 @@ def test_one_that_stopped_at_a_failure_goes_on_behind_it_and_what_was_kept_is_no
     assert (told["ended"], told["arms"][0]["runs"]) == ("the budget is used up", 12)
     assert told["found"][0]["kept"] == first["found"][0]["kept"] == "short/s-mutated-5"
     assert remade == [5]
+
+
+def test_what_is_kept_is_told_though_the_next_round_does_not_begin(
+    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World()
+
+    def make(task: Task, *_: object) -> Attempted:
+        if len(world.asked) == 10:
+            raise Interrupted
+        return world.make([task])[0]
+
+    def at_once(*_: object) -> None:
+        raise Interrupted
+
+    monkeypatch.setattr("orchestrator.command.explore.attempt", make)
+    assert run_explore(short, tmp_path, "--runs", "16", "--keep-going") == 130
+    monkeypatch.setattr("orchestrator.command.explore._session", at_once)
+    capsys.readouterr()
+    assert run_explore(short, tmp_path, "--resume", "--engine", "spark") == 130
+    assert json.loads(capsys.readouterr().out)["arms"][0]["runs"] == 10
 
 
 def test_one_that_was_killed_at_a_failure_stops_there(
