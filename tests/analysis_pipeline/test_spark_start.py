@@ -43,6 +43,6 @@ def test_a_session_that_does_not_come_is_told_with_the_last_words_of_spark(
     monkeypatch.setattr(SparkHandle, "_build", build)
     handle = SparkHandle.start_in_background(tmp_path)
     assert begun.wait(30)
-    with pytest.raises(SparkUnavailableError, match="not start within 0 s; its last words: all masters are unresponsive"):
+    with pytest.raises(SparkUnavailableError, match="within 0 s; its last words: all masters are unresponsive"):
         handle.session(0.01)
     over.set()
