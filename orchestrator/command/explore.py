@@ -224,8 +224,12 @@ def _keep(
     made = [attempted for arm in arms for attempted in arm.made]
     source = arms[0].source
     maker = Maker(store, Progress(quiet=True), interrupts, pictures=True, messages=True)
+    remade: dict[tuple[str, int], str] = {}
     for anomaly in sorted(found_in(made).keys() - kept.keys()):
         best = cheapest(made, anomaly)
+        if (best.arm, best.number) in remade:  # one run shows several
+            kept[anomaly] = remade[best.arm, best.number]
+            continue
         campaign = source.campaign
         if best.text:
             path = exploration.path / f"{anomaly}.toml"
@@ -233,7 +237,7 @@ def _keep(
             campaign = load(path)
         progress.say(f"keeping seed {best.seed} for {anomaly}")
         again = make_to_stay(store, maker, campaign, source.cell.name, best.seed)
-        kept[anomaly] = f"{campaign.name}/{again.directory.id}"
+        kept[anomaly] = remade[best.arm, best.number] = f"{campaign.name}/{again.directory.id}"
         if again.digest != best.digest:
             progress.announce(
                 f"{again.directory.id} came out otherwise than before: something is not decided by the seed"

@@ -377,6 +377,26 @@ def test_one_that_stopped_at_a_failure_goes_on_behind_it_and_what_was_kept_is_no
     assert remade == [5]
 
 
+def test_a_run_that_shows_several_anomalies_is_kept_once(
+    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    remade: list[int] = []
+
+    def both(task: Task, *_: object) -> Attempted:
+        made = World().make([task])[0]
+        return structs.replace(made, anomalies=("stale-read", *made.anomalies) if made.anomalies else ())
+
+    def keep(_store: Store, _maker: object, _campaign: object, _cell: str, seed: int) -> SimpleNamespace:
+        remade.append(seed)
+        return SimpleNamespace(directory=SimpleNamespace(id=f"kept-{seed}"), digest="")
+
+    monkeypatch.setattr("orchestrator.command.explore.attempt", both)
+    monkeypatch.setattr("orchestrator.command.explore.make_to_stay", keep)
+    run_explore(short, tmp_path, "--cell", "mutated", "--runs", "8", "--random")
+    assert {row["kept"] for row in json.loads(capsys.readouterr().out)["found"]} == {"short/kept-5"}
+    assert remade == [5]
+
+
 def test_what_is_kept_is_told_though_the_next_round_does_not_begin(
     short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
