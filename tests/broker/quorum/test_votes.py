@@ -47,7 +47,7 @@ def test_a_follower_stands_when_the_fetch_timeout_has_passed() -> None:
     story.is_a(Prospective, 3)
 
 
-@pytest.mark.conforms("K595-15")
+@pytest.mark.conforms("K595-15", "K595-3")
 def test_the_delay_before_an_election_is_random_and_bounded() -> None:
     delays: list[float] = []
     for _ in range(20):
