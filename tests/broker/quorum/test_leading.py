@@ -294,6 +294,17 @@ def test_a_leader_that_stops_names_its_successors_in_the_order_of_their_logs() -
     assert len(story.sent(EndRequest)) == 2, "best effort: not repeated"
 
 
+@pytest.mark.conforms("K595-32")
+def test_a_leader_that_has_resigned_follows_the_one_that_a_voter_names() -> None:
+    story, epoch = leading()
+    story.resign(epoch)
+    story.answer(2, EndRequest, EndResponse(ErrorCode.NONE, None, epoch))
+    story.is_a(Resigned, epoch)
+    story.answer(3, EndRequest, EndResponse(ErrorCode.FENCED_LEADER_EPOCH, 2, epoch + 1))
+    assert story.is_a(Follower, epoch + 1).leader_id == 2
+    assert (story.disk.election.epoch, story.disk.election.leader_id) == (epoch + 1, 2)
+
+
 @pytest.mark.conforms("K595-27")
 def test_a_candidate_that_stops_says_so() -> None:
     story = Story()
