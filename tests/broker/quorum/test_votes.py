@@ -182,6 +182,8 @@ def test_a_node_that_is_cut_off_keeps_its_epoch_and_goes_on_trying() -> None:
     assert story.role.epoch == 3
     assert story.role.leader_id == 2
     assert story.disk.election.epoch == 3
+    story.wait(1.5)
+    assert story.sent(VoteRequest), "it asks for votes again and again"
 
 
 # --- being asked
