@@ -1,7 +1,8 @@
 """Runs tests on a copy of the project in which one rule is broken, and says whether they noticed.
 
-Only a test that fails has noticed. A copy in which nothing can be imported, a test that does not end, and an error of
-the kind that a slip of the pen makes (a name that is not there) show nothing about a rule: *did not run*.
+Only a test that fails has noticed. A copy in which nothing can be imported, a test that does not end or that gave up
+waiting (it may only have been slow), and an error of the kind that a slip of the pen makes (a name that is not there)
+show nothing about a rule: *did not run*.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tests.conformance.breaks import ROOT, Break
 
 NOT_COPIED = (".*", "store", "*.egg-info")
 SLIPS = ("AttributeError", "ImportError", "ModuleNotFoundError", "NameError", "SyntaxError", "UnboundLocalError")
+WAITED = ("TimeoutError", "subprocess.TimeoutExpired")
 LIMIT_S = 300.0  # for tests that take a second or two: only what hangs meets it
 
 
@@ -106,6 +108,6 @@ def judged(ran: subprocess.CompletedProcess[str], report: Path) -> Trial:
     for case in cases:
         if (failure := case.find("failure")) is not None:
             message = failure.get("message") or ""
-            slip = message.startswith(SLIPS)
-            return Trial(Outcome.DID_NOT_RUN if slip else Outcome.KILLED, f"{case.get('name')}: {message}")
+            tells_nothing = message.startswith(SLIPS + WAITED)
+            return Trial(Outcome.DID_NOT_RUN if tells_nothing else Outcome.KILLED, f"{case.get('name')}: {message}")
     return Trial(Outcome.DID_NOT_RUN, f"pytest ended with 1 and no failure: {ran.stdout[-2000:]}")

@@ -30,13 +30,11 @@ def test_no_break_is_listed_twice() -> None:
     assert [names for names in changes.values() if len(names) > 1] == []
 
 
-@pytest.mark.long
 def test_in_a_copy_of_the_true_source_the_tests_pass(tree: BrokenTree) -> None:
     trial = tree.run(sorted({test for one in breaks().values() for test in one.tests}), limit_s=1800)
     assert trial.outcome is Outcome.SURVIVED, trial.said
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", breaks())
 def test_the_rules_tests_notice_that_it_is_broken(tree: BrokenTree, name: str) -> None:
     trial = tree.trial(breaks()[name])

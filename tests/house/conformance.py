@@ -23,9 +23,9 @@ does.
 A *mutant* is a branch of the broker itself, off unless a campaign's cell or a test names it ([mutants.md](mutants.md)):
 with it a whole cluster runs that breaks the rule. A *break* is a change of one place in the source, made to a copy of
 the project and nowhere else (`tests/conformance/*.toml`, each with what is wrong then): it is killed when tests that
-name the rule, and pass on the true source, fail on the broken one. What cannot be imported, does not end, or fails for
-a name that is not there kills nothing. `python -m tests.conformance` tries all breaks, with `--rule ID` those of one
-rule; every run of the tests looks whether they still fit the source, and `pytest -m long tests/conformance` tries them.
+name the rule, and pass on the true source, fail on the broken one. What cannot be imported, does not end, gives up
+waiting or fails for a name that is not there kills nothing. The tests try all of them, and so
+does `python -m tests.conformance`, with `--rule ID` those of one rule.
 
 """
 

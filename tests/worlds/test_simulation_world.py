@@ -56,7 +56,7 @@ def short(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.conforms("K101-7", "H12", "K595-19")
+@pytest.mark.conforms("K101-14", "K101-7", "H12", "K595-19")
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize(("name", "cell", "anomaly"), CELLS, ids=lambda each: str(each))
 def test_a_scenario_has_the_verdict_that_it_has_on_nodes(
