@@ -97,11 +97,13 @@ class BrokenTree:
 
 def judged(ran: subprocess.CompletedProcess[str], report: Path) -> Trial:
     """By pytest's exit status (0 passed, 1 some failed, else it did not come so far) and its report."""
-    if ran.returncode == 0:
-        return Trial(Outcome.SURVIVED, "all tests passed")
-    if ran.returncode != 1 or not report.is_file():
+    if ran.returncode not in (0, 1) or not report.is_file():
         return Trial(Outcome.DID_NOT_RUN, f"pytest ended with {ran.returncode}: {(ran.stdout + ran.stderr)[-2000:]}")
     cases = list(ElementTree.parse(report).getroot().iter("testcase"))
+    if ran.returncode == 0:
+        if all(case.find("skipped") is not None for case in cases):
+            return Trial(Outcome.DID_NOT_RUN, "all tests were skipped")
+        return Trial(Outcome.SURVIVED, "all tests passed")
     for case in cases:
         if (error := case.find("error")) is not None:
             return Trial(Outcome.DID_NOT_RUN, f"{case.get('name')}: {error.get('message')}: {error.text or ''}"[:2000])

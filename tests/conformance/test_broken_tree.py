@@ -83,6 +83,12 @@ def test_tests_that_do_not_end_or_are_not_there_kill_nothing(project: Path, tmp_
         assert tree.run([test], limit_s=2).outcome is Outcome.DID_NOT_RUN
 
 
+def test_tests_that_are_skipped_say_nothing(project: Path, tmp_path: Path) -> None:
+    (project / "test_rule.py").write_text("import pytest\ndef test_it():\n    pytest.skip('no root here')\n")
+    trial = BrokenTree(tmp_path / "copy", project).run(["test_rule.py::test_it"])
+    assert (trial.outcome, trial.said) == (Outcome.DID_NOT_RUN, "all tests were skipped")
+
+
 def test_a_fixture_that_breaks_kills_nothing(project: Path, tmp_path: Path) -> None:
     (project / "test_rule.py").write_text(
         "import pytest\n@pytest.fixture\ndef gone():\n    assert False\ndef test_it(gone):\n    pass\n"

@@ -17,6 +17,7 @@ CELLS = [
     ("kip101-scenario1", "fixed", None),
     ("kip101-scenario2", "mutated", "replica-divergence"),
     ("kip101-scenario2", "fixed", None),
+    ("kip279-fast-failovers", "fixed", None),
     ("bounce-unseen", "mutated", "lost-acknowledged-write"),
     ("bounce-unseen", "fixed", None),
     ("vote-not-persisted", "mutated", "vote-not-on-disk"),
