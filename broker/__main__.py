@@ -20,7 +20,8 @@ from broker.controller.image import MetadataImage
 from broker.disk import RealDisk
 from broker.errors import StartupError
 from broker.mutants import BENIGN, MUTANTS, Mutants, UnknownMutantError
-from broker.server.broker_node import METADATA_DIRECTORY, BrokerNode, NodeFailure
+from broker.server.broker_node import BrokerNode, NodeFailure
+from broker.server.node_directory import METADATA_DIRECTORY
 from broker.server.security import Security
 from broker.trace import JsonLines, Sink, Tracer, Value
 
@@ -77,19 +78,10 @@ def main(arguments: list[str] | None = None) -> int:
             return EXIT_OK
         disk = _disk(config)
         tracer = _tracer(config)
-        node = BrokerNode(
-            config,
-            disk=disk,
-            rng=random.Random(os.urandom(32)),
-            tracer=tracer,
-            mutants=mutants,
-            clock=time.time_ns,
-            descriptors=_all_descriptors(),
-        )
     except (StartupError, UnknownMutantError) as error:
         print(f"broker: {error}", file=sys.stderr)
         return EXIT_USAGE
-    code: int = _runner()(_serve(node))
+    code: int = _runner()(_serve(config, disk, tracer, mutants))
     if code == EXIT_FAILED:
         # No destructor, no flush, no thread may touch the disk any more: it must be as if the process had been killed.
         sys.stderr.flush()
@@ -98,18 +90,27 @@ def main(arguments: list[str] | None = None) -> int:
     return code
 
 
-async def _serve(node: BrokerNode) -> int:
+async def _serve(config: BrokerConfig, disk: RealDisk, tracer: Tracer, mutants: Mutants) -> int:
     """Run a node until a signal, or until it gives up; the exit code."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
+        node = await BrokerNode.open(
+            config,
+            disk=disk,
+            rng=random.Random(os.urandom(32)),
+            tracer=tracer,
+            mutants=mutants,
+            clock=time.time_ns,
+            descriptors=_all_descriptors(),
+        )
         await node.start()
     except StartupError as error:
         print(f"broker: {error}", file=sys.stderr)
         return EXIT_USAGE
     except OSError as error:
-        print(f"broker: {node.config.log_dir}: cannot be used as log.dir: {error}", file=sys.stderr)
+        print(f"broker: {config.log_dir}: cannot be used as log.dir: {error}", file=sys.stderr)
         return EXIT_USAGE
     announcing = asyncio.ensure_future(_announce(node))
     stopping = asyncio.ensure_future(stop.wait())

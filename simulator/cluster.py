@@ -293,12 +293,12 @@ class SimulatedCluster:
     def terminate(self, name: str) -> asyncio.Task[None] | None:
         """SIGTERM, without waiting for the end; None where no process runs."""
         machine = self.machines[name]
-        if machine.host is None or machine.node is None:
+        if machine.host is None:
             return None
         if machine.ending is not None:  # it was asked before
             return machine.ending
         self._note("stopping", machine)
-        machine.ending = ending = self.loop.create_task(_stop(machine.node), context=machine.host.context.copy())
+        machine.ending = ending = self.loop.create_task(_stop(machine), context=machine.host.context.copy())
         ending.add_done_callback(partial(self._process_stopped, machine, machine.host), context=self._context)
         return ending
 
@@ -418,7 +418,7 @@ class SimulatedCluster:
         """The machine whose broker is the active controller, in its own view."""
         for machine in self.machines.values():
             node = machine.node
-            if machine.running and node is not None and _is_composed(node) and node.quorum.is_leader:
+            if machine.running and node is not None and node.quorum.is_leader:
                 return machine.name
         return None
 
@@ -440,36 +440,18 @@ class SimulatedCluster:
         if machine.suspended:
             machine.host.stand_still()
         self._note("started", machine)
-        machine.node = machine.host.context.copy().run(self._make_node, machine)
-        self.watch.began(machine.name, machine.lives, machine.host, machine.node)
-        living = self.loop.create_task(self._live(machine, machine.node), context=machine.host.context.copy())
+        living = self.loop.create_task(self._live(machine, machine.host), context=machine.host.context.copy())
         living.add_done_callback(partial(self._process_exited, machine, machine.host), context=self._context)
 
     def _view_of(self, machine: Machine) -> MachineView:
         return MachineView(machine.name, machine.node_id, machine.disk, self._programs[machine.name].directory)
 
-    def _make_node(self, machine: Machine) -> BrokerNode:
-        program = self._programs[machine.name]
-
-        def sink(event: dict[str, Value]) -> None:
-            self.journal.record(event)
-            self.watch.heard(machine.name, event)
-            machine.trace(event)
-
-        return BrokerNode(
-            BrokerConfig.from_properties(program.properties, machine.name),
-            disk=Subtree(machine.disk, program.directory) if program.directory else machine.disk,
-            rng=random.Random(f"{self.seed}/{machine.name}/{machine.lives}"),
-            tracer=Tracer(machine.node_id, partial(self.wall_ns, machine), sink),
-            mutants=Mutants(program.mutants),
-            clock=partial(self.wall_ns, machine),
-        )
-
-    @staticmethod
-    async def _live(machine: Machine, node: BrokerNode) -> tuple[int, str]:
+    async def _live(self, machine: Machine, host: Host) -> tuple[int, str]:
         """The life of a process, as `python -m broker` lives it: its exit code, and why it ended."""
-        who = f"broker {node.config.node_id}"
+        who = f"broker {machine.node_id}"
         try:
+            machine.node = node = await self._open(machine)
+            self.watch.began(machine.name, machine.lives, host, node)
             await node.start()
             await node.ready()
             machine.say(f"{who} of {node.config.cluster_id} at {node.config.addresses} is ready")
@@ -484,6 +466,23 @@ class SimulatedCluster:
         except asyncio.CancelledError:
             pass
         return EXIT_OK, "stopped"
+
+    async def _open(self, machine: Machine) -> BrokerNode:
+        program = self._programs[machine.name]
+
+        def sink(event: dict[str, Value]) -> None:
+            self.journal.record(event)
+            self.watch.heard(machine.name, event)
+            machine.trace(event)
+
+        return await BrokerNode.open(
+            BrokerConfig.from_properties(program.properties, machine.name),
+            disk=Subtree(machine.disk, program.directory) if program.directory else machine.disk,
+            rng=random.Random(f"{self.seed}/{machine.name}/{machine.lives}"),
+            tracer=Tracer(machine.node_id, partial(self.wall_ns, machine), sink),
+            mutants=Mutants(program.mutants),
+            clock=partial(self.wall_ns, machine),
+        )
 
     def _process_exited(self, machine: Machine, host: Host, task: asyncio.Task[tuple[int, str]]) -> None:
         if not host.alive or machine.host is not host:
@@ -535,17 +534,12 @@ class SimulatedCluster:
         return BEGINNING_NS + round((now if machine is None else now + machine.clock.ahead(now)) * 1e9)
 
 
-def _is_composed(node: BrokerNode) -> bool:
-    """Whether a node has recovered what is on its disk, and so has all of its parts."""
-    return hasattr(node, "quorum") and hasattr(node, "lifecycle")
-
-
-async def _stop(node: BrokerNode) -> None:
+async def _stop(machine: Machine) -> None:
     """A process looks at its signals only once it has read its disk, as `python -m broker` does."""
-    while not _is_composed(node):  # noqa: ASYNC110 - a node has no event for it, and nobody else wants one
+    while machine.node is None:  # noqa: ASYNC110 - a process has no event for it, and nobody else wants one
         await asyncio.sleep(POLL)
-    await node.stop()
+    await machine.node.stop()
 
 
 def _is_ready(node: BrokerNode | None) -> bool:
-    return node is not None and _is_composed(node) and node.lifecycle.unfenced.is_set()
+    return node is not None and node.lifecycle.unfenced.is_set()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine
-from functools import partial
 from typing import Any
 
 from broker.benign import altered
@@ -19,39 +18,27 @@ from broker.controller.image import Changes, MetadataImage
 from broker.controller.image_records import records_of
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.errors import StartupError, is_out_of_descriptors
-from broker.log.log import PartitionLog
-from broker.log.log_config import LogConfig
-from broker.log.meta_properties import (
-    META_PROPERTIES,
-    UNKNOWN_EPOCH,
-    MetaProperties,
-    claim_directory,
-    lock_directory,
-    mark_clean_shutdown,
-    store_cluster_id,
-    take_clean_shutdown,
-)
-from broker.log.recovery_points import RecoveryPoints
+from broker.log.meta_properties import UNKNOWN_EPOCH
 from broker.mutants import Mutants
 from broker.ports import Disk
 from broker.protocol.messages.metadata_records import encode_record
 from broker.protocol.records import NO_TIMESTAMP
 from broker.quorum.runner import QuorumRunner
-from broker.quorum.wire import METADATA_TOPIC
 from broker.replica.manager import ReplicaManager
 from broker.server.client import Address, PeerConnector
 from broker.server.doors import Doors
 from broker.server.forwarding import ControllerForwarding
 from broker.server.handlers.producer_ids_handler import ProducerIdsHandler
+from broker.server.lease import Lease
 from broker.server.lifecycle import BrokerLifecycle
 from broker.server.metrics import metrics_of, render
 from broker.server.metrics_page import MetricsPage
+from broker.server.node_directory import NodeDirectory
 from broker.server.routes import Parts, add_broker_routes, add_controller_routes
 from broker.server.security import Security
 from broker.server.watch import DeathWatch
 from broker.trace import Tracer
 
-METADATA_DIRECTORY = f"{METADATA_TOPIC}-0"
 LEAVE_TIMEOUT_S = 2.0  # seconds that a clean stop gives the controller to move leaders away
 
 
@@ -60,10 +47,12 @@ class NodeFailure(Exception):  # noqa: N818 - the end of a node, by whatever cau
 
 
 class BrokerNode:
-    """One broker. `start` it once, then either `stop` it or let `failed` tell that it gave up."""
+    """One broker that has read its disk: `open` makes it. `start` it once, then either `stop` it or let `failed` tell
+    that it gave up."""
 
-    def __init__(
-        self,
+    @classmethod
+    async def open(
+        cls,
         config: BrokerConfig,
         *,
         disk: Disk,
@@ -72,24 +61,47 @@ class BrokerNode:
         mutants: Mutants | None = None,
         clock: Callable[[], int] | None = None,
         descriptors: int | None = None,
-    ) -> None:
-        """Raises `StartupError` for what the configuration's keys for security name, and is not as it should be.
+    ) -> BrokerNode:
+        """Recover what is on the disk.
 
         `clock` gives the wall clock in nanoseconds, for the timestamps of metadata records; None: they have none.
 
         `descriptors`: how many this process may have open, where that is bounded.
+
+        Raises `StartupError` for what the configuration's keys for security name and is not as it should be, or when
+        this broker must not run here; `OSError` of the disk.
         """
         mutants = mutants or Mutants()
-        self.config = config = altered(config, mutants)
-        self.image = MetadataImage()
-        self._disk = disk
-        self._rng = rng
+        config, image = altered(config, mutants), MetadataImage()
+        security = Security(config, rng, lambda: image)
+        directory = await NodeDirectory.open(disk, config, rng)
+        node = cls(config, directory, security, image, disk, rng, tracer, mutants, clock, descriptors)
+        await node.replicas.start(clean_shutdown=directory.closed_in_epoch is not None)
+        return node
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        directory: NodeDirectory,
+        security: Security,
+        image: MetadataImage,
+        disk: Disk,
+        rng: random.Random,
+        tracer: Tracer,
+        mutants: Mutants,
+        clock: Callable[[], int] | None,
+        descriptors: int | None,
+    ) -> None:
+        self.config = config
+        self.image = image
+        self.metadata_log = directory.metadata_log
+        self.lease = Lease()
+        self._directory = directory
+        self._security = security
         self._tracer = tracer
         self._clock = clock
-        self._mutants = mutants
         self._incarnation_id = rng.randbytes(16)
-        self._meta: MetaProperties | None = None
-        self._failed: asyncio.Future[None] | None = None
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._tasks: list[asyncio.Task[None]] = []
         self._changed: set[tuple[str, int]] = set()
         self._published = -1  # the offset up to which the replicas act on the metadata log
@@ -98,148 +110,103 @@ class BrokerNode:
         self._settled.set()
         self._caught_up = asyncio.Event()
         self._stopping = False
-        self._security = Security(config, rng, lambda: self.image)
-        voters = {voter.id: (voter.host, voter.port) for voter in config.voters}
-        self.connector = PeerConnector(
-            config.node_id,
-            {},
-            controllers=voters,
-            response_max_bytes=config.socket_request_max_bytes,
-            to_brokers=self._security.approach(config.inter_broker_listener.protocol),
-            to_controllers=self._security.approach(config.controller_protocol),
+        tracer.emit(
+            "broker_started",
+            incarnation=self._incarnation_id.hex(),
+            clean_shutdown=directory.closed_in_epoch is not None,
         )
-        self.doors = Doors(config, tracer, self._disk_failed, security=self._security, descriptors=descriptors)
+        self.connector = self._connector()
+        self.doors = Doors(config, tracer, self._disk_failed, security=security, descriptors=descriptors)
         self.connector.serve_locally(self.doors.local.call)
-        self._recovery_points = RecoveryPoints(disk)
         self.metrics_page = MetricsPage(self._metrics)
-        self.replicas = ReplicaManager(
-            recovery_points=self._recovery_points,
+        self.quorum = self._quorum(disk, rng, mutants)
+        self.controller = ActiveController(
             config=config,
-            disk=disk,
-            connector=self.connector,
+            image=image,
+            quorum=self.quorum,
+            peers=self.connector,
+            rng=rng,
             tracer=tracer,
-            mutants=self._mutants,
-            incarnation_id=self._incarnation_id,
-            controller_id=lambda: self.quorum.leader_id,
-            lease_valid=lambda: self.lifecycle.lease_valid(),
-            on_disk_failure=self._disk_failed,
-            on_defect=self.fail,
-            clock=clock,
+            mutants=mutants,
         )
+        self.watch = DeathWatch(node_id=config.node_id, image=lambda: image, controller=self.controller, tracer=tracer)
+        self.replicas = self._replicas(disk, mutants)
         self.groups = GroupCoordinator(
             config=config,
             replicas=self.replicas,
             peers=self.connector,
-            controller_id=lambda: self.quorum.leader_id,
-            lease_valid=lambda: self.lifecycle.lease_valid(),
+            controller_id=self._controller_id,
+            lease_valid=self.lease.valid,
             wall_ms=self._wall_ms,
             rng=rng,
             tracer=tracer,
-            mutants=self._mutants,
+            mutants=mutants,
             on_defect=self.fail,
         )
-
-    @property
-    def cluster_id(self) -> str | None:
-        """The cluster's id: as configured, as this directory remembers it, or as it was committed; None before that."""
-        remembered = None if self._meta is None else self._meta.cluster_id
-        return self.config.cluster_id or remembered or self.image.cluster_id
-
-    # --- life
-
-    async def start(self) -> None:
-        """Recover what is on the disk, listen, and join the cluster in the background; see `ready`.
-
-        Raises `StartupError` when this broker must not run here, `OSError` of the disk.
-        """
-        self._failed = asyncio.get_running_loop().create_future()
-        lock_directory(self._disk, self.config.log_dir)
-        self._meta = await claim_directory(self._disk, self.config.log_dir, self.config.node_id, self._rng)
-        if self.config.cluster_id is not None and self._meta.cluster_id not in (None, self.config.cluster_id):
-            raise StartupError(
-                f"{self.config.log_dir}/{META_PROPERTIES}: the directory belongs to cluster {self._meta.cluster_id}, "
-                f"cluster.id is {self.config.cluster_id}; correct cluster.id or log.dir"
-            )
-        closed_in_epoch = await take_clean_shutdown(self._disk)
-        clean = closed_in_epoch is not None
-        self._tracer.emit("broker_started", incarnation=self._incarnation_id.hex(), clean_shutdown=clean)
-        self.metadata_log = await self._open_metadata_log(clean)
-        await self.replicas.start(clean_shutdown=clean)
-        # A damaged log is one that this broker no longer has, however it was stopped (KIP-966).
-        vouched = UNKNOWN_EPOCH if closed_in_epoch is None or self.replicas.damaged else closed_in_epoch
-        self._compose(self._meta, vouched)
-        await self.doors.open()
-        if self.config.metrics_port:
-            await self.metrics_page.start(self.config.inter_broker_listener.host, self.config.metrics_port)
-        await self.quorum.start()
-        self._run(self._publish(), "metadata publisher")
-        self._run(self.lifecycle.run(), "broker lifecycle")
-
-    async def _open_metadata_log(self, clean_shutdown: bool) -> PartitionLog:
-        """Raises `DamagedLogError`: a node that went on without what it knew would forget topics, votes for leaders
-        that lack records, and in the end the data."""
-        key = METADATA_TOPIC, 0
-        log = await PartitionLog.open(
-            self._disk,
-            METADATA_DIRECTORY,
-            LogConfig.from_broker(self.config),
-            clean_shutdown=clean_shutdown,
-            recovery_point=self._recovery_points.of(key),
+        self.lifecycle = BrokerLifecycle(
+            config=config,
+            connector=self.connector,
+            tracer=tracer,
+            lease=self.lease,
+            incarnation_id=self._incarnation_id,
+            directory_id=directory.id,
+            previous_broker_epoch=self._vouched_epoch,
+            controller_id=self._controller_id,
+            metadata_offset=lambda: self._published,
+            mutants=mutants,
+            cluster_id=lambda: self.cluster_id,
         )
-        self._recovery_points.watch(key, log)
-        log.before_cut = partial(self._recovery_points.lower, key)
-        return log
+        self._add_routes()
 
-    def _compose(self, meta: MetaProperties, previous_broker_epoch: int) -> None:
-        """Make the parts that need to know what is on the disk."""
-        self.quorum = QuorumRunner(
+    # --- the parts, each made of those before it
+
+    def _connector(self) -> PeerConnector:
+        config = self.config
+        return PeerConnector(
+            config.node_id,
+            {},
+            controllers={voter.id: (voter.host, voter.port) for voter in config.voters},
+            response_max_bytes=config.socket_request_max_bytes,
+            to_brokers=self._security.approach(config.inter_broker_listener.protocol),
+            to_controllers=self._security.approach(config.controller_protocol),
+        )
+
+    def _quorum(self, disk: Disk, rng: random.Random, mutants: Mutants) -> QuorumRunner:
+        return QuorumRunner(
             config=self.config,
-            disk=self._disk,
+            disk=disk,
             log=self.metadata_log,
-            rng=self._rng,
+            rng=rng,
             connector=self.connector,
             tracer=self._tracer,
             on_commit=self._committed,
             on_leadership=self._leadership_changed,
             on_failure=self._quorum_failed,
             clock=self._clock,
-            mutants=self._mutants,
+            mutants=mutants,
             cluster_id=self.cluster_id,
             state=lambda: [encode_record(record) for record in records_of(self.image)],
             on_snapshot=self._restored,
         )
-        self.controller = ActiveController(
+
+    def _replicas(self, disk: Disk, mutants: Mutants) -> ReplicaManager:
+        return ReplicaManager(
+            recovery_points=self._directory.recovery_points,
             config=self.config,
-            image=self.image,
-            quorum=self.quorum,
-            peers=self.connector,
-            rng=self._rng,
-            tracer=self._tracer,
-            mutants=self._mutants,
-        )
-        self.lifecycle = BrokerLifecycle(
-            config=self.config,
+            disk=disk,
             connector=self.connector,
             tracer=self._tracer,
+            mutants=mutants,
             incarnation_id=self._incarnation_id,
-            directory_id=meta.directory_id,
-            previous_broker_epoch=previous_broker_epoch,
-            controller_id=lambda: self.quorum.leader_id,
-            metadata_offset=lambda: self._published,
-            mutants=self._mutants,
-            cluster_id=lambda: self.cluster_id,
+            controller_id=self._controller_id,
+            lease_valid=self.lease.valid,
+            on_disk_failure=self._disk_failed,
+            on_defect=self.fail,
+            clock=self._clock,
         )
-        self.watch = DeathWatch(
-            node_id=self.config.node_id, image=lambda: self.image, controller=self.controller, tracer=self._tracer
-        )
-        producer_ids = ProducerIdsHandler(
-            node_id=self.config.node_id,
-            peers=self.connector,
-            controller_id=lambda: self.quorum.leader_id,
-            broker_epoch=lambda: self.lifecycle.broker_epoch,
-            first_unused=lambda: self.image.next_producer_id,
-            timeout_s=self.config.quorum_request_timeout_ms / 1000,
-        )
+
+    def _add_routes(self) -> None:
+        node_id, timeout_s = self.config.node_id, self.config.quorum_request_timeout_ms / 1000
         parts = Parts(
             config=self.config,
             image=lambda: self.image,
@@ -251,16 +218,53 @@ class BrokerNode:
             groups=self.groups,
             watch=self.watch,
             forwarding=ControllerForwarding(
-                node_id=self.config.node_id,
-                controller_id=lambda: self.quorum.leader_id,
+                node_id=node_id,
+                controller_id=self._controller_id,
                 peers=self.connector,
-                request_timeout_s=self.config.quorum_request_timeout_ms / 1000,
+                request_timeout_s=timeout_s,
             ),
-            producer_ids=producer_ids,
+            producer_ids=ProducerIdsHandler(
+                node_id=node_id,
+                peers=self.connector,
+                controller_id=self._controller_id,
+                broker_epoch=lambda: self.lifecycle.broker_epoch,
+                first_unused=lambda: self.image.next_producer_id,
+                timeout_s=timeout_s,
+            ),
         )
         add_controller_routes(self.doors.of_controllers, parts)
         for door in self.doors.for_brokers:
             add_broker_routes(door.dispatcher, door.endpoint.name, parts)
+
+    # --- what the parts ask
+
+    @property
+    def cluster_id(self) -> str | None:
+        """The cluster's id: as configured, as this directory remembers it, or as it was committed; None before that."""
+        return self.config.cluster_id or self._directory.cluster_id or self.image.cluster_id
+
+    def _controller_id(self) -> int | None:
+        return self.quorum.leader_id
+
+    def _vouched_epoch(self) -> int:
+        """The registration whose logs these still are. A damaged log is one that this broker no longer has, however it
+        was stopped (KIP-966)."""
+        closed_in_epoch = self._directory.closed_in_epoch
+        return UNKNOWN_EPOCH if closed_in_epoch is None or self.replicas.damaged else closed_in_epoch
+
+    def _wall_ms(self) -> int:
+        return NO_TIMESTAMP if self._clock is None else self._clock() // 1_000_000
+
+    # --- life
+
+    async def start(self) -> None:
+        """Listen, and join the cluster in the background; see `ready`. Raises `StartupError`, `OSError`."""
+        await self.doors.open()
+        if self.config.metrics_port:
+            await self.metrics_page.start(self.config.inter_broker_listener.host, self.config.metrics_port)
+        await self.quorum.start()
+        self._run(self._publish(), "metadata publisher")
+        self._run(self.lifecycle.run(), "broker lifecycle")
 
     async def ready(self) -> None:
         """Return once the controller counts on this broker. Raises `NodeFailure` when it gives up before."""
@@ -274,7 +278,6 @@ class BrokerNode:
     @property
     def failed(self) -> asyncio.Future[None]:
         """Gets a `NodeFailure` when this node gives up; cancelled when it is stopped."""
-        assert self._failed is not None, "start the node first"
         return self._failed
 
     async def stop(self) -> None:
@@ -293,16 +296,16 @@ class BrokerNode:
         self.metrics_page.stop()
         self.doors.abandon_requests()
         self.connector.close()
-        await self.metadata_log.close()
+        await self._directory.close()
         if self.failed.done():
             return  # the disk failed on the way: nothing vouches for what it holds
-        await mark_clean_shutdown(self._disk, self.lifecycle.epoch_of_logs)
+        await self._directory.mark_closed(self.lifecycle.epoch_of_logs)
         self._tracer.emit("broker_stopped")
         self.failed.cancel()
 
     def fail(self, reason: str, cause: BaseException | None = None) -> None:
         """Give up: no further byte leaves this node."""
-        if self._failed is None or self._failed.done():
+        if self._failed.done():
             return
         self._tracer.emit("broker_failed", reason=reason)
         failure = NodeFailure(reason)
@@ -357,17 +360,14 @@ class BrokerNode:
         if epoch is not None:
             self.watch.look_at_all()
 
-    def _wall_ms(self) -> int:
-        return NO_TIMESTAMP if self._clock is None else self._clock() // 1_000_000
-
     async def _publish(self) -> None:
         """Bring the replicas to where the image is; what is committed meanwhile goes with the next turn."""
         while True:
             await self._applied.wait()
             self._applied.clear()
             reached, changed, self._changed = self.image.offset, self._changed, set()
-            if self.image.cluster_id is not None and self._meta is not None:
-                self._meta = await store_cluster_id(self._disk, self._meta, self.image.cluster_id)
+            if self.image.cluster_id is not None:
+                await self._directory.remember_cluster(self.image.cluster_id)
             await self.replicas.apply(self.image, changed)
             self.groups.apply(self.image)
             self._published = reached

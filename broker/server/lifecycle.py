@@ -23,6 +23,7 @@ from broker.protocol.messages.broker_registration import (
     Listener,
 )
 from broker.protocol.schema import Message
+from broker.server.lease import Lease
 from broker.trace import Tracer
 
 RETRY_MIN = 0.02  # seconds between attempts while the controller moves or is not there yet; doubles up to the maximum
@@ -37,7 +38,7 @@ class BrokerLifecycle:
     """Run it as a task for as long as the broker lives. `controller_id` is the quorum's leader as far as known;
     `metadata_offset` how far this broker has applied the metadata log, `cluster_id` the cluster's, once known;
     `previous_broker_epoch` the registration of the process that closed this directory cleanly, -1 when none did
-    (KIP-966)."""
+    (KIP-966). It renews `lease`, and gives it up."""
 
     def __init__(
         self,
@@ -45,9 +46,10 @@ class BrokerLifecycle:
         config: BrokerConfig,
         connector: Peers,
         tracer: Tracer,
+        lease: Lease,
         incarnation_id: bytes,
         directory_id: bytes,
-        previous_broker_epoch: int,
+        previous_broker_epoch: Callable[[], int],
         controller_id: Callable[[], int | None],
         metadata_offset: Callable[[], int],
         mutants: Mutants,
@@ -65,18 +67,14 @@ class BrokerLifecycle:
         self._controller_id = controller_id
         self._metadata_offset = metadata_offset
         self._cluster_id = cluster_id
-        self._lease_until = float("-inf")
+        self._lease = lease
         self._leave_under_lease = mutants.active("leave_under_lease")
         self._retry = RETRY_MIN
 
     @property
     def epoch_of_logs(self) -> int:
         """The latest registration since which nothing of this broker's logs was lost; -1: that is not known."""
-        return self._previous_broker_epoch if self.broker_epoch < 0 else self.broker_epoch
-
-    def lease_valid(self) -> bool:
-        """Whether nobody can have taken over from this broker yet."""
-        return asyncio.get_running_loop().time() < self._lease_until
+        return self._previous_broker_epoch() if self.broker_epoch < 0 else self.broker_epoch
 
     async def run(self) -> None:
         """Register and keep the registration, for ever. Raises `StartupError` when the cluster is another one, or when
@@ -155,7 +153,7 @@ class BrokerLifecycle:
                 await self._pause()  # not caught up yet: ask again soon
                 continue
             self._retry = RETRY_MIN
-            self._lease_until = sent_at + self._config.broker_lease_ms / 1000
+            self._lease.renew(sent_at + self._config.broker_lease_ms / 1000)
             await asyncio.sleep(max(0.0, sent_at + interval - loop.time()))
 
     def _heartbeat(self, *, want_shut_down: bool = False) -> BrokerHeartbeatRequest:
@@ -168,7 +166,7 @@ class BrokerLifecycle:
 
     def _show_fenced(self, fenced: bool) -> None:
         if fenced:
-            self._lease_until = float("-inf")
+            self._lease.give_up()
         if fenced == self.unfenced.is_set():
             self._tracer.emit("fenced" if fenced else "unfenced")
             if fenced:

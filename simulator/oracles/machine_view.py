@@ -6,7 +6,8 @@ import json
 from typing import NamedTuple
 
 from broker.controller.image import MetadataImage
-from broker.server.broker_node import METADATA_DIRECTORY, BrokerNode
+from broker.server.broker_node import BrokerNode
+from broker.server.node_directory import METADATA_DIRECTORY
 from simulator.disk import SimulatedDisk
 from simulator.host import Host
 
@@ -36,7 +37,7 @@ class MachineView:
     @property
     def running(self) -> bool:
         """Whether a broker lives here, and has recovered what is on its disk."""
-        return self.node is not None and hasattr(self.node, "lifecycle")
+        return self.node is not None
 
     @property
     def image(self) -> MetadataImage:
@@ -58,7 +59,7 @@ class MachineView:
         """Whether the broker answers reads as a leader, by the clock of its own machine."""
         if self.node is None or self.host is None or not self.running:
             return False
-        return self.host.context.copy().run(self.node.lifecycle.lease_valid)
+        return self.host.context.copy().run(self.node.lease.valid)
 
     def path_of(self, directory: str) -> str:
         """Of a broker's directory on the disk."""

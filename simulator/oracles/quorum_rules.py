@@ -10,7 +10,7 @@ from broker.errors import ProtocolError
 from broker.quorum.roles import Leader
 from broker.quorum.runner import QuorumRunner
 from broker.quorum.wire import METADATA_TOPIC, PARTITION
-from broker.server.broker_node import METADATA_DIRECTORY
+from broker.server.node_directory import METADATA_DIRECTORY
 from broker.trace import Value
 from simulator.oracles.copied_log import CopiedLog
 from simulator.oracles.findings import (

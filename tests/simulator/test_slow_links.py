@@ -62,9 +62,9 @@ def test_a_voter_catches_up_over_a_slow_link() -> None:
             cluster.start("n3")
             epoch = cluster.node(leader).quorum.epoch
             end = cluster.node(leader).quorum.high_watermark
+            late = cluster.machines["n3"]
             await cluster.until(
-                lambda: hasattr(cluster.node("n3"), "quorum") and cluster.node("n3").quorum.high_watermark >= end,
-                3 * size / 100_000 + 5,
+                lambda: late.node is not None and late.node.quorum.high_watermark >= end, 3 * size / 100_000 + 5
             )
             assert cluster.node(leader).quorum.epoch == epoch, "nobody was voted for meanwhile"
 

@@ -104,9 +104,12 @@ class Node:
         )
         self.events: list[dict[str, Value]] = []
         self.disk = SickDisk(str(directory))
-        self.node = BrokerNode(
-            self.config, disk=self.disk, rng=random.Random(1), tracer=Tracer(1, lambda: 0, self.events.append)
-        )
+        self.node: BrokerNode
+
+    async def start(self) -> None:
+        tracer = Tracer(1, lambda: 0, self.events.append)
+        self.node = await BrokerNode.open(self.config, disk=self.disk, rng=random.Random(1), tracer=tracer)
+        await self.node.start()
 
     async def ask(self, request: Message, key: ApiKey, version: int) -> Message:
         """One request on a connection of its own. Raises `IncompleteReadError` when the node hangs up instead."""
@@ -142,7 +145,7 @@ def story(tell: Callable[[Node], Awaitable[None]], directory: Path, **settings: 
         node = Node(directory, **settings)
         with contextlib.closing(node.disk):
             async with asyncio.timeout(20):
-                await node.node.start()
+                await node.start()
                 await node.node.ready()
                 await tell(node)
                 if not node.node.failed.done():
@@ -224,7 +227,7 @@ def test_the_committed_cluster_id_is_remembered(tmp_path: Path) -> None:
     async def other() -> None:
         node = Node(tmp_path, cluster_id="other")  # type: ignore[arg-type]
         with pytest.raises(StartupError, match=f"belongs to cluster {cluster_id}"):
-            await node.node.start()
+            await node.start()
         node.disk.close()
 
     asyncio.run(other())

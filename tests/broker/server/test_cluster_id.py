@@ -54,7 +54,7 @@ def test_a_node_asks_without_an_id_until_it_has_learned_it() -> None:
             await cluster.ready(["n1", "n2"])
             late = cluster.machines["n3"]
             cluster.start("n3")
-            await cluster.until(lambda: late.node is not None and hasattr(late.node, "quorum"))
+            await cluster.until(lambda: late.node is not None)
             node = cluster.node("n3")
             assert node.cluster_id is None
             await cluster.ready()

@@ -15,6 +15,7 @@ from broker.mutants import Mutants
 from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from broker.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from broker.protocol.schema import Message
+from broker.server.lease import Lease
 from broker.server.lifecycle import BrokerLifecycle
 from broker.trace import Tracer, Value
 
@@ -41,14 +42,16 @@ class Controller:
         self.delay = 0.0
         self.changed = asyncio.Event()
         self.events: list[dict[str, Value]] = []
+        self.lease = Lease()
         self.lifecycle = BrokerLifecycle(
             config=config,
             connector=self,
+            lease=self.lease,
             tracer=Tracer(4, lambda: 0, self._record),
             incarnation_id=b"i" * 16,
             directory_id=b"d" * 16,
             cluster_id=lambda: "brownout-cluster",
-            previous_broker_epoch=3,
+            previous_broker_epoch=lambda: 3,
             controller_id=lambda: self.leader,
             metadata_offset=lambda: 99,
             mutants=Mutants(mutants),
@@ -93,7 +96,7 @@ def test_it_registers_and_is_unfenced() -> None:
     async def tell(controller: Controller) -> None:
         await controller.lifecycle.unfenced.wait()
         assert controller.lifecycle.broker_epoch == 7
-        assert controller.lifecycle.lease_valid()
+        assert controller.lease.valid()
         request = controller.asked[0][1]
         assert isinstance(request, BrokerRegistrationRequest)
         assert (request.broker_id, request.incarnation_id, request.previous_broker_epoch) == (4, b"i" * 16, 3)
@@ -123,14 +126,14 @@ def test_a_fenced_broker_holds_no_lease_and_asks_again_soon() -> None:
     async def tell(controller: Controller) -> None:
         controller.heartbeat = BrokerHeartbeatResponse(is_fenced=True)
         await controller.until(lambda: len(controller.asked) >= 4)
-        assert not controller.lifecycle.lease_valid()
+        assert not controller.lease.valid()
         assert not controller.lifecycle.unfenced.is_set()
         controller.heartbeat = BrokerHeartbeatResponse(is_fenced=False)
         await controller.lifecycle.unfenced.wait()
-        assert controller.lifecycle.lease_valid()
+        assert controller.lease.valid()
         controller.heartbeat = BrokerHeartbeatResponse(is_fenced=True)
         await controller.until(lambda: controller.seen("fenced") == 1)
-        assert not controller.lifecycle.lease_valid()
+        assert not controller.lease.valid()
 
     story(tell)
 
@@ -141,11 +144,11 @@ def test_the_lease_of_a_broker_that_is_cut_off_ends() -> None:
         loop = asyncio.get_running_loop()
         controller.reachable.clear()
         cut = loop.time()
-        while controller.lifecycle.lease_valid():  # noqa: ASYNC110 - the lease ends by the clock alone
+        while controller.lease.valid():  # noqa: ASYNC110 - the lease ends by the clock alone
             await asyncio.sleep(0.005)
         assert loop.time() - cut <= 0.150 + 0.050
         controller.reachable.set()
-        while not controller.lifecycle.lease_valid():  # noqa: ASYNC110
+        while not controller.lease.valid():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
     story(tell)
@@ -155,7 +158,7 @@ def test_the_lease_counts_from_when_the_heartbeat_was_sent() -> None:
     async def tell(controller: Controller) -> None:
         controller.delay = 0.200  # an answer takes longer than the lease lasts
         await controller.lifecycle.unfenced.wait()
-        assert not controller.lifecycle.lease_valid()
+        assert not controller.lease.valid()
 
     story(tell)
 
@@ -188,7 +191,7 @@ def test_who_leaves_gives_the_lease_up_before_the_controller_can_know(mutants: t
         request = controller.asked[-1][1]
         assert isinstance(request, BrokerHeartbeatRequest)
         assert request.want_shut_down
-        assert controller.lifecycle.lease_valid() == bool(mutants)
+        assert controller.lease.valid() == bool(mutants)
         leaving.cancel()
         await asyncio.gather(living, leaving, return_exceptions=True)
 

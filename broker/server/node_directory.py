@@ -1,0 +1,91 @@
+"""A broker's directory while a process has it: locked, this broker's, and its metadata log read."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+
+from broker.config import BrokerConfig
+from broker.errors import StartupError
+from broker.log.log import PartitionLog
+from broker.log.log_config import LogConfig
+from broker.log.meta_properties import (
+    META_PROPERTIES,
+    MetaProperties,
+    claim_directory,
+    lock_directory,
+    mark_clean_shutdown,
+    store_cluster_id,
+    take_clean_shutdown,
+)
+from broker.log.recovery_points import RecoveryPoints
+from broker.ports import Disk
+from broker.quorum.wire import METADATA_TOPIC
+
+METADATA_DIRECTORY = f"{METADATA_TOPIC}-0"
+
+
+class NodeDirectory:
+    """What a process finds on its disk; `open` makes it. `closed_in_epoch`: the registration in which the process
+    before closed it cleanly, None when it did not."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        meta: MetaProperties,
+        closed_in_epoch: int | None,
+        metadata_log: PartitionLog,
+        recovery_points: RecoveryPoints,
+    ) -> None:
+        self.closed_in_epoch = closed_in_epoch
+        self.metadata_log = metadata_log
+        self.recovery_points = recovery_points
+        self._disk = disk
+        self._meta = meta
+
+    @classmethod
+    async def open(cls, disk: Disk, config: BrokerConfig, rng: random.Random) -> NodeDirectory:
+        """Raises `StartupError` when this broker must not run here, `DamagedLogError` of its metadata log (a node that
+        went on without what it knew would forget topics, vote for leaders that lack records, and in the end delete
+        data), `OSError` of the disk."""
+        lock_directory(disk, config.log_dir)
+        meta = await claim_directory(disk, config.log_dir, config.node_id, rng)
+        if config.cluster_id is not None and meta.cluster_id not in (None, config.cluster_id):
+            raise StartupError(
+                f"{config.log_dir}/{META_PROPERTIES}: the directory belongs to cluster {meta.cluster_id}, "
+                f"cluster.id is {config.cluster_id}; correct cluster.id or log.dir"
+            )
+        closed_in_epoch = await take_clean_shutdown(disk)
+        key, points = (METADATA_TOPIC, 0), RecoveryPoints(disk)
+        log = await PartitionLog.open(
+            disk,
+            METADATA_DIRECTORY,
+            LogConfig.from_broker(config),
+            clean_shutdown=closed_in_epoch is not None,
+            recovery_point=points.of(key),
+        )
+        points.watch(key, log)
+        log.before_cut = partial(points.lower, key)
+        return cls(disk, meta, closed_in_epoch, log, points)
+
+    @property
+    def id(self) -> bytes:
+        """`directory.id`, 16 bytes."""
+        return self._meta.directory_id
+
+    @property
+    def cluster_id(self) -> str | None:
+        """The cluster that the directory remembers."""
+        return self._meta.cluster_id
+
+    async def remember_cluster(self, cluster_id: str) -> None:
+        """Write down which cluster this directory belongs to, if that is new. Raises `StartupError`, `OSError`."""
+        self._meta = await store_cluster_id(self._disk, self._meta, cluster_id)
+
+    async def close(self) -> None:
+        """Make the metadata log durable and close it."""
+        await self.metadata_log.close()
+
+    async def mark_closed(self, broker_epoch: int) -> None:
+        """Say to the next process that everything is durable, as of this registration. Raises `OSError`."""
+        await mark_clean_shutdown(self._disk, broker_epoch)
