@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from analysis.checkers.oracles import ANOMALIES
+from analysis.checkers.oracles import ANOMALIES, MAY_REST
 from analysis.pipeline import analyze
 from analysis.verdict import Check, Verdict
 from history.seal import seal
@@ -16,7 +16,7 @@ from simulator.oracles import ORACLES
 from tests.analysis_pipeline.stored_run import StoredRun
 
 RUN = {"seed": 7, "digest": "d", "steps": 900}
-WHOLE = {**RUN, "looks": 300, "checks": dict.fromkeys(ORACLES, 5), "findings": []}
+WHOLE: dict[str, Any] = {**RUN, "looks": 300, "checks": dict.fromkeys(ORACLES, 5), "findings": []}
 FINDING = {
     "oracle": "leader-incomplete",
     "topic": "log",
@@ -45,6 +45,11 @@ def test_a_record_without_findings_is_a_pass(tmp_path: Path) -> None:
     assert said.detail == f"{5 * len(ORACLES)} comparisons by {len(ORACLES)} oracles over 900 steps"
 
 
+def test_an_oracle_may_rest_where_many_a_run_has_nothing_to_compare(tmp_path: Path) -> None:
+    verdict, _ = judged(tmp_path, {**WHOLE, "checks": {**WHOLE["checks"], **dict.fromkeys(MAY_REST, 0)}})
+    assert verdict.verdict == "pass"
+
+
 def test_a_finding_is_an_anomaly_with_its_witness_and_its_moment(tmp_path: Path) -> None:
     verdict, _ = judged(tmp_path, {**WHOLE, "findings": [FINDING]})
     assert verdict.verdict == "fail"
@@ -63,8 +68,9 @@ def test_a_finding_is_an_anomaly_with_its_witness_and_its_moment(tmp_path: Path)
         ({**WHOLE, "digest": "e"}, "history/oracles.json is of digest 'e', the simulation of 'd'"),
         ({**WHOLE, "looks": 0}, "the oracles never looked"),
         ({**WHOLE, "checks": {}}, "history/oracles.json says nothing of the oracle epoch-fell"),
+        ({**WHOLE, "checks": {**WHOLE["checks"], "log-mismatch": 0}}, "the oracle log-mismatch compared nothing"),
     ],
-    ids=["absent", "torn", "short of a key", "short of steps", "another's", "blind", "lacking an oracle"],
+    ids=["absent", "torn", "short of a key", "short of steps", "another's", "blind", "lacking an oracle", "at rest"],
 )
 def test_what_the_record_lacks_leaves_the_run_undecided(tmp_path: Path, record: Any, reason: str) -> None:
     verdict, said = judged(tmp_path, record)
