@@ -63,8 +63,8 @@ class DiskTroubles(Mechanism):
         def act(host: Host, disks: Disks) -> Evidence:
             counts = disks.counts(host.name)
             failed, refused = self._before.pop(host.name, (counts.failed_syncs, counts.refused_writes))
+            self._make_whole(host, disks)  # also of a machine that does not answer
             judged = self._judge(host, counts.failed_syncs - failed, counts.refused_writes - refused)
-            self._make_whole(host, disks)
             if counts.failed_syncs > failed and self.site.power is not None:
                 self.site.power.cut([host.name])
                 self.site.power.restore([host.name])
@@ -93,9 +93,9 @@ class DiskTroubles(Mechanism):
         """Have syncs take longer, and see one do so."""
 
         def act(host: Host, disks: Disks) -> Evidence:
-            before_s = disks.probe(host.name, _LONGEST_S)
+            before_s = _probe(disks, host.name, _LONGEST_S)
             disks.slow_down(host.name, by_s)
-            took_s = disks.probe(host.name, _LONGEST_S)
+            took_s = _probe(disks, host.name, _LONGEST_S)
             detail = {"sync_before_ms": _ms(before_s), "sync_ms": _ms(took_s)}
             return Evidence("confirmed" if took_s is None or took_s >= by_s else "mismatch", detail)
 
@@ -106,7 +106,7 @@ class DiskTroubles(Mechanism):
 
         def act(host: Host, disks: Disks) -> Evidence:
             disks.hang(host.name, True)
-            took_s = disks.probe(host.name, HANG_S)
+            took_s = _probe(disks, host.name, HANG_S)
             return Evidence("confirmed" if took_s is None else "mismatch", {"silent_s": HANG_S, "sync_ms": _ms(took_s)})
 
         return self._on_each(targets, act)
@@ -116,7 +116,7 @@ class DiskTroubles(Mechanism):
 
         def act(host: Host, disks: Disks) -> Evidence:
             self._make_whole(host, disks)
-            took_s = disks.probe(host.name, _LONGEST_S)
+            took_s = _probe(disks, host.name, _LONGEST_S)
             return Evidence("confirmed" if took_s is not None else "mismatch", {"sync_ms": _ms(took_s)})
 
         return self._on_each(targets, act)
@@ -222,6 +222,14 @@ def _kill(host: Host) -> dict[str, Any]:
     if seen.get("state") != "gone":
         raise HostError(f"{host.name}: its service does not end")
     return {"state": "gone"}
+
+
+def _probe(disks: Disks, name: str, seconds: float) -> float | None:
+    """As `Disks.probe`. Raises `HostError` where the disk has another fault, so that nothing can be seen of this."""
+    try:
+        return disks.probe(name, seconds)
+    except OSError as error:
+        raise HostError(f"{name}: {error}") from error
 
 
 def _error_of(disks: Disks, name: str) -> str:

@@ -1,0 +1,34 @@
+"""Faults on simulated machines, and what is seen of them when several meet on one."""
+
+from __future__ import annotations
+
+from nemeses import Fault
+from simulator.cluster import SimulatedCluster
+from tests.worlds.simulated_site import running
+
+FLUSHED = {"log.flush.interval.messages": "1"}
+
+
+def of(kind: str, *targets: str, **parameters: object) -> Fault:
+    return Fault(kind, targets or ("n1",), 0, parameters)
+
+
+def test_a_full_disk_leaves_no_room_for_the_mark_of_a_power_cut_and_the_nemesis_says_so() -> None:
+    with SimulatedCluster(1, 3, properties=FLUSHED) as cluster:
+        nemesis = running(cluster)
+        full, cut = of("disk-full"), of("power-loss")
+        assert nemesis.inject(full).status == "confirmed"
+        assert nemesis.inject(cut).status == "confirmed"
+        nemesis.heal(full)
+        healed = nemesis.heal(cut)
+        assert healed.status == "confirmed", healed.detail
+        assert nemesis.heal_all().status == "confirmed"
+
+
+def test_a_disk_that_cannot_be_probed_for_another_fault_proves_nothing() -> None:
+    with SimulatedCluster(1, 3, properties=FLUSHED) as cluster:
+        nemesis = running(cluster)
+        assert nemesis.inject(of("disk-error")).status == "confirmed"
+        seen = nemesis.inject(of("disk-slow", sync_ms=50))
+        assert (seen.status, "Input/output error" in seen.detail["n1"]["error"]) == ("inconclusive", True)
+        assert nemesis.heal_all().status == "confirmed"
