@@ -507,7 +507,7 @@ class SimulatedCluster:
             machine.exits[machine.pid] = code
             self.kill_process(host)
             machine.paused = False
-            machine.disk.process_died()
+            machine.disk.process_died(host)
             self.watch.ended(machine.name, power_lost=False)
 
     def kill_process(self, host: Host) -> None:

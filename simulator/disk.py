@@ -102,12 +102,13 @@ class SimulatedFile:
 
 
 class _Job:
-    """One sync that is under way or waits for its turn, and who waits for it."""
+    """One sync that is under way or waits for its turn, who waits for it, and of which processes they are."""
 
     def __init__(self, inode: Inode | None, path: str) -> None:
         self.inode = inode
         self.path = path
         self.waiters: list[asyncio.Future[None]] = []
+        self.hosts: set[Host | None] = set()
 
 
 Content = list[tuple[str, bytes | None]]
@@ -231,13 +232,14 @@ class SimulatedDisk:
             job = self._queue[key] = _Job(inode, path)
         waiter: asyncio.Future[None] = self._loop.create_future()
         job.waiters.append(waiter)
+        job.hosts.add(CURRENT_HOST.get())
         if self._running is None:
             self._begin_next()
         await waiter
 
-    def process_died(self) -> None:
-        """What a killed process had asked for is not begun any more; what runs in the kernel is finished."""
-        self._queue.clear()
+    def process_died(self, host: Host) -> None:
+        """What only a killed process had asked for is not begun any more; what runs in the kernel is finished."""
+        self._queue = {key: job for key, job in self._queue.items() if job.hosts != {host}}
 
     def _begin_next(self) -> None:
         if not self._queue:

@@ -297,6 +297,33 @@ def test_a_cut_during_a_sync() -> None:
         assert disk.open("a").read(0, 100) == left
 
 
+def test_a_process_that_is_killed_takes_its_own_waiting_syncs_along_and_nobody_elses() -> None:
+    world = World()
+    disk = SimulatedDisk(world.loop, random.Random(0), file_system=STRICT)
+
+    async def sync(*names: str) -> None:
+        for name in names:
+            disk.open(name, create=True).append([b"x"])
+        await asyncio.gather(*(disk.open(name).sync() for name in names), disk.sync_directory(""))
+
+    async def story() -> None:
+        killed = world.start("a", sync("running", "waiting"))
+        prober = world.start("b", sync("probe"))
+        await asyncio.sleep(1e-6)  # all have asked, and the first sync is under way
+        world.hosts["a"].kill()
+        disk.process_died(world.hosts["a"])
+        await asyncio.wait_for(prober, 5.0)
+        assert not killed.done()
+
+    world.run("c", story())
+    disk.power_loss(random.Random(0), commit=False)
+    assert [(name, disk.durable(name)) for name in disk.list("")] == [
+        ("probe", b"x"),
+        ("running", b"x"),
+        ("waiting", b""),
+    ], "the names were synced for the prober, whoever had asked for that first"
+
+
 def test_a_failed_sync_is_final_for_the_open_file() -> None:
     async def case(disk: SimulatedDisk) -> None:
         file = disk.open("a", create=True)

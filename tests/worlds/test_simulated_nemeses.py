@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from nemeses import Fault
+from simulator.client import SimulatedClient, UncertainError
 from simulator.cluster import SimulatedCluster
 from tests.worlds.simulated_site import running
 
@@ -32,3 +35,23 @@ def test_a_disk_that_cannot_be_probed_for_another_fault_proves_nothing() -> None
         seen = nemesis.inject(of("disk-slow", sync_ms=50))
         assert (seen.status, "Input/output error" in seen.detail["n1"]["error"]) == ("inconclusive", True)
         assert nemesis.heal_all().status == "confirmed"
+
+
+def test_a_probe_is_not_lost_with_the_service_that_its_disk_ends() -> None:
+    """Syncs of the service are failing already, and one of them ends it while the probe waits for its turn."""
+    for seed in range(1, 5):
+        with SimulatedCluster(seed, 3, properties=FLUSHED) as cluster:
+            nemesis = running(cluster)
+            cluster.machines["n1"].disk.faults.slow_s = 0.05
+            client = SimulatedClient(cluster.addresses)
+            cluster.run(client.create_topic("log", 4, 3))
+
+            async def write(partition: int, client: SimulatedClient = client) -> None:
+                with contextlib.suppress(UncertainError):
+                    await client.produce("log", partition, [b"x"])
+
+            for partition in range(4):
+                cluster.loop.create_task(write(partition), context=cluster.client.context.copy())
+            cluster.loop.run_for(0.02)
+            seen = nemesis.inject(of("disk-error"))
+            assert (seen.status, seen.detail["n1"]) == ("confirmed", {"probe": "EIO"}), seed
