@@ -18,7 +18,9 @@ from simulator.cluster import PORT, SimulatedCluster
 def site_of(cluster: SimulatedCluster) -> Site:
     """All machines of a cluster, their power, cables, wire and disks."""
     scheduler = VirtualScheduler(cluster, cluster.seed)
-    hosts = {name: SimulatedHost(_node(name, number), cluster, scheduler) for number, name in enumerate(cluster.machines)}
+    hosts = {
+        name: SimulatedHost(_node(name, number), cluster, scheduler) for number, name in enumerate(cluster.machines)
+    }
     power, marks = SimulatedPower(cluster, hosts), count()
     return Site(
         hosts,
