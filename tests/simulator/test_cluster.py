@@ -249,6 +249,6 @@ def test_a_brokers_task_that_fails_and_that_nobody_awaits_fails_the_run(
             case "exit":
                 await cluster.stop()
 
-    with pytest.raises(AssertionError, match=r"n\d at .* s: nobody asks how the task .*fail ended: KeyError"):
-        with SimulatedCluster(1) as cluster:
-            cluster.run(story())
+    lost = pytest.raises(AssertionError, match=r"n\d at .* s: nobody asks how the task .*fail ended: KeyError")
+    with lost, SimulatedCluster(1) as cluster:
+        cluster.run(story())
