@@ -178,6 +178,10 @@ class Wire(Protocol):
         """Do so again and again from now on; None: no longer. How many it were since that was begun."""
         ...
 
+    def times_reset(self, name: str) -> int:
+        """How many times all connections of a host have been reset until now, had it any or none."""
+        ...
+
     def burst(self, name: str, to: str, count: int) -> Burst:
         """Send datagrams from one host to another, all at once, and see them arrive."""
         ...

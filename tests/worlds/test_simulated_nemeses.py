@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 
 from nemeses import Fault
+from orchestrator.worlds.simulation.packets import SimulatedWire
+from orchestrator.worlds.simulation.scheduling import VirtualScheduler
 from simulator.client import SimulatedClient, UncertainError
 from simulator.cluster import SimulatedCluster
 from tests.worlds.simulated_site import running
@@ -55,3 +57,17 @@ def test_a_probe_is_not_lost_with_the_service_that_its_disk_ends() -> None:
             cluster.loop.run_for(0.02)
             seen = nemesis.inject(of("disk-error"))
             assert (seen.status, seen.detail["n1"]) == ("confirmed", {"probe": "EIO"}), seed
+
+
+def test_connections_are_reset_as_often_as_was_asked_for_last() -> None:
+    with SimulatedCluster(1, 3) as cluster:
+        running(cluster)
+        wire = SimulatedWire(cluster, VirtualScheduler(cluster, 1))
+        wire.keep_resetting("n1", 0.1)
+        wire.keep_resetting("n1", None)
+        wire.keep_resetting("n1", 0.1)
+        cluster.loop.run_for(0.95)
+        assert wire.times_reset("n1") == 1 + 10
+        assert wire.keep_resetting("n1", None) > 0
+        cluster.loop.run_for(1.0)
+        assert wire.times_reset("n1") == 1 + 10
