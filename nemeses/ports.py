@@ -189,12 +189,10 @@ class Wire(Protocol):
 
 @dataclass(frozen=True)
 class DiskCount:
-    """What of a disk's faults has been met since it was made: syncs that failed, writes that found no space, syncs that
-    did not return in their time."""
+    """What of a disk's faults has been met since it was made: syncs that failed, writes that found no space."""
 
     failed_syncs: int
     refused_writes: int
-    held_syncs: int
 
 
 class Disks(Protocol):

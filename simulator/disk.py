@@ -16,7 +16,7 @@ import contextvars
 import errno
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import Enum
 
 from broker.ports import Buffer, File
@@ -126,8 +126,6 @@ class SimulatedDisk:
         file_system: FileSystem = FileSystem.EXT4,
     ) -> None:
         self.file_system = file_system
-        self.broken: Callable[[str], bool] = lambda _: False
-        """Whether a sync of a path fails with EIO: set it to inflict that on some."""
         self.faults = DiskFaults()
         self._loop = loop
         self._rng = rng
@@ -258,10 +256,9 @@ class SimulatedDisk:
         if power_cuts != self._power_cuts:
             return
         if self.faults.hung:
-            self.faults.held_syncs += 1
             self._held = job
             return
-        failed = self.faults.failing or self.broken(job.path)
+        failed = self.faults.failing
         if failed:
             self.faults.failed_syncs += 1
             if job.inode is not None:

@@ -159,7 +159,7 @@ def test_a_broker_with_a_broken_disk_gives_up() -> None:
             client = await topic(cluster)
             await client.produce(TOPIC, 0, [b"x"])
             leader = f"n{await client.leader_of(TOPIC, 0)}"
-            cluster.machines[leader].disk.broken = lambda path: TOPIC in path
+            cluster.machines[leader].disk.faults.failing = True
             with pytest.raises(UncertainError):
                 await client.produce(TOPIC, 0, [b"y"])
             await cluster.until(lambda: not cluster.machines[leader].running)

@@ -105,7 +105,7 @@ class FakeDisks:
 
     def counts(self, name: str) -> DiskCount:
         del name
-        return DiskCount(self.failed, self.refused, 0)
+        return DiskCount(self.failed, self.refused)
 
 
 @pytest.fixture
