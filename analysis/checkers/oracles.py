@@ -104,6 +104,57 @@ ANOMALIES: Final = (
         "A replica's epochs, in its memory or in their file, are not those of its log's records.",
         ("K101-3", "K101-8", "K101-12", "H8", "H10", "H27"),
     ),
+    AnomalyKind(
+        "isr-not-granted",
+        SAFE_STATE,
+        "The controller has a replica in an ISR that cannot be reached, that is another process than the one "
+        "whose fetches were counted, or that its leader has not asked for on top of that state.",
+        ("H13", "H14", "H15"),
+    ),
+    AnomalyKind(
+        "election-not-allowed",
+        SAFE_STATE,
+        "The controller had a replica lead that was not eligible, or skipped the recovery of one that was "
+        "elected uncleanly.",
+        ("K704-1", "K704-4", "K704-9"),
+    ),
+    AnomalyKind(
+        "member-incomplete",
+        SAFE_STATE,
+        "Who is in the ISR, is proposed for it or is eligible to lead lacks records that were committed, or may "
+        "lack them.",
+        ("H5", "H16"),
+    ),
+    AnomalyKind(
+        "counted-not-shared",
+        SAFE_STATE,
+        "A leader counts records of a follower that this one does not have, or a fetch of an older epoch.",
+        ("H3", "H6", "H15"),
+    ),
+    AnomalyKind(
+        "followed-unmatched",
+        SAFE_STATE,
+        "A follower began to fetch behind a log that is not its leader's.",
+        ("H1", "K101-7"),
+    ),
+    AnomalyKind(
+        "served-in-recovery",
+        SAFE_STATE,
+        "A leader that was elected uncleanly appended to its log, or committed, before its recovery was over.",
+        ("K704-5",),
+    ),
+    AnomalyKind(
+        "vote-against-log",
+        SAFE_STATE,
+        "A voter voted for a candidate whose log lacks what its own has.",
+        ("K595-18",),
+    ),
+    AnomalyKind(
+        "committed-old-epoch",
+        SAFE_STATE,
+        "The quorum's leader committed up to a record of an earlier epoch than its own.",
+        ("K595-36",),
+    ),
 )
 MAY_REST: Final = frozenset({"committed-prefix-changed", "lease-shared", "isr-too-narrow"})
 """The oracles that have nothing to compare in many a run: nobody cut anything off, never were there two leaders at a
