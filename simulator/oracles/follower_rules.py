@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from broker.replica.follower import PartitionFollower
 from broker.replica.leader import IsrProposal, PartitionLeader
 from simulator.oracles.copied_log import Batch, CopiedLog
-from simulator.oracles.findings import MISCOUNTED, NOT_A_MEMBER, UNMATCHED
+from simulator.oracles.findings import BAD_MARK, MISCOUNTED, NOT_A_MEMBER, UNMATCHED
 from simulator.oracles.log_rules import LogRules
 from simulator.oracles.replica import Replica
 
@@ -38,6 +38,7 @@ def counted(rules: LogRules, leader: Replica, role: PartitionLeader, others: Ite
         same_process = other.machine.registered_in == state.broker_epoch
         if not same_process or not isinstance(theirs, PartitionFollower) or theirs.leader_epoch > role.leader_epoch:
             continue
+        _not_below_start(rules, other)
         rules.checked(MISCOUNTED)
         how = f"{leader.name} counts {other.name} up to {state.log_end_offset} in epoch {role.leader_epoch}"
         of = {"node": leader.name, "epoch": role.leader_epoch, "counts": state.log_end_offset}
@@ -49,6 +50,17 @@ def counted(rules: LogRules, leader: Replica, role: PartitionLeader, others: Ite
         if lacks is not None:
             sentence = f"{how}, which lacks offset {lacks.base} of epoch {lacks.epoch}"
             rules.report(MISCOUNTED, sentence, of, {"node": other.name, "end": other.copy.end, **lacks.to_json()})
+
+
+def _not_below_start(rules: LogRules, follower: Replica) -> None:
+    """Who fetches has what was deleted behind it, and that was committed (H9)."""
+    if follower.alive is None:
+        return
+    mark, start = follower.alive.high_watermark, follower.alive.log.log_start_offset
+    rules.checked(BAD_MARK)
+    if mark < start:
+        sentence = f"the high watermark of {follower.name}, which fetches, is {mark}, and its log begins at {start}"
+        rules.report(BAD_MARK, sentence, {"node": follower.name, "high_watermark": mark, "start": start})
 
 
 def matched(rules: LogRules, follower: Replica, role: PartitionFollower, others: Iterable[Replica]) -> None:

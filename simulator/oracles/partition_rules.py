@@ -284,10 +284,8 @@ class PartitionRules:
         self, rules: LogRules, replica: Replica, role: PartitionLeader, before: tuple[Any, ...], end: int
     ) -> None:
         """A leader that recovers takes no record and commits none (K704-5)."""
-        if not (role.recovering and before[6]):
-            return
         rules.checked(IN_RECOVERY)
-        if end != before[1] or role.high_watermark != before[3]:
+        if role.recovering and before[6] and (end, role.high_watermark) != (before[1], before[3]):
             sentence = (
                 f"{replica.name} recovers in epoch {role.leader_epoch}, and its log went from {before[1]} to {end}, "
                 f"its high watermark from {before[3]} to {role.high_watermark}"
