@@ -61,7 +61,12 @@ KILLED_BY_A_STORM = [
         {"seeds": range(1, 9)},
         marks=pytest.mark.kills("elect_unclean_shutdown_isr"),
     ),
-    pytest.param("minority_wins", "leader-incomplete", {}, marks=pytest.mark.kills("minority_wins")),
+    pytest.param(
+        "minority_wins",
+        "two-leaders-of-one-epoch",
+        {"faults": ["isolate"], "writers": 1, "seeds": range(1, 7)},
+        marks=pytest.mark.kills("minority_wins"),
+    ),
     pytest.param("epoch_file_unsynced", "epochs-contradict-log", {}, marks=pytest.mark.kills("epoch_file_unsynced")),
     pytest.param("epoch_after_data", "epochs-contradict-log", {}, marks=pytest.mark.kills("epoch_after_data")),
     pytest.param(
