@@ -9,7 +9,6 @@ from broker.controller.image import MetadataImage, PartitionImage
 from broker.replica.follower import PartitionFollower, Phase
 from broker.replica.leader import PartitionLeader
 from broker.replica.partition import Partition
-from simulator.oracles import follower_rules
 from simulator.oracles.controller_rules import ControllerRules
 from simulator.oracles.copied_log import CopiedLog
 from simulator.oracles.findings import (
@@ -24,6 +23,7 @@ from simulator.oracles.findings import (
     NOT_DURABLE,
     Findings,
 )
+from simulator.oracles.follower_rules import counted, counts, matched, proposed
 from simulator.oracles.log_rules import LogRules
 from simulator.oracles.machine_view import MachineView
 from simulator.oracles.replica import Replica
@@ -109,10 +109,10 @@ class PartitionRules:
             self._committed(rules, replica, partition, led)
         if role is not None and led is not role:
             self._new_role(rules, replica, partition, role)
-        matched = isinstance(role, PartitionFollower) and role.phase is Phase.FETCHING
-        if matched and (led is not role or before[-1] is not Phase.FETCHING):
+        fetches = bool(before) and led is role and before[-1] is Phase.FETCHING
+        if isinstance(role, PartitionFollower) and role.phase is Phase.FETCHING and not fetches:
             rules.no_epoch_past_end(replica.name, log, "has matched its log with its leader's")
-            follower_rules.matched(rules, replica, role, self._others(partition, replica))
+            matched(rules, replica, role, self._others(partition, replica))
         self._high_watermark(rules, replica, partition, epoch)
         if isinstance(role, PartitionLeader):
             self._leads_on(rules, replica, partition, role, before)
@@ -126,8 +126,8 @@ class PartitionRules:
             self._recovers(rules, replica, role, before, partition.log.log_end_offset)
         if role.pending is not None and (not before or before[0] is not role or before[5] is not role.pending):
             self._controller.asked((partition.topic_id, partition.index), role.pending)
-            follower_rules.proposed(rules, replica, role, role.pending, self._others(partition, replica))
-        follower_rules.counted(rules, replica, role, self._others(partition, replica))
+            proposed(rules, replica, role, role.pending, self._others(partition, replica))
+        counted(rules, replica, role, self._others(partition, replica))
 
     def _new_role(
         self, rules: LogRules, replica: Replica, partition: Partition, role: PartitionLeader | PartitionFollower
@@ -374,6 +374,6 @@ def _state_of(partition: Partition) -> tuple[Any, ...]:
             role.isr,
             role.pending,
             role.recovering,
-            follower_rules.counts(role),
+            counts(role),
         )
     return (role, log.log_end_offset, log.log_start_offset, role.high_watermark, role.phase)

@@ -196,7 +196,7 @@ def test_a_cluster_lives_on_its_snapshots(seed: int) -> None:
                 assert set(cluster.node(name).image.topics) == wanted
                 assert start_of(cluster, name) > 0
             await client.create_topic("last")
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 await client.produce("first", 1, [b"value"])
 
         cluster.run(story())

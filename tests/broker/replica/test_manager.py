@@ -276,7 +276,7 @@ def test_the_end_of_leadership_answers_everybody_who_waits(tmp_path: Path) -> No
         await until(lambda: len(leader.partition().consumer_fetches) == 1 and len(leader.partition().commits) == 1)
         cluster.elect(2, isr=[2, 3])
         await cluster.hear(1)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             # It was appended, and may yet be committed: to call it refused would have clients send it again.
             assert (await producing).error is ErrorCode.REQUEST_TIMED_OUT
             assert (await consuming).error is ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -71,7 +71,7 @@ class Peer:
 
 def story(tell: Callable[[Peer, PeerConnector], Awaitable[None]]) -> None:
     async def run() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             peer = Peer()
             await peer.start()
             controllers = {2: ("127.0.0.1", peer.port)}

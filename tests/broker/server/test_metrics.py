@@ -107,7 +107,7 @@ def served(tell: Callable[[Callable[[bytes], Awaitable[bytes]]], Awaitable[None]
             finally:
                 writer.close()
 
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             await tell(ask)
         page.stop()
 
