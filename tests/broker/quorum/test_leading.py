@@ -266,6 +266,24 @@ def test_observers_do_not_keep_a_leader_in_office() -> None:
 
 
 @pytest.mark.conforms("K595-43", "H19")
+def test_a_leader_that_nobody_ever_fetched_from_resigns() -> None:
+    story, epoch = leading()
+    story.wait(1.49)
+    story.is_a(Leader)
+    story.wait(0.02)
+    story.is_a(Resigned, epoch)
+
+
+@pytest.mark.conforms("K595-43", "H19")
+def test_the_fetches_of_a_minority_do_not_keep_a_leader_in_office() -> None:
+    story, epoch = leading(voters=(1, 2, 3, 4, 5))
+    for _ in range(4):
+        story.wait(0.4)
+        story.fetch(2, epoch, 0, -1)
+    story.is_a(Resigned, epoch)
+
+
+@pytest.mark.conforms("K595-43", "H19")
 def test_the_fetches_of_a_majority_within_the_timeout_keep_a_leader_in_office() -> None:
     story, epoch = leading(voters=(1, 2, 3, 4, 5))
     for _ in range(8):

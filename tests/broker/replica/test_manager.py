@@ -345,6 +345,21 @@ def test_requests_of_another_leader_epoch_are_told_so(tmp_path: Path) -> None:
     tell(tmp_path, story)
 
 
+@pytest.mark.conforms("H2")
+def test_a_leader_without_records_knows_where_its_epoch_began(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        await cluster.create_topic([1, 2])
+        await cluster.nodes[1].produce("a", "b")
+        cluster.elect(2)
+        await cluster.hear()
+        node = cluster.nodes[2]
+        assert node.partition().log.epochs.entries == ((0, 0), (1, 2))
+        assert node.manager.offset_for_leader_epoch(TOPIC, 0, 1, 1).end == (1, 2)
+
+    tell(tmp_path, story)
+
+
 @pytest.mark.conforms("K101-5", "K101-6")
 def test_only_the_leader_says_where_an_epoch_ends(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
