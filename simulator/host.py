@@ -79,7 +79,7 @@ class Host:
 
 
 def _is_lost(task: asyncio.Task[Any]) -> bool:
-    return task.done() and bool(task._log_traceback)  # type: ignore[attr-defined]
+    return task.done() and bool(task._log_traceback)
 
 
 CURRENT_HOST: contextvars.ContextVar[Host | None] = contextvars.ContextVar("host", default=None)

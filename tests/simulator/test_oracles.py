@@ -298,11 +298,11 @@ def planted(properties: Mapping[str, str]) -> SimulatedCluster:
 
 def _count(monkeypatch: pytest.MonkeyPatch, counts: Mapping[int, frozenset[int]]) -> None:
     """Have the leaders on these nodes count these replicas, and no others."""
-    maximal = PartitionLeader.maximal_isr.fget
-    assert maximal is not None
+    maximal = vars(PartitionLeader)["maximal_isr"].fget
 
     def counted(leader: PartitionLeader) -> frozenset[int]:
-        return counts.get(leader.node_id) or maximal(leader)
+        found: frozenset[int] = counts.get(leader.node_id) or maximal(leader)
+        return found
 
     monkeypatch.setattr(PartitionLeader, "maximal_isr", property(counted))
 
