@@ -291,6 +291,35 @@ def test_after_an_unclean_election_a_follower_ahead_of_what_is_committed_is_stil
     assert "leaders have committed" in found(cluster)["high-watermark-invalid"]
 
 
+@pytest.mark.conforms("K704-1")
+def test_what_an_unclean_election_has_deposed_may_go_on_committing_what_will_be_lost() -> None:
+    with SimulatedCluster(1, properties=UNCLEAN) as cluster:
+
+        async def story() -> None:
+            cluster.start()
+            await cluster.ready()
+            client = SimulatedClient(cluster.addresses)
+            await client.create_topic(TOPIC, replication_factor=2)
+            last = await client.leader_of(TOPIC, 0)
+            (other,) = (f"n{member}" for member in _isr_of(cluster) if member != last)
+            cluster.kill(other)
+            await cluster.until(lambda: _isr_of(cluster) == (last,))
+            await client.produce(TOPIC, 0, [b"lost"])
+            cluster.partition([f"n{last}"], [f"n{number}" for number in (1, 2, 3) if number != last])
+            cluster.start(other)
+            await client.leader_of(TOPIC, 0, unlike=last)
+            left = SimulatedClient({last: cluster.addresses[last]})
+            for number in range(3):
+                await left.produce(TOPIC, 0, [b"lost too, %d" % number], acks=1)
+            await client.produce(TOPIC, 0, [b"new"])
+            cluster.heal()
+            await cluster.until(lambda: len(_isr_of(cluster)) == 2)
+            await client.produce(TOPIC, 0, [b"newer"])
+
+        cluster.run(story())
+        assert found(cluster) == {}
+
+
 def planted(properties: Mapping[str, str]) -> SimulatedCluster:
     """A cluster of which something is to be found that no mutant does: closing it does not raise for that."""
     return SimulatedCluster(1, properties=properties, mutants=["late_vote_counted"])
