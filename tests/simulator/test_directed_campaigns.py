@@ -45,7 +45,7 @@ CASES = [
     pytest.param("ofle_no_epoch", "fast-failovers", "followed-unmatched", marks=pytest.mark.kills("ofle_no_epoch")),
     pytest.param("vote_ignores_log", "lagging-voter", "vote-against-log", marks=pytest.mark.kills("vote_ignores_log")),
     pytest.param(
-        "commit_old_epoch", "deposed-controller", "committed-old-epoch", marks=pytest.mark.kills("commit_old_epoch")
+        "commit_old_epoch", "chaos-simulated", "committed-old-epoch", marks=pytest.mark.kills("commit_old_epoch")
     ),
     pytest.param(
         "full_truncate_keeps_hw",

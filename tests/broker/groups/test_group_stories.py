@@ -325,6 +325,19 @@ def test_a_coordinator_that_takes_over_in_mid_rebalance_goes_on_from_the_last_ge
     assert story.sync_answer(story.asks_to_sync(follower, generation)).assignment == b"b"
 
 
+@pytest.mark.parametrize("takes_over", [False, True], ids=["the same coordinator", "another coordinator"])
+@pytest.mark.parametrize(("asked_h", "ours_h"), [(1, 10), (10, 1)], ids=["shorter than ours", "longer than ours"])
+def test_an_offset_expires_when_its_client_asked(asked_h: int, ours_h: int, *, takes_over: bool) -> None:
+    story = Story(offsets_retention_ms=ours_h * 3_600_000)
+    assert story.commits(5, retention_ms=asked_h * 3_600_000) is ErrorCode.NONE
+    if takes_over:
+        story.take_over()
+    story.wait(0.9 * asked_h * HOUR_S)
+    assert story.committed() == 5
+    story.wait(0.3 * asked_h * HOUR_S)
+    assert story.committed() == -1
+
+
 # --- administration
 
 
