@@ -159,7 +159,7 @@ class SimulationWorld(ServicesOnHosts):
         if not self._is_up:
             return
         self._is_up = False
-        self._cluster.loop.unhandled.clear()  # told by `collect_all`
+        self._cluster.unhandled().clear()  # told by `collect_all`
         self._cluster.close()
         self._guard.leave()
         shutil.rmtree(self._scratch, ignore_errors=True)
@@ -211,8 +211,9 @@ class SimulationWorld(ServicesOnHosts):
         super().collect_all()
         self._write_summary()
         self._write_messages()
-        if self._cluster.loop.unhandled or self._guard.refused:
-            told = "; ".join([*self._guard.refused, *map(str, self._cluster.loop.unhandled)])
+        unhandled = self._cluster.unhandled()
+        if unhandled or self._guard.refused:
+            told = "; ".join([*self._guard.refused, *map(str, unhandled)])
             raise WorldError(f"seed {self._spec.seed}: exceptions in the simulated world: {told}")
 
     def _write_summary(self) -> None:
