@@ -358,6 +358,9 @@ class PartitionLog:
             await self.truncate_fully_and_start_at(offset)
             return offset
         end, segment, position = self._batch_start(offset)
+        if end < self.log_start_offset:
+            await self.truncate_fully_and_start_at(end)
+            return end
         await self._announce_cut(end)
         keeps = end == self._end and self._config.noop_truncate_keeps_cache
         if not keeps and self.epochs.truncate_from_end(end):

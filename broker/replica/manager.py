@@ -340,7 +340,7 @@ class ReplicaManager:
 
     def _partition(self, topic: str, index: int, topic_id: bytes, log: PartitionLog, high_watermark: int) -> Partition:
         self._recovery_points.watch((topic, index), log)
-        log.before_cut = partial(self._recovery_points.lower, (topic, index))
+        log.before_cut = partial(self._about_to_cut, (topic, index))
         return Partition(
             topic=topic,
             index=index,
@@ -353,6 +353,11 @@ class ReplicaManager:
             on_disk_failure=self._on_disk_failure,
             mutants=self._mutants,
         )
+
+    async def _about_to_cut(self, key: Key, offset: int) -> None:
+        """No file says more of a log than what is left of it: after a crash it would be believed."""
+        await self._recovery_points.lower(key, offset)
+        await self._starts.lower(key, offset)
 
     @property
     def damaged(self) -> bool:
@@ -468,16 +473,7 @@ class ReplicaManager:
 
     async def move_start(self, partition: Partition, offset: int) -> None:
         """Move the start of a partition's log, which first is written down: it may lie inside a segment."""
-        offset = min(offset, partition.high_watermark)
-        if offset <= partition.log.log_start_offset:
-            return
-        try:
-            await self._starts.write(partition.key, offset)
-        except OSError as error:
-            self._on_disk_failure(error)
-            return
-        if self._partitions.get(partition.key) is partition:
-            await partition.remove_below(offset)
+        await partition.remove_below(offset, partial(self._starts.write, partition.key))
 
     async def _let_go(self) -> None:
         """What the topics' retention does not keep."""

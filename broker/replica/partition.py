@@ -7,7 +7,7 @@ the role; they and every truncation hold `lock`, so that a truncation never runs
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from broker.config import BrokerConfig
@@ -320,12 +320,19 @@ class Partition:
             self.log.roll()
         return found
 
-    async def remove_below(self, offset: int) -> None:
-        """Move the log's start to `offset`, which the caller has written down, but never past what is committed."""
+    async def remove_below(self, offset: int, write_down: Callable[[int], Awaitable[None]]) -> None:
+        """Move the log's start to `offset`, but never past what is committed, once `write_down` has made it durable.
+
+        Both under the lock: what is written down before a truncation would be believed after it.
+        """
         async with self.lock:
             before = self.log.log_start_offset
+            offset = min(offset, self.high_watermark)
+            if self.role is None or offset <= before:
+                return
             try:
-                after = await self.log.advance_start(min(offset, self.high_watermark))
+                await write_down(offset)
+                after = await self.log.advance_start(offset)
             except OSError as error:
                 self.fail(error)
                 return
