@@ -23,8 +23,8 @@ from broker.log.checkpoint import parent
 from broker.log.epochs import LeaderEpochCache
 from broker.log.intake import Admit, Batch, stamp_batches
 from broker.log.log_config import LogConfig
-from broker.log.recovery import EpochScan, Recovered, recover, recover_producers
-from broker.log.segment import SCAN_BYTES, Segment
+from broker.log.recovery import Recovered, read_again, recover, recover_producers
+from broker.log.segment import Segment
 from broker.log.swaps import swap_in
 from broker.log.timestamps import first_not_before, latest_below
 from broker.ports import Buffer, Disk, File
@@ -323,25 +323,17 @@ class PartitionLog:
         False: it was no longer `wanted`, and nothing was changed. Raises `CorruptBatch` for a batch that is damaged,
         `OSError`.
         """
-        compacted = self._config.compacted
-        scan = EpochScan(
-            self._segments[0].base_offset, compacted=compacted
-        )  # the log's start may lie inside its first segment
-        for segment in self._segments:
-            pause_at = SCAN_BYTES
-            for position, header in segment.intact_batches(compacted=compacted):
-                scan.accept(header)
-                if position >= pause_at:
-                    pause_at = position + SCAN_BYTES
-                    await asyncio.sleep(0)  # a large log must not keep the loop from everything else
-                    if not wanted():
-                        return False
+        found = await read_again(self._segments, self._snapshots, wanted, compacted=self._config.compacted)
+        if found is None:
+            return False
+        scan, producers = found
         if scan.next_offset != self._end:
             raise CorruptBatch(f"{self.directory}: the batches end at {scan.next_offset}, the log at {self._end}")
+        # Nothing is awaited until the epoch has begun: a later role finds what was, or all of what is now.
         self.epochs.replace(scan.epochs)
         self.epochs.truncate_from_start(self._start)
         if not self._config.forgets_producers:
-            self.producers = await recover_producers(self._segments, self._snapshots)
+            self.producers = producers
         await self.start_leader_epoch(leader_epoch)
         await self.flush()
         return True

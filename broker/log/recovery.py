@@ -15,6 +15,7 @@ What the log knows of its producers is what the newest snapshot says, and the ba
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -35,6 +36,10 @@ EPOCHS_FILE = "leader-epoch-checkpoint"
 
 class DamagedLogError(StartupError):
     """A log lacks what had been on disk; nothing of it was changed. The message names file, place and remedy."""
+
+
+class _UnwantedError(Exception):
+    """What is being read is of no use any more."""
 
 
 @dataclass
@@ -130,12 +135,22 @@ async def recover(
     return result
 
 
+async def yield_to_others() -> None:
+    """A large log must not keep the loop from everything else."""
+    await asyncio.sleep(0)
+
+
 async def recover_producers(
-    segments: list[Segment], snapshots: ProducerSnapshots, last_sequenced: int | None = None
+    segments: Sequence[Segment],
+    snapshots: ProducerSnapshots,
+    last_sequenced: int | None = None,
+    *,
+    pause: Callable[[], Awaitable[None]] = yield_to_others,
 ) -> ProducerState:
     """What a log knows of its producers at its end; no snapshot may lie past that.
 
-    `last_sequenced`: no batch of any begins past this offset, if that is known: there nothing has to be read.
+    `last_sequenced`: no batch of any begins past this offset, if that is known: there nothing has to be read. `pause`
+    is awaited again and again; the log may change meanwhile unless it raises.
     """
     now = asyncio.get_running_loop().time()
     start, state = snapshots.newest(segments[-1].next_offset, now) or (segments[0].base_offset, ProducerState())
@@ -151,8 +166,39 @@ async def recover_producers(
                 state.record(batch.sequenced, batch.offset, batch.max_timestamp, now)
             if position >= pause_at:
                 pause_at = position + SCAN_BYTES
-                await asyncio.sleep(0)
+                await pause()
     return state
+
+
+async def read_again(
+    segments: Sequence[Segment], snapshots: ProducerSnapshots, wanted: Callable[[], bool], *, compacted: bool
+) -> tuple[EpochScan, ProducerState] | None:
+    """Epochs and producers as the batches of an open log have them; None: that was no longer `wanted`.
+
+    Whoever changes the log sees to it that this is not wanted then: files may be closed, and bytes be others. Raises
+    `CorruptBatch`, `OSError`.
+    """
+
+    async def pause() -> None:
+        await yield_to_others()
+        if not wanted():
+            raise _UnwantedError
+
+    segments = list(segments)
+    # The log's start may lie inside its first segment.
+    scan = EpochScan(segments[0].base_offset, compacted=compacted)
+    try:
+        for segment in segments:
+            pause_at = SCAN_BYTES
+            for position, header in segment.intact_batches(compacted=compacted):
+                scan.accept(header)
+                if position >= pause_at:
+                    pause_at = position + SCAN_BYTES
+                    await pause()
+        producers = await recover_producers(segments, snapshots, pause=pause)
+    except _UnwantedError:
+        return None
+    return (scan, producers) if wanted() else None
 
 
 async def _find(
@@ -285,7 +331,7 @@ async def _read(segment: Segment, scan: EpochScan) -> None:
                 _take(segment, scan, header)
             if position >= pause_at:
                 pause_at = position + SCAN_BYTES
-                await asyncio.sleep(0)  # a large log must not keep the loop from everything else
+                await yield_to_others()
     finally:
         if behind_gap is not None:
             _take(segment, scan, behind_gap)

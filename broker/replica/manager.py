@@ -461,7 +461,7 @@ class ReplicaManager:
         found = self._find(topic, index)
         if isinstance(found, ErrorCode):
             return found, -1
-        if not isinstance(found.role, PartitionLeader) or not self._lease_valid():
+        if found.serving is None or not self._lease_valid():
             return ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
         if offset == -1:
             offset = found.high_watermark

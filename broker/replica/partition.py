@@ -103,6 +103,11 @@ class Partition:
         return None
 
     @property
+    def _is_read_again(self) -> bool:
+        """Whether the log is being read by a leader that recovers: its segments stay as they are until that is over."""
+        return isinstance(self.role, PartitionLeader) and self.role.recovering
+
+    @property
     def leader(self) -> PartitionLeader:
         """`serving`. Raises `ProtocolError` when this broker serves nobody (or its disk failed)."""
         role = self.serving
@@ -307,7 +312,7 @@ class Partition:
     def expired(self, now_ms: int) -> int | None:
         """Below which offset the topic's retention lets everything go; None where there is nothing. `now_ms` -1: the
         time is not known."""
-        if self.role is None or DELETE not in self._settings.cleanup:
+        if self.role is None or self._is_read_again or DELETE not in self._settings.cleanup:
             return None
         found = expired_below(
             self.log.segments,
@@ -328,7 +333,7 @@ class Partition:
         async with self.lock:
             before = self.log.log_start_offset
             offset = min(offset, self.high_watermark)
-            if self.role is None or offset <= before:
+            if self.role is None or self._is_read_again or offset <= before:
                 return
             try:
                 await write_down(offset)
@@ -345,7 +350,9 @@ class Partition:
     @property
     def compaction(self) -> TopicSettings | None:
         """The settings by which this replica's log is to be compacted; None while it is not."""
-        return self._settings if COMPACT in self._settings.cleanup and self.role is not None else None
+        if self.role is None or self._is_read_again or COMPACT not in self._settings.cleanup:
+            return None
+        return self._settings
 
     async def replace_segments(self, old: Sequence[Segment], cleaned: Segment, truncations: int) -> bool:
         """As the log's, with the roles kept out; what has begun is finished. False also when this log is no longer to
