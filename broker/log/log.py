@@ -90,12 +90,11 @@ class PartitionLog:
         self._truncations = 0
         self._about_to_cut_to: int | None = None
         self.before_cut: Callable[[int], Awaitable[None]] | None = None
-        """Awaited before the log is cut to an offset, which `recovery_point` shows by then."""
+        """Awaited before the log is cut to an offset, which `recovery_point` and `cleaned_to` show by then."""
         self._unsynced: list[Segment] = [self._active]
         self._names_changed = 0
         self._names_durable = 0
-        self.cleaned_to = 0
-        """Everything below has been compacted; moved by compaction, and back by truncation."""
+        self._cleaned_to = 0
 
     @classmethod
     async def open(
@@ -162,6 +161,15 @@ class PartitionLog:
     def recovery_point(self) -> int:
         """Everything below is on disk, and will not be cut off."""
         return self._durable if self._about_to_cut_to is None else min(self._durable, self._about_to_cut_to)
+
+    @property
+    def cleaned_to(self) -> int:
+        """Everything below has been compacted, and will not be cut off; moved by compaction, and back by truncation."""
+        return self._cleaned_to if self._about_to_cut_to is None else min(self._cleaned_to, self._about_to_cut_to)
+
+    @cleaned_to.setter
+    def cleaned_to(self, offset: int) -> None:
+        self._cleaned_to = offset
 
     @property
     def truncations(self) -> int:
@@ -509,7 +517,7 @@ class PartitionLog:
         self._names_changed += self._snapshots.remove_past(end)
         self._durable = min(self._durable, end)
         self._truncations += 1
-        self.cleaned_to = min(self.cleaned_to, end)
+        self._cleaned_to = min(self._cleaned_to, end)
 
     # -- reading ------------------------------------------------------------------------------------------------
 

@@ -148,7 +148,7 @@ class ReplicaManager:
             if log is not None:
                 self._trace_recovery(topic, index, log, high_watermark)
                 self._partitions[topic, index] = self._partition(topic, index, topic_id, log, high_watermark)
-        self._compactor.start()
+        await self._compactor.start()
         await self._recovery_points.write_durably()
         self._every(self._config.high_watermark_checkpoint_interval_ms / 1000, self._recovery_points.write_durably)
         self._every(self._config.high_watermark_checkpoint_interval_ms / 1000, self._checkpoint_high_watermarks)
@@ -358,6 +358,7 @@ class ReplicaManager:
         """No file says more of a log than what is left of it: after a crash it would be believed."""
         await self._recovery_points.lower(key, offset)
         await self._starts.lower(key, offset)
+        await self._compactor.lower(key, offset)
 
     @property
     def damaged(self) -> bool:
