@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker.errors import ErrorCode
+from broker.log.log import PartitionLog
 from broker.replica.follower import PartitionFollower
 from tests.broker.replica.cluster import TOPIC, Cluster, Node, until
 from tests.broker.replica.test_manager import tell
@@ -42,7 +43,35 @@ def test_a_restart_keeps_what_was_acknowledged_below_where_the_log_once_began(tm
         again = cluster.nodes[2]
         assert again.content() == ["x", "y"]
         assert (again.partition().log.log_start_offset, again.partition().log.log_end_offset) == (2, 4)
-        assert not again.traced("log_shortened")
+
+    tell(tmp_path, story)
+
+
+def test_a_start_inside_a_batch_is_written_down_before_a_new_follower_begins_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    advance = PartitionLog.advance_start
+    moved = []
+
+    async def watched(log: PartitionLog, offset: int) -> int:
+        path = tmp_path / "n2" / "log-start-offset-checkpoint"
+        moved.append((offset, path.read_text() if path.exists() else ""))
+        return await advance(log, offset)
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1)
+        await cluster.create_topic([1, 2])
+        cluster.elect(1, isr=[1])
+        await cluster.hear()
+        assert (await cluster.nodes[1].produce("a", "b", "c")).error is ErrorCode.NONE
+        assert await cluster.nodes[1].manager.delete_records(TOPIC, 0, 2) == (ErrorCode.NONE, 2)
+        monkeypatch.setattr(PartitionLog, "advance_start", watched)
+        await cluster.start(2)
+        cluster.elect(1, isr=[1])
+        await cluster.hear()
+        log = cluster.nodes[2].partition().log
+        await until(lambda: (log.log_start_offset, log.log_end_offset) == (2, 3))
+        assert moved == [(2, f"0\n1\n{TOPIC} 0 2\n")]
 
     tell(tmp_path, story)
 
