@@ -15,11 +15,13 @@ from broker.disk import RealDisk
 from broker.errors import ErrorCode, ProtocolError
 from broker.log.cleaner import Cleanable, Cleaner, SegmentSizes, UncleanableError, cleanable
 from broker.log.compaction import raw_records, rebuilt
+from broker.log import validation
 from broker.log.log import PartitionLog
 from broker.log.log_config import LogConfig
 from broker.log.recovery import DamagedLogError
 from broker.log.segment import Segment
 from broker.log.validation import Claims, admit_keyed
+from broker.protocol.compression import open_records
 from broker.protocol.records import (
     BATCH_HEADER_SIZE,
     BatchHeader,
@@ -195,6 +197,17 @@ def test_a_compacted_topic_takes_no_record_without_a_key(codec: int) -> None:
         with pytest.raises(ProtocolError) as found:
             admit_keyed(claims, memoryview(data)[BATCH_HEADER_SIZE:])
         assert found.value.code is ErrorCode.INVALID_RECORD
+
+
+def test_a_compressed_batch_is_opened_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = []
+    monkeypatch.setattr(
+        validation, "open_records", lambda codec, data: opened.append(codec) or open_records(codec, data)
+    )
+    data = bytes(batch(("a", "1"), ("b", "2"), codec=1))
+    ((_, header),) = iter_batches(data)
+    assert admit_keyed(_claims(header), memoryview(data)[BATCH_HEADER_SIZE:]) == 1000
+    assert opened == [1]
 
 
 def _claims(header: BatchHeader) -> Claims:
