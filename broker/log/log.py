@@ -121,6 +121,7 @@ class PartitionLog:
             config.index_interval_bytes,
             clean_shutdown=clean_shutdown,
             recovery_point=recovery_point,
+            start_offset=start_offset,
             compacted=config.compacted,
             forgets_producers=config.forgets_producers,
             keeps_epochs=config.keep_epochs_past_leo,

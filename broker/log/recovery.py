@@ -18,6 +18,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import NamedTuple
 
 from broker.errors import StartupError
 from broker.log.checkpoint import CorruptCheckpointError
@@ -98,6 +99,7 @@ async def recover(
     *,
     clean_shutdown: bool,
     recovery_point: int = 0,
+    start_offset: int = 0,
     compacted: bool = False,
     forgets_producers: bool = False,
     keeps_epochs: bool = False,
@@ -105,7 +107,7 @@ async def recover(
     """Open the segments of a log, at least one, and bring log, indexes, epochs and producers into agreement, durably.
 
     Everything below `recovery_point` was durable once. Raises `DamagedLogError` when it is not there, having changed
-    nothing. `compacted`: records may have been removed from between others. `forgets_producers`, `keeps_epochs`: the
+    nothing. What lies below `start_offset` is served to nobody: its epochs need not be known. `compacted`: records may have been removed from between others. `forgets_producers`, `keeps_epochs`: the
     mutants no_producer_snapshot and keep_epochs_past_leo.
     """
     try:
@@ -120,6 +122,7 @@ async def recover(
         interval_bytes,
         clean_shutdown=clean_shutdown,
         recovery_point=recovery_point,
+        start_offset=start_offset,
         compacted=compacted,
     )
     if before:
@@ -202,7 +205,14 @@ async def read_again(
 
 
 async def _find(
-    disk: Disk, directory: str, interval_bytes: int, *, clean_shutdown: bool, recovery_point: int, compacted: bool
+    disk: Disk,
+    directory: str,
+    interval_bytes: int,
+    *,
+    clean_shutdown: bool,
+    recovery_point: int,
+    start_offset: int,
+    compacted: bool,
 ) -> Recovered:
     path = f"{directory}/{EPOCHS_FILE}"
     bases = base_offsets(disk, directory) or [0]
@@ -216,7 +226,8 @@ async def _find(
         if whole and (epochs.entries or not any(segment.size for segment in segments)):
             return Recovered(segments, epochs, ProducerSnapshots(disk, directory), scanned=False)
         _close(segments)
-    result = await _scan(disk, directory, interval_bytes, bases, recovery_point, compacted=compacted)
+    points = _Points(max(bases[0], start_offset), recovery_point)
+    result = await _scan(disk, directory, interval_bytes, bases, points, compacted=compacted)
     await _make_durable(disk, directory, result)
     return result
 
@@ -234,12 +245,19 @@ def _take_over(disk: Disk, directory: str, interval_bytes: int, bases: list[int]
     return segments
 
 
+class _Points(NamedTuple):
+    """Offsets at which a log begins, and below which all of it was on disk once."""
+
+    start: int
+    recovery: int
+
+
 async def _scan(
-    disk: Disk, directory: str, interval_bytes: int, bases: list[int], recovery_point: int, *, compacted: bool
+    disk: Disk, directory: str, interval_bytes: int, bases: list[int], points: _Points, *, compacted: bool
 ) -> Recovered:
     epochs = LeaderEpochCache(disk, f"{directory}/{EPOCHS_FILE}")
     result = Recovered([], epochs, ProducerSnapshots(disk, directory), scanned=True)
-    result.segments, scan = _below_recovery_point(disk, directory, interval_bytes, bases, recovery_point)
+    result.segments, scan = _below_recovery_point(disk, directory, interval_bytes, bases, points)
     scan.compacted = compacted
     for base in bases[len(result.segments) :]:
         segment = Segment(disk, directory, base, interval_bytes)
@@ -251,9 +269,9 @@ async def _scan(
         except CorruptBatch as error:
             result.reason = str(error)
             break
-    if scan.next_offset < recovery_point:
+    if scan.next_offset < points.recovery:
         _close(result.segments)
-        raise _damaged(directory, result.reason or "the log ends there", scan.next_offset, recovery_point)
+        raise _damaged(directory, result.reason or "the log ends there", scan.next_offset, points.recovery)
     if result.reason is not None:
         _cut_off(disk, directory, interval_bytes, bases, result, scan)
     # K101-12: an entry at or past the end has no record, and an entry that the batches contradict is a truncation or a
@@ -264,11 +282,11 @@ async def _scan(
 
 
 def _below_recovery_point(
-    disk: Disk, directory: str, interval_bytes: int, bases: list[int], recovery_point: int
+    disk: Disk, directory: str, interval_bytes: int, bases: list[int], points: _Points
 ) -> tuple[list[Segment], EpochScan]:
     """The segments that lie below the recovery point whole, as their indexes describe them, and a scan of what follows.
 
-    Fewer of them where an index is of no use; none where the epochs of their batches are not known."""
+    Fewer of them where an index is of no use; none where the epochs of what is served of them are not known."""
     try:
         known = LeaderEpochCache.load(disk, f"{directory}/{EPOCHS_FILE}")
     except CorruptCheckpointError:
@@ -276,14 +294,14 @@ def _below_recovery_point(
     known.truncate_from_start(bases[0])
     segments: list[Segment] = []
     for base, following in pairwise(bases):
-        if following > recovery_point:
+        if following > points.recovery:
             break
         segment = Segment(disk, directory, base, interval_bytes)
         if not segment.load() or segment.next_offset != following:
             segment.close()
             break
         segments.append(segment)
-    if not segments or not known.entries or known.entries[0].start_offset > bases[0]:
+    if not segments or not known.entries or known.entries[0].start_offset > points.start:
         _close(segments)
         return [], EpochScan(bases[0])
     end = segments[-1].next_offset
