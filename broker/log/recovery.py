@@ -107,8 +107,9 @@ async def recover(
     """Open the segments of a log, at least one, and bring log, indexes, epochs and producers into agreement, durably.
 
     Everything below `recovery_point` was durable once. Raises `DamagedLogError` when it is not there, having changed
-    nothing. What lies below `start_offset` is served to nobody: its epochs need not be known. `compacted`: records may have been removed from between others. `forgets_producers`, `keeps_epochs`: the
-    mutants no_producer_snapshot and keep_epochs_past_leo.
+    nothing. What lies below `start_offset` is served to nobody: its epochs need not be known. `compacted`: records may
+    have been removed from between others. `forgets_producers`, `keeps_epochs`: the mutants no_producer_snapshot and
+    keep_epochs_past_leo.
     """
     try:
         await finish_swaps(disk, directory, interval_bytes)

@@ -43,8 +43,8 @@ class Compactor:
         self._uncleanable: set[Partition] = set()
 
     async def start(self) -> None:
-        """Read up to where the logs that are open have been compacted; what they have lost since is none of it, durably.
-        Raises `CorruptCheckpointError`, `OSError`."""
+        """Read up to where the logs that are open have been compacted; what they have lost since is no part of that,
+        durably. Raises `CorruptCheckpointError`, `OSError`."""
         self._written = self._checkpoint.read()
         for partition in self._partitions():
             log = partition.log

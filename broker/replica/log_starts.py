@@ -13,8 +13,9 @@ Key = tuple[str, int]
 
 
 class LogStarts:
-    """Invariants: an entry is durable before the log's start moves there, and none lies above a log's start: at the next
-    start of the process the log would lose what lies between. One that the log has passed does no harm."""
+    """Invariants: an entry is durable before the log's start moves there, and none is left above the end of a log that
+    is cut: a later process would take what is appended below it for deleted. One that the log has passed does no harm.
+    """
 
     def __init__(self, disk: Disk) -> None:
         self._checkpoint = OffsetCheckpoint(disk, FILE)

@@ -13,9 +13,9 @@ import pytest
 
 from broker.disk import RealDisk
 from broker.errors import ErrorCode, ProtocolError
+from broker.log import validation
 from broker.log.cleaner import Cleanable, Cleaner, SegmentSizes, UncleanableError, cleanable
 from broker.log.compaction import raw_records, rebuilt
-from broker.log import validation
 from broker.log.log import PartitionLog
 from broker.log.log_config import LogConfig
 from broker.log.recovery import DamagedLogError
@@ -201,9 +201,12 @@ def test_a_compacted_topic_takes_no_record_without_a_key(codec: int) -> None:
 
 def test_a_compressed_batch_is_opened_once(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = []
-    monkeypatch.setattr(
-        validation, "open_records", lambda codec, data: opened.append(codec) or open_records(codec, data)
-    )
+
+    def watched(codec: int, data: bytes) -> bytes:
+        opened.append(codec)
+        return open_records(codec, data)
+
+    monkeypatch.setattr(validation, "open_records", watched)
     data = bytes(batch(("a", "1"), ("b", "2"), codec=1))
     ((_, header),) = iter_batches(data)
     assert admit_keyed(_claims(header), memoryview(data)[BATCH_HEADER_SIZE:]) == 1000

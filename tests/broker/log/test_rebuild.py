@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,9 +19,8 @@ CONFIG = LogConfig(segment_bytes=300, index_interval_bytes=100)
 
 
 @pytest.fixture(autouse=True)
-def _pauses_behind_every_batch(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _pauses_behind_every_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recovery, "SCAN_BYTES", 1)
-    yield
 
 
 async def led(path: Path) -> PartitionLog:

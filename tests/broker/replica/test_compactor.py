@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from broker.log.log import PartitionLog
-from broker.replica.compactor import CHECKPOINT_FILE, Compactor
 from broker.protocol.records import Record, build_batch
+from broker.replica.compactor import CHECKPOINT_FILE, Compactor
 from broker.topic_settings import TopicSettings
 from tests.broker.replica.test_followed_partition import Bench, tell
 
