@@ -197,6 +197,7 @@ def test_a_cluster_lives_on_its_snapshots(seed: int) -> None:
                 assert start_of(cluster, name) > 0
             await client.create_topic("last")
             async with asyncio.timeout(30):
+                await client.read_all("first", 1)  # its leader may have to recover first
                 await client.produce("first", 1, [b"value"])
 
         cluster.run(story())
