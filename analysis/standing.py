@@ -146,11 +146,15 @@ def _unearned(run_dir: Path, verdict: Verdict, description: RunDescription) -> I
     absent = [kind for kind in description.requirements.required_faults if kind not in confirmed]
     if absent:
         yield f"the verdict says pass without the required faults {', '.join(absent)}"
-    counted, needed = verdict.stats.get("acknowledged"), description.requirements.min_ok
-    if type(counted) is not int:
-        yield "the verdict says pass, and not how many changes were acknowledged"
-    elif counted < needed:
-        yield f"the verdict says pass, and that {counted} changes were acknowledged, where {needed} are needed"
+    for key, what, needed in (
+        ("acknowledged", "changes were acknowledged", description.requirements.min_ok),
+        ("queries_under_load", "queries were answered under load", description.requirements.min_queries),
+    ):
+        counted = verdict.stats.get(key)
+        if type(counted) is not int:
+            yield f"the verdict says pass, and not how many {what}"
+        elif counted < needed:
+            yield f"the verdict says pass, and that {counted} {what}, where {needed} are needed"
     folder = run_dir / _CERTIFICATE
     certified = any(check.name == _CERTIFICATE and check.verdict == PASS for check in verdict.checks)
     if certified and not (folder.is_dir() and any(folder.iterdir())):

@@ -26,6 +26,7 @@ _INTEGERS: Final[Mapping[str, tuple[str, ...]]] = {
     "quorum_role": ("epoch", "leader"),
     "quorum_high_watermark": ("offset", "epoch"),
     "quorum_leader_change": ("offset", "epoch", "leader"),
+    "quorum_snapshot": ("offset", "epoch"),
 }
 """The fields without which an event of the quorum says nothing."""
 _NULLABLE: Final[Mapping[str, tuple[str, ...]]] = {"quorum_high_watermark": ("digest",)}

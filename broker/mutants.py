@@ -56,31 +56,34 @@ MUTANTS: dict[str, Mutant] = {
             rule="K101-15",
             anomaly="lost-acknowledged-write, leader-incomplete",
             schedule="all that were eligible have shut down uncleanly, and the last leader leads again whatever its "
-            "log has lost",
+            "log has lost; campaigns/kip966-last-leader.toml",
         ),
         Mutant(
             name="isr_grows_while_recovering",
             rule="K704-4",
-            anomaly="replica-divergence",
+            anomaly="election-not-allowed, replica-divergence",
             schedule="a leader that recovers from an unclean election asks for a second member of its ISR, and gets it",
         ),
         Mutant(
             name="serve_while_recovering",
             rule="K704-5",
-            anomaly="an answer out of a log that may not stay",
-            schedule="clients produce to and consume from a leader that recovers from an unclean election",
+            anomaly="served-in-recovery",
+            schedule="clients produce to and consume from a leader that recovers from an unclean election; "
+            "campaigns/unclean-in-recovery.toml",
         ),
         Mutant(
             name="recovery_flag_lost",
             rule="K704-9",
-            anomaly="a recovery that is skipped",
-            schedule="a leader is stopped in the middle of its recovery, and leads again",
+            anomaly="election-not-allowed",
+            schedule="a leader is stopped in the middle of its recovery, and leads again; "
+            "campaigns/unclean-in-recovery.toml",
         ),
         Mutant(
             name="unclean_keeps_isr",
             rule="K704-1",
-            anomaly="lost-acknowledged-write, leader-incomplete",
-            schedule="C is elected uncleanly and acknowledges writes; it dies, and who was eligible before is elected",
+            anomaly="election-not-allowed, lost-acknowledged-write, leader-incomplete",
+            schedule="C is elected uncleanly and acknowledges writes; it dies, and who was eligible before is "
+            "elected; campaigns/unclean-in-recovery.toml",
         ),
         Mutant(
             name="vote_not_persisted",
@@ -102,7 +105,7 @@ MUTANTS: dict[str, Mutant] = {
             rule="H31",
             anomaly="stale-read, lease-shared",
             schedule="a leader that is stopped keeps its lease until the controller's answer, which a one-way cut "
-            "takes away; tests/simulator/test_leases.py",
+            "takes away; campaigns/unheard-leave.toml",
         ),
         Mutant(
             name="moves_under_lease",
@@ -150,9 +153,9 @@ MUTANTS: dict[str, Mutant] = {
         Mutant(
             name="ofle_no_epoch",
             rule="H1",
-            anomaly="replica-divergence, log-mismatch, committed-prefix-changed",
+            anomaly="followed-unmatched, replica-divergence, log-mismatch, committed-prefix-changed",
             schedule="a leader answers where an epoch ends without saying which epoch that is; two failovers leave a "
-            "follower with another suffix",
+            "follower with another suffix; campaigns/fast-failovers.toml",
         ),
         Mutant(
             name="epoch_file_unsynced",
@@ -172,37 +175,42 @@ MUTANTS: dict[str, Mutant] = {
             name="keep_epochs_past_leo",
             rule="K101-12",
             anomaly="epochs-contradict-log",
-            schedule="a leader loses power without a record of its epoch, and keeps the epoch when it comes back",
+            schedule="a leader loses power without a record of its epoch, and keeps the epoch when it comes back; "
+            "campaigns/idle-leaders.toml",
         ),
         Mutant(
             name="noop_truncate_keeps_cache",
             rule="H8",
             anomaly="epochs-contradict-log",
-            schedule="A is elected and nobody writes, B is elected, A follows with an epoch that has no record",
+            schedule="A is elected and nobody writes, B is elected, A follows with an epoch that has no record; "
+            "campaigns/idle-leaders.toml",
         ),
         Mutant(
             name="trim_drops_live_epoch",
             rule="H27",
             anomaly="epochs-contradict-log, replica-divergence, committed-prefix-changed",
-            schedule="records are deleted up to the middle of an epoch, and the epoch goes with them",
+            schedule="records are deleted up to the middle of an epoch, and the epoch goes with them; "
+            "campaigns/forgotten-start.toml",
         ),
         Mutant(
             name="no_fence_fetch",
             rule="H3",
-            anomaly="high-watermark-invalid, leader-incomplete, lost-acknowledged-write",
-            schedule="a leader takes the fetch of a follower that is in an older epoch for one of its own",
+            anomaly="counted-not-shared, high-watermark-invalid, leader-incomplete, lost-acknowledged-write",
+            schedule="a leader takes the fetch of a follower that is in an older epoch for one of its own; "
+            "campaigns/stale-leader-epoch.toml",
         ),
         Mutant(
             name="diverging_updates_leo",
             rule="H6",
-            anomaly="high-watermark-invalid, leader-incomplete, lost-acknowledged-write",
+            anomaly="counted-not-shared, high-watermark-invalid, leader-incomplete, lost-acknowledged-write",
             schedule="the first fetch of a deposed leader, whose log diverges, counts as progress",
         ),
         Mutant(
             name="isr_join_at_hw_only",
             rule="H5",
-            anomaly="leader-incomplete, high-watermark-invalid, lost-acknowledged-write",
-            schedule="a new leader's high watermark lags; a slow follower joins below the true one, and is elected",
+            anomaly="member-incomplete, leader-incomplete, high-watermark-invalid, lost-acknowledged-write",
+            schedule="a new leader's high watermark lags; a slow follower joins below the true one, and is elected; "
+            "campaigns/lagging-high-watermark.toml",
         ),
         Mutant(
             name="hw_on_committed_isr",
@@ -220,20 +228,24 @@ MUTANTS: dict[str, Mutant] = {
         Mutant(
             name="stale_partition_epoch_ok",
             rule="H13",
-            anomaly="isr-too-narrow, high-watermark-invalid, leader-incomplete, lost-acknowledged-write",
-            schedule="an AlterPartition is decided on top of a state that has changed since",
+            anomaly="isr-not-granted, isr-too-narrow, high-watermark-invalid, leader-incomplete, "
+            "lost-acknowledged-write",
+            schedule="an AlterPartition is decided on top of a state that has changed since; "
+            "campaigns/stale-partition-epoch.toml",
         ),
         Mutant(
             name="stale_broker_epoch_ok",
             rule="H15",
-            anomaly="high-watermark-invalid, leader-incomplete, lost-acknowledged-write",
-            schedule="a follower fetches, loses power, and joins by what its process before had",
+            anomaly="isr-not-granted, high-watermark-invalid, leader-incomplete, lost-acknowledged-write",
+            schedule="a follower fetches, loses power, and joins by what its process before had; "
+            "campaigns/stale-proposal.toml",
         ),
         Mutant(
             name="fenced_in_isr",
             rule="H14",
-            anomaly="high-watermark-invalid, leader-incomplete, lost-acknowledged-write, not-converged",
-            schedule="a follower is fenced while its leader proposes it",
+            anomaly="isr-not-granted, high-watermark-invalid, leader-incomplete, lost-acknowledged-write, "
+            "not-converged",
+            schedule="a follower is fenced while its leader proposes it; campaigns/fenced-follower.toml",
         ),
         Mutant(
             name="ack_before_hw",
@@ -252,13 +264,14 @@ MUTANTS: dict[str, Mutant] = {
             rule="H9",
             anomaly="high-watermark-invalid",
             schedule="a follower begins anew behind the records that were deleted, and its high watermark stays in "
-            "front of them",
+            "front of them; campaigns/forgotten-start.toml",
         ),
         Mutant(
             name="leader_hw_kept",
             rule="H33",
             anomaly="non-monotonic-high-watermark, stale-read, session-violation",
-            schedule="a new leader answers with a high watermark below that of the one before it",
+            schedule="a new leader answers with a high watermark below that of the one before it; "
+            "campaigns/lagging-high-watermark.toml",
         ),
         Mutant(
             name="hw_forgotten_at_lead",
@@ -281,13 +294,13 @@ MUTANTS: dict[str, Mutant] = {
         Mutant(
             name="vote_ignores_log",
             rule="K595-18",
-            anomaly="leader-incomplete, lost-committed-metadata, committed-prefix-changed",
-            schedule="a voter with a shorter log is elected",
+            anomaly="vote-against-log, leader-incomplete, lost-committed-metadata, committed-prefix-changed",
+            schedule="a voter with a shorter log is elected; campaigns/lagging-voter.toml",
         ),
         Mutant(
             name="vote_length_only",
             rule="K595-18",
-            anomaly="leader-incomplete, lost-committed-metadata, committed-prefix-changed",
+            anomaly="vote-against-log, leader-incomplete, lost-committed-metadata, committed-prefix-changed",
             schedule="a voter with a long log of an old epoch is elected over a shorter, newer one",
         ),
         Mutant(
@@ -306,14 +319,15 @@ MUTANTS: dict[str, Mutant] = {
         Mutant(
             name="commit_old_epoch",
             rule="K595-36",
-            anomaly="committed-prefix-changed, leader-incomplete, lost-committed-metadata",
+            anomaly="committed-old-epoch, committed-prefix-changed, leader-incomplete, lost-committed-metadata",
             schedule="a leader counts a record of an earlier epoch that a majority has (Raft, figure 8)",
         ),
         Mutant(
             name="observer_counts",
             rule="K595-36",
             anomaly="committed-without-majority, committed-not-durable, lost-committed-metadata, leader-incomplete",
-            schedule="a broker that has no vote fetches sooner than the voters do, and the leader counts it",
+            schedule="a broker that has no vote fetches sooner than the voters do, and the leader counts it; "
+            "campaigns/slow-observers.toml",
         ),
         Mutant(
             name="resume_as_leader",
@@ -343,7 +357,8 @@ MUTANTS: dict[str, Mutant] = {
             name="fetch_no_epoch_check",
             rule="K595-35",
             anomaly="log-mismatch, replica-divergence, applied-metadata-mismatch",
-            schedule="a deposed leader of the quorum with records of its own goes on behind them",
+            schedule="a deposed leader of the quorum with records of its own goes on behind them; "
+            "campaigns/deposed-controller.toml",
         ),
         Mutant(
             name="diverging_strictly_less",

@@ -98,12 +98,9 @@ def read_register_client(stream: Path) -> Part:
     if wrong:
         part.understood = False
         part.defects.append(f"{invoked.name}: {wrong} of its lines are no invocations")
-    done = set(part.completed["id"].to_pylist())
-    unknown = done - {each.id for each in invocations} - _reads(part.completed)
-    if unknown:
-        part.defects.append(f"{stream.name}: {len(unknown)} of its operations were never announced")
+    done = _require_invoked(part, invocations, stream)
     if who is not None:
-        left = [each for each in invocations if each.id not in done]
+        left = [each for each in invocations if each not in done]
         name, process = who["client"], who["process"]
         part.left = table_of([row_of(process, name, each, INFO, INF, each.value, UNFINISHED) for each in left])
     return part
@@ -311,5 +308,26 @@ def _invocation(line: dict[str, Any]) -> Invocation | None:
     return found if is_one else None
 
 
-def _reads(table: pa.Table) -> set[int]:
-    return set(table.filter(pc.equal(table["f"], READ))["id"].to_pylist())
+def _require_invoked(part: Part, invocations: list[Invocation], stream: Path) -> set[Invocation]:
+    """Every write and compare-and-set is as it was announced, by its id. Where one is not, the row or the announcements
+    are damaged: what it says is not believed, what was announced stays open, and what else may have been sent is not
+    known. Reads are not announced. Returns what the rows that are believed have completed."""
+    announced, ids = set(invocations), {each.id for each in invocations}
+    invoked = [_invoked(row) for row in part.completed.to_pylist()]
+    never = [each.f != READ and each.id not in ids for each in invoked]
+    otherwise = [each.id in ids and each not in announced for each in invoked]
+    if any(never):
+        part.defects.append(f"{stream.name}: {sum(never)} of its operations were never announced")
+    if any(otherwise):
+        part.defects.append(f"{stream.name}: {sum(otherwise)} of its operations are other than was announced")
+    believed = ~(np.array(never, np.bool_) | np.array(otherwise, np.bool_))
+    if not believed.all():
+        part.understood = False
+        part.completed = part.completed.filter(pa.array(believed))
+    return announced & set(invoked)
+
+
+def _invoked(row: dict[str, Any]) -> Invocation:
+    """A completed operation as it was announced, if it was."""
+    value = row["new"] if row["f"] == CAS else row["value"]
+    return Invocation(row["id"], row["f"], row["key"], value, row["expected"], row["inv"], row["phase"])

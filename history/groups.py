@@ -1,6 +1,7 @@
 """What members of a consumer group did and were told: a file of checked lines for each, in `history/groups/`.
 
-Times are nanoseconds of CLOCK_MONOTONIC. A commit whose outcome is not known may take effect at any later time.
+Times are nanoseconds of CLOCK_MONOTONIC. A commit whose outcome is not known may take effect at any later time. So may
+one that was acknowledged after its library had sent it again: the first request may lie in some connection still.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from history.schemas import INF
 GROUPS: Final = "groups"
 _SUFFIX: Final = ".jsonl"
 NO_OFFSET: Final = -1
+ATTEMPT_S: Final = 4.0
+"""How long the members' library waits for an answer at least, before it gives a connection up and sends a commit again
+by another one; longer where the world is slow."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,13 @@ class Commit:
     @property
     def acknowledged(self) -> bool:
         return self.ret < INF
+
+    @property
+    def over(self) -> int:
+        """From when on it takes effect no more; INF if that is not known. Whoever had no answer for the time of an
+        attempt may have sent it twice, and which of the two arrives last nobody can tell. A connection that its other
+        side has closed brings nothing any more, so that what was sent again sooner had failed."""
+        return self.ret if self.ret - self.inv < ATTEMPT_S * 1e9 else INF
 
 
 @dataclass(frozen=True)

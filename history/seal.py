@@ -1,8 +1,8 @@
 """The seal of a finished run: what each file of its evidence was when the run ended, so that no change goes unseen.
 
 `history/seal.json` has of each file its size and SHA-256, and the names of the directories, for an empty one is
-evidence too. Evidence is what the run left: its plan, its history, what its nodes and clients wrote. What is made from
-that - tables, verdict, report - is none.
+evidence too. Evidence is what the run left: its plan, its history, what its nodes and clients wrote, and, of a
+simulated run, which simulation it was. What is made from that - tables, verdict, report - is none.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Final
 from history.left import sha256_of
 
 FILE_NAME: Final = "seal.json"
-EVIDENCE: Final = ("run.toml", "campaign.toml", "history", "nodes", "clients")
+EVIDENCE: Final = ("run.toml", "campaign.toml", "simulation.json", "history", "nodes", "clients")
 
 _DRAFT: Final = "seal.json.tmp"
 _DIRECTORY: Final = "directory"

@@ -203,8 +203,8 @@ class GroupReaderClient(ReaderClient):
         self._asking.close()
 
     def _read(self, command: ReadAll) -> ReadDone:
+        give_up = time.monotonic() + command.timeout_s  # one time for both: no longer does who asked wait
         done = super()._read(command)
-        give_up = time.monotonic() + command.timeout_s
         while done.complete and time.monotonic() < give_up:
             offsets = fetch_committed(self._asking, self._settings, [command.place], self._group) or {}
             if offsets.get(command.place, NO_OFFSET) >= done.end or not done.end:

@@ -117,6 +117,8 @@ def outcome_timeout_s(parameters: Mapping[str, Any]) -> float:
 
 def _common(settings: ClientSettings) -> dict[str, Any]:
     """Find a new leader fast, give up on a silent broker soon."""
+    from history.groups import ATTEMPT_S  # which brings Arrow: a client has it, and a run begins without
+
     extra: dict[str, Any] = {}
     if debug := os.environ.get("BROWNOUT_CLIENT_DEBUG"):
         extra["debug"] = debug
@@ -124,7 +126,7 @@ def _common(settings: ClientSettings) -> dict[str, Any]:
         "bootstrap.servers": settings.bootstrap,
         "client.id": settings.client,
         "broker.address.family": "v4",
-        "socket.timeout.ms": int(4_000 * settings.time_scale),
+        "socket.timeout.ms": int(ATTEMPT_S * 1_000 * settings.time_scale),
         "socket.connection.setup.timeout.ms": int(2_000 * settings.time_scale),
         "socket.nagle.disable": True,
         "reconnect.backoff.ms": 50,

@@ -50,7 +50,7 @@ NONE: Final = "none"
 
 def check(run: Run) -> Outcome:
     """Read what all planned nodes left and told, and judge it."""
-    from analysis.core.committed_metadata import check_committed, check_logs
+    from analysis.core.committed_metadata import check_committed, check_logs, digests_compared
     from analysis.core.elections import check_elections
 
     description = run.description
@@ -77,7 +77,10 @@ def check(run: Run) -> Outcome:
         return Outcome(FAIL, f"{len(anomalies)} anomalies in {who}", anomalies, doubts)
     if doubts:
         return Outcome(UNKNOWN, f"undecided in {len(doubts)} respects", doubts=doubts)
-    return Outcome(PASS, f"{who} agree: {_compared(members, logs.records)}")
+    compared = _compared(members, logs.records)
+    if description.metadata_traced:
+        compared += f", by digest what {digests_compared(members)} of {len(members)} nodes applied"
+    return Outcome(PASS, f"{who} agree: {compared}")
 
 
 def _members(run: Run) -> list[Member]:
@@ -108,7 +111,7 @@ def _quiet_from(history: History, members: Sequence[Member]) -> int | None:
 
 def _doubts(members: Sequence[Member], *, traced: bool) -> Iterator[str]:
     """What is not there of that which every member leaves and tells."""
-    from analysis.core.committed_metadata import HIGH_WATERMARK
+    from analysis.core.committed_metadata import HIGH_WATERMARK, undigested
     from analysis.core.quorum import voters_of
 
     voters = voters_of(members)
@@ -127,6 +130,7 @@ def _doubts(members: Sequence[Member], *, traced: bool) -> Iterator[str]:
             yield f"{member.node} has no quorum-state file"
         yield from _not_as_told(member, voters)
         yield from member.trace.doubts
+        yield from undigested(member)
         told_by = {event["node"] for process in member.trace.processes for event in process}
         if told_by - {replica.id} and replica.id is not None:
             yield f"{member.node} is node {replica.id} by its files, and its trace is of another"

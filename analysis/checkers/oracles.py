@@ -1,21 +1,20 @@
 """What the oracles of a simulated run have found: they look after every step at the brokers' own state and disks.
 
-Their record is `history/oracles.json`. It is believed only when it is of this run and of all of it: it names every
-oracle, and as many steps as the simulation took.
+Their record is `history/oracles.json`. It is believed only when it is of this run and of all of it: it says the run's
+name, seed and digest, every oracle with what it compared, and as many steps as the simulation took. Of any other record
+not even a finding is.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
 
 from analysis.checking import Checker, Outcome, Run
 from analysis.core.anomaly import Anomaly, AnomalyKind, Promise
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SIMULATION: Final = "simulation"
 RECORD: Final = "history/oracles.json"
@@ -104,65 +103,165 @@ ANOMALIES: Final = (
         "A replica's epochs, in its memory or in their file, are not those of its log's records.",
         ("K101-3", "K101-8", "K101-12", "H8", "H10", "H27"),
     ),
+    AnomalyKind(
+        "isr-not-granted",
+        SAFE_STATE,
+        "The controller has a replica in an ISR that cannot be reached, that is another process than the one "
+        "whose fetches were counted, or that its leader has not asked for on top of that state.",
+        ("H13", "H14", "H15"),
+    ),
+    AnomalyKind(
+        "election-not-allowed",
+        SAFE_STATE,
+        "The controller had a replica lead that was not eligible, or skipped the recovery of one that was "
+        "elected uncleanly.",
+        ("K704-1", "K704-4", "K704-9"),
+    ),
+    AnomalyKind(
+        "member-incomplete",
+        SAFE_STATE,
+        "Who is in the ISR, is proposed for it or is eligible to lead lacks records that were committed, or may "
+        "lack them.",
+        ("H5", "H16"),
+    ),
+    AnomalyKind(
+        "counted-not-shared",
+        SAFE_STATE,
+        "A leader counts records of a follower that this one does not have, or a fetch of an older epoch.",
+        ("H3", "H6", "H15"),
+    ),
+    AnomalyKind(
+        "followed-unmatched",
+        SAFE_STATE,
+        "A follower began to fetch behind a log that is not its leader's.",
+        ("H1", "K101-7"),
+    ),
+    AnomalyKind(
+        "served-in-recovery",
+        SAFE_STATE,
+        "A leader that was elected uncleanly appended to its log, or committed, before its recovery was over.",
+        ("K704-5",),
+    ),
+    AnomalyKind(
+        "vote-against-log",
+        SAFE_STATE,
+        "A voter voted for a candidate whose log lacks what its own has.",
+        ("K595-18",),
+    ),
+    AnomalyKind(
+        "committed-old-epoch",
+        SAFE_STATE,
+        "The quorum's leader committed up to a record of an earlier epoch than its own.",
+        ("K595-36",),
+    ),
 )
-_NEEDED: Final = ("seed", "steps", "looks", "checks", "findings")
+MAY_REST: Final = {
+    "committed-prefix-changed": "no log was cut",
+    "isr-too-narrow": "compacted logs are not looked at",
+    "lease-shared": "compacted logs are not looked at",
+}
+"""Oracles that may have compared nothing in a run of which all is seen, and when. Every other one compares in each run
+that elects a leader of the quorum and commits metadata, which none can do without."""
+
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Finding(msgspec.Struct):
+    """An oracle's first failure for a log, `at` so many virtual seconds, and how often there was one."""
+
+    oracle: str
+    topic: str
+    partition: int
+    at: float
+    sentence: str
+    witness: tuple[dict[str, Any], ...]
+    count: Annotated[int, msgspec.Meta(ge=1)]
+
+
+class _Simulated(msgspec.Struct):
+    """Which simulation it was: of which run, with which seed of its world, what happened, in how many steps."""
+
+    run: str
+    seed: int
+    digest: str
+    steps: _Count
+
+
+class _Record(_Simulated):
+    """`looks`: at brokers; `checks`: comparisons by oracle."""
+
+    looks: _Count
+    checks: dict[str, _Count]
+    findings: tuple[_Finding, ...]
+
+
+Read = TypeVar("Read", bound=_Simulated)
 
 
 def check(run: Run) -> Outcome:
-    """Read the oracles' record, and take over what they found."""
+    """Read the oracles' record, and take over what they found: when it is this run's, and whole."""
     if run.description.world != SIMULATION:
         return Outcome(NOT_APPLICABLE, "only a simulated run lets its brokers' state be seen at every step")
-    record = _read(run.directory / RECORD)
-    if isinstance(record, str):
-        return Outcome(UNKNOWN, record, doubts=(record,))
-    anomalies = tuple(_anomalies(record["findings"]))
-    doubts = tuple(_doubts(run, record))
-    if anomalies:
-        return Outcome(FAIL, f"{len(anomalies)} oracles failed, each for a log", anomalies, doubts)
+    try:
+        record = _read(run, RECORD, _Record)
+        doubts = tuple(_not_whole(run, record))
+    except _UnreadableError as error:
+        return Outcome(UNKNOWN, str(error), doubts=(str(error),))
     if doubts:
         return Outcome(UNKNOWN, "the oracles' record is not whole", doubts=doubts)
-    comparisons = sum(record["checks"].values())
-    return Outcome(PASS, f"{comparisons:,} comparisons by {len(ANOMALIES)} oracles over {record['steps']:,} steps")
+    anomalies, resting = tuple(map(_anomaly, record.findings)), tuple(_resting(record))
+    if anomalies:
+        return Outcome(FAIL, f"{len(anomalies)} oracles failed, each for a log", anomalies, resting)
+    if resting:
+        return Outcome(UNKNOWN, f"{len(resting)} oracles compared nothing", doubts=resting)
+    comparisons = sum(record.checks.values())
+    limit = "".join(
+        f"; {name} had nothing to compare: {why}" for name, why in MAY_REST.items() if not record.checks[name]
+    )
+    return Outcome(PASS, f"{comparisons:,} comparisons by {len(ANOMALIES)} oracles over {record.steps:,} steps{limit}")
 
 
-def _read(path: Path) -> Mapping[str, Any] | str:
-    """The record, or why there is none."""
+class _UnreadableError(Exception):
+    """A file that is not there or is not what it should be; the message names it."""
+
+
+def _read(run: Run, name: str, kind: type[Read]) -> Read:
+    """Raises `_UnreadableError`."""
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        return msgspec.json.decode((run.directory / name).read_bytes(), type=kind)
     except FileNotFoundError:
-        return f"{RECORD} is missing: nothing says what the oracles saw"
-    except (OSError, ValueError) as error:
-        return f"{RECORD} cannot be read: {error}"
-    lacking = [key for key in _NEEDED if key not in record] if isinstance(record, dict) else list(_NEEDED)
-    if lacking:
-        return f"{RECORD} lacks {', '.join(lacking)}"
-    known: Mapping[str, Any] = record
-    return known
+        raise _UnreadableError(f"{name} is missing: nothing says what the oracles saw") from None
+    except (OSError, msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise _UnreadableError(f"{name} cannot be read: {error}") from error
 
 
-def _doubts(run: Run, record: Mapping[str, Any]) -> Iterator[str]:
-    """What of the record is missing, or of another run."""
-    try:
-        summary = json.loads((run.directory / SUMMARY).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        yield f"{SUMMARY}, against which {RECORD} is held, cannot be read: {error}"
-        return
-    for key in ("seed", "digest", "steps"):
-        if record.get(key) != summary.get(key) or key not in summary:
-            yield f"{RECORD} is of {key} {record.get(key)!r}, the simulation of {summary.get(key)!r}"
-    if not record["looks"]:
+def _not_whole(run: Run, record: _Record) -> Iterator[str]:
+    """What of the record is missing, or of another run. Raises `_UnreadableError`."""
+    if record.run != run.description.id:
+        yield f"{RECORD} is of the run {record.run}, run.toml of {run.description.id}"
+    summary = _read(run, SUMMARY, _Simulated)
+    for key in _Simulated.__struct_fields__:
+        ours, its = getattr(record, key), getattr(summary, key)
+        if ours != its:
+            yield f"{RECORD} is of {key} {ours!r}, the simulation of {its!r}"
+    if not record.looks:
         yield "the oracles never looked"
+    known = {kind.name for kind in ANOMALIES}
+    yield from (f"{RECORD} says nothing of the oracle {name}" for name in sorted(known - record.checks.keys()))
+    strange = (record.checks.keys() | {found.oracle for found in record.findings}) - known
+    yield from (f"{RECORD} speaks of {name}, which is no oracle" for name in sorted(strange))
+
+
+def _resting(record: _Record) -> Iterator[str]:
+    """Oracles that ought to have compared something."""
     for kind in ANOMALIES:
-        if kind.name not in record["checks"]:
-            yield f"{RECORD} says nothing of the oracle {kind.name}"
+        if not record.checks[kind.name] and kind.name not in MAY_REST:
+            yield f"the oracle {kind.name} compared nothing"
 
 
-def _anomalies(findings: Any) -> Iterator[Anomaly]:
-    for found in findings:
-        sentence = f"{found['sentence']} ({found['at']:.3f} s after the simulation began)"
-        yield Anomaly(
-            found["oracle"], found["topic"], found["partition"], sentence, tuple(found["witness"]), found["count"]
-        )
+def _anomaly(found: _Finding) -> Anomaly:
+    sentence = f"{found.sentence} ({found.at:.3f} s after the simulation began)"
+    return Anomaly(found.oracle, found.topic, found.partition, sentence, found.witness, found.count)
 
 
 CHECKER: Final = Checker(

@@ -58,11 +58,12 @@ def check(run: Run) -> Outcome:
             UNKNOWN, f"replicas of the format {description.replica_format!r} cannot be read; known are {known}"
         )
     plan, format = run.plan, FORMATS[description.replica_format]
+    around = _circumstances(run, format.may_delete(description.settings), format.compacts(description.settings))
     tasks = tasks_of(
         run.directory,
         files_of(run.tables),
         plan.replicas,
-        _circumstances(run, format.may_delete(description.settings), format.compacts(description.settings)),
+        around,
         format=description.replica_format,
         preallocates=format.preallocates(description.settings),
     )
@@ -75,7 +76,7 @@ def check(run: Run) -> Outcome:
         *_earlier(sorted(node for node in dumped if not (run.directory / "nodes" / node / EARLIER).is_dir())),
         *report.undecided,
     )
-    return _outcome(run, report, doubts or tuple(_told_more(run, report)))
+    return _outcome(run, around, report, doubts or tuple(_told_more(run, report)))
 
 
 def _told_more(run: Run, report: ReplicaReport) -> Iterator[str]:
@@ -123,13 +124,15 @@ def _earlier(missing: Sequence[str]) -> tuple[str, ...]:
     return (f"the earlier dumps of {', '.join(missing)} are missing",) if missing else ()
 
 
-def _outcome(run: Run, report: ReplicaReport, doubts: tuple[str, ...]) -> Outcome:
+def _outcome(run: Run, around: Circumstances, report: ReplicaReport, doubts: tuple[str, ...]) -> Outcome:
     from history import VALUE_FIRST
 
     limit = "" if report.earlier else "; there is no earlier dump: D7 not checked"
     if run.description.records == VALUE_FIRST:
         limit += "; clients made the records: the first 8 bytes of each are judged, D9 is not checked"
     limit += _without_epochs(report.without_epochs)
+    if around.compacts:
+        limit += "; the log is compacted: of records that all replicas lack D5 and D6 say nothing"
     who = f"the files of {', '.join(run.description.node_names)}"
     if report.anomalies:
         return Outcome(FAIL, f"{len(report.anomalies)} anomalies in {who}{limit}", report.anomalies, doubts)

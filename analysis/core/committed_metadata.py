@@ -5,8 +5,9 @@ A *mark* is a high watermark that a node told of: everything below it is committ
 - M1 a process's high watermark does not fall;
 - M2 what is committed in an epoch is in the log of each later leader: no later epoch begins below the mark;
 - M3 what is committed is on the disks of a majority of the voters from then on;
-- M4 what a node has applied, by its digest, is what the logs hold, and what all others have applied; the log of a node
-  that was stopped in order holds all that its last process has applied;
+- M4 what a node has applied, by its digest, is what the logs hold, and what all others have applied (a process that
+  began with a snapshot knows none); the log of a node that was stopped in order holds all that its last process has
+  applied;
 - M5 what was committed before the cluster was left alone, every node has applied in the end;
 - D1 to D4 as for any log (`analysis.core.replicas`), with the highest mark of each node as its high watermark. Where
   nodes tell nothing, a snapshot's end is as good: only what is committed is in it.
@@ -16,7 +17,8 @@ M1 to M4 follow from the protocol alone, whatever fails and however wrong the no
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -28,6 +30,7 @@ from analysis.rundir import moment
 from analysis.traces import Event
 
 HIGH_WATERMARK = "quorum_high_watermark"
+SNAPSHOT = "quorum_snapshot"
 
 
 def high_watermark_of(member: Member) -> int:
@@ -149,15 +152,13 @@ def _differing(members: Sequence[Member]) -> Iterator[Anomaly]:
     """M4: against the logs, each as far as it is committed, and against what others have applied."""
     known: dict[int, tuple[int, Row]] = {}
     for member in members:
-        limit = high_watermark_of(member)
-        for offset, digest in member.replica.digests.items():
-            if offset <= limit:
-                known.setdefault(offset, (digest, {**member.end_row(), "offset": offset, "digest": digest}))
+        for offset, digest in _digests_in_log(member).items():
+            known.setdefault(offset, (digest, {**member.end_row(), "offset": offset, "digest": digest}))
     told: set[str] = set()
     for member in members:
         for mark in member.told(HIGH_WATERMARK):
             if mark["digest"] is None:
-                continue  # behind a snapshot the node does not know the batches before it
+                continue  # behind a snapshot the node does not know the batches before it (`undigested`)
             digest, row = known.setdefault(mark["offset"], (mark["digest"], member.event_row(mark)))
             if digest == mark["digest"] or member.node in told:
                 continue
@@ -167,6 +168,42 @@ def _differing(members: Sequence[Member]) -> Iterator[Anomaly]:
                 f"{'the log' if row['op'] == 'log end' else 'a process'} of {row['node']} has there"
             )
             yield anomaly("applied-metadata-mismatch", sentence, [member.event_row(mark), row])
+
+
+def _digests_in_log(member: Member) -> Mapping[int, int]:
+    """Those of a node's log, as far as it is committed."""
+    limit = high_watermark_of(member)
+    return {offset: digest for offset, digest in member.replica.digests.items() if offset <= limit}
+
+
+def digests_compared(members: Sequence[Member]) -> int:
+    """Of how many nodes M4 held a digest against that of a log or of another node."""
+    told = [
+        {event["offset"] for event in member.told(HIGH_WATERMARK) if event["digest"] is not None} for member in members
+    ]
+    nodes = Counter(offset for offsets in told for offset in offsets)
+    in_logs = {offset for member in members for offset in _digests_in_log(member)}
+    return sum(any(offset in in_logs or nodes[offset] > 1 for offset in offsets) for offsets in told)
+
+
+def undigested(member: Member) -> Iterator[str]:
+    """Where M4 cannot be decided: a process told of committed metadata without its digest, and had not taken over
+    before, from somebody or from its disk, a snapshot of more than it had applied. One that it made itself leaves it
+    the digest."""
+    for process in member.trace.processes:
+        applied, knows = -1, True
+        for event in process:
+            if event["event"] == SNAPSHOT and event["offset"] > applied:
+                knows = False
+            if event["event"] != HIGH_WATERMARK:
+                continue
+            applied = event["offset"]
+            if event["digest"] is None and knows:
+                yield (
+                    f"{member.node} told that the metadata below offset {applied} is committed, without the digest of "
+                    f"it, and no snapshot explains that (line {event['line']} of its trace)"
+                )
+                return
 
 
 def _not_in_own_log(member: Member) -> Iterator[Anomaly]:

@@ -60,7 +60,7 @@ def _unexplained(topic: str, partition: int, commits: list[Commit], fetches: lis
         if not written and fetch.offset != NO_OFFSET:
             phantom.append(fetch)
             continue
-        last_end = max((commit.ret for commit in written), default=-1)
+        last_end = max((commit.over for commit in written), default=-1)
         between = [commit for commit in commits if commit.ret < fetch.inv and commit.inv > last_end]
         if between:
             lost.append((fetch, max(between, key=lambda commit: commit.ret)))

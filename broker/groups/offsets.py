@@ -25,6 +25,7 @@ class CommittedOffset(NamedTuple):
             leader_epoch=self.leader_epoch,
             metadata=self.metadata,
             commit_timestamp=self.commit_ms,
+            expire_timestamp=self.expire_ms,
         )
         return record(OffsetCommitKey(group, *partition), value)
 

@@ -32,6 +32,7 @@ from orchestrator.campaign.model import (
 )
 from orchestrator.campaign.stake import most_of
 from orchestrator.campaign.steps import ELECT, StepParser, WaitStep
+from orchestrator.campaign.swarm import faults_of
 from orchestrator.campaign.systems import client_nodes, roles_of, system_of
 from orchestrator.campaign.workload_table import read_cell_options, read_client, read_workload
 from systems import InputError, Settings, System, load_system, merge
@@ -78,7 +79,7 @@ def _parse(source: Source, path: Path) -> Campaign | None:
     checks = None if nemesis is None else attempt(lambda: _checks(tables["checks"], nemesis, system), None)
     cells = _cells(root, under_test, topology, workload)
     client = attempt(lambda: read_client(tables["client"], workload.kind, path.parent, system), None)
-    swarm = attempt(lambda: _swarm(root, under_test, topology, nemesis), None)
+    swarm = attempt(lambda: _swarm(root, under_test, topology, nemesis, checks), None)
     root.done()
     if source.complained or nemesis is None or checks is None or client is None:
         return None
@@ -351,7 +352,9 @@ def read_min_share(table: Table) -> float:
     return share
 
 
-def _swarm(root: Table, under_test: SystemUnderTest, topology: Topology, nemesis: Nemesis | None) -> Swarm | None:
+def _swarm(
+    root: Table, under_test: SystemUnderTest, topology: Topology, nemesis: Nemesis | None, checks: Checks | None
+) -> Swarm | None:
     """What runs draw by themselves; None where the campaign leaves nothing open."""
     table, default = root.table("swarm"), Swarm()
     if "swarm" not in root.data:
@@ -375,6 +378,19 @@ def _swarm(root: Table, under_test: SystemUnderTest, topology: Topology, nemesis
         table.refuse('swarm: what goes wrong is drawn from [nemesis] faults; set its kind = "random"')
     if swarm.rate[0] <= 0 or swarm.duration_s[0] < LEAST_SWARM_S:
         table.refuse(f"rate and duration_s: at least something, and {LEAST_SWARM_S} s", "rate")
+    least = swarm.nodes[0]
+    if nemesis is not None and not faults_of(nemesis.faults, least, 1):
+        root.table("nemesis").refuse(
+            f"faults: a cluster of {least} with one replica of each partition, which [swarm] may draw, can suffer none "
+            "of these; add one that leaves its other nodes and its records alone, such as 'kill'",
+            "faults",
+        )
+    if checks is not None and checks.required_faults:
+        root.table("checks").refuse(
+            "required_faults: each run of a [swarm] draws its faults, and few of them; leave it out, and look at all "
+            "runs for what came",
+            "required_faults",
+        )
     return swarm
 
 

@@ -43,8 +43,9 @@ class StoredRun:
 @dataclass(frozen=True)
 class StoredPlan:
     """One invocation. `whole`: it asks for every cell with every seed of the campaign. `where`: the options by which
-    another world than the campaign's was asked for. `min_ok`, `min_share`, `required_faults`, `upper_bound`,
-    `converge_s`: what its runs must demand at least, as far as the campaign says so. `text`: the campaign's."""
+    another world than the campaign's was asked for. `min_ok`, `min_queries`, `min_share`, `required_faults`,
+    `upper_bound`, `converge_s`: what its runs must demand at least, as far as the campaign says so. `text`: the
+    campaign's."""
 
     stamp: str
     campaign: str
@@ -55,6 +56,7 @@ class StoredPlan:
     runs: tuple[StoredRun, ...]
     whole: bool
     min_ok: int
+    min_queries: int
     min_share: float
     required_faults: tuple[str, ...]
     upper_bound: str | None
@@ -139,6 +141,7 @@ def _read(plan: Table, campaign: Table, stamp: str) -> StoredPlan:
         runs=runs,
         whole=len(chosen) == len(all_cells) and set(all_seeds) <= set(seeds or all_seeds),
         min_ok=checks.integer("min_ok", 0),
+        min_queries=checks.integer("min_queries", 0),
         min_share=read_min_share(checks),
         required_faults=checks.texts("required_faults", ()),
         upper_bound=checks.text("upper_bound", "") or None,

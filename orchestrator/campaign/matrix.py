@@ -124,6 +124,8 @@ def _against(plan: StoredPlan, planned: Planned, described: RunDescription, run_
     needs = described.requirements
     if needs.min_ok < plan.min_ok:
         yield f"run.toml asks for {needs.min_ok} acknowledged writes, the campaign for {plan.min_ok}"
+    if needs.min_queries < plan.min_queries:
+        yield f"run.toml asks for {needs.min_queries} answered queries, the campaign for {plan.min_queries}"
     if needs.min_share < plan.min_share:
         yield f"run.toml asks for {needs.min_share:.0%} of the planned changes, the campaign for {plan.min_share:.0%}"
     if plan.upper_bound is not None and needs.upper_bound != plan.upper_bound:

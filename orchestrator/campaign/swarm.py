@@ -11,7 +11,7 @@ disks) is never less than what the faults that are drawn with it can take away.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
@@ -68,6 +68,16 @@ def draw(campaign: Campaign, seed: int) -> Campaign:
     )
 
 
+def faults_of(faults: Sequence[str], nodes: int, replication_factor: int) -> list[str]:
+    """Those of these kinds of fault that a cluster of this size may suffer and keep its promises. There is a draw only
+    where the smallest cluster, of one replica for each partition, has some."""
+    return [
+        name
+        for name in faults
+        if (nodes > 1 or not KINDS[name].needs & _ALONE) and (replication_factor > 2 or name not in _DISKS_LOST)
+    ]
+
+
 def _topology(chance: Random, given: Topology, swarm: Swarm) -> Topology:
     # Three is what most clusters have, and where majorities are closest.
     nodes = 3 if chance.random() < 0.4 and swarm.nodes[0] <= 3 <= swarm.nodes[1] else chance.randint(*swarm.nodes)
@@ -93,12 +103,7 @@ def _workload(chance: Random, given: Workload, swarm: Swarm, nodes: int) -> Work
 
 
 def _nemesis(chance: Random, given: Nemesis, nodes: int, workload: Workload) -> Nemesis:
-    possible = [
-        name
-        for name in given.faults
-        if (nodes > 1 or not KINDS[name].needs & _ALONE)
-        and (workload.replication_factor > 2 or name not in _DISKS_LOST)
-    ]
+    possible = faults_of(given.faults, nodes, workload.replication_factor)
     order = chance.sample(possible, len(possible))
     wanted = chance.randint(1, min(MOST_KINDS, len(order)))
     intensity = _even(chance, 0.3, 3.0)  # seconds: of a typical pause

@@ -19,6 +19,14 @@ PREFIX_CHANGED: Final = "committed-prefix-changed"
 VOTE_FIRST: Final = "vote-before-disk"
 LEASE_SHARED: Final = "lease-shared"
 EPOCHS_DIFFER: Final = "epochs-contradict-log"
+NOT_GRANTED: Final = "isr-not-granted"
+BAD_ELECTION: Final = "election-not-allowed"
+NOT_A_MEMBER: Final = "member-incomplete"
+MISCOUNTED: Final = "counted-not-shared"
+UNMATCHED: Final = "followed-unmatched"
+IN_RECOVERY: Final = "served-in-recovery"
+VOTE_AGAINST: Final = "vote-against-log"
+OLD_EPOCH: Final = "committed-old-epoch"
 
 ORACLES: Final = (
     EPOCH_FELL,
@@ -34,6 +42,14 @@ ORACLES: Final = (
     VOTE_FIRST,
     LEASE_SHARED,
     EPOCHS_DIFFER,
+    NOT_GRANTED,
+    BAD_ELECTION,
+    NOT_A_MEMBER,
+    MISCOUNTED,
+    UNMATCHED,
+    IN_RECOVERY,
+    VOTE_AGAINST,
+    OLD_EPOCH,
 )
 """The oracles, each named as the anomaly that it finds (`analysis/checkers/oracles.py` says what they mean)."""
 

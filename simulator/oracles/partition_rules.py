@@ -3,52 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from broker.controller.image import MetadataImage, PartitionImage
 from broker.replica.follower import PartitionFollower, Phase
 from broker.replica.leader import PartitionLeader
 from broker.replica.partition import Partition
+from simulator.oracles.controller_rules import ControllerRules
 from simulator.oracles.copied_log import CopiedLog
 from simulator.oracles.findings import (
     BAD_MARK,
     EPOCH_FELL,
+    IN_RECOVERY,
     INCOMPLETE,
     LEASE_SHARED,
     MARK_FELL,
     NARROW_ISR,
+    NOT_A_MEMBER,
     NOT_DURABLE,
     Findings,
 )
+from simulator.oracles.follower_rules import counted, counts, matched, proposed
 from simulator.oracles.log_rules import LogRules
 from simulator.oracles.machine_view import MachineView
+from simulator.oracles.replica import Replica
 
 Key = tuple[bytes, int]
-
-
-@dataclass
-class Replica:
-    """A replica of a partition as it was seen last. `partition`: None on a machine without power. `flushes`: it counts
-    as in sync only for what is on its disk."""
-
-    machine: MachineView
-    copy: CopiedLog
-    partition: Partition | None = None
-    seen: tuple[Any, ...] = ()
-    high_watermark: int = 0
-    epoch: int = -1
-    start: int = 0
-    flushes: bool = False
-
-    @property
-    def name(self) -> str:
-        return self.machine.name
-
-    @property
-    def alive(self) -> Partition | None:
-        """The partition, while the process lives that it belongs to."""
-        return self.partition if self.machine.running else None
 
 
 class PartitionRules:
@@ -57,6 +37,7 @@ class PartitionRules:
     def __init__(self, machines: Mapping[int, MachineView], findings: Findings) -> None:
         self._machines = machines
         self._findings = findings
+        self._controller = ControllerRules(findings)
         self._rules: dict[Key, LogRules] = {}
         self._replicas: dict[Key, dict[str, Replica]] = {}
         self._of: dict[str, dict[Partition, Replica]] = {}
@@ -80,6 +61,8 @@ class PartitionRules:
                 self._look_at(replica, partition, now)
         if machine.running and machine.image.offset > self._known_offset:
             self._known_offset = machine.image.offset
+            for topic, index, state in self._controller.look(machine.image):
+                self._eligible(topic.id, index, state)
             self._isr_everywhere()
 
     def power_lost(self, machine: MachineView) -> None:
@@ -126,12 +109,25 @@ class PartitionRules:
             self._committed(rules, replica, partition, led)
         if role is not None and led is not role:
             self._new_role(rules, replica, partition, role)
-        matched = isinstance(role, PartitionFollower) and role.phase is Phase.FETCHING
-        if matched and (led is not role or before[-1] is not Phase.FETCHING):
+        fetches = bool(before) and led is role and before[-1] is Phase.FETCHING
+        if isinstance(role, PartitionFollower) and role.phase is Phase.FETCHING and not fetches:
             rules.no_epoch_past_end(replica.name, log, "has matched its log with its leader's")
+            matched(rules, replica, role, self._others(partition, replica))
         self._high_watermark(rules, replica, partition)
         if isinstance(role, PartitionLeader):
-            self._isr(rules, replica, partition, role)
+            self._leads_on(rules, replica, partition, role, before)
+
+    def _leads_on(
+        self, rules: LogRules, replica: Replica, partition: Partition, role: PartitionLeader, before: tuple[Any, ...]
+    ) -> None:
+        """What a leader asks for, counts and answers, beside what it commits."""
+        self._isr(rules, replica, partition, role)
+        if before and before[0] is role:
+            self._recovers(rules, replica, role, before, partition.log.log_end_offset)
+        if role.pending is not None and (not before or before[0] is not role or before[5] is not role.pending):
+            self._controller.asked((partition.topic_id, partition.index), role.pending)
+            proposed(rules, replica, role, role.pending, self._others(partition, replica))
+        counted(rules, replica, role, self._others(partition, replica))
 
     def _new_role(
         self, rules: LogRules, replica: Replica, partition: Partition, role: PartitionLeader | PartitionFollower
@@ -275,7 +271,41 @@ class PartitionRules:
         sentence = f"{replica.name} commits up to {mark}, and of the ISR {what.format(held.name, end)}"
         rules.report(oracle, sentence, {"node": replica.name, "high_watermark": mark}, {"node": held.name, "end": end})
 
+    def _recovers(
+        self, rules: LogRules, replica: Replica, role: PartitionLeader, before: tuple[Any, ...], end: int
+    ) -> None:
+        """A leader that recovers takes no record and commits none (K704-5)."""
+        rules.checked(IN_RECOVERY)
+        if role.recovering and before[6] and (end, role.high_watermark) != (before[1], before[3]):
+            sentence = (
+                f"{replica.name} recovers in epoch {role.leader_epoch}, and its log went from {before[1]} to {end}, "
+                f"its high watermark from {before[3]} to {role.high_watermark}"
+            )
+            rules.report(IN_RECOVERY, sentence, {"node": replica.name, "epoch": role.leader_epoch, "end": end})
+
     # --- the in-sync set
+
+    def _eligible(self, topic_id: bytes, index: int, state: PartitionImage) -> None:
+        """Whoever may be elected without a recovery has all that is committed (H5, H16)."""
+        rules = self._rules.get((topic_id, index))
+        if rules is None or state.recovering or topic_id in self._compacted:
+            return
+        for member in (*state.isr, *state.elr):
+            machine = self._machines.get(member)
+            held = None if machine is None else self._replicas[topic_id, index].get(machine.name)
+            if machine is None or held is None or held.alive is None:
+                continue
+            if machine.registered_in != self._epoch_of(member):
+                continue
+            rules.checked(NOT_A_MEMBER)
+            rules.follow(held.name, held.copy, held.alive.log, machine.disk)
+            missing = rules.missing_in(held.copy, held.alive.log.log_start_offset)
+            if missing is not None:
+                sentence = (
+                    f"{held.name} may be elected (ISR {list(state.isr)}, ELR {list(state.elr)}) without offset "
+                    f"{missing.base} of epoch {missing.epoch}, which is committed"
+                )
+                rules.report(NOT_A_MEMBER, sentence, {"node": held.name, **missing.to_json()})
 
     def _isr_everywhere(self) -> None:
         """Something was committed to the metadata: what leaders count may not be enough any more."""
@@ -335,5 +365,6 @@ def _state_of(partition: Partition) -> tuple[Any, ...]:
             role.isr,
             role.pending,
             role.recovering,
+            counts(role),
         )
     return (role, log.log_end_offset, log.log_start_offset, role.high_watermark, role.phase)

@@ -19,6 +19,8 @@ from simulator.oracles.findings import (
     MARK_FELL,
     NO_MAJORITY,
     NOT_DURABLE,
+    OLD_EPOCH,
+    VOTE_AGAINST,
     VOTE_FIRST,
     Findings,
 )
@@ -82,6 +84,8 @@ class QuorumRules:
         if quorum.is_leader and (not before or before[-2:] != now[-2:]):
             self._rules.leads(machine.name, machine.life, quorum.epoch)
             self._rules.complete(machine.name, member.copy, log.log_start_offset, quorum.epoch, "leads")
+        if mark is not None and quorum.is_leader and mark > member.high_watermark:
+            self._of_its_epoch(member, mark, quorum.epoch)
         if mark is not None and mark > self._rules.committed.end:
             self._committed(member, mark, [voter.id for voter in quorum.voters])
         self._applied(member, quorum.high_watermark)
@@ -98,6 +102,8 @@ class QuorumRules:
         elif what in ("quorum_vote", "quorum_role"):
             chosen = event.get("candidate", machine.node_id if event.get("role") in STANDS else NOBODY)
             self._shown(machine, int(str(event["epoch"])), int(str(chosen)))
+            if what == "quorum_vote":
+                self._judged(machine, int(str(event["epoch"])), int(str(chosen)))
 
     def power_lost(self, machine: MachineView) -> None:
         """A machine's page cache is gone: what its disk holds is what this member has now."""
@@ -135,7 +141,33 @@ class QuorumRules:
             of = {"node": machine.name, "epoch": epoch, "vote": chosen}
             self._rules.report(VOTE_FIRST, sentence, of, {"node": machine.name, "disk": on_disk})
 
+    def _judged(self, voter: MachineView, epoch: int, candidate: int) -> None:
+        """A voter votes for whoever has at least what it has itself (K595-18); a candidate's log does not change, and
+        a leader's grows."""
+        stands = self._members[candidate].machine
+        if not stands.running or stands.node is None or voter.node is None or stands.node.quorum.epoch != epoch:
+            return
+        self._rules.checked(VOTE_AGAINST)
+        mine, theirs = voter.node.metadata_log, stands.node.metadata_log
+        has, wanted = (theirs.last_epoch, theirs.log_end_offset), (mine.last_epoch, mine.log_end_offset)
+        if has < wanted:
+            sentence = (
+                f"{voter.name} votes in epoch {epoch} for {stands.name}, whose log ends at {has[1]} in epoch {has[0]}, "
+                f"while its own ends at {wanted[1]} in epoch {wanted[0]}"
+            )
+            of = {"node": voter.name, "epoch": wanted[0], "end": wanted[1]}
+            self._rules.report(VOTE_AGAINST, sentence, of, {"node": stands.name, "epoch": has[0], "end": has[1]})
+
     # --- what is committed
+
+    def _of_its_epoch(self, leader: Member, mark: int, epoch: int) -> None:
+        """A leader's high watermark rises to records of its own epoch only, and takes older ones along (K595-36)."""
+        self._rules.checked(OLD_EPOCH)
+        last = next((batch for batch in reversed(leader.copy.batches) if batch.next <= mark), None)
+        if last is not None and last.next == mark and last.epoch != epoch:
+            name = leader.machine.name
+            sentence = f"{name} leads epoch {epoch}, and commits up to {mark}, with a record of epoch {last.epoch}"
+            self._rules.report(OLD_EPOCH, sentence, {"node": name, "leads": epoch, **last.to_json()})
 
     def _committed(self, leader: Member, mark: int, voters: list[int]) -> None:
         """What a leader commits is in the logs, and on the disks, of a majority of the voters."""

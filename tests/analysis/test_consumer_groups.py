@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from analysis.core.groups import judge
 from history.groups import Commit, Delivered, Fetched, GroupWriter, read_groups
 from history.schemas import INF
@@ -54,6 +56,19 @@ def test_a_member_of_a_later_generation_may_commit_less() -> None:
 def test_a_commit_without_an_answer_may_take_effect_late_or_never() -> None:
     assert names([commit(5, 10), commit(9, 20, 30)], [fetched(5, 50, 60)]) == []
     assert names([commit(5, 10, 20), commit(9, 30)], [fetched(5, 50, 60)]) == []
+
+
+@pytest.mark.parametrize(("took_s", "expected"), [(3.9, ["lost-acknowledged-commit"]), (4.0, []), (60.0, [])])
+def test_a_commit_that_may_have_been_sent_twice_may_take_effect_again(took_s: float, expected: list[str]) -> None:
+    answered = int(took_s * 1e9)
+    later = commit(9, answered + 10, answered + 20)
+    assert names([commit(5, 0, answered), later], [fetched(5, answered + 30, answered + 40)]) == expected
+
+
+def test_a_commit_that_was_answered_late_stays_all_the_same() -> None:
+    slow = commit(9, 30, 30 + 60 * 10**9)
+    assert names([commit(5, 10, 20), slow], [fetched(5, slow.ret + 1, slow.ret + 2)]) == ["lost-acknowledged-commit"]
+    assert names([slow], [fetched(-1, slow.ret + 1, slow.ret + 2)]) == ["lost-acknowledged-commit"]
 
 
 def test_an_offset_that_nobody_committed_is_a_phantom() -> None:

@@ -36,6 +36,15 @@ def test_replicas_without_leader_epochs_pass_and_the_report_says_what_was_not_ch
     assert said.endswith(f"leader epochs do not exist in message format {magic}: D2-D4 not checked in log-0")
 
 
+@pytest.mark.parametrize("policy", ["delete", "compact", "compact,delete"])
+def test_replicas_that_are_compacted_pass_and_the_report_says_what_was_not_checked(tmp_path: Path, policy: str) -> None:
+    verdict = judged(StoredRun(tmp_path / "run", settings={"log.cleanup.policy": policy}))
+    assert (verdict.verdict, verdict.reasons) == ("pass", ())
+    said = check(verdict, "replicas").detail
+    limit = "the log is compacted: of records that all replicas lack D5 and D6 say nothing"
+    assert (limit in said) == ("compact" in policy)
+
+
 def test_replicas_without_leader_epochs_that_differ_fail(tmp_path: Path) -> None:
     verdict = judged(StoredRun(tmp_path / "run", magic=1, diverging="n3"))
     assert verdict.verdict == "fail"

@@ -15,6 +15,7 @@ from analysis.rundir import describe
 from history import read_run
 from tests.analysis_pipeline.stored_quorum import (
     TOPIC,
+    Event,
     StoredQuorum,
     leader_change,
     mark,
@@ -61,7 +62,7 @@ def test_a_quorum_that_keeps_its_promises_passes(quorum: StoredQuorum) -> None:
     assert outcome.verdict == "pass", outcome
     assert outcome.detail == (
         "the files and traces of n1, n2, n3 agree: 2 epochs with one leader each, 30 records compared, "
-        "committed up to 10"
+        "committed up to 10, by digest what 3 of 3 nodes applied"
     )
 
 
@@ -198,9 +199,51 @@ def test_m4_a_node_that_acted_on_something_else(quorum: StoredQuorum) -> None:
     }
 
 
+def without_digests(quorum: StoredQuorum, node: str, *, behind: Event | None) -> None:
+    """All processes of a node tell of no digest; each has begun with an event."""
+    told = [each | {"digest": None} if "digest" in each else each for each in quorum.traces[node]]
+    quorum.traces[node] = [
+        event
+        for each in told
+        for event in ([each, behind] if each["event"] == "broker_started" and behind is not None else [each])
+    ]
+
+
+def snapshot(offset: int) -> Event:
+    return {"event": "quorum_snapshot", "offset": offset, "epoch": 1, "records": 1}
+
+
 def test_a_node_that_began_with_a_snapshot_knows_no_digest(quorum: StoredQuorum) -> None:
-    replace(quorum, "n3", mark(5, 1), mark(5, 1) | {"digest": None})
+    without_digests(quorum, "n3", behind=snapshot(1))
+    outcome = judged(quorum.write())
+    assert outcome.verdict == "pass", outcome
+    assert "by digest what 2 of 3 nodes applied" in outcome.detail
+
+
+def test_a_snapshot_that_comes_on_the_way_takes_the_digest_too(quorum: StoredQuorum) -> None:
+    events = quorum.traces["n3"]
+    at = events.index(mark(5, 1))
+    quorum.traces["n3"] = [*events[:at], snapshot(5), mark(5, 1) | {"digest": None}, *events[at + 1 :]]
     assert judged(quorum.write()).verdict == "pass"
+
+
+@pytest.mark.parametrize("nodes", [("n3",), ("n1", "n2", "n3")])
+def test_a_digest_that_is_missing_without_a_snapshot_leaves_the_run_undecided(
+    nodes: tuple[str, ...], quorum: StoredQuorum
+) -> None:
+    for node in nodes:
+        without_digests(quorum, node, behind=None)
+    outcome = judged(quorum.write())
+    assert outcome.verdict == "unknown"
+    told = [doubt for doubt in outcome.doubts if "without the digest" in doubt]
+    assert [doubt.split()[0] for doubt in told] == list(nodes)
+
+
+def test_a_snapshot_that_a_node_made_itself_leaves_it_the_digest(quorum: StoredQuorum) -> None:
+    events = quorum.traces["n3"]
+    at = events.index(mark(10, 2))
+    quorum.traces["n3"] = [*events[:at], snapshot(6), mark(10, 2) | {"digest": None}, *events[at + 1 :]]
+    assert judged(quorum.write()).verdict == "unknown"
 
 
 def test_a_node_that_does_not_speak_of_the_digest_is_in_doubt(quorum: StoredQuorum) -> None:

@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
-from analysis.checkers.oracles import ANOMALIES
+from analysis.checkers.oracles import ANOMALIES, MAY_REST
 from analysis.pipeline import analyze
 from analysis.verdict import Check, Verdict
 from history.seal import seal
 from simulator.oracles import ORACLES
 from tests.analysis_pipeline.stored_run import StoredRun
 
-RUN = {"seed": 7, "digest": "d", "steps": 900}
-WHOLE = {**RUN, "looks": 300, "checks": dict.fromkeys(ORACLES, 5), "findings": []}
+RUN = {"run": "run", "seed": 7, "digest": "d", "steps": 900}
+COMPARED: dict[str, object] = dict.fromkeys(ORACLES, 5)
+WHOLE = {**RUN, "looks": 300, "checks": COMPARED, "findings": []}
 FINDING = {
     "oracle": "leader-incomplete",
     "topic": "log",
@@ -58,19 +59,83 @@ def test_a_finding_is_an_anomaly_with_its_witness_and_its_moment(tmp_path: Path)
     [
         (None, "history/oracles.json is missing: nothing says what the oracles saw"),
         ("{", "history/oracles.json cannot be read"),
-        ({key: value for key, value in WHOLE.items() if key != "checks"}, "history/oracles.json lacks checks"),
+        ({key: value for key, value in WHOLE.items() if key != "checks"}, "missing required field `checks`"),
+        ({key: value for key, value in WHOLE.items() if key != "run"}, "missing required field `run`"),
+        ({**WHOLE, "run": "other"}, "history/oracles.json is of the run other, run.toml of run"),
         ({**WHOLE, "steps": 899}, "history/oracles.json is of steps 899, the simulation of 900"),
         ({**WHOLE, "digest": "e"}, "history/oracles.json is of digest 'e', the simulation of 'd'"),
         ({**WHOLE, "looks": 0}, "the oracles never looked"),
         ({**WHOLE, "checks": {}}, "history/oracles.json says nothing of the oracle epoch-fell"),
+        ({**WHOLE, "checks": {**COMPARED, "other": 5}}, "speaks of other, which is no oracle"),
+        ({**WHOLE, "checks": {**COMPARED, "epoch-fell": "5"}}, "history/oracles.json cannot be read"),
+        ({**WHOLE, "checks": dict.fromkeys(ORACLES, 0)}, "the oracle epoch-fell compared nothing"),
+        ({**WHOLE, "checks": {**COMPARED, "log-mismatch": 0}}, "the oracle log-mismatch compared nothing"),
+        ({**WHOLE, "findings": {}}, "history/oracles.json cannot be read"),
+        ({**WHOLE, "findings": [{"oracle": "epoch-fell"}]}, "history/oracles.json cannot be read"),
+        ({**WHOLE, "findings": [{**FINDING, "oracle": "other"}]}, "speaks of other, which is no oracle"),
+        ({**WHOLE, "seed": 8, "findings": [FINDING]}, "history/oracles.json is of seed 8, the simulation of 7"),
+        ({**WHOLE, "digest": "e", "findings": [FINDING]}, "history/oracles.json is of digest 'e'"),
+        ({**WHOLE, "run": "other", "findings": [FINDING]}, "history/oracles.json is of the run other"),
     ],
-    ids=["absent", "torn", "short of a key", "short of steps", "another's", "blind", "lacking an oracle"],
+    ids=[
+        "absent",
+        "torn",
+        "short of a key",
+        "short of its name",
+        "another run's",
+        "short of steps",
+        "another's",
+        "blind",
+        "lacking an oracle",
+        "with a strange oracle",
+        "with no number",
+        "with nothing compared",
+        "with an oracle that compared nothing",
+        "with findings of no kind",
+        "with half a finding",
+        "with a finding of nobody",
+        "with a finding under another seed",
+        "with a finding of another simulation",
+        "with a finding of another run",
+    ],
 )
 def test_what_the_record_lacks_leaves_the_run_undecided(tmp_path: Path, record: Any, reason: str) -> None:
     verdict, said = judged(tmp_path, record)
-    assert verdict.verdict == "unknown"
+    assert (verdict.verdict, verdict.anomalies) == ("unknown", ())
     assert said.verdict == "unknown"
     assert any(reason in each for each in verdict.reasons), verdict.reasons
+
+
+@pytest.mark.parametrize("oracle", MAY_REST)
+def test_an_oracle_that_may_have_nothing_to_do_is_named_where_it_had_not(oracle: str, tmp_path: Path) -> None:
+    verdict, said = judged(tmp_path, {**WHOLE, "checks": {**COMPARED, oracle: 0}})
+    assert verdict.verdict == "pass", verdict.reasons
+    assert f"{oracle} had nothing to compare" in said.detail
+
+
+def test_what_was_found_is_no_less_true_where_another_oracle_compared_nothing(tmp_path: Path) -> None:
+    verdict, _ = judged(tmp_path, {**WHOLE, "checks": {**COMPARED, "epoch-fell": 0}, "findings": [FINDING]})
+    assert verdict.verdict == "fail"
+    assert any("epoch-fell compared nothing" in each for each in verdict.reasons)
+
+
+@pytest.mark.parametrize("summary", ["", "{}", "[]"], ids=["empty", "nothing", "no summary"])
+def test_a_record_that_can_be_held_against_nothing_is_not_believed(summary: str, tmp_path: Path) -> None:
+    path = StoredRun(tmp_path / "run", world="simulation").write()
+    (path / "simulation.json").write_text(summary)
+    (path / "history" / "oracles.json").write_text(json.dumps({**WHOLE, "findings": [FINDING]}))
+    seal(path)
+    verdict = analyze(path, engine="in-process", pictures=False)
+    assert (verdict.verdict, verdict.anomalies) == ("unknown", ())
+    assert any("simulation.json cannot be read" in each for each in verdict.reasons)
+
+
+def test_the_simulations_summary_is_sealed(tmp_path: Path) -> None:
+    judged(tmp_path, WHOLE)
+    path = tmp_path / "run"
+    (path / "simulation.json").write_text(json.dumps({**RUN, "simulated_s": 1}))
+    verdict = analyze(path, engine="in-process", pictures=False)
+    assert any("simulation.json was" in each for each in verdict.reasons)
 
 
 def test_elsewhere_there_are_no_oracles(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from history import (
     encode_value,
     read_run,
 )
+from history.batches import BatchWriter
 from history.errors import UNFINISHED
 
 
@@ -40,6 +41,18 @@ class Clock:
 def writer(run: Path, name: str = "c", process: int = 3) -> RegisterWriter:
     directory = run / "history" / "operations"
     return RegisterWriter(directory, client=name, session=1, process=process, producer=process, clock=Clock())
+
+
+def rewrite(stream: Path, at: int, change: dict[str, object]) -> None:
+    """A row of a whole stream becomes another."""
+    with pa.ipc.open_stream(stream) as source:
+        rows = source.read_all().to_pylist()
+    rows[at] |= change
+    stream.unlink()
+    sink = BatchWriter(stream, REGISTERS, clock=Clock())
+    for row in rows:
+        sink.add(tuple(row[name] for name in REGISTERS.names))
+    sink.close()
 
 
 def test_a_clean_run_reads_back_whole(tmp_path: Path) -> None:
@@ -70,6 +83,7 @@ def test_a_clean_run_reads_back_whole(tmp_path: Path) -> None:
     assert all(row["inv"] < row["ret"] for row in rows)
     assert (rows[-1]["ret"], rows[-1]["phase"]) == (INF, "final")
     assert (history.unfinished, history.torn, history.operations.num_rows) == (0, [], 0)
+    assert all(record.announced for record in history.records)
 
 
 def test_a_killed_client_leaves_what_it_announced_and_nothing_else(tmp_path: Path) -> None:
@@ -101,6 +115,48 @@ def test_a_torn_announcement_was_never_sent_and_a_damaged_one_is_told(tmp_path: 
     assert str(path) in history.torn
     path.write_bytes(whole.replace(b'"inv"', b'"when"'))
     assert "c-1.invoked: line 2 is damaged" in list(read_run(tmp_path).defects)
+
+
+@pytest.mark.parametrize(
+    ("change", "count", "told"),
+    [
+        ({"value": encode_value(1, 3, 9)}, 1, "are other than was announced"),
+        ({"key": "other"}, 1, "are other than was announced"),
+        ({"inv": 1}, 1, "are other than was announced"),
+        ({"phase": "final"}, 1, "are other than was announced"),
+        ({"f": READ}, 1, "are other than was announced"),
+        ({"id": 9}, 1, "were never announced"),
+    ],
+    ids=["value", "key", "invocation", "phase", "kind", "id"],
+)
+def test_a_write_is_believed_only_as_it_was_announced(
+    change: dict[str, object], count: int, told: str, tmp_path: Path
+) -> None:
+    """What is on record of its end may be of anything: it may have happened, or may yet."""
+    with writer(tmp_path) as client:
+        written = client.write("k")
+        client.ok(written)
+        client.ok(client.read("k"), written.value)
+    rewrite(tmp_path / "history" / "operations" / "c-1.registers", 0, change)
+    history = read_run(tmp_path)
+    assert f"c-1.registers: {count} of its operations {told}" in list(history.defects)
+    read, left = history.registers.to_pylist()
+    assert (read["f"], read["value"]) == (READ, written.value)
+    assert (left["id"], left["f"], left["key"], left["value"], left["inv"]) == (*written[:4], written.inv)
+    assert (left["type"], left["ret"], left["error"]) == (INFO, INF, UNFINISHED)
+    assert [record.announced for record in history.records if "registers" in record.files[0]] == [False]
+
+
+@pytest.mark.parametrize(("column", "value"), [("expected", 7), ("new", encode_value(1, 3, 9))])
+def test_a_compare_and_set_is_believed_only_as_it_was_announced(column: str, value: int, tmp_path: Path) -> None:
+    with writer(tmp_path) as client:
+        swap = client.compare_and_set("k", None)
+        client.ok(swap)
+    rewrite(tmp_path / "history" / "operations" / "c-1.registers", 0, {column: value})
+    history = read_run(tmp_path)
+    assert "c-1.registers: 1 of its operations are other than was announced" in list(history.defects)
+    (left,) = history.registers.to_pylist()
+    assert (left["f"], left["expected"], left["new"], left["type"]) == (CAS, None, swap.value, INFO)
 
 
 def test_an_operation_ends_once_and_in_its_own_way(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ class Installed:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=False,
         )
 

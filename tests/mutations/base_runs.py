@@ -42,6 +42,7 @@ step = [
 ]
 [checks]
 min_ok = 20
+min_queries = 1
 required_faults = ["kill", "pause"]
 """
 """A leader is killed, so that partition 0 has two leader epochs, and a follower stands still for a moment.
@@ -105,7 +106,34 @@ required_faults = ["pause"]
 """
 """A consumer group of two members at one broker, which stands still now and then."""
 
-BASES = {"log": LOG, "register": REGISTER, "group": GROUP}
+SIMULATED = """
+name = "simulated"
+[topology]
+world = "simulation"
+nodes = 3
+[broker]
+"min.insync.replicas" = 2
+"log.flush.interval.messages" = 1
+"broker.session.timeout.ms" = 1500
+"broker.lease.ms" = 1000
+[workload]
+partitions = 1
+producers = 1
+consumers = 1
+rate = 20
+duration_s = 8
+[nemesis]
+kind = "random"
+faults = ["kill"]
+interval_s = [1.0, 1.0]
+duration_s = [0.5, 0.5]
+[checks]
+min_ok = 20
+required_faults = ["kill"]
+"""
+"""A simulated cluster, at whose brokers' own state the oracles looked."""
+
+BASES = {"log": LOG, "register": REGISTER, "group": GROUP, "simulated": SIMULATED}
 
 
 def make(name: str, directory: Path) -> Path:

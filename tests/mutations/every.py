@@ -15,6 +15,7 @@ from tests.mutations import (
     journal_lines,
     metadata_quorum,
     oddities,
+    oracles,
     plans,
     registers,
     replica_batches,
@@ -35,6 +36,7 @@ CATALOGS: Final = (
     oddities.mutation,
     registers.mutation,
     groups.mutation,
+    oracles.mutation,
     derived.mutation,
 )
 OF_OPERATIONS: Final = (client_rows.mutation, registers.mutation)

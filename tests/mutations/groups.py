@@ -158,6 +158,36 @@ def an_offset_went_back_in_the_end(run: Stored) -> None:
     rewrite(run, READER, back)
 
 
+def _first_commit_again(run: Stored, took_s: float) -> None:
+    """Somebody committed the begin of each partition before all others did, and that is what the reader is told."""
+    name = having(run, "committing")
+    partitions = {key for line in checked(run / READER) if line["what"] == "fetched" for key in line["offsets"]}
+    places = dict.fromkeys(partitions, 0)
+
+    def committed(lines: Lines) -> Lines:
+        at = next(line["t"] for line in lines if line["what"] == "committing")
+        begun = {"what": "committing", "id": 10**6, "offsets": places, "t": at - int(took_s * 1e9) - 1}
+        ended = {"what": "committed", "id": 10**6, "partitions": [int(each) for each in places], "t": at - 1}
+        return [lines[0], begun, ended, *lines[1:]]
+
+    def told(lines: Lines) -> Lines:
+        return [line | {"offsets": dict.fromkeys(line["offsets"], 0)} if "offsets" in line else line for line in lines]
+
+    rewrite(run, name, committed)
+    rewrite(run, READER, told)
+
+
+@mutation(PASSES)
+def a_commit_that_was_answered_late_took_effect_again(run: Stored) -> None:
+    """It may have been sent twice."""
+    _first_commit_again(run, 5.0)
+
+
+@mutation(fails("lost-acknowledged-commit"))
+def a_commit_that_was_answered_at_once_took_effect_again(run: Stored) -> None:
+    _first_commit_again(run, 0.5)
+
+
 @mutation(fails("phantom-commit"))
 def a_fetch_shows_what_nobody_committed(run: Stored) -> None:
     def ahead(lines: Lines) -> Lines:

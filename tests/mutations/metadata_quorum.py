@@ -287,6 +287,21 @@ def a_trace_lacks_what_it_says_of_the_quorum(run: Stored) -> None:
     of_trace(run, lambda events: [each for each in events if not each["event"].startswith("quorum")])
 
 
+def no_digests(run: Stored, node: str) -> None:
+    of_trace(run, lambda events: [each | {"digest": None} if "digest" in each else each for each in events], node=node)
+
+
+@mutation(unknown("n2", "digest"))
+def a_trace_has_no_digests(run: Stored) -> None:
+    no_digests(run, "n2")
+
+
+@mutation(unknown("n1", "digest"))
+def no_trace_has_digests(run: Stored) -> None:
+    for node in run.nodes():
+        no_digests(run, node)
+
+
 @mutation(*SOMEHOW)
 def a_trace_is_another_nodes(run: Stored) -> None:
     run.copy("nodes/n1/events.jsonl", TRACE)

@@ -29,6 +29,7 @@ def replanned(name: str, pattern: str, replacement: str) -> None:
 
 
 replanned("a lower minimum than it began with", r"^min_ok = \d+$", "min_ok = 1")
+replanned("fewer queries than it began with", r"^min_queries = [1-9]\d*$", "min_queries = 0")
 replanned("no required faults though it began with some", r"^required_faults = .*$", "required_faults = []")
 replanned("weaker bounds than it began with", r'^upper_bound = "strict"$', 'upper_bound = "lower-bound-only"')
 replanned("replicas of no format though it began with one", r'^format = "kafka"$', 'format = "none"')
@@ -37,6 +38,11 @@ replanned("a client fewer than it began with", r'^clients = \["producer-1", ', "
 replanned("another expectation than it began with", r'^verdict = "pass"$', 'verdict = "fail"')
 replanned(
     "retention that it did not begin with", r"^\[settings.broker\]$", '[settings.broker]\n"log.retention.ms" = "1"'
+)
+replanned(
+    "compaction that it did not begin with",
+    r"^\[settings.broker\]$",
+    '[settings.broker]\n"log.cleanup.policy" = "compact"',
 )
 
 

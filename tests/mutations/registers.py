@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from history import FAIL, INF, INFO, OK, READ, WRITE
+from history import CAS, FAIL, INF, INFO, OK, READ, WRITE
 from tests.mutations.mutation import PASSES, Catalog, fails, unknown
 from tests.mutations.stored import Stored, event, phase
 from tests.mutations.streams import OPERATIONS, Row, borders, rewrite, rows_of
@@ -189,6 +189,24 @@ def two_writes_of_one_value(run: Stored) -> None:
         return rows
 
     rewrite(run, busiest(run), change)
+
+
+def _otherwise(name: str, change: Callable[[Row], None]) -> None:
+    """An acknowledged write that was announced, and not as it is on record."""
+    mutation.add(name, lambda run: rewrite(run, busiest(run), last(WRITE, change)), unknown("client-", "announced"))
+
+
+_otherwise("a write of another value than was announced", lambda row: row.update(value=row["value"] + (1 << 20)))
+_otherwise(
+    "a write of another key than was announced", lambda row: row.update(key="k1" if row["key"] == "k0" else "k0")
+)
+_otherwise("a write invoked earlier than was announced", lambda row: row.update(inv=row["inv"] - 10**9))
+_otherwise("a write invoked later than was announced", lambda row: row.update(inv=row["ret"]))
+_otherwise("a write that was announced is a read", lambda row: row.update(f=READ))
+_otherwise(
+    "a write is a compare and set", lambda row: row.update(f=CAS, new=row["value"], value=None, expected=row["value"])
+)
+_otherwise("a write of another id than was announced", lambda row: row.update(id=row["id"] + (1 << 20)))
 
 
 @mutation(unknown("client-"))

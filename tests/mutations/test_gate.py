@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from analysis.verdict import Verdict
+from history.left import sha256_of
 from orchestrator.command.line import main
 from orchestrator.errors import EXIT_FAIL, EXIT_PASS, EXIT_UNKNOWN
-from tests.mutations.bench import Bench
-from tests.mutations.stored import Stored
+from tests.mutations.bench import Bench, judge, seal_again
+from tests.mutations.stored import Stored, event
 
 
 @pytest.fixture
@@ -86,6 +87,7 @@ CHANGES: dict[str, Callable[[Path], None]] = {
     "the verdict has other versions": says_with_its_checksum(versions={"python": "2"}),
     "the verdict has no checks": says_with_its_checksum(checks=()),
     "the verdict has no figures": says_with_its_checksum(stats={}),
+    "the verdict has too few queries": says_with_its_checksum(stats={"acknowledged": 1_000, "queries_under_load": 0}),
     "the verdict has no faults": says_with_its_checksum(faults=()),
     "the replicas were not looked at": without_the_check("replicas"),
     "the clients were not looked at": without_the_check("partition logs"),
@@ -110,6 +112,20 @@ def test_the_real_campaign_is_let_through(campaign: Path) -> None:
 def test_nothing_else_is(campaign: Path, name: str) -> None:
     CHANGES[name](campaign)
     assert main(["gate", str(campaign)]) in (EXIT_FAIL, EXIT_UNKNOWN)
+
+
+def asks_for_no_queries(run: Stored) -> None:
+    """It began with such a plan, ended so and was judged by it: whole, and not what was planned."""
+    run.plan(r"^min_queries = 1$", "min_queries = 0")
+    run.change_lines(event("run_started"), lambda line: line.update(plan=sha256_of(run / "run.toml")))
+    seal_again(run.path)
+    assert judge(run.path).verdict == "pass"
+
+
+def test_a_run_that_asked_for_less_than_was_planned_is_not(campaign: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asks_for_no_queries(the_run(campaign))
+    assert main(["gate", str(campaign)]) == EXIT_UNKNOWN
+    assert "asks for 0 answered queries, the campaign for 1" in capsys.readouterr().out
 
 
 def test_a_campaign_in_a_directory_that_is_called_as_the_link_to_the_latest_run_counts(campaign: Path) -> None:

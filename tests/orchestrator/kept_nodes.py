@@ -24,7 +24,7 @@ registry.DEFAULT_ROOT = Path(sys.argv[1])
 from orchestrator.command.line import main
 sys.exit(main(["nodes", *sys.argv[2:]]))
 """
-DEADLINE_S = 60.0
+DEADLINE_S = 300.0
 
 
 class Nodes:

@@ -21,7 +21,7 @@ consumers = 0
 rate = 50
 duration_s = {duration_s}
 """
-STEP_S = 60.0
+STEP_S = 300.0
 
 
 class LiveRun:

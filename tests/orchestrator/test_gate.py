@@ -224,6 +224,33 @@ def test_a_verdict_that_cannot_be_believed_is_unknown(
 
 
 @pytest.mark.parametrize(
+    ("asks", "words"),
+    [
+        ("min_ok = 41", "run.toml asks for 40 acknowledged writes, the campaign for 41"),
+        ("min_queries = 1", "run.toml asks for 0 answered queries, the campaign for 1"),
+        ("min_share = 0.6", "run.toml asks for 50% of the planned changes, the campaign for 60%"),
+        ('upper_bound = "session"', "run.toml has the upper bound 'strict', the campaign 'session'"),
+        ("converge_s = 9", "run.toml gives the cluster None s to recover, the campaign 9 s"),
+    ],
+)
+def test_a_run_that_asks_for_less_than_its_campaign_is_unknown(tmp_path: Path, asks: str, words: str) -> None:
+    """It is whole, sealed and passes; but it is not what was planned."""
+    campaign = StoredCampaign(tmp_path, f"[checks]\n{asks}\n")
+    campaign.made()
+    answer = decided(campaign.path)
+    assert answer.code == 2
+    assert words in " ".join(answer.json["runs"][0]["reasons"])
+
+
+def test_a_pass_without_the_queries_that_its_plan_needs_is_unknown(campaign: StoredCampaign) -> None:
+    run = runs_of(campaign)[0]
+    edit(run / "run.toml", "min_queries = 0", "min_queries = 7")
+    answer = decided(campaign.path)
+    told = next(entry for entry in answer.json["runs"] if entry["run"] == run.name)
+    assert "that 0 queries were answered under load, where 7 are needed" in " ".join(told["reasons"])
+
+
+@pytest.mark.parametrize(
     ("change", "words"),
     [
         ({"anomalies": "stolen"}, "the verdict says pass and has lost-acknowledged-write"),
@@ -232,6 +259,7 @@ def test_a_verdict_that_cannot_be_believed_is_unknown(
         ({"faults": []}, "the verdict says pass without the required faults kill"),
         ({"stats": {}}, "the verdict says pass, and not how many changes were acknowledged"),
         ({"stats": {"acknowledged": 0}}, "that 0 changes were acknowledged, where"),
+        ({"stats": {"acknowledged": 40}}, "the verdict says pass, and not how many queries were answered under load"),
         ({"doubts": ("a doubt",)}, "the verdict says pass in spite of: a doubt"),
         ({"checks": "replicas"}, "the verdict says pass without the checks replicas"),
         ({"world": "moon"}, "the verdict says 'moon' of the run's world, run.toml says 'paper'"),

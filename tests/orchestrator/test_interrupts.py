@@ -70,7 +70,7 @@ def test_the_second_interrupt_ends_the_process_at_once() -> None:
         "    os.kill(os.getpid(), signal.SIGTERM)\n"
         "    print('went on')\n"
     )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=False)
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
     assert (result.returncode, result.stdout) == (EXIT_INTERRUPTED, "first\nsecond\n")
 
 
@@ -88,6 +88,6 @@ def test_one_closed_terminal_is_one_interrupt_and_none_where_it_is_ignored() -> 
     )
     for how, said in (("terminal", "first\nwent on\n"), ("nohup", "went on\n")):
         result = subprocess.run(
-            [sys.executable, "-c", program, how], capture_output=True, text=True, timeout=20, check=False
+            [sys.executable, "-c", program, how], capture_output=True, text=True, timeout=120, check=False
         )
         assert (result.returncode, result.stdout) == (0, said)

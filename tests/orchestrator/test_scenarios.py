@@ -29,7 +29,7 @@ def test_the_mutant_is_caught_and_the_fix_holds(campaign: str, tmp_path: Path) -
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=900,
         check=False,
     )
     assert result.returncode == 0, result.stdout + result.stderr

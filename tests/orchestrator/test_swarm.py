@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,31 @@ def test_what_the_file_says_is_not_drawn() -> None:
     assert {settings(draw(campaign, seed))["min.insync.replicas"] for seed in range(20)} == {"1"}
 
 
+def with_faults(least: int, *faults: str) -> str:
+    """The swarm of these kinds alone, with so many nodes at least."""
+    text = SWARM.read_text().replace("nodes = [1, 7]", f"nodes = [{least}, 7]")
+    begin, end = text.index("faults = ["), text.index("interval_s")
+    return text[:begin] + f"faults = {json.dumps(faults)}\n" + text[end:]
+
+
+@pytest.mark.parametrize(
+    ("least", "faults"),
+    [(1, ["partition-one"]), (1, ["partition-one", "disk-flip"]), (2, ["disk-flip"]), (7, ["disk-flip"])],
+)
+def test_a_swarm_whose_smallest_cluster_could_suffer_nothing_is_refused(least: int, faults: list[str]) -> None:
+    with pytest.raises(InputError, match=rf"^swarm.toml:\d+: \[nemesis\] faults: a cluster of {least} .* add one"):
+        parse(Source("swarm.toml", with_faults(least, *faults)), SWARM)
+
+
+@pytest.mark.parametrize(
+    ("least", "faults"), [(1, ["kill"]), (1, ["partition-one", "disk-flip", "pause"]), (2, ["partition-one"])]
+)
+def test_a_swarm_of_few_kinds_is_drawn_from_every_seed(least: int, faults: list[str]) -> None:
+    campaign = parse(Source("swarm.toml", with_faults(least, *faults)), SWARM)
+    for seed in SEEDS:
+        assert set(draw(campaign, seed).nemesis.faults) & set(faults)
+
+
 @pytest.mark.parametrize(
     ("text", "instead", "complaint"),
     [
@@ -102,6 +128,7 @@ def test_what_the_file_says_is_not_drawn() -> None:
         ("duration_s = [12, 40]", "duration_s = [1, 40]", "at least something"),
         ("[swarm]", "[swarm]\nzones = 3", "zones"),
         ("converge_s = 120", "converge_s = 0", "converge_s"),
+        ("converge_s = 120", 'required_faults = ["kill"]', "required_faults: each run of a .swarm. draws its faults"),
     ],
 )
 def test_a_swarm_that_cannot_be_is_refused(text: str, instead: str, complaint: str) -> None:

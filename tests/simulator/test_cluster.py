@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.client import SimulatedClient, UncertainError
+from simulator.client import RefusedError, SimulatedClient, UncertainError
 from simulator.cluster import SimulatedCluster
 from simulator.disk import FileSystem
 
@@ -175,7 +175,7 @@ def chaos(seed: int) -> str:
         async def story() -> None:
             client = await topic(cluster, partitions=2)
             for number in range(12):
-                with contextlib.suppress(UncertainError):
+                with contextlib.suppress(RefusedError, UncertainError):
                     await client.produce(TOPIC, number % 2, [b"%d" % number], timeout=2.0)
                 name = cluster.rng.choice(sorted(cluster.machines))
                 match number:

@@ -32,7 +32,7 @@ TOPIC, PARTITIONS = "log", 4  # the number of partitions that a mock broker give
 def bootstrap() -> Iterator[str]:
     """Three mock brokers, for as long as the client that owns them lives."""
     owner = Producer({"test.mock.num.brokers": 3, "log_level": 0})
-    brokers = owner.list_topics(TOPIC, timeout=10).brokers.values()
+    brokers = owner.list_topics(TOPIC, timeout=60).brokers.values()
     yield ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
     owner.flush(0)
 

@@ -30,7 +30,7 @@ from orchestrator.worlds.remote.world import Endpoint, RemoteWorld
 from systems.service import Place, Service
 from tests.worlds.support import StandIns, send, specification
 
-DEADLINE_S = 20.0
+DEADLINE_S = 120.0
 
 TRACE = f"{paths.RUNTIME}/events.jsonl"
 

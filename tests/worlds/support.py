@@ -17,7 +17,7 @@ from orchestrator.worlds.base import Node, WorldSpec
 from systems.service import Place, Service
 
 STAND_IN = Path(__file__).with_name("stand_in_broker.py")
-DEADLINE_S = 60.0
+DEADLINE_S = 300.0
 
 
 COLLECTED = ("*/*.log", "*/leader-epoch-checkpoint", "replication-offset-checkpoint")

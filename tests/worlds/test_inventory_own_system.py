@@ -15,7 +15,7 @@ from tests.systems.test_your_system import blocks
 from tests.worlds import support
 
 pytestmark = pytest.mark.root
-DEADLINE_S = 240.0
+DEADLINE_S = 900.0
 
 
 def test_the_tutorials_system_passes_on_the_hosts_of_an_inventory(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from nodeimage import site_archive
 from tests.worlds import support
 
 pytestmark = pytest.mark.root
-DEADLINE_S = 180.0
+DEADLINE_S = 900.0
 
 CAMPAIGN = """
 name = "small"

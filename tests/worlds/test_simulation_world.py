@@ -17,6 +17,7 @@ CELLS = [
     ("kip101-scenario1", "fixed", None),
     ("kip101-scenario2", "mutated", "replica-divergence"),
     ("kip101-scenario2", "fixed", None),
+    ("kip279-fast-failovers", "fixed", None),
     ("bounce-unseen", "mutated", "lost-acknowledged-write"),
     ("bounce-unseen", "fixed", None),
     ("vote-not-persisted", "mutated", "vote-not-on-disk"),
@@ -56,7 +57,7 @@ def short(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.conforms("K101-7", "H12", "K595-19")
+@pytest.mark.conforms("K101-14", "K101-7", "H12", "K595-19")
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize(("name", "cell", "anomaly"), CELLS, ids=lambda each: str(each))
 def test_a_scenario_has_the_verdict_that_it_has_on_nodes(

@@ -7,7 +7,7 @@ A key or value is a version (two bytes) and the message in that version. Keys of
 from __future__ import annotations
 
 from struct import Struct, error
-from typing import Annotated, NamedTuple, TypeVar
+from typing import Annotated, Final, NamedTuple, TypeVar
 
 from broker.protocol.codec import decode, encode
 from broker.protocol.decoder import DecodeError
@@ -76,6 +76,9 @@ Value = OffsetCommitValue | GroupMetadataValue
 
 _WRITTEN: dict[type[Message], tuple[int, int]] = {OffsetCommitKey: (1, 3), GroupMetadataKey: (2, 3)}
 """The versions of key and value that this broker writes."""
+_WITH_EXPIRY: Final = 1
+"""The one version of an offset's value that says when it expires. It is written where a client asked for a time, as by
+Kafka; leader epochs, which it lacks, came later than such requests."""
 
 
 class LogRecord(NamedTuple):
@@ -88,6 +91,8 @@ class LogRecord(NamedTuple):
 def record(key: Key, value: Value | None) -> LogRecord:
     """A record. Raises `EncodeError` for what does not fit."""
     key_version, value_version = _WRITTEN[type(key)]
+    if isinstance(value, OffsetCommitValue) and value.expire_timestamp >= 0:
+        value_version = _WITH_EXPIRY
     return LogRecord(_versioned(key, key_version), None if value is None else _versioned(value, value_version))
 
 

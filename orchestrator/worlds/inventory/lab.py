@@ -70,7 +70,8 @@ class InventoryLab:
             self._machines = self._assemble(self._checked, on_progress)
             self._machines.claim()
             self._machines.play("provision", on_progress)
-            require_ways(self._machines.hosts, {host.node: host.title for host in self._chosen})
+            titles = {host.node: host.title for host in self._chosen}
+            require_ways(self._machines.hosts, titles, self.time_scale)
             self._keep_promises(self._machines, on_progress)
         except HostError as error:
             # The message of a playbook that failed says where to read the rest.

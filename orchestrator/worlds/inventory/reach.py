@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import shlex
+import time
 from collections.abc import Iterator, Mapping
 
 from nemeses.mechanisms.shell import ask, reach_script
@@ -12,7 +14,8 @@ from orchestrator.errors import WorldError
 from orchestrator.machine.ssh import SshHost
 from orchestrator.worlds.services import accepts, in_parallel
 
-_SECONDS = 60
+_LISTENS_S = 60
+_PATIENCE_S = 5.0  # a host that is slow to connect is not one behind a firewall
 # Takes connections as the broker would, and ends by itself should nobody end it.
 _LISTENER = """
 import os, signal, socket, sys
@@ -31,23 +34,26 @@ while True:
 """
 
 
-def require_ways(hosts: Mapping[str, SshHost], titles: Mapping[str, str]) -> None:
-    """See that every host, and this machine, can connect to every broker port; no broker may run.
+def require_ways(hosts: Mapping[str, SshHost], titles: Mapping[str, str], time_scale: float = 1.0) -> None:
+    """See that every host, and this machine, can connect to every broker port; no broker may run. Hosts that are slow
+    by `time_scale` get as much more time.
 
     Raises `WorldError` naming each way that is closed, `HostError` when a host cannot be asked."""
     closed: list[str] = []
     with contextlib.ExitStack() as listening:
-        in_parallel(hosts.values(), lambda host: listening.enter_context(_listener(host)))
+        in_parallel(hosts.values(), lambda host: listening.enter_context(_listener(host, time_scale)))
 
         def look(host: SshHost) -> None:
             others = [other for other in hosts.values() if other is not host]
-            if not others:
-                return
-            seen = ask(host, reach_script([(other.name, other.address, other.port) for other in others]))
+            give_up = time.monotonic() + _PATIENCE_S * time_scale
+            while others:
+                seen = ask(host, reach_script([(other.name, other.address, other.port) for other in others]))
+                others = [other for other in others if seen.get(other.name) != "open"]
+                if time.monotonic() > give_up:
+                    break
             closed.extend(
                 f"{titles[host.name]} cannot connect to {titles[other.name]} at {other.address} port {other.port}"
                 for other in others
-                if seen.get(other.name) != "open"
             )
 
         in_parallel(hosts.values(), look)
@@ -65,8 +71,9 @@ def require_ways(hosts: Mapping[str, SshHost], titles: Mapping[str, str]) -> Non
 
 
 @contextlib.contextmanager
-def _listener(host: SshHost) -> Iterator[None]:
-    started = host.run(f"python3 -c {shlex.quote(_LISTENER)} {host.address} {host.port} {_SECONDS}")
+def _listener(host: SshHost, time_scale: float) -> Iterator[None]:
+    lasts_s = math.ceil(_LISTENS_S * time_scale)
+    started = host.run(f"python3 -c {shlex.quote(_LISTENER)} {host.address} {host.port} {lasts_s}")
     if not started.ok:
         last = started.stderr.strip().splitlines()[-1:]
         raise WorldError(f"{host.name}: its port {host.port} cannot be listened at: {' '.join(last)}")

@@ -42,7 +42,7 @@ OBSERVER = "observer"
 ORACLES = "oracles.json"
 """In a run's history: what the oracles compared after every step, and what they found."""
 SUMMARY = "simulation.json"
-"""In a run's directory: the seed of its world, the digest of all that happened, what it took of both times."""
+"""In a run's directory: its name, its world's seed, the digest of all that happened, what it took of both times."""
 MESSAGES = "messages.jsonl"
 """There too, where the run was to write it: every request and answer, a `simulator.messages.Said` a line."""
 
@@ -217,10 +217,16 @@ class SimulationWorld(ServicesOnHosts):
 
     def _write_summary(self) -> None:
         cpu_s = time.process_time() - self._began_cpu_s
-        summary = {"seed": self._spec.seed, "digest": self.digest, "simulated_s": round(self.scheduler.monotonic(), 6)}
-        content = json.dumps({**summary, "cpu_s": round(cpu_s, 3), "steps": self._cluster.loop.steps}, indent=1)
+        summary = {
+            "run": self._spec.run_id,
+            "seed": self._spec.seed,
+            "digest": self.digest,
+            "simulated_s": round(self.scheduler.monotonic(), 6),
+            "steps": self._cluster.loop.steps,
+        }
+        content = json.dumps({**summary, "cpu_s": round(cpu_s, 3)}, indent=1)
         (self._spec.run_dir / SUMMARY).write_text(content + "\n", encoding="utf-8")
-        seen = {**summary, "steps": self._cluster.loop.steps, **self._cluster.watch.to_json()}
+        seen = {**summary, **self._cluster.watch.to_json()}
         (self._spec.run_dir / "history" / ORACLES).write_text(json.dumps(seen, indent=1) + "\n", encoding="utf-8")
 
     def _write_messages(self) -> None:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-PATIENCE = 30.0  # seconds: far beyond what anything takes, so that a slow machine does not fail a test
+PATIENCE = 120.0  # seconds: far beyond what anything takes, so that a slow machine does not fail a test
 
 
 def until(condition: Callable[[], object], what: str, deadline: float = PATIENCE) -> None:

@@ -16,7 +16,7 @@ USAGE = 64
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "broker", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "broker", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=240, check=False
     )
 
 

@@ -29,6 +29,7 @@ def test_a_broker_registers_and_is_let_in_once_it_has_caught_up() -> None:
     assert not world.heartbeat(1, at=10).fenced
 
 
+@pytest.mark.conforms("K595-53")
 def test_a_registration_that_is_sent_again_changes_nothing() -> None:
     world = World()
     world.start(1, 2)
@@ -68,6 +69,7 @@ def test_a_second_process_with_the_same_number_is_refused_while_the_first_lives(
     assert world.register(2, life=2, directory=b"e" * 16) > before.epoch, "its disk was lost: the first one is gone"
 
 
+@pytest.mark.conforms("K101-10")
 def test_a_bounced_leader_hands_over_and_every_partition_it_was_in_gets_a_new_epoch() -> None:
     world = World()
     world.start(1, 2, 3)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from broker.controller.eligibility import RECOVERED, RECOVERING
+from broker.controller.image import MetadataImage
+from broker.controller.image_records import records_of
 from broker.errors import ErrorCode, ProtocolError
 from broker.protocol.messages.alter_partition import PartitionData
 from broker.protocol.messages.elect_leaders import PREFERRED, UNCLEAN, ElectLeadersRequest
 from broker.protocol.messages.metadata_records import (
+    NO_RECOVERY_CHANGE,
     TOPIC_RESOURCE,
     ConfigRecord,
     PartitionChangeRecord,
@@ -333,6 +337,27 @@ def test_a_leader_that_still_recovers_hears_that_it_does() -> None:
     leader = world.partition().leader
     result = world.alter(world.proposal(leader, [leader], "t", 0, leader_recovery_state=1))
     assert (result.error_code, result.leader_recovery_state) == (0, 1)
+    assert world.partition().recovering
+
+
+@pytest.mark.conforms("K704-2")
+@pytest.mark.parametrize("state", [NO_RECOVERY_CHANGE, RECOVERED, RECOVERING])
+def test_a_change_that_says_nothing_of_a_recovery_leaves_it_as_it_is(state: int) -> None:
+    world = unclean()
+    topic, recovering = world.image.topics["t"].id, world.partition()
+    recovered = recovering.changed(PartitionChangeRecord(0, topic, leader_recovery_state=RECOVERED))
+    assert not recovered.recovering
+    for before in (recovering, recovered):
+        after = before.changed(PartitionChangeRecord(0, topic, leader=3, leader_recovery_state=state))
+        assert after.recovering is (before.recovering if state == NO_RECOVERY_CHANGE else state == RECOVERING)
+
+
+@pytest.mark.conforms("K704-2", "K704-9")
+def test_a_snapshot_tells_of_a_recovery_that_is_not_over() -> None:
+    world = unclean()
+    restored = MetadataImage()
+    restored.restore(world.offset, [encode_record(record) for record in records_of(world.image)])
+    assert restored.partition("t", 0) == world.partition()
     assert world.partition().recovering
 
 

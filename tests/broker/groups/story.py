@@ -158,11 +158,18 @@ class Story:
         return [ErrorCode(each.error_code) for each in answer.members]
 
     def asks_to_commit(
-        self, offset: int, member: str = "", generation: int = -1, *, partition: int = 0, instance: str | None = None
+        self,
+        offset: int,
+        member: str = "",
+        generation: int = -1,
+        *,
+        partition: int = 0,
+        instance: str | None = None,
+        retention_ms: int = -1,
     ) -> int:
         place = OffsetCommitRequestPartition(partition, offset, -1, "")
         request = OffsetCommitRequest(
-            GROUP, generation, member, instance, topics=[OffsetCommitRequestTopic(TOPIC, [place])]
+            GROUP, generation, member, instance, retention_ms, topics=[OffsetCommitRequestTopic(TOPIC, [place])]
         )
         self._ticket += 1
         self._do(self.shard.commit(self.now, self._ticket, request))

@@ -36,6 +36,22 @@ def test_two_members_come_to_a_generation_in_which_each_gets_what_the_leader_say
     assert story.state == "Stable"
 
 
+@pytest.mark.conforms("CG-1")
+def test_the_leader_alone_assigns_and_only_to_members() -> None:
+    story = Story()
+    first, _ = story.joins()
+    second, _ = story.joins()
+    story.asks_to_join(first)
+    late = story.asks_to_sync(first, 1, {first: b"of the last generation"})
+    assert story.sync_answer(late).error_code == ErrorCode.ILLEGAL_GENERATION
+    follower = story.asks_to_sync(second, 2, {first: b"x", second: b"y"})
+    assert not story.is_answered(follower), "it is not the leader"
+    stranger = story.asks_to_sync("stranger", 2)
+    assert story.sync_answer(stranger).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    leader = story.asks_to_sync(first, 2, {first: b"a", second: b"b", "stranger": b"c"})
+    assert (story.sync_answer(leader).assignment, story.sync_answer(follower).assignment) == (b"a", b"b")
+
+
 @pytest.mark.conforms("CG-2")
 def test_an_assignment_is_handed_out_only_when_it_is_committed() -> None:
     story = Story(slow_log=True)
@@ -309,6 +325,19 @@ def test_a_coordinator_that_takes_over_in_mid_rebalance_goes_on_from_the_last_ge
     assert story.sync_answer(story.asks_to_sync(follower, generation)).assignment == b"b"
 
 
+@pytest.mark.parametrize("takes_over", [False, True], ids=["the same coordinator", "another coordinator"])
+@pytest.mark.parametrize(("asked_h", "ours_h"), [(1, 10), (10, 1)], ids=["shorter than ours", "longer than ours"])
+def test_an_offset_expires_when_its_client_asked(asked_h: int, ours_h: int, *, takes_over: bool) -> None:
+    story = Story(offsets_retention_ms=ours_h * 3_600_000)
+    assert story.commits(5, retention_ms=asked_h * 3_600_000) is ErrorCode.NONE
+    if takes_over:
+        story.take_over()
+    story.wait(0.9 * asked_h * HOUR_S)
+    assert story.committed() == 5
+    story.wait(0.3 * asked_h * HOUR_S)
+    assert story.committed() == -1
+
+
 # --- administration
 
 
@@ -367,6 +396,8 @@ def test_records_are_those_of_kafka() -> None:
 
 
 @pytest.mark.conforms("CG-5")
-@pytest.mark.parametrize(("group", "partition"), [("g", 3), ("console-consumer-1", 24), ("", 0)])
+@pytest.mark.parametrize(
+    ("group", "partition"), [("g", 3), ("console-consumer-1", 24), ("", 0), ("é", 33), ("\U0001d11e", 44)]
+)
 def test_a_group_has_the_partition_that_kafka_gives_it(group: str, partition: int) -> None:
     assert partition_of(group, 50) == partition

@@ -24,7 +24,7 @@ from broker.trace import Tracer, Value
 
 DIRECTORY = "__cluster_metadata-0"
 WALL_NS = 1_700_000_000_000_000_000
-PATIENCE = 5.0
+PATIENCE = 60.0
 
 
 def through_bytes(message: Message, version: int) -> Message:

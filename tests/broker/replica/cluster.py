@@ -318,7 +318,7 @@ class Cluster:
         return response
 
 
-async def until(condition: Callable[[], bool], timeout: float = 5.0) -> None:
+async def until(condition: Callable[[], bool], timeout: float = 60.0) -> None:
     """Return once the condition holds. Raises `TimeoutError`."""
     async with asyncio.timeout(timeout):
         while not condition():  # noqa: ASYNC110 - what is waited for has many causes

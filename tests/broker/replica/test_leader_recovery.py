@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 
 from broker.errors import ErrorCode
 from broker.log.epochs import EpochEntry
 from broker.log.log import PartitionLog
 from broker.mutants import Mutants
+from broker.protocol.records import TRANSACTIONAL_MASK, Record, build_batch
 from broker.replica.follower import PartitionFollower, Phase
 from broker.replica.leader import PartitionLeader
 from broker.replica.reads import FetchLimits, FetchPosition
@@ -132,6 +134,36 @@ def test_the_end_of_the_recovery_is_asked_for_until_it_is_granted(tmp_path: Path
             (data,) = asked.topics[0].partitions
             assert ([it.broker_id for it in data.new_isr_with_epochs], data.leader_recovery_state) == ([2], 0)
         assert not cluster.committed.topics[TOPIC].partitions[0].recovering
+
+    tell(tmp_path, story)
+
+
+def of_a_transaction(value: str) -> bytearray:
+    """The batch of a producer that is in a transaction."""
+    data = bytearray(
+        build_batch([Record(0, 1000, None, value.encode())], producer_id=7, producer_epoch=0, base_sequence=0)
+    )
+    data[22] |= TRANSACTIONAL_MASK
+    data[17:21] = crc32c(data[21:]).to_bytes(4, "big")
+    return data
+
+
+async def begins_a_transaction_in_vain(leader: Node) -> None:
+    await until(lambda: leader.partition().serving is not None)
+    begun = await leader.manager.produce(TOPIC, 0, of_a_transaction("begun"), 1, 5.0)
+    assert begun.error is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert "begun" not in leader.content(), "the next recovery would have to end it"
+
+
+@pytest.mark.conforms("K704-6")
+def test_no_transaction_is_pending_when_a_recovery_is_over(tmp_path: Path, gate: Gate) -> None:
+    async def story(cluster: Cluster) -> None:
+        gate.open.set()
+        await unclean(cluster)
+        await begins_a_transaction_in_vain(cluster.nodes[2])
+        cluster.elect(1, uncleanly=True)
+        await cluster.hear()
+        await begins_a_transaction_in_vain(cluster.nodes[1])
 
     tell(tmp_path, story)
 

@@ -276,7 +276,7 @@ def test_the_end_of_leadership_answers_everybody_who_waits(tmp_path: Path) -> No
         await until(lambda: len(leader.partition().consumer_fetches) == 1 and len(leader.partition().commits) == 1)
         cluster.elect(2, isr=[2, 3])
         await cluster.hear(1)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             # It was appended, and may yet be committed: to call it refused would have clients send it again.
             assert (await producing).error is ErrorCode.REQUEST_TIMED_OUT
             assert (await consuming).error is ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -341,6 +341,21 @@ def test_requests_of_another_leader_epoch_are_told_so(tmp_path: Path) -> None:
         for epoch, error in ((0, ErrorCode.FENCED_LEADER_EPOCH), (2, ErrorCode.UNKNOWN_LEADER_EPOCH)):
             assert node.manager.list_offset(TOPIC, 0, -1, epoch).error is error
             assert node.manager.offset_for_leader_epoch(TOPIC, 0, epoch, 0).error is error
+
+    tell(tmp_path, story)
+
+
+@pytest.mark.conforms("H2")
+def test_a_leader_without_records_knows_where_its_epoch_began(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        await cluster.create_topic([1, 2])
+        await cluster.nodes[1].produce("a", "b")
+        cluster.elect(2)
+        await cluster.hear()
+        node = cluster.nodes[2]
+        assert node.partition().log.epochs.entries == ((0, 0), (1, 2))
+        assert node.manager.offset_for_leader_epoch(TOPIC, 0, 1, 1).end == (1, 2)
 
     tell(tmp_path, story)
 

@@ -144,7 +144,7 @@ def story(tell: Callable[[Node], Awaitable[None]], directory: Path, **settings: 
     async def run() -> Node:
         node = Node(directory, **settings)
         with contextlib.closing(node.disk):
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(120):
                 await node.start()
                 await node.node.ready()
                 await tell(node)

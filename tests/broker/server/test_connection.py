@@ -64,7 +64,7 @@ class Echo:
 
 def serve(story: Callable[[Echo, int], Awaitable[None]], file: object | None = None, **limits: int) -> None:
     async def run() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             echo = Echo(file, **limits)
             await echo.listener.start("127.0.0.1", 0)
             assert echo.listener._server is not None

@@ -80,7 +80,7 @@ class Controller:
 
 def story(tell: Callable[[Controller], Awaitable[None]]) -> None:
     async def run() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             controller = Controller()
             task = asyncio.create_task(controller.lifecycle.run())
             try:

@@ -106,7 +106,7 @@ def story(tell: Callable[[Client, Replicas], Awaitable[None]], version: int = 9)
     events: list[dict[str, Value]] = []
 
     async def run() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             replicas = Replicas()
             disk_failures: list[OSError] = []
             tracer = Tracer(1, lambda: 0, events.append)

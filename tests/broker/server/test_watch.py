@@ -57,7 +57,7 @@ class Story:
 
 def tell(story: Callable[[Story, asyncio.Server], Awaitable[None]]) -> None:
     async def run() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             server = await asyncio.get_running_loop().create_server(asyncio.Protocol, "127.0.0.1", 0)
             await story(Story(server.sockets[0].getsockname()[1]), server)
             server.close()

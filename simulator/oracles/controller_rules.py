@@ -1,0 +1,119 @@
+"""The oracles of the controller: whom it elects and whom it takes into an ISR, state by state of the metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from broker.controller.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from broker.protocol.messages.metadata_records import NO_LEADER
+from broker.replica.leader import IsrProposal
+from simulator.oracles.findings import BAD_ELECTION, NOT_GRANTED, Findings
+
+Key = tuple[bytes, int]
+
+
+class ControllerRules:
+    """What was decided of all partitions so far, and what their leaders had asked for."""
+
+    def __init__(self, findings: Findings) -> None:
+        self._findings = findings
+        self._known: dict[Key, PartitionImage] = {}
+        self._asked: dict[Key, dict[IsrProposal, None]] = {}
+
+    def asked(self, key: Key, proposal: IsrProposal) -> None:
+        """A leader asks for this ISR."""
+        self._asked.setdefault(key, {})[proposal] = None
+
+    def look(self, image: MetadataImage) -> list[tuple[TopicImage, int, PartitionImage]]:
+        """Look at the newest metadata that anybody has; the partitions that are not as they were."""
+        changed = []
+        for topic, index, state in image.partitions():
+            before = self._known.get((topic.id, index))
+            if state is not before:
+                self._known[topic.id, index] = state
+                changed.append((topic, index, state))
+            sentences = list(_standing(state))
+            if before is not None and state.partition_epoch == before.partition_epoch + 1:
+                sentences += _elected(before, state)
+            self._report(BAD_ELECTION, topic, index, state, sentences)
+            self._report(NOT_GRANTED, topic, index, state, self._joined(image, topic, index, before, state))
+        return changed
+
+    def _joined(
+        self, image: MetadataImage, topic: TopicImage, index: int, before: PartitionImage | None, state: PartitionImage
+    ) -> Iterator[str]:
+        """Whoever joins an ISR was asked for by the leader on top of this very state, and is the process that it
+        meant (H13, H15); nobody in it is unavailable (H14)."""
+        absent = [member for member in state.isr if not image.is_available(member)]
+        if absent:
+            yield f"the ISR is {list(state.isr)}, and {absent} cannot be reached"
+        if before is None or state.partition_epoch != before.partition_epoch + 1 or state is before:
+            return
+        joined = set(state.isr) - set(before.isr)
+        if not joined or state.leader_epoch != before.leader_epoch:
+            return
+        asked = [
+            proposal
+            for proposal in self._asked.get((topic.id, index), ())
+            if (proposal.leader_epoch, proposal.partition_epoch) == (before.leader_epoch, before.partition_epoch)
+            and joined <= set(proposal.isr)
+        ]
+        if not asked:
+            yield (
+                f"the ISR {list(before.isr)} grew to {list(state.isr)}, which the leader has not asked for on top of "
+                f"partition epoch {before.partition_epoch}"
+            )
+        elif not any(_same_processes(image, proposal, joined) for proposal in asked):
+            yield f"the ISR grew to {list(state.isr)}, by what an earlier process of {sorted(joined)} had fetched"
+
+    def _report(
+        self, oracle: str, topic: TopicImage, index: int, state: PartitionImage, sentences: Iterable[str]
+    ) -> None:
+        self._findings.checks[oracle] += 1
+        for sentence in sentences:
+            self._findings.report(oracle, topic.name, index, f"{topic.name}-{index}: {sentence}", _witness(state))
+
+
+def _standing(state: PartitionImage) -> Iterator[str]:
+    """What holds of every state."""
+    if state.leader != NO_LEADER and state.leader not in state.isr:
+        yield f"broker {state.leader} leads epoch {state.leader_epoch}, and is not in the ISR {list(state.isr)}"
+    if state.recovering and len(state.isr) > 1:
+        yield f"the ISR is {list(state.isr)} while the leader of epoch {state.leader_epoch} recovers"
+    if not set(state.isr) | set(state.elr) <= set(state.replicas):
+        yield f"the ISR {list(state.isr)} and the ELR {list(state.elr)} are not among {list(state.replicas)}"
+
+
+def _elected(before: PartitionImage, state: PartitionImage) -> Iterator[str]:
+    """What holds from one state to the next: who was not eligible has to recover (K704-1), and nobody leads without
+    the recovery that was begun and has not ended (K704-9)."""
+    new = state.leader_epoch != before.leader_epoch and state.leader != NO_LEADER
+    eligible = (*before.isr, *before.elr)
+    alone = len(state.isr) == 1 and not state.elr
+    if new and state.leader not in eligible and not (state.recovering and alone):
+        yield (
+            f"broker {state.leader} leads epoch {state.leader_epoch} with the ISR {list(state.isr)} and the ELR "
+            f"{list(state.elr)} as if it had been eligible, which were {list(eligible)}"
+        )
+    if before.recovering and not state.recovering and state.leader_epoch != before.leader_epoch:
+        yield f"the recovery of epoch {before.leader_epoch} has not ended, and epoch {state.leader_epoch} has none"
+
+
+def _same_processes(image: MetadataImage, proposal: IsrProposal, joined: set[int]) -> bool:
+    epochs = dict(zip(proposal.isr, proposal.broker_epochs, strict=True))
+    return all(epochs[member] in (-1, _epoch(image.brokers.get(member))) for member in joined)
+
+
+def _epoch(broker: BrokerImage | None) -> int:
+    return -1 if broker is None else broker.epoch
+
+
+def _witness(state: PartitionImage) -> dict[str, object]:
+    return {
+        "leader": state.leader,
+        "leader_epoch": state.leader_epoch,
+        "partition_epoch": state.partition_epoch,
+        "isr": list(state.isr),
+        "elr": list(state.elr),
+        "recovering": state.recovering,
+    }

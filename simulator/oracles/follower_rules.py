@@ -1,0 +1,122 @@
+"""The oracles between a leader and its followers: what it counts of them, whom it asks for, and how they begin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from broker.replica.follower import PartitionFollower
+from broker.replica.leader import IsrProposal, PartitionLeader
+from simulator.oracles.copied_log import Batch, CopiedLog
+from simulator.oracles.findings import BAD_MARK, MISCOUNTED, NOT_A_MEMBER, UNMATCHED
+from simulator.oracles.log_rules import LogRules
+from simulator.oracles.replica import Replica
+
+Counts = tuple[tuple[int, int], ...]
+
+
+def counts(role: PartitionLeader) -> Counts:
+    """What a leader counts of its followers: their ends, and the epochs of their processes."""
+    followers = (role.follower(replica) for replica in role.replicas if replica != role.node_id)
+    return tuple((follower.log_end_offset, follower.broker_epoch) for follower in followers)
+
+
+def counted(rules: LogRules, leader: Replica, role: PartitionLeader, others: Iterable[Replica]) -> None:
+    """What a leader counts came in a fetch of its own epoch (H3), of a log that is its own up to there (H6).
+
+    Of a follower that has gone on to a newer epoch, or is another process by now, nothing can be said.
+    """
+    for other in others:
+        node_id = other.machine.node_id
+        if node_id not in role.replicas:
+            continue
+        state = role.follower(node_id)
+        now = (state.log_end_offset, role.leader_epoch)
+        if state.log_end_offset < 0 or leader.counted.get(node_id) == now:
+            continue
+        leader.counted[node_id] = now
+        theirs = None if other.alive is None else other.alive.role
+        same_process = other.machine.registered_in == state.broker_epoch
+        if not same_process or not isinstance(theirs, PartitionFollower) or theirs.leader_epoch > role.leader_epoch:
+            continue
+        _not_below_start(rules, other)
+        rules.checked(MISCOUNTED)
+        how = f"{leader.name} counts {other.name} up to {state.log_end_offset} in epoch {role.leader_epoch}"
+        of = {"node": leader.name, "epoch": role.leader_epoch, "counts": state.log_end_offset}
+        if theirs.leader_epoch < role.leader_epoch:
+            its = {"node": other.name, "epoch": theirs.leader_epoch, "end": other.copy.end}
+            rules.report(MISCOUNTED, f"{how}, which is still in epoch {theirs.leader_epoch}", of, its)
+            continue
+        lacks = _lacks(rules, leader, other, state.log_end_offset)
+        if lacks is not None:
+            sentence = f"{how}, which lacks offset {lacks.base} of epoch {lacks.epoch}"
+            rules.report(MISCOUNTED, sentence, of, {"node": other.name, "end": other.copy.end, **lacks.to_json()})
+
+
+def _not_below_start(rules: LogRules, follower: Replica) -> None:
+    """Who fetches has what was deleted behind it, and that was committed (H9)."""
+    if follower.alive is None:
+        return
+    mark, start = follower.alive.high_watermark, follower.alive.log.log_start_offset
+    rules.checked(BAD_MARK)
+    if mark < start:
+        sentence = f"the high watermark of {follower.name}, which fetches, is {mark}, and its log begins at {start}"
+        rules.report(BAD_MARK, sentence, {"node": follower.name, "high_watermark": mark, "start": start})
+
+
+def matched(rules: LogRules, follower: Replica, role: PartitionFollower, others: Iterable[Replica]) -> None:
+    """A follower that begins to fetch has nothing that its leader has not (H1, K101-7)."""
+    for other in others:
+        theirs = None if other.alive is None else other.alive.role
+        if other.machine.node_id != role.leader_id or not isinstance(theirs, PartitionLeader) or other.alive is None:
+            continue
+        if theirs.leader_epoch != role.leader_epoch or not follower.copy.batches:
+            continue
+        rules.checked(UNMATCHED)
+        rules.follow(other.name, other.copy, other.alive.log, other.machine.disk)
+        last = follower.copy.batches[-1]
+        if last.next > other.alive.log.log_start_offset and not other.copy.holds(last):
+            sentence = (
+                f"{follower.name} follows {other.name} in epoch {role.leader_epoch} behind its offset {last.base} of "
+                f"epoch {last.epoch}, which {other.name} has not"
+            )
+            rules.report(UNMATCHED, sentence, {"node": follower.name, **last.to_json()}, {"node": other.name})
+
+
+def proposed(
+    rules: LogRules, leader: Replica, role: PartitionLeader, proposal: IsrProposal, others: Iterable[Replica]
+) -> None:
+    """Whoever is to join an ISR has all that is committed, and all that may be: the leader's log as it was when its
+    epoch began (H5)."""
+    for other in others:
+        node_id = other.machine.node_id
+        if node_id not in proposal.isr or node_id in role.isr:
+            continue
+        rules.checked(NOT_A_MEMBER)
+        state = role.follower(node_id)
+        if state.log_end_offset < role.epoch_start_offset:
+            sentence = (
+                f"{leader.name} asks for {other.name}, which it knows up to {state.log_end_offset}, in an epoch that "
+                f"began at {role.epoch_start_offset}"
+            )
+            rules.report(NOT_A_MEMBER, sentence, {"node": leader.name, "epoch": role.leader_epoch})
+        if other.alive is None or other.machine.registered_in != state.broker_epoch:
+            continue
+        lacks = _lacks(rules, leader, other, rules.committed.end)
+        if lacks is not None:
+            sentence = f"{leader.name} asks for {other.name}, which lacks offset {lacks.base} of epoch {lacks.epoch}"
+            rules.report(NOT_A_MEMBER, sentence, {"node": other.name, **lacks.to_json()})
+
+
+def _lacks(rules: LogRules, leader: Replica, other: Replica, end: int) -> Batch | None:
+    """The leader's last batch below `end`, if the other has not got it. Where logs have that in common they have
+    everything in front of it, which is another oracle's."""
+    if other.alive is None or end <= other.alive.log.log_start_offset:
+        return None
+    rules.follow(other.name, other.copy, other.alive.log, other.machine.disk)
+    last = _last_below(leader.copy, end)
+    return None if last is None or other.copy.holds(last) else last
+
+
+def _last_below(copy: CopiedLog, end: int) -> Batch | None:
+    batches = copy.between(copy.start, end)
+    return batches[-1] if batches and batches[-1].next <= end else None

@@ -1,0 +1,36 @@
+"""A replica of a partition, as the oracles saw it last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from broker.replica.partition import Partition
+from simulator.oracles.copied_log import CopiedLog
+from simulator.oracles.machine_view import MachineView
+
+
+@dataclass
+class Replica:
+    """A replica of a partition as it was seen last. `partition`: None on a machine without power. `flushes`: it counts
+    as in sync only for what is on its disk. `counted`: of each follower where its log ends
+    by what this one counts as a leader, and in which epoch."""
+
+    machine: MachineView
+    copy: CopiedLog
+    partition: Partition | None = None
+    seen: tuple[Any, ...] = ()
+    high_watermark: int = 0
+    epoch: int = -1
+    start: int = 0
+    flushes: bool = False
+    counted: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.machine.name
+
+    @property
+    def alive(self) -> Partition | None:
+        """The partition, while the process lives that it belongs to."""
+        return self.partition if self.machine.running else None

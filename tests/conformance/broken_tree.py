@@ -1,0 +1,115 @@
+"""Runs tests on a copy of the project in which one rule is broken, and says whether they noticed.
+
+Only a test that fails has noticed. A copy in which nothing can be imported, a test that does not end or that gave up
+waiting (it may only have been slow), and an error of the kind that a slip of the pen makes (a name that is not there)
+show nothing about a rule: *did not run*.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib.util import cache_from_source
+from pathlib import Path
+from xml.etree import ElementTree
+
+from tests.conformance.breaks import ROOT, Break
+
+NOT_COPIED = (".*", "store", "*.egg-info")
+SLIPS = ("AttributeError", "ImportError", "ModuleNotFoundError", "NameError", "SyntaxError", "UnboundLocalError")
+WAITED = ("TimeoutError", "subprocess.TimeoutExpired")
+LIMIT_S = 300.0  # for tests that take a second or two: only what hangs meets it
+
+
+class Outcome(StrEnum):
+    KILLED = "killed"
+    SURVIVED = "survived"
+    DID_NOT_RUN = "did not run"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What came of running tests; `said`: the message of the failure, or why they did not run."""
+
+    outcome: Outcome
+    said: str
+
+
+class BrokenTree:
+    """A copy of the project below `directory`, made at once, for one process at a time."""
+
+    def __init__(self, directory: Path, root: Path = ROOT) -> None:
+        self._root = root
+        self._copy = directory / "project"
+        shutil.copytree(root, self._copy, ignore=shutil.ignore_patterns(*NOT_COPIED))
+
+    def trial(self, one: Break) -> Trial:
+        """What the break's tests say of it. ValueError when it does not fit the source."""
+        with self._broken(one):
+            return self.run(one.tests)
+
+    def run(self, tests: Sequence[str], limit_s: float = LIMIT_S) -> Trial:
+        """What these tests say of the copy as it is: *survived* when all pass."""
+        with tempfile.TemporaryDirectory() as scratch:
+            report = Path(scratch) / "report.xml"
+            command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
+            try:
+                ran = subprocess.run(
+                    [*command, f"--basetemp={scratch}/tests", *tests],
+                    cwd=self._copy,
+                    env=self._environment(),
+                    capture_output=True,
+                    text=True,
+                    timeout=limit_s,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                return Trial(Outcome.DID_NOT_RUN, f"no end within {limit_s:.0f} s")
+            return judged(ran, report)
+
+    @contextmanager
+    def _broken(self, one: Break) -> Iterator[None]:
+        """The copy, broken for a while. Bytecode goes with its source: two sources of a size within one second look
+        alike to the interpreter."""
+        path, true = self._copy / one.file, self._root / one.file
+        bytecode = Path(cache_from_source(str(path)))
+        broken = one.broken(true.read_text(encoding="utf-8"))
+        bytecode.unlink(missing_ok=True)
+        path.write_text(broken, encoding="utf-8")
+        try:
+            yield
+        finally:
+            bytecode.unlink(missing_ok=True)
+            shutil.copy2(true, path)
+
+    def _environment(self) -> dict[str, str]:
+        """Nothing of a pytest around this one, and no other place to import the project from."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        return kept | {"PYTHONPATH": str(self._copy)}
+
+
+def judged(ran: subprocess.CompletedProcess[str], report: Path) -> Trial:
+    """By pytest's exit status (0 passed, 1 some failed, else it did not come so far) and its report."""
+    if ran.returncode not in (0, 1) or not report.is_file():
+        return Trial(Outcome.DID_NOT_RUN, f"pytest ended with {ran.returncode}: {(ran.stdout + ran.stderr)[-2000:]}")
+    cases = list(ElementTree.parse(report).getroot().iter("testcase"))
+    if ran.returncode == 0:
+        if all(case.find("skipped") is not None for case in cases):
+            return Trial(Outcome.DID_NOT_RUN, "all tests were skipped")
+        return Trial(Outcome.SURVIVED, "all tests passed")
+    for case in cases:
+        if (error := case.find("error")) is not None:
+            return Trial(Outcome.DID_NOT_RUN, f"{case.get('name')}: {error.get('message')}: {error.text or ''}"[:2000])
+    for case in cases:
+        if (failure := case.find("failure")) is not None:
+            message = failure.get("message") or ""
+            tells_nothing = message.startswith(SLIPS + WAITED)
+            return Trial(Outcome.DID_NOT_RUN if tells_nothing else Outcome.KILLED, f"{case.get('name')}: {message}")
+    return Trial(Outcome.DID_NOT_RUN, f"pytest ended with 1 and no failure: {ran.stdout[-2000:]}")

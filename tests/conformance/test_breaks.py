@@ -1,0 +1,41 @@
+"""Every broken rule is noticed by the rule's own tests."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+
+from tests.conformance.breaks import ROOT, breaks, faults
+from tests.conformance.broken_tree import BrokenTree, Outcome
+from tests.house.conformance import marks, rules
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> BrokenTree:
+    """One copy of the project for all breaks that a process tries."""
+    return BrokenTree(tmp_path_factory.mktemp("broken"))
+
+
+def test_every_break_fits_the_source_and_names_tests_of_its_rule() -> None:
+    known, named = {rule["id"] for rule in rules()}, marks()
+    assert {one.rule for one in breaks().values()} <= known
+    assert [f"{name}: {fault}" for name, one in breaks().items() for fault in faults(one, ROOT, named)] == []
+
+
+def test_no_break_is_listed_twice() -> None:
+    changes = defaultdict(list)
+    for name, one in breaks().items():
+        changes[one.rule, one.file, one.old, one.new].append(name)
+    assert [names for names in changes.values() if len(names) > 1] == []
+
+
+def test_in_a_copy_of_the_true_source_the_tests_pass(tree: BrokenTree) -> None:
+    trial = tree.run(sorted({test for one in breaks().values() for test in one.tests}), limit_s=1800)
+    assert trial.outcome is Outcome.SURVIVED, trial.said
+
+
+@pytest.mark.parametrize("name", breaks())
+def test_the_rules_tests_notice_that_it_is_broken(tree: BrokenTree, name: str) -> None:
+    trial = tree.trial(breaks()[name])
+    assert trial.outcome is Outcome.KILLED, f"{breaks()[name].why} {trial.said}"

@@ -1,0 +1,124 @@
+"""What may happen to the record of the oracles of a simulated run, and to what says which simulation it was."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.mutations.mutation import PASSES, Catalog, fails, unknown
+from tests.mutations.stored import Stored
+
+mutation = Catalog("oracles", base="simulated")
+
+RECORD, SUMMARY = "history/oracles.json", "simulation.json"
+BOTH = (RECORD, SUMMARY)
+TELLS = unknown("oracle")
+
+FINDING = {
+    "oracle": "leader-incomplete",
+    "topic": "log",
+    "partition": 0,
+    "at": 3.25,
+    "sentence": "log-0: n2 leads in epoch 4 without offset 7 of epoch 3, which is committed",
+    "witness": [{"node": "n2", "leads": 4, "offset": 7, "epoch": 3}],
+    "count": 1,
+}
+
+
+def says(run: Stored, /, *names: str, **fields: Any) -> None:
+    """These files say something else."""
+    for name in names:
+        run.edit(name, lambda data: json.dumps(json.loads(data) | fields).encode())
+
+
+@mutation(TELLS)
+def the_record_deleted(run: Stored) -> None:
+    run.remove(RECORD)
+
+
+@mutation(TELLS)
+def the_record_emptied(run: Stored) -> None:
+    run.empty(RECORD)
+
+
+@mutation(TELLS)
+def the_record_torn(run: Stored) -> None:
+    run.edit(RECORD, lambda data: data[: len(data) // 2])
+
+
+@mutation(unknown(r"simulation\.json"))
+def the_summary_deleted(run: Stored) -> None:
+    run.remove(SUMMARY)
+
+
+@mutation(fails("leader-incomplete"))
+def an_oracle_found_something(run: Stored) -> None:
+    says(run, RECORD, findings=[FINDING])
+
+
+@mutation(TELLS)
+def the_record_is_of_another_seed_and_has_a_finding(run: Stored) -> None:
+    says(run, RECORD, seed=8, findings=[FINDING])
+
+
+@mutation(TELLS)
+def the_record_is_of_another_simulation_and_has_a_finding(run: Stored) -> None:
+    says(run, RECORD, digest="0" * 64, findings=[FINDING])
+
+
+@mutation(TELLS)
+def record_and_summary_are_another_runs(run: Stored) -> None:
+    """As those of another cell would be, whose world has the same seed."""
+    says(run, *BOTH, run="20260101T000000ff-other-1", digest="0" * 64)
+
+
+@mutation(TELLS)
+def record_and_summary_name_no_run(run: Stored) -> None:
+    for name in BOTH:
+        run.edit(name, lambda data: json.dumps({k: v for k, v in json.loads(data).items() if k != "run"}).encode())
+
+
+@mutation(PASSES)
+def record_and_summary_agree_on_another_digest(run: Stored) -> None:
+    """Undetectable but for the seal: nothing else says what happened in a simulation."""
+    says(run, *BOTH, digest="0" * 64)
+
+
+@mutation(TELLS)
+def nothing_was_compared(run: Stored) -> None:
+    checks = json.loads((run / RECORD).read_text())["checks"]
+    says(run, RECORD, checks=dict.fromkeys(checks, 0))
+
+
+@mutation(unknown("oracle", "log-mismatch"))
+def an_oracle_compared_nothing(run: Stored) -> None:
+    checks = json.loads((run / RECORD).read_text())["checks"]
+    says(run, RECORD, checks=checks | {"log-mismatch": 0})
+
+
+@mutation(PASSES)
+def no_log_was_cut(run: Stored) -> None:
+    """A run may be without that."""
+    checks = json.loads((run / RECORD).read_text())["checks"]
+    says(run, RECORD, checks=checks | {"committed-prefix-changed": 0}, looks=1_000)
+
+
+@mutation(TELLS)
+def findings_of_no_kind(run: Stored) -> None:
+    says(run, RECORD, findings={})
+
+
+@mutation(TELLS)
+def a_finding_without_its_sentence(run: Stored) -> None:
+    says(run, RECORD, findings=[{key: value for key, value in FINDING.items() if key != "sentence"}])
+
+
+@mutation(TELLS)
+def nobody_looked(run: Stored) -> None:
+    says(run, RECORD, looks=0)
+
+
+@mutation(TELLS)
+def fewer_steps_than_the_simulation_took(run: Stored) -> None:
+    steps = json.loads((run / RECORD).read_text())["steps"]
+    says(run, RECORD, steps=steps // 2)

@@ -1,0 +1,103 @@
+"""The oracles of the controller, told of one decision after the other: what the rules allow, and what they forbid."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from broker.controller.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from broker.replica.leader import IsrProposal
+from simulator.oracles.controller_rules import ControllerRules
+from simulator.oracles.findings import Findings
+
+TOPIC_ID = b"t" * 16
+FIRST = PartitionImage(leader=1, leader_epoch=4, partition_epoch=9, isr=(1, 2), replicas=(1, 2, 3))
+EPOCHS = {1: 10, 2: 20, 3: 30}
+
+
+def judged(*states: PartitionImage, asked: IsrProposal | None = None, fenced: tuple[int, ...] = ()) -> set[str]:
+    """The oracles that fail when a partition goes through these states, each the next one's predecessor."""
+    findings = Findings(lambda: 0.0)
+    rules, image = ControllerRules(findings), MetadataImage()
+    for broker, epoch in EPOCHS.items():
+        image.brokers[broker] = BrokerImage(broker, epoch, b"", (), broker in fenced)
+    if asked is not None:
+        rules.asked((TOPIC_ID, 0), asked)
+    for state in states:
+        image.topics["log"] = TopicImage("log", TOPIC_ID, {0: state})
+        rules.look(image)
+    return {finding.oracle for finding in findings.found}
+
+
+def after(state: PartitionImage, **changes: object) -> PartitionImage:
+    return replace(state, partition_epoch=state.partition_epoch + 1, **changes)  # type: ignore[arg-type]
+
+
+def proposal(epoch_of_3: int = EPOCHS[3], partition_epoch: int = FIRST.partition_epoch) -> IsrProposal:
+    return IsrProposal((1, 2, 3), (10, 20, epoch_of_3), FIRST.leader_epoch, partition_epoch)
+
+
+GROWN = after(FIRST, isr=(1, 2, 3))
+NOBODY = after(FIRST, leader=-1, leader_epoch=5, isr=(), elr=(1,))
+
+
+@pytest.mark.conforms("H13", "H14", "H15")
+def test_an_isr_grows_as_its_leader_asked() -> None:
+    assert judged(FIRST, GROWN, asked=proposal()) == set()
+
+
+@pytest.mark.conforms("H13")
+@pytest.mark.kills("stale_partition_epoch_ok")
+def test_an_isr_that_nobody_asked_for_on_top_of_this_state_was_not_granted() -> None:
+    assert judged(FIRST, GROWN) == {"isr-not-granted"}
+    assert judged(FIRST, GROWN, asked=proposal(partition_epoch=FIRST.partition_epoch - 1)) == {"isr-not-granted"}
+
+
+@pytest.mark.conforms("H15")
+@pytest.mark.kills("stale_broker_epoch_ok")
+def test_an_isr_has_the_process_that_was_counted() -> None:
+    assert judged(FIRST, GROWN, asked=proposal(epoch_of_3=29)) == {"isr-not-granted"}
+
+
+@pytest.mark.conforms("H14")
+@pytest.mark.kills("fenced_in_isr")
+def test_nobody_in_an_isr_is_fenced() -> None:
+    assert judged(FIRST, GROWN, asked=proposal(), fenced=(3,)) == {"isr-not-granted"}
+
+
+@pytest.mark.conforms("K704-1")
+def test_who_was_eligible_leads_at_once() -> None:
+    assert judged(FIRST, after(FIRST, leader=2, leader_epoch=5, isr=(2,))) == set()
+    assert judged(NOBODY, after(NOBODY, leader=1, leader_epoch=6, isr=(1,), elr=())) == set()
+
+
+@pytest.mark.conforms("K704-1")
+@pytest.mark.kills("unclean_keeps_isr")
+def test_who_was_not_eligible_recovers_and_is_the_only_one_that_is() -> None:
+    unclean = after(NOBODY, leader=3, leader_epoch=6, isr=(3,), elr=(), recovering=True)
+    assert judged(NOBODY, unclean) == set()
+    assert judged(NOBODY, replace(unclean, recovering=False)) == {"election-not-allowed"}
+    assert judged(NOBODY, replace(unclean, elr=(1,))) == {"election-not-allowed"}
+
+
+@pytest.mark.conforms("K704-4")
+@pytest.mark.kills("isr_grows_while_recovering")
+def test_a_leader_recovers_alone() -> None:
+    alone = replace(FIRST, isr=(1,), recovering=True)
+    assert judged(alone, after(alone, recovering=False)) == set()
+    assert judged(after(alone, isr=(1, 2))) == {"election-not-allowed"}
+
+
+@pytest.mark.conforms("K704-9")
+@pytest.mark.kills("recovery_flag_lost")
+def test_a_recovery_goes_on_in_the_next_epoch() -> None:
+    alone = replace(FIRST, isr=(1,), recovering=True)
+    again = after(alone, leader_epoch=5)
+    assert judged(alone, again) == set()
+    assert judged(alone, replace(again, recovering=False)) == {"election-not-allowed"}
+
+
+def test_a_leader_is_in_its_isr_and_both_are_replicas() -> None:
+    assert judged(replace(FIRST, isr=(2,))) == {"election-not-allowed"}
+    assert judged(replace(FIRST, replicas=(1, 3))) == {"election-not-allowed"}

@@ -1,0 +1,111 @@
+"""Campaigns of the simulation that break one rule each: with its mutant an oracle says so, without it nothing does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from broker.mutants import MUTANTS
+from orchestrator.campaign.file import load
+from orchestrator.campaign.finding import find
+from orchestrator.campaign.model import Cell, Expect
+from orchestrator.running.mutation import Measured, Schedule, measure, schedules
+
+CASES = [
+    pytest.param("fenced_in_isr", "fenced-follower", "isr-not-granted", marks=pytest.mark.kills("fenced_in_isr")),
+    pytest.param(
+        "stale_broker_epoch_ok",
+        "stale-proposal",
+        "isr-not-granted",
+        marks=pytest.mark.kills("stale_broker_epoch_ok"),
+    ),
+    pytest.param(
+        "unclean_keeps_isr",
+        "unclean-in-recovery",
+        "election-not-allowed",
+        marks=pytest.mark.kills("unclean_keeps_isr"),
+    ),
+    pytest.param(
+        "serve_while_recovering",
+        "unclean-in-recovery",
+        "served-in-recovery",
+        marks=pytest.mark.kills("serve_while_recovering"),
+    ),
+    pytest.param(
+        "isr_join_at_hw_only",
+        "lagging-high-watermark",
+        "member-incomplete",
+        marks=pytest.mark.kills("isr_join_at_hw_only"),
+    ),
+    pytest.param(
+        "no_fence_fetch", "stale-leader-epoch", "counted-not-shared", marks=pytest.mark.kills("no_fence_fetch")
+    ),
+    pytest.param("ofle_no_epoch", "fast-failovers", "followed-unmatched", marks=pytest.mark.kills("ofle_no_epoch")),
+    pytest.param("vote_ignores_log", "lagging-voter", "vote-against-log", marks=pytest.mark.kills("vote_ignores_log")),
+    pytest.param(
+        "commit_old_epoch", "chaos-simulated", "committed-old-epoch", marks=pytest.mark.kills("commit_old_epoch")
+    ),
+    pytest.param(
+        "full_truncate_keeps_hw",
+        "forgotten-start",
+        "high-watermark-invalid",
+        marks=pytest.mark.kills("full_truncate_keeps_hw"),
+    ),
+    pytest.param(
+        "last_known_leader_leads",
+        "kip966-last-leader",
+        "leader-incomplete",
+        marks=pytest.mark.kills("last_known_leader_leads"),
+    ),
+]
+UNHARMED = (
+    "fenced-follower",
+    "stale-proposal",
+    "stale-partition-epoch",
+    "stale-leader-epoch",
+    "fast-failovers",
+    "lagging-high-watermark",
+    "lagging-voter",
+    "deposed-controller",
+    "idle-leaders",
+    "unheard-leave",
+    "kip966-last-leader",
+)
+SEED = 1
+
+
+def tried(wanted: Sequence[Schedule]) -> Measured:
+    """The result of the only schedule, with one seed."""
+    results: list[Measured] = []
+    measure(wanted, [SEED], results.append)
+    (result,) = results
+    return result
+
+
+@pytest.mark.conforms("H1", "H3", "H5", "H9", "H14", "H15", "K101-15", "K595-18", "K595-36", "K704-1", "K704-5")
+@pytest.mark.parametrize(("mutant", "campaign", "oracle"), CASES)
+def test_a_broken_rule_is_named_by_its_oracle(mutant: str, campaign: str, oracle: str) -> None:
+    loaded = load(find(campaign))
+    cell = Cell("mutated", (mutant,), expect=Expect("fail", oracle))
+    named = tuple(part.strip() for part in MUTANTS[mutant].anomaly.split(","))
+    result = tried([Schedule(mutant, MUTANTS[mutant].rule, named, loaded, cell)])
+    assert oracle in result.trials[0].killed_by
+
+
+@pytest.mark.parametrize("campaign", UNHARMED)
+def test_without_its_mutant_a_campaign_passes(campaign: str) -> None:
+    loaded = load(find(campaign))
+    (fixed,) = [cell for cell in loaded.cells if not cell.mutants]
+    result = tried([Schedule("none", "", (), replace(loaded, cells=(fixed,)), fixed)])
+    assert [(trial.verdict, trial.killed_by) for trial in result.trials] == [("pass", ())]
+
+
+def test_each_campaign_has_its_mutants_alone() -> None:
+    for _, campaign, _ in (case.values for case in CASES):
+        loaded = load(find(str(campaign)))
+        for cell in loaded.cells:
+            if cell.mutants:
+                (found,) = schedules(MUTANTS, cell.mutants, [find(str(campaign))])
+                assert found.cell == cell
