@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -44,6 +45,14 @@ class Described:
     def boolean(self, *path: str, otherwise: bool) -> bool:
         """A boolean; not to be there is no defect."""
         return self._typed(path, bool, otherwise, "true or false") if self.has(*path) else otherwise
+
+    def factor(self, *path: str) -> float:
+        """A number above 0; not to be there is no defect, and 1."""
+        value = self._find(path)
+        if value is _NOTHING:
+            return 1.0
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return float(value) if is_number and 0 < value < math.inf else self._refuse(path, value, "a factor", 1.0)
 
     def share(self, *path: str, otherwise: float) -> float:
         """A number from 0 to 1; not to be there is no defect."""

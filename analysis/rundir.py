@@ -48,7 +48,8 @@ class RunDescription:
     """What `run.toml` says of one cell of the matrix.
 
     `run`: the name of the run's directory; `id`: what it was when the run was made.
-    `judge`: what the clients' operations are on, and so which checker judges them. `replica_format`: of the nodes'
+    `judge`: what the clients' operations are on, and so which checker judges them. `time_scale`: how much slower
+    than others the world was, by which every bound on time is stretched. `replica_format`: of the nodes'
     files, a name in `replicafiles.formats` or `none`. `records`: what records are made of, one of
     `history.RECORD_FORMS`, empty if that is not known; `record_bytes`: the size of each, 0 if they have none.
     `settings`: those of the services, whatever their role. `node_names`: in the order of their numbers, which count
@@ -67,6 +68,7 @@ class RunDescription:
     cell: str
     seed: int
     world: str
+    time_scale: float
     nodes: int
     mutants: tuple[str, ...]
     expected: Expectation
@@ -119,6 +121,7 @@ def describe(run_dir: Path) -> RunDescription:
         cell=said.text("cell"),
         seed=said.number("seed"),
         world=said.text("world", otherwise="unknown"),
+        time_scale=said.factor("time_scale"),
         nodes=said.number("topology", "nodes", minimum=1),
         mutants=said.texts("mutants"),
         expected=Expectation(

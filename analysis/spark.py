@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 OLDEST_JAVA = 17
 NICENESS = 5
+_LOG = "driver.log"
 NO_JAVA = "no Java runtime found: install one of version 17 or later (Debian: openjdk-17-jre-headless)"
 # C1 only and the serial collector: the driver plans small jobs, the rows stay in the Python workers.
 DRIVER_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto -Dlog4j2.level=ERROR"
@@ -100,9 +101,17 @@ class SparkHandle:
             ) from self._error
         if self._session is None:
             raise SparkUnavailableError(
-                f"Spark did not start within {timeout_s:.0f} s; see {self._scratch / 'driver.log'}"
+                f"Spark did not start within {timeout_s:.0f} s; its last words: {self._last_words()}"
             )
         return self._session
+
+    def _last_words(self) -> str:
+        """The end of the driver's log, which goes with the session."""
+        try:
+            lines = (self._scratch / _LOG).read_text(encoding="utf-8", errors="replace").split("\n")
+        except OSError:
+            lines = []
+        return next((line.strip() for line in reversed(lines) if line.strip()), "none")
 
     def stop(self) -> None:
         """End the session and its JVM; safe to call twice, and while it is starting."""
@@ -162,7 +171,7 @@ class SparkHandle:
         if not self._master.startswith("local"):
             del settings["spark.driver.bindAddress"], settings["spark.driver.host"]
         conf = SparkConf().setMaster(self._master).setAppName("brownout").setAll(list(settings.items()))
-        with open(self._scratch / "driver.log", "ab") as log:
+        with open(self._scratch / _LOG, "ab") as log:
             gateway = launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
         return SparkSession(SparkContext(conf=conf, gateway=gateway))
 

@@ -308,7 +308,7 @@ MUTANTS: dict[str, Mutant] = {
             rule="K595-21",
             anomaly="elected-by-minority, two-leaders, two-leaders-of-one-epoch, leader-incomplete, "
             "committed-without-majority",
-            schedule="a candidate leads with half of the votes",
+            schedule="a candidate leads with one vote less than a majority",
         ),
         Mutant(
             name="late_vote_counted",

@@ -162,7 +162,7 @@ class Journal:
         return self.event(CONVERGED, seconds=seconds)
 
     def not_converged(self, bound_s: float, seen: str) -> int:
-        """The campaign's bound is over, and it was not: what was awaited and last seen."""
+        """The bound, in seconds as that world counts them, is over, and it was not: what was awaited and seen last."""
         return self.event(NOT_CONVERGED, bound_s=bound_s, seen=seen)
 
     def note(self, text: str, **fields: Any) -> int:

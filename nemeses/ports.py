@@ -178,6 +178,10 @@ class Wire(Protocol):
         """Do so again and again from now on; None: no longer. How many it were since that was begun."""
         ...
 
+    def times_reset(self, name: str) -> int:
+        """How many times all connections of a host have been reset until now, had it any or none."""
+        ...
+
     def burst(self, name: str, to: str, count: int) -> Burst:
         """Send datagrams from one host to another, all at once, and see them arrive."""
         ...
@@ -185,12 +189,10 @@ class Wire(Protocol):
 
 @dataclass(frozen=True)
 class DiskCount:
-    """What of a disk's faults has been met since it was made: syncs that failed, writes that found no space, syncs that
-    did not return in their time."""
+    """What of a disk's faults has been met since it was made: syncs that failed, writes that found no space."""
 
     failed_syncs: int
     refused_writes: int
-    held_syncs: int
 
 
 class Disks(Protocol):

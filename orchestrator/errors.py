@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 from nemeses.ports import HostError
 from systems.errors import ClusterError, InputError
 
@@ -15,6 +17,10 @@ EXIT_INTERRUPTED = 130
 EXIT_OF_VERDICT = {"pass": EXIT_PASS, "fail": EXIT_FAIL, "unknown": EXIT_UNKNOWN}
 
 
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""By these signals people ask a command to stop."""
+
+
 class UsageError(InputError):
     """The user's input cannot be acted on (exit 64); the message names file and key, or argument, and the remedy."""
 
@@ -25,6 +31,10 @@ class RunError(ClusterError):
     What was recorded stays; the run's verdict is unknown, with this message as the reason, or fail, should the record
     already prove an anomaly.
     """
+
+
+class OverdueError(RunError):
+    """What was awaited of the cluster did not come within its time, though everything that it stands on worked."""
 
 
 class WorldError(RunError, HostError):

@@ -24,7 +24,7 @@ from simulator.conditions import Conditions
 from simulator.disk import FileSystem, SimulatedDisk
 from simulator.host import Host
 from simulator.journal import Journal
-from simulator.loop import new_loop
+from simulator.loop import Unhandled, new_loop
 from simulator.network import SimulatedNetwork
 from simulator.oracles import Watch
 from simulator.oracles.machine_view import MachineView
@@ -210,11 +210,19 @@ class SimulatedCluster:
 
     def close(self) -> None:
         """End the run. Raises `AssertionError` when a callback or task of a broker failed and nobody caught it."""
+        unhandled = self.unhandled()
         self.loop.close()
         for host in self._hosts:
             self.loop.bury(host)
-        if self.loop.unhandled:
-            raise AssertionError("\n".join(map(str, self.loop.unhandled)))
+        if unhandled:
+            raise AssertionError("\n".join(map(str, unhandled)))
+
+    def unhandled(self) -> list[Unhandled]:
+        """What nobody has caught until now, in callbacks and tasks of brokers and clients."""
+        for host in self._hosts:
+            if host.alive:
+                self.loop.tell_lost(host)
+        return self.loop.unhandled
 
     async def until(self, condition: Callable[[], bool], timeout: float = 30.0) -> None:
         """Return once a condition holds. Raises `TimeoutError` after so many virtual seconds."""
@@ -259,6 +267,7 @@ class SimulatedCluster:
             machine.powered = False
             self.network.power_lost(machine.host, machine.name)
             if machine.host is not None:
+                self.loop.tell_lost(machine.host)
                 machine.host.kill()
                 machine.exits[machine.pid] = KILLED
             machine.host = machine.node = None
@@ -496,11 +505,16 @@ class SimulatedCluster:
         host, machine.host, machine.node = machine.host, None, None
         if host is not None:
             machine.exits[machine.pid] = code
-            host.kill()
-            self.network.process_died(host)
+            self.kill_process(host)
             machine.paused = False
-            machine.disk.process_died()
+            machine.disk.process_died(host)
             self.watch.ended(machine.name, power_lost=False)
+
+    def kill_process(self, host: Host) -> None:
+        """End one life of a process, on a machine or a client's, at once."""
+        self.loop.tell_lost(host)
+        host.kill()
+        self.network.process_died(host)
 
     def new_host(self, name: str, clock: MachineClock | None = None) -> Host:
         """Another process, at an address of this name."""

@@ -16,7 +16,7 @@ import contextvars
 import errno
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import Enum
 
 from broker.ports import Buffer, File
@@ -102,12 +102,13 @@ class SimulatedFile:
 
 
 class _Job:
-    """One sync that is under way or waits for its turn, and who waits for it."""
+    """One sync that is under way or waits for its turn, who waits for it, and of which processes they are."""
 
     def __init__(self, inode: Inode | None, path: str) -> None:
         self.inode = inode
         self.path = path
         self.waiters: list[asyncio.Future[None]] = []
+        self.hosts: set[Host | None] = set()
 
 
 Content = list[tuple[str, bytes | None]]
@@ -125,8 +126,6 @@ class SimulatedDisk:
         file_system: FileSystem = FileSystem.EXT4,
     ) -> None:
         self.file_system = file_system
-        self.broken: Callable[[str], bool] = lambda _: False
-        """Whether a sync of a path fails with EIO: set it to inflict that on some."""
         self.faults = DiskFaults()
         self._loop = loop
         self._rng = rng
@@ -231,13 +230,14 @@ class SimulatedDisk:
             job = self._queue[key] = _Job(inode, path)
         waiter: asyncio.Future[None] = self._loop.create_future()
         job.waiters.append(waiter)
+        job.hosts.add(CURRENT_HOST.get())
         if self._running is None:
             self._begin_next()
         await waiter
 
-    def process_died(self) -> None:
-        """What a killed process had asked for is not begun any more; what runs in the kernel is finished."""
-        self._queue.clear()
+    def process_died(self, host: Host) -> None:
+        """What only a killed process had asked for is not begun any more; what runs in the kernel is finished."""
+        self._queue = {key: job for key, job in self._queue.items() if job.hosts != {host}}
 
     def _begin_next(self) -> None:
         if not self._queue:
@@ -256,10 +256,9 @@ class SimulatedDisk:
         if power_cuts != self._power_cuts:
             return
         if self.faults.hung:
-            self.faults.held_syncs += 1
             self._held = job
             return
-        failed = self.faults.failing or self.broken(job.path)
+        failed = self.faults.failing
         if failed:
             self.faults.failed_syncs += 1
             if job.inode is not None:

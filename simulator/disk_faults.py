@@ -19,7 +19,6 @@ class DiskFaults:
     hung: bool = False
     failed_syncs: int = 0
     refused_writes: int = 0
-    held_syncs: int = 0
 
     def take(self, size: int, path: str) -> None:
         """Use up space. Raises `OSError` where there is not so much."""

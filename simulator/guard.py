@@ -4,8 +4,8 @@ A simulated process has its loop's time, the randomness that it is given, and on
 code that belongs to a host and asks the machine for its clock, for randomness or for a thread gets a
 `NondeterminismError`.
 The simulation's own code, the analysis and tests belong to no host, and ask as always. What is not seen: a function
-that was imported by its own name before (`from time import monotonic`), and `random.Random()` without a seed. The order
-of sets is looked at in `simulator.ordering`.
+that was imported by its own name before (`from time import monotonic`), `random.Random()` without a seed, and the
+classes of `datetime`, whose methods cannot be replaced. The order of sets is looked at in `simulator.ordering`.
 """
 
 from __future__ import annotations
@@ -20,25 +20,12 @@ from typing import Any
 
 from simulator.host import CURRENT_HOST
 
-_RANDOM = (
-    "random",
-    "uniform",
-    "randint",
-    "randrange",
-    "choice",
-    "choices",
-    "sample",
-    "shuffle",
-    "getrandbits",
-    "randbytes",
-    "expovariate",
-    "gauss",
-    "seed",
-)
+_CLOCKS = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
 FORBIDDEN: tuple[tuple[Any, str], ...] = (
-    *((time, name) for name in ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "sleep")),
-    *((random, name) for name in _RANDOM),
-    (os, "urandom"),
+    *((time, f"{name}{unit}") for name in (*_CLOCKS, "clock_gettime") for unit in ("", "_ns")),
+    (time, "sleep"),
+    *((random, name) for name in random.__all__ if name.islower()),
+    *((os, name) for name in ("urandom", "getrandom")),
     (threading.Thread, "start"),
 )
 

@@ -26,7 +26,8 @@ class Host:
     """One life of a process at an address. Invariant: once `alive` is false nothing of it runs, ever again.
 
     All of its pending tasks are kept until they are done. If one were collected as garbage, its `finally` blocks would
-    run at a moment of Python's choice; and nothing of a killed process may act, not even to tidy up.
+    run at a moment of Python's choice; and nothing of a killed process may act, not even to tidy up. Those that failed
+    are kept until somebody has asked for the exception.
     """
 
     def __init__(self, name: str, address: str, clock: MachineClock | None = None) -> None:
@@ -43,11 +44,15 @@ class Host:
         self._prune_at = PRUNE_AT
 
     def keep(self, task: asyncio.Task[Any]) -> None:
-        """Hold a new task of this host until it is done."""
+        """Hold a new task of this host until it is done, and its exception is somebody's."""
         self._tasks.append(task)
         if len(self._tasks) > self._prune_at:
-            self._tasks = [task for task in self._tasks if not task.done()]
+            self._tasks = [task for task in self._tasks if not task.done() or _is_lost(task)]
             self._prune_at = max(PRUNE_AT, 2 * len(self._tasks))
+
+    def lost(self) -> list[asyncio.Task[Any]]:
+        """The tasks that have failed and whose exception nobody has asked for, in the order of their making."""
+        return [task for task in self._tasks if _is_lost(task)]
 
     def kill(self) -> None:
         """Stop at once: what it was about to do does not happen."""
@@ -71,6 +76,10 @@ class Host:
             if not task.done():
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 self.context.copy().run(close, task)
+
+
+def _is_lost(task: asyncio.Task[Any]) -> bool:
+    return task.done() and bool(task._log_traceback)
 
 
 CURRENT_HOST: contextvars.ContextVar[Host | None] = contextvars.ContextVar("host", default=None)

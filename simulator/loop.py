@@ -368,6 +368,22 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             return
         self.unhandled.append(Unhandled(host, self._now, context))
 
+    def tell_lost(self, host: Host) -> None:
+        """Collect what tasks of a host have failed with and nobody has asked for; to be called before it is killed.
+
+        asyncio itself tells of that when a task is freed. A host's may never be: cycles keep them, and garbage is not
+        collected."""
+        lost = host.lost()
+        if not lost:
+            return
+        # Whoever awaits a task that has failed just now has not had its turn yet.
+        due = (handle._args or () for handle in (*self._ready, *(host.backlog or ())))
+        awaited = {id(argument) for arguments in due for argument in arguments}
+        for task in lost:
+            if id(task) not in awaited:
+                message = f"nobody asks how the task {getattr(task.get_coro(), '__qualname__', '')} ended"
+                self.unhandled.append(Unhandled(host, self._now, {"message": message, "exception": task.exception()}))
+
     def default_exception_handler(self, context: dict[str, Any]) -> None:
         self.call_exception_handler(context)
 

@@ -6,7 +6,8 @@ converge_s`) knows that. Where none is stated, a cluster that does not recover l
 
 from __future__ import annotations
 
-from typing import Final
+import math
+from typing import Any, Final
 
 from analysis.checkers.replicas import RECOVERS
 from analysis.checking import Checker, Outcome, Run
@@ -23,20 +24,31 @@ LIVENESS: Final = AnomalyKind(
 
 
 def check(run: Run) -> Outcome:
-    """The journal says either that the cluster converged or what it lacked at the bound."""
+    """The journal says either when the cluster had converged or what it lacked at the bound."""
     lines = run.history.journal
     failed = [line for line in lines if line.get("event") == NOT_CONVERGED]
     reached = [line for line in lines if line.get("event") == CONVERGED]
+    bound_s = run.description.requirements.converge_s
     if failed:
         told = failed[0]
         sentence = f"{told['bound_s']:g} s after everything was healed the cluster was not whole: {told['seen']}"
-        witness = ({"op": NOT_CONVERGED, "at": told["t"], "bound_s": told["bound_s"], "seen": told["seen"]},)
-        return Outcome(FAIL, sentence, (Anomaly(LIVENESS.name, "", -1, sentence, witness, 1),))
+        witness = {"op": NOT_CONVERGED, "at": told["t"], "bound_s": told["bound_s"], "seen": told["seen"]}
+        return _failed(sentence, witness)
     if reached:
-        return Outcome(PASS, f"the cluster was whole {reached[0]['seconds']:g} s after everything was healed")
-    if run.description.requirements.converge_s is None:
+        told = reached[0]
+        sentence = f"the cluster was whole {told['seconds']:g} s after everything was healed"
+        limit_s = math.inf if bound_s is None else bound_s * run.description.time_scale
+        if told["seconds"] <= limit_s:
+            return Outcome(PASS, sentence)
+        witness = {"op": CONVERGED, "at": told["t"], "bound_s": limit_s, "seconds": told["seconds"]}
+        return _failed(f"{sentence}, and the bound is {limit_s:g} s", witness)
+    if bound_s is None:
         return Outcome(NOT_APPLICABLE, "the campaign states no bound on recovery")
     return Outcome(UNKNOWN, "it was not seen whether the cluster recovers", doubts=("no convergence is on record",))
+
+
+def _failed(sentence: str, witness: dict[str, Any]) -> Outcome:
+    return Outcome(FAIL, sentence, (Anomaly(LIVENESS.name, "", -1, sentence, (witness,), 1),))
 
 
 CHECKER: Final = Checker(

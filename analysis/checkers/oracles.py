@@ -158,10 +158,15 @@ ANOMALIES: Final = (
 MAY_REST: Final = {
     "committed-prefix-changed": "no log was cut",
     "isr-too-narrow": "compacted logs are not looked at",
-    "lease-shared": "compacted logs are not looked at",
+    "lease-shared": "there never were two leaders at a time",
+    "member-incomplete": "compacted logs are not looked at",
+    "counted-not-shared": "there was no follower",
+    "followed-unmatched": "no follower had a record when it began",
+    "served-in-recovery": "no leader had to recover",
+    "vote-against-log": "nobody was voted for by another",
 }
 """Oracles that may have compared nothing in a run of which all is seen, and when. Every other one compares in each run
-that elects a leader of the quorum and commits metadata, which none can do without."""
+that elects a leader of the quorum and commits metadata with a topic, which none can do without."""
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 

@@ -124,7 +124,9 @@ class Elections:
                 continue
             isr = tuple(member for member in partition.isr if member != broker_id)
             members = self.membership(topic, partition, isr, *lost)
-            is_led = partition.leader not in (broker_id, NO_LEADER) or self.handovers.holds((topic.name, index))
+            # One whose record was never committed holds nothing.
+            held = partition.leader == NO_LEADER and self.handovers.holds((topic.name, index))
+            is_led = partition.leader not in (broker_id, NO_LEADER) or held
             if not is_led:
                 elected = self._elect(topic, partition, members, available)
                 record = _elected(topic, index, partition, elected)

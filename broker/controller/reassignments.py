@@ -134,12 +134,12 @@ def _reassigned(
     finished = completed(image, topic, entry.partition_index, wanted, members, elections)
     if finished is not None:
         return finished
-    leader = wanted.leader
-    if leader not in wanted.isr:
-        successor = first_of(wanted.replicas, wanted.isr, image.is_available)
-        leader = elections.successor(image, (topic.name, entry.partition_index), leader, successor)
     if not wanted.isr:
         raise ProtocolError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "nobody in sync would be left")
+    leader = wanted.leader
+    if leader not in wanted.isr:  # from here on nothing may be refused: the handover has begun
+        successor = first_of(wanted.replicas, wanted.isr, image.is_available)
+        leader = elections.successor(image, (topic.name, entry.partition_index), leader, successor)
     return PartitionChangeRecord(
         entry.partition_index,
         topic.id,

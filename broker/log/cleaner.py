@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -154,26 +154,41 @@ class Cleaner:
         """Write some segments anew, as one; false when they are no part of the log any more."""
         self._reading = group
         self._check()  # the directory may be gone
-        base, end = group[0].base_offset, group[-1].next_offset
+        base = group[0].base_offset
         cleaned = Segment(self._disk, self._log.directory, base, interval_bytes, suffix=CLEANED)
-        cleaned.file.truncate(0)  # an earlier pass may have left some
-        changed = len(group) > 1
+        try:
+            changed = await self._write_anew(group, cleaned, work, survey.kept)
+            if len(group) == 1 and not changed:
+                _discard(cleaned)
+                return True
+            cleaned.finish()
+            await cleaned.file.sync()
+            if await self._replace(group, cleaned, self._truncations):
+                return True
+        except Exception:  # not of a process that ends: the next start removes what that leaves
+            _discard(cleaned)
+            raise
+        _discard(cleaned)
+        return False
+
+    async def _write_anew(
+        self, group: Sequence[Segment], cleaned: Segment, work: Compaction, kept: Collection[int]
+    ) -> bool:
+        """Write what is left of some segments to another; whether that is anything else than what they hold."""
+        changed = False
+        end = group[-1].next_offset
+        cleaned.file.truncate(0)  # a process that ended in a pass may have left some
         for segment in group:
             for position, header in segment.intact_batches(compacted=True):
                 batch = segment.file.read(position, header.size)
-                keep = header.base_offset in survey.kept or header.next_offset == end
+                keep = header.base_offset in kept or header.next_offset == end
                 left = await self._in_turns(work.compact(header, batch, keep_header=keep))
                 if left:
                     cleaned.file.append([left])
                     cleaned.note(Batch.of(parse_header(left)))
                 changed |= left != batch
                 await self._spend(header.size + _COST_OF_RECORD * header.records_count)
-        if changed:
-            cleaned.finish()
-            await cleaned.file.sync()
-            return await self._replace(group, cleaned, self._truncations)
-        cleaned.remove()  # what an interrupted pass leaves is removed by the next start
-        return True
+        return changed
 
     async def _in_turns(self, work: Work[T]) -> T:
         while True:
@@ -199,6 +214,13 @@ class Cleaner:
             or not set(self._reading) <= set(self._log.segments)
         ):
             raise _UnwantedError
+
+
+def _discard(cleaned: Segment) -> None:
+    """Let go of what takes nobody's place. Where it has begun to, the next start completes that."""
+    if cleaned.path.endswith(CLEANED):
+        cleaned.file.close()
+        cleaned.retire()
 
 
 def grouped(segments: Sequence[Segment], segment_bytes: int) -> list[list[Segment]]:

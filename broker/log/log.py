@@ -23,8 +23,8 @@ from broker.log.checkpoint import parent
 from broker.log.epochs import LeaderEpochCache
 from broker.log.intake import Admit, Batch, stamp_batches
 from broker.log.log_config import LogConfig
-from broker.log.recovery import EpochScan, Recovered, recover, recover_producers
-from broker.log.segment import SCAN_BYTES, Segment
+from broker.log.recovery import Recovered, read_again, recover, recover_producers
+from broker.log.segment import Segment
 from broker.log.swaps import swap_in
 from broker.log.timestamps import first_not_before, latest_below
 from broker.ports import Buffer, Disk, File
@@ -90,12 +90,11 @@ class PartitionLog:
         self._truncations = 0
         self._about_to_cut_to: int | None = None
         self.before_cut: Callable[[int], Awaitable[None]] | None = None
-        """Awaited before the log is cut to an offset, which `recovery_point` shows by then."""
+        """Awaited before the log is cut to an offset, which `recovery_point` and `cleaned_to` show by then."""
         self._unsynced: list[Segment] = [self._active]
         self._names_changed = 0
         self._names_durable = 0
-        self.cleaned_to = 0
-        """Everything below has been compacted; moved by compaction, and back by truncation."""
+        self._cleaned_to = 0
 
     @classmethod
     async def open(
@@ -122,6 +121,7 @@ class PartitionLog:
             config.index_interval_bytes,
             clean_shutdown=clean_shutdown,
             recovery_point=recovery_point,
+            start_offset=start_offset,
             compacted=config.compacted,
             forgets_producers=config.forgets_producers,
             keeps_epochs=config.keep_epochs_past_leo,
@@ -162,6 +162,15 @@ class PartitionLog:
     def recovery_point(self) -> int:
         """Everything below is on disk, and will not be cut off."""
         return self._durable if self._about_to_cut_to is None else min(self._durable, self._about_to_cut_to)
+
+    @property
+    def cleaned_to(self) -> int:
+        """Everything below has been compacted, and will not be cut off; moved by compaction, and back by truncation."""
+        return self._cleaned_to if self._about_to_cut_to is None else min(self._cleaned_to, self._about_to_cut_to)
+
+    @cleaned_to.setter
+    def cleaned_to(self, offset: int) -> None:
+        self._cleaned_to = offset
 
     @property
     def truncations(self) -> int:
@@ -323,25 +332,17 @@ class PartitionLog:
         False: it was no longer `wanted`, and nothing was changed. Raises `CorruptBatch` for a batch that is damaged,
         `OSError`.
         """
-        compacted = self._config.compacted
-        scan = EpochScan(
-            self._segments[0].base_offset, compacted=compacted
-        )  # the log's start may lie inside its first segment
-        for segment in self._segments:
-            pause_at = SCAN_BYTES
-            for position, header in segment.intact_batches(compacted=compacted):
-                scan.accept(header)
-                if position >= pause_at:
-                    pause_at = position + SCAN_BYTES
-                    await asyncio.sleep(0)  # a large log must not keep the loop from everything else
-                    if not wanted():
-                        return False
+        found = await read_again(self._segments, self._snapshots, wanted, compacted=self._config.compacted)
+        if found is None:
+            return False
+        scan, producers = found
         if scan.next_offset != self._end:
             raise CorruptBatch(f"{self.directory}: the batches end at {scan.next_offset}, the log at {self._end}")
+        # Nothing is awaited until the epoch has begun: a later role finds what was, or all of what is now.
         self.epochs.replace(scan.epochs)
         self.epochs.truncate_from_start(self._start)
         if not self._config.forgets_producers:
-            self.producers = await recover_producers(self._segments, self._snapshots)
+            self.producers = producers
         await self.start_leader_epoch(leader_epoch)
         await self.flush()
         return True
@@ -358,6 +359,9 @@ class PartitionLog:
             await self.truncate_fully_and_start_at(offset)
             return offset
         end, segment, position = self._batch_start(offset)
+        if end < self.log_start_offset:
+            await self.truncate_fully_and_start_at(end)
+            return end
         await self._announce_cut(end)
         keeps = end == self._end and self._config.noop_truncate_keeps_cache
         if not keeps and self.epochs.truncate_from_end(end):
@@ -514,7 +518,7 @@ class PartitionLog:
         self._names_changed += self._snapshots.remove_past(end)
         self._durable = min(self._durable, end)
         self._truncations += 1
-        self.cleaned_to = min(self.cleaned_to, end)
+        self._cleaned_to = min(self._cleaned_to, end)
 
     # -- reading ------------------------------------------------------------------------------------------------
 

@@ -15,8 +15,10 @@ What the log knows of its producers is what the newest snapshot says, and the ba
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import NamedTuple
 
 from broker.errors import StartupError
 from broker.log.checkpoint import CorruptCheckpointError
@@ -35,6 +37,10 @@ EPOCHS_FILE = "leader-epoch-checkpoint"
 
 class DamagedLogError(StartupError):
     """A log lacks what had been on disk; nothing of it was changed. The message names file, place and remedy."""
+
+
+class _UnwantedError(Exception):
+    """What is being read is of no use any more."""
 
 
 @dataclass
@@ -93,6 +99,7 @@ async def recover(
     *,
     clean_shutdown: bool,
     recovery_point: int = 0,
+    start_offset: int = 0,
     compacted: bool = False,
     forgets_producers: bool = False,
     keeps_epochs: bool = False,
@@ -100,8 +107,9 @@ async def recover(
     """Open the segments of a log, at least one, and bring log, indexes, epochs and producers into agreement, durably.
 
     Everything below `recovery_point` was durable once. Raises `DamagedLogError` when it is not there, having changed
-    nothing. `compacted`: records may have been removed from between others. `forgets_producers`, `keeps_epochs`: the
-    mutants no_producer_snapshot and keep_epochs_past_leo.
+    nothing. What lies below `start_offset` is served to nobody: its epochs need not be known. `compacted`: records may
+    have been removed from between others. `forgets_producers`, `keeps_epochs`: the mutants no_producer_snapshot and
+    keep_epochs_past_leo.
     """
     try:
         await finish_swaps(disk, directory, interval_bytes)
@@ -115,6 +123,7 @@ async def recover(
         interval_bytes,
         clean_shutdown=clean_shutdown,
         recovery_point=recovery_point,
+        start_offset=start_offset,
         compacted=compacted,
     )
     if before:
@@ -130,12 +139,22 @@ async def recover(
     return result
 
 
+async def yield_to_others() -> None:
+    """A large log must not keep the loop from everything else."""
+    await asyncio.sleep(0)
+
+
 async def recover_producers(
-    segments: list[Segment], snapshots: ProducerSnapshots, last_sequenced: int | None = None
+    segments: Sequence[Segment],
+    snapshots: ProducerSnapshots,
+    last_sequenced: int | None = None,
+    *,
+    pause: Callable[[], Awaitable[None]] = yield_to_others,
 ) -> ProducerState:
     """What a log knows of its producers at its end; no snapshot may lie past that.
 
-    `last_sequenced`: no batch of any begins past this offset, if that is known: there nothing has to be read.
+    `last_sequenced`: no batch of any begins past this offset, if that is known: there nothing has to be read. `pause`
+    is awaited again and again; the log may change meanwhile unless it raises.
     """
     now = asyncio.get_running_loop().time()
     start, state = snapshots.newest(segments[-1].next_offset, now) or (segments[0].base_offset, ProducerState())
@@ -151,12 +170,50 @@ async def recover_producers(
                 state.record(batch.sequenced, batch.offset, batch.max_timestamp, now)
             if position >= pause_at:
                 pause_at = position + SCAN_BYTES
-                await asyncio.sleep(0)
+                await pause()
     return state
 
 
+async def read_again(
+    segments: Sequence[Segment], snapshots: ProducerSnapshots, wanted: Callable[[], bool], *, compacted: bool
+) -> tuple[EpochScan, ProducerState] | None:
+    """Epochs and producers as the batches of an open log have them; None: that was no longer `wanted`.
+
+    Whoever changes the log sees to it that this is not wanted then: files may be closed, and bytes be others. Raises
+    `CorruptBatch`, `OSError`.
+    """
+
+    async def pause() -> None:
+        await yield_to_others()
+        if not wanted():
+            raise _UnwantedError
+
+    segments = list(segments)
+    # The log's start may lie inside its first segment.
+    scan = EpochScan(segments[0].base_offset, compacted=compacted)
+    try:
+        for segment in segments:
+            pause_at = SCAN_BYTES
+            for position, header in segment.intact_batches(compacted=compacted):
+                scan.accept(header)
+                if position >= pause_at:
+                    pause_at = position + SCAN_BYTES
+                    await pause()
+        producers = await recover_producers(segments, snapshots, pause=pause)
+    except _UnwantedError:
+        return None
+    return (scan, producers) if wanted() else None
+
+
 async def _find(
-    disk: Disk, directory: str, interval_bytes: int, *, clean_shutdown: bool, recovery_point: int, compacted: bool
+    disk: Disk,
+    directory: str,
+    interval_bytes: int,
+    *,
+    clean_shutdown: bool,
+    recovery_point: int,
+    start_offset: int,
+    compacted: bool,
 ) -> Recovered:
     path = f"{directory}/{EPOCHS_FILE}"
     bases = base_offsets(disk, directory) or [0]
@@ -170,7 +227,8 @@ async def _find(
         if whole and (epochs.entries or not any(segment.size for segment in segments)):
             return Recovered(segments, epochs, ProducerSnapshots(disk, directory), scanned=False)
         _close(segments)
-    result = await _scan(disk, directory, interval_bytes, bases, recovery_point, compacted=compacted)
+    points = _Points(max(bases[0], start_offset), recovery_point)
+    result = await _scan(disk, directory, interval_bytes, bases, points, compacted=compacted)
     await _make_durable(disk, directory, result)
     return result
 
@@ -188,12 +246,19 @@ def _take_over(disk: Disk, directory: str, interval_bytes: int, bases: list[int]
     return segments
 
 
+class _Points(NamedTuple):
+    """Offsets at which a log begins, and below which all of it was on disk once."""
+
+    start: int
+    recovery: int
+
+
 async def _scan(
-    disk: Disk, directory: str, interval_bytes: int, bases: list[int], recovery_point: int, *, compacted: bool
+    disk: Disk, directory: str, interval_bytes: int, bases: list[int], points: _Points, *, compacted: bool
 ) -> Recovered:
     epochs = LeaderEpochCache(disk, f"{directory}/{EPOCHS_FILE}")
     result = Recovered([], epochs, ProducerSnapshots(disk, directory), scanned=True)
-    result.segments, scan = _below_recovery_point(disk, directory, interval_bytes, bases, recovery_point)
+    result.segments, scan = _below_recovery_point(disk, directory, interval_bytes, bases, points)
     scan.compacted = compacted
     for base in bases[len(result.segments) :]:
         segment = Segment(disk, directory, base, interval_bytes)
@@ -205,9 +270,9 @@ async def _scan(
         except CorruptBatch as error:
             result.reason = str(error)
             break
-    if scan.next_offset < recovery_point:
+    if scan.next_offset < points.recovery:
         _close(result.segments)
-        raise _damaged(directory, result.reason or "the log ends there", scan.next_offset, recovery_point)
+        raise _damaged(directory, result.reason or "the log ends there", scan.next_offset, points.recovery)
     if result.reason is not None:
         _cut_off(disk, directory, interval_bytes, bases, result, scan)
     # K101-12: an entry at or past the end has no record, and an entry that the batches contradict is a truncation or a
@@ -218,11 +283,11 @@ async def _scan(
 
 
 def _below_recovery_point(
-    disk: Disk, directory: str, interval_bytes: int, bases: list[int], recovery_point: int
+    disk: Disk, directory: str, interval_bytes: int, bases: list[int], points: _Points
 ) -> tuple[list[Segment], EpochScan]:
     """The segments that lie below the recovery point whole, as their indexes describe them, and a scan of what follows.
 
-    Fewer of them where an index is of no use; none where the epochs of their batches are not known."""
+    Fewer of them where an index is of no use; none where the epochs of what is served of them are not known."""
     try:
         known = LeaderEpochCache.load(disk, f"{directory}/{EPOCHS_FILE}")
     except CorruptCheckpointError:
@@ -230,14 +295,14 @@ def _below_recovery_point(
     known.truncate_from_start(bases[0])
     segments: list[Segment] = []
     for base, following in pairwise(bases):
-        if following > recovery_point:
+        if following > points.recovery:
             break
         segment = Segment(disk, directory, base, interval_bytes)
         if not segment.load() or segment.next_offset != following:
             segment.close()
             break
         segments.append(segment)
-    if not segments or not known.entries or known.entries[0].start_offset > bases[0]:
+    if not segments or not known.entries or known.entries[0].start_offset > points.start:
         _close(segments)
         return [], EpochScan(bases[0])
     end = segments[-1].next_offset
@@ -285,7 +350,7 @@ async def _read(segment: Segment, scan: EpochScan) -> None:
                 _take(segment, scan, header)
             if position >= pause_at:
                 pause_at = position + SCAN_BYTES
-                await asyncio.sleep(0)  # a large log must not keep the loop from everything else
+                await yield_to_others()
     finally:
         if behind_gap is not None:
             _take(segment, scan, behind_gap)

@@ -41,6 +41,11 @@ class Segment:
         self._verified_next = base_offset  # with the offset that follows
         self._damaged = False
 
+    @property
+    def path(self) -> str:
+        """Where the log's file is now."""
+        return self._log_path
+
     def note(self, batch: Batch) -> None:
         """A batch has been written at the end."""
         position = self.size

@@ -75,6 +75,26 @@ def require_one_batch(records: Buffer) -> None:
 
 def admit(claims: Claims, payload: memoryview) -> int:
     """The largest timestamp, in ms, of a batch that may be appended. Raises `ProtocolError`."""
+    return _opened(claims, payload)[0]
+
+
+def admit_keyed(claims: Claims, payload: memoryview) -> int:
+    """`admit`, for a compacted topic: of what has no key nobody knows what it replaces. Raises `ProtocolError`."""
+    largest, data = _opened(claims, payload)
+    pos = 0
+    for _ in range(claims.records):
+        length, pos = read_varint(data, pos)
+        _, at = read_varint(data, pos + 1)
+        _, at = read_varint(data, at)
+        key_length, _ = read_varint(data, at)
+        if key_length < 0:
+            raise ProtocolError(ErrorCode.INVALID_RECORD, "a compacted topic takes no record without a key")
+        pos += length
+    return largest
+
+
+def _opened(claims: Claims, payload: memoryview) -> tuple[int, bytes]:
+    """The largest timestamp of a batch that may be appended, and its records, opened. Raises `ProtocolError`."""
     base_offset, attributes, delta, base_timestamp, _, producer_id, epoch, sequence, count = claims
     if count < 1 or delta != count - 1 or base_offset or producer_id >= 0 > min(epoch, sequence) or attributes:
         _check_header(claims)
@@ -87,7 +107,7 @@ def admit(claims: Claims, payload: memoryview) -> int:
             raise CorruptBatch(f"{count} records in {len(data)} bytes")
         if count > MOST_RECORDS:
             raise ProtocolError(ErrorCode.MESSAGE_TOO_LARGE, f"{count} records; a batch has at most {MOST_RECORDS}")
-        return walk_records(data, count, base_timestamp)
+        return walk_records(data, count, base_timestamp), data
     except CorruptBatch as error:
         raise ProtocolError(ErrorCode.INVALID_RECORD, str(error)) from error
     except UnsupportedCompression as error:
@@ -96,24 +116,6 @@ def admit(claims: Claims, payload: memoryview) -> int:
         raise ProtocolError(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from error
     except TimestampError as error:
         raise ProtocolError(ErrorCode.INVALID_TIMESTAMP, str(error)) from error
-
-
-def admit_keyed(claims: Claims, payload: memoryview) -> int:
-    """`admit`, for a compacted topic: of what has no key nobody knows what it replaces. Raises `ProtocolError`."""
-    largest = admit(claims, payload)
-    data = payload.tobytes()
-    if codec := claims.attributes & COMPRESSION_MASK:
-        data = open_records(codec, data)
-    pos = 0
-    for _ in range(claims.records):
-        length, pos = read_varint(data, pos)
-        _, at = read_varint(data, pos + 1)
-        _, at = read_varint(data, at)
-        key_length, _ = read_varint(data, at)
-        if key_length < 0:
-            raise ProtocolError(ErrorCode.INVALID_RECORD, "a compacted topic takes no record without a key")
-        pos += length
-    return largest
 
 
 def _check_header(claims: Claims) -> None:

@@ -352,10 +352,15 @@ class QuorumRunner:
     # --- snapshots
 
     async def _restored_log(self) -> OffsetAndEpoch | None:
-        """The newest snapshot, and the log brought to where it ends: a crash may have come between the two."""
+        """The newest snapshot, and the log brought to where it ends: a crash may have come between the two.
+
+        A log that reaches beyond it continues it only if its record before has the snapshot's epoch. Another leader's
+        tail would be taken for records of that epoch.
+        """
         snapshot = self._snapshots.latest()
         if snapshot is not None:
-            if self._log.log_end_offset < snapshot.offset:
+            known = self._log.epochs.epoch_at(snapshot.offset - 1)  # -1: the log begins behind that record
+            if self._log.log_end_offset < snapshot.offset or known not in (-1, snapshot.epoch):
                 await self._log.truncate_fully_and_start_at(snapshot.offset)
             await self._log.advance_start(snapshot.offset)
             await self._know_epoch(snapshot)

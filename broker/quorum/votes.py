@@ -70,7 +70,7 @@ class Votes:
         core.transition_durably(
             Prospective(
                 epoch=role.epoch,
-                ballot=Ballot(voters, {core.settings.node_id: None}, minority_wins=self._minority_wins),
+                ballot=Ballot(voters, {core.settings.node_id: None}),
                 outreach=Outreach(core.settings.other_voters, core.settings),
                 give_up_at=core.election_time(now, core.settings.election_timeout_s),
                 last_leader_id=role.leader_id,

@@ -42,12 +42,14 @@ class Compactor:
         self._writing = asyncio.Lock()
         self._uncleanable: set[Partition] = set()
 
-    def start(self) -> None:
-        """Read up to where the logs that are open have been compacted. Raises `CorruptCheckpointError`."""
+    async def start(self) -> None:
+        """Read up to where the logs that are open have been compacted; what they have lost since is no part of that,
+        durably. Raises `CorruptCheckpointError`, `OSError`."""
         self._written = self._checkpoint.read()
         for partition in self._partitions():
             log = partition.log
             log.cleaned_to = min(self._written.get(partition.key, 0), log.log_end_offset)
+        await self._write()
 
     async def compact(self) -> None:
         """Compact all logs that are dirty enough. Raises `OSError` of the checkpoint."""
@@ -58,6 +60,11 @@ class Compactor:
                 break
             await self._write()
         await self._write()
+
+    async def lower(self, key: Key, offset: int) -> None:
+        """A log, which shows it already, is about to be cut to `offset`: durable on return. What is appended then has
+        not been compacted, and a key that it deletes would come back. Raises `OSError`."""
+        await self._write_if(lambda: self._written.get(key, 0) > offset)
 
     async def forget(self, key: Key) -> None:
         """A partition's log is about to go: a later one of its name begins anew."""
@@ -75,8 +82,8 @@ class Compactor:
 
     def _cleanable(self, partition: Partition) -> Cleanable | None:
         settings = partition.compaction
-        if settings is None or partition in self._uncleanable:
-            return None
+        if settings is None or partition in self._uncleanable or partition.lock.locked():
+            return None  # where the lock is held, the log may be about to be cut: the next turn sees what is left
         log = partition.log
         lag_ms = settings.min_compaction_lag_ms
         found = cleanable(log.segments, log.cleaned_to, partition.high_watermark, self._now_ms(), lag_ms)
@@ -113,7 +120,12 @@ class Compactor:
         return done
 
     async def _write(self) -> None:
-        async with self._writing:
+        await self._write_if(lambda: True)
+
+    async def _write_if(self, wanted: Callable[[], bool]) -> None:
+        async with self._writing:  # what was being written before counts as well
+            if not wanted():
+                return
             offsets = {each.key: each.log.cleaned_to for each in self._partitions() if each.log.cleaned_to}
             if offsets != self._written:
                 await self._checkpoint.write_durably(offsets)

@@ -97,7 +97,6 @@ class FollowedPartition:
             if self._continues():
                 await log.truncate_fully_and_start_at(header.base_offset)
                 await log.replicate(records, self.follower.leader_epoch)
-                await log.advance_start(start)
         return True
 
     def _continues(self) -> bool:

@@ -123,10 +123,14 @@ class PartitionFollower:
         self.phase = Phase.TRUNCATING
 
     def out_of_range(self, log: LogView, leader_log_start: int) -> Truncate | None:
-        """The leader has no such offset. None: the dialogue begins again (this log is longer than the leader's)."""
+        """The leader has no such offset. None: the dialogue begins again (this log is longer than the leader's).
+
+        An empty log has nothing by which the dialogue could find where the two part: it begins where the leader's does.
+        """
         behind = leader_log_start > log.log_end_offset
-        if behind or (self._truncate_to_hw and leader_log_start != UNDEFINED):
-            return Truncate(leader_log_start, "leader-start", restart=True)
+        empty = log.log_end_offset == log.log_start_offset
+        if behind or (leader_log_start != UNDEFINED and (empty or self._truncate_to_hw)):
+            return self._weighed(Truncate(leader_log_start, "leader-start", restart=True))
         self.phase = Phase.TRUNCATING
         return None
 

@@ -13,7 +13,9 @@ Key = tuple[str, int]
 
 
 class LogStarts:
-    """Invariant: an entry is durable before the log's start moves there. One that the log has passed does no harm."""
+    """Invariants: an entry is durable before the log's start moves there, and none is left above the end of a log that
+    is cut: a later process would take what is appended below it for deleted. One that the log has passed does no harm.
+    """
 
     def __init__(self, disk: Disk) -> None:
         self._checkpoint = OffsetCheckpoint(disk, FILE)
@@ -30,6 +32,14 @@ class LogStarts:
         async with self._turn:
             self._starts[key] = max(offset, self._starts.get(key, 0))
             await self._checkpoint.write_durably(self._starts)
+
+    async def lower(self, key: Key, offset: int) -> None:
+        """A partition's log is about to be cut to `offset`, and to begin there if it began above; durable on return.
+        Raises `OSError`."""
+        async with self._turn:
+            if self._starts.get(key, 0) > offset:
+                self._starts[key] = offset
+                await self._checkpoint.write_durably(self._starts)
 
     async def forget(self, key: Key) -> None:
         """A partition goes: a new topic of the same name begins at 0."""

@@ -149,7 +149,7 @@ class ReplicaManager:
             if log is not None:
                 self._trace_recovery(topic, index, log, high_watermark)
                 self._partitions[topic, index] = self._partition(topic, index, topic_id, log, high_watermark)
-        self._compactor.start()
+        await self._compactor.start()
         await self._recovery_points.write_durably()
         self._every(self._config.high_watermark_checkpoint_interval_ms / 1000, self._recovery_points.write_durably)
         self._every(self._config.high_watermark_checkpoint_interval_ms / 1000, self._checkpoint_high_watermarks)
@@ -341,7 +341,7 @@ class ReplicaManager:
 
     def _partition(self, topic: str, index: int, topic_id: bytes, log: PartitionLog, high_watermark: int) -> Partition:
         self._recovery_points.watch((topic, index), log)
-        log.before_cut = partial(self._recovery_points.lower, (topic, index))
+        log.before_cut = partial(self._about_to_cut, (topic, index))
         return Partition(
             topic=topic,
             index=index,
@@ -354,6 +354,12 @@ class ReplicaManager:
             on_disk_failure=self._on_disk_failure,
             mutants=self._mutants,
         )
+
+    async def _about_to_cut(self, key: Key, offset: int) -> None:
+        """No file says more of a log than what is left of it: after a crash it would be believed."""
+        await self._recovery_points.lower(key, offset)
+        await self._starts.lower(key, offset)
+        await self._compactor.lower(key, offset)
 
     @property
     def damaged(self) -> bool:
@@ -457,7 +463,7 @@ class ReplicaManager:
         found = self._find(topic, index)
         if isinstance(found, ErrorCode):
             return found, -1
-        if not isinstance(found.role, PartitionLeader) or not self._lease_valid():
+        if found.serving is None or not self._lease_valid():
             return ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
         if offset == -1:
             offset = found.high_watermark
@@ -469,16 +475,7 @@ class ReplicaManager:
 
     async def move_start(self, partition: Partition, offset: int) -> None:
         """Move the start of a partition's log, which first is written down: it may lie inside a segment."""
-        offset = min(offset, partition.high_watermark)
-        if offset <= partition.log.log_start_offset:
-            return
-        try:
-            await self._starts.write(partition.key, offset)
-        except OSError as error:
-            self._on_disk_failure(error)
-            return
-        if self._partitions.get(partition.key) is partition:
-            await partition.remove_below(offset)
+        await partition.remove_below(offset, partial(self._starts.write, partition.key))
 
     async def _let_go(self) -> None:
         """What the topics' retention does not keep."""

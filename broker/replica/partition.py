@@ -7,7 +7,7 @@ the role; they and every truncation hold `lock`, so that a truncation never runs
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from broker.config import BrokerConfig
@@ -101,6 +101,11 @@ class Partition:
         if isinstance(role, PartitionLeader) and (not role.recovering or self._serves_while_recovering):
             return role
         return None
+
+    @property
+    def _is_read_again(self) -> bool:
+        """Whether the log is being read by a leader that recovers: its segments stay as they are until that is over."""
+        return isinstance(self.role, PartitionLeader) and self.role.recovering
 
     @property
     def leader(self) -> PartitionLeader:
@@ -307,7 +312,7 @@ class Partition:
     def expired(self, now_ms: int) -> int | None:
         """Below which offset the topic's retention lets everything go; None where there is nothing. `now_ms` -1: the
         time is not known."""
-        if self.role is None or DELETE not in self._settings.cleanup:
+        if self.role is None or self._is_read_again or DELETE not in self._settings.cleanup:
             return None
         found = expired_below(
             self.log.segments,
@@ -320,12 +325,19 @@ class Partition:
             self.log.roll()
         return found
 
-    async def remove_below(self, offset: int) -> None:
-        """Move the log's start to `offset`, which the caller has written down, but never past what is committed."""
+    async def remove_below(self, offset: int, write_down: Callable[[int], Awaitable[None]]) -> None:
+        """Move the log's start to `offset`, but never past what is committed, once `write_down` has made it durable.
+
+        Both under the lock: what is written down before a truncation would be believed after it.
+        """
         async with self.lock:
             before = self.log.log_start_offset
+            offset = min(offset, self.high_watermark)
+            if self.role is None or self._is_read_again or offset <= before:
+                return
             try:
-                after = await self.log.advance_start(min(offset, self.high_watermark))
+                await write_down(offset)
+                after = await self.log.advance_start(offset)
             except OSError as error:
                 self.fail(error)
                 return
@@ -338,7 +350,9 @@ class Partition:
     @property
     def compaction(self) -> TopicSettings | None:
         """The settings by which this replica's log is to be compacted; None while it is not."""
-        return self._settings if COMPACT in self._settings.cleanup and self.role is not None else None
+        if self.role is None or self._is_read_again or COMPACT not in self._settings.cleanup:
+            return None
+        return self._settings
 
     async def replace_segments(self, old: Sequence[Segment], cleaned: Segment, truncations: int) -> bool:
         """As the log's, with the roles kept out; what has begun is finished. False also when this log is no longer to

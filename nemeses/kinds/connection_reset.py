@@ -18,7 +18,7 @@ class ConnectionReset(WireKind):
 
     name = "connection-reset"
     deed = "the simulated wire: all connections of the node are reset at both ends, again and again"
-    proven_by = "how many connections there were to reset"
+    proven_by = "how many connections there were to reset; when healed, none is for longer than it took"
     seen = (Shown("broken", least=1),)
     parameters = (_EVERY,)
     begun_by = "reset"

@@ -18,7 +18,7 @@ class DiskSlow(DiskKind):
 
     name = "disk-slow"
     deed = "each sync of the node's simulated disk takes longer"
-    proven_by = "a probe's sync takes as long; when healed, it returns"
+    proven_by = "a probe's sync takes as long; when healed, one of a few takes less"
     seen = (Shown("sync_ms", least=1),)
     healed = (Shown("sync_ms", least=0),)
     parameters = (_SYNC,)

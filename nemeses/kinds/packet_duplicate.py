@@ -32,7 +32,7 @@ class PacketDuplicate(WireKind):
         return by.disturb(fault.targets, "twice", float(fault.parameters["percent"]) / 100)
 
     def heal(self, by: WireEffects, fault: Fault) -> Evidence:
-        return by.disturb(fault.targets, "twice", 0.0)
+        return by.calm(fault.targets, "twice")
 
     def draw(self, lot: Lot) -> dict[str, Any]:
         return {"percent": round(_PERCENT.draw(lot.rng()), 1)}

@@ -37,7 +37,7 @@ class PacketReorder(WireKind):
         return by.disturb(fault.targets, "overtaken", float(fault.parameters["percent"]) / 100)
 
     def heal(self, by: WireEffects, fault: Fault) -> Evidence:
-        return by.disturb(fault.targets, "overtaken", 0.0)
+        return by.calm(fault.targets, "overtaken")
 
     def draw(self, lot: Lot) -> dict[str, Any]:
         return {"percent": round(_PERCENT.draw(lot.rng()), 1)}

@@ -6,7 +6,7 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,13 +34,17 @@ _PATIENCE_S = 30.0  # the control connection may go through the same device
 _UNSEEN = 1e-9  # how likely the probes may miss a loss that is in force
 
 
+CROWDED = "every other host is disturbed as well"
+"""Why a delay cannot be seen: the answer of whoever would be connected to is late too, or was when it was measured."""
+
+
 @dataclass(frozen=True)
 class _Way:
-    """How a host reaches another one: through which device, and the fastest of a few connects."""
+    """How a host reaches the others: through which device, and the fastest of a few connects to each, by name. Only
+    those are in it whose packets nothing disturbed then."""
 
     device: str
-    peer: Host
-    connect_s: float
+    connects_s: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -67,10 +71,12 @@ class Netem(Mechanism):
 
     def disturb(self, targets: Collection[str], rule: Rule) -> Evidence:
         """Put a rule in force on hosts, and see packets late or lost."""
+        for name in targets:  # all of them, before the first looks for a host that nothing disturbs
+            self._rules.setdefault(name, {})[rule.kind] = rule
         return combine(on_each(self.site, targets, lambda host: self._disturb(host, rule)))
 
     def soothe(self, targets: Collection[str], kind: str) -> Evidence:
-        """Take the rule of a kind away; where none is left, packets are as fast as they were."""
+        """Take the rule of a kind away; packets are as fast as they were, or none is lost any more."""
         return combine(on_each(self.site, targets, lambda host: self._soothe(host, kind)))
 
     def clear_leftovers(self) -> Evidence:
@@ -84,42 +90,59 @@ class Netem(Mechanism):
         return combine(on_each(self.site, self.site.hosts, remove))
 
     def _disturb(self, host: Host, rule: Rule) -> Evidence:
-        way = self._ways.get(host.name) or self._find_way(host)
+        rules, way = self._rules[host.name], self._ways.get(host.name)
         if way is None:
-            return Evidence("inconclusive", {"error": "no other host answers to measure by"})
-        if way.device == "lo":
-            return Evidence("inconclusive", {"error": "this host reaches the others by its loopback device"})
-        self._ways[host.name] = way
-        rules = self._rules.setdefault(host.name, {})
-        rules[rule.kind] = rule
+            quiet = self._quiet(host)
+            way = self._find_way(host, quiet)
+            if way is None or way.device == "lo":
+                del rules[rule.kind]
+                alone = quiet or len(self.site.hosts) == 1
+                none = "no other host answers to measure by" if alone else CROWDED
+                error = none if way is None else "this host reaches the others by its loopback device"
+                return Evidence("inconclusive", {"error": error})
+            self._ways[host.name] = way
         self._apply(host, way.device, rules)
         return self._prove_loss(host, way, rule.share) if rule.share else self._prove_delay(host, way, rule)
 
+    def _quiet(self, host: Host) -> list[Host]:
+        """The other hosts whose packets nothing disturbs."""
+        return [
+            other for other in self.site.hosts.values() if other.name != host.name and not self._rules.get(other.name)
+        ]
+
+    def _witness(self, host: Host, way: _Way) -> Host | None:
+        """Whom a host connects to, to see how late its own packets are: who is undisturbed, and was so before."""
+        return next((other for other in self._quiet(host) if other.name in way.connects_s), None)
+
     def _prove_delay(self, host: Host, way: _Way, rule: Rule) -> Evidence:
-        queue = self._queues(host, self._patience_s).get(way.device)
-        times = self._connect_times(host, way.peer)
+        queue, peer = self._queues(host, self._patience_s).get(way.device), self._witness(host, way)
+        if peer is None:
+            return Evidence("inconclusive", {"device": way.device, "queue": queue, "error": CROWDED})
+        times, before_s = self._connect_times(host, peer), way.connects_s[peer.name]
         detail = {
             "device": way.device,
-            "to": way.peer.name,
+            "to": peer.name,
             "queue": queue,
-            "connect_before_ms": _ms(way.connect_s),
+            "connect_before_ms": _ms(before_s),
             "connect_ms": _ms(sorted(times)[len(times) // 2]) if times else None,
         }
         if queue is None:
             return Evidence("mismatch", detail)
         if not times:
-            return Evidence("inconclusive", {**detail, "error": f"no connection to {way.peer.name} succeeded"})
+            return Evidence("inconclusive", {**detail, "error": f"no connection to {peer.name} succeeded"})
         # The fastest of each, for what disturbs a measurement only ever makes it longer. Half: the rest is noise.
-        raised = min(times) - way.connect_s >= rule.least_s / 2
+        raised = min(times) - before_s >= rule.least_s / 2
         return Evidence("confirmed" if raised else "mismatch", detail)
 
-    def _prove_loss(self, host: Host, way: _Way, share: float) -> Evidence:
+    def _prove_loss(self, host: Host, way: _Way, share: float, *, ended: bool = False) -> Evidence:
+        """Of so many probes that some would be lost for certain some are, and not too many; none, where it has
+        `ended`."""
         needed = math.ceil(math.log(_UNSEEN) / math.log(1 - share))
         before = self._queues(host, self._patience_s).get(way.device)
-        probes = 2 * needed
-        self._ask(host, burst_script(way.peer.address, probes), timeout_s=self._patience_s)
+        probes, peer = 2 * needed, self.site.hosts[next(iter(way.connects_s))]
+        self._ask(host, burst_script(peer.address, probes), timeout_s=self._patience_s)
         after = self._queues(host, self._patience_s).get(way.device)
-        detail: dict[str, Any] = {"device": way.device, "to": way.peer.name, "queue": after}
+        detail: dict[str, Any] = {"device": way.device, "to": peer.name, "queue": after}
         if before is None or after is None:
             return Evidence("mismatch", detail)
         dropped = after["drops"] - before["drops"]
@@ -132,27 +155,44 @@ class Netem(Mechanism):
         }
         if seen < needed:
             return Evidence("inconclusive", {**detail, "error": "the probes did not come to the device"})
+        if ended:
+            return Evidence("mismatch" if dropped else "confirmed", detail)
         tries = max(seen, probes)
         most = share * tries + 6 * math.sqrt(share * (1 - share) * tries) + 6
         return Evidence("confirmed" if 0 < dropped <= most else "mismatch", detail)
 
     def _soothe(self, host: Host, kind: str) -> Evidence:
-        rules = self._rules.get(host.name, {})
-        rule, way = rules.pop(kind, None), self._ways.get(host.name)
-        if rules and way is not None:
-            self._apply(host, way.device, rules, patience_s=self._patience_s)
-            return Evidence("confirmed", {"remaining": sorted(rules)})
-        removed = self._remove(host, self._patience_s)
-        if not removed.confirmed or way is None or rule is None:
-            return removed
-        del self._ways[host.name]
+        rules, way = self._rules.get(host.name, {}), self._ways.get(host.name)
+        rule, remaining = rules.get(kind), {other: rules[other] for other in rules if other != kind}
+        if remaining and way is not None:
+            self._apply(host, way.device, remaining, patience_s=self._patience_s)
+            ended = Evidence("confirmed", {"remaining": sorted(remaining)})
+        else:
+            ended = self._remove(host, self._patience_s)
+        if not ended.confirmed:
+            return ended
+        self._rules[host.name] = remaining
+        if way is None or rule is None:
+            return ended
+        if not remaining:
+            del self._ways[host.name]
+        elif rule.share:
+            lossless = self._prove_loss(host, way, rule.share, ended=True)
+            return Evidence(lossless.status, {**ended.detail, **lossless.detail})
+        return self._see_soothed(host, way, rule, ended)
+
+    def _see_soothed(self, host: Host, way: _Way, rule: Rule, ended: Evidence) -> Evidence:
+        """Wait for a connect that is as fast as one was before; where nothing was late, for one that succeeds."""
         deadline_s = self.site.scheduler.monotonic() + _HEAL_DEADLINE_S * self.site.time_scale
         while True:
-            times = self._connect_times(host, way.peer)
-            fast = bool(times) and (not rule.least_s or min(times) <= way.connect_s + rule.least_s / 2)
+            peer = self._witness(host, way)
+            if peer is None:
+                return Evidence("inconclusive", {**ended.detail, "error": CROWDED})
+            times = self._connect_times(host, peer)
+            fast = bool(times) and (not rule.least_s or min(times) <= way.connects_s[peer.name] + rule.least_s / 2)
             if fast or self.site.scheduler.monotonic() > deadline_s:
                 break
-        detail = {**removed.detail, "connect_ms": _ms(min(times)) if times else None}
+        detail = {**ended.detail, "connect_ms": _ms(min(times)) if times else None}
         return Evidence("confirmed" if fast else "mismatch" if times else "inconclusive", detail)
 
     def _remove(self, host: Host, patience_s: float) -> Evidence:
@@ -173,20 +213,19 @@ class Netem(Mechanism):
         seen = self._ask(host, script, timeout_s=seconds + self._patience_s, patience_s=self._patience_s)
         return [int(value) / 1e6 for key, value in seen.items() if key.startswith("connect")]
 
-    def _find_way(self, host: Host) -> _Way | None:
-        """The way to the first of the other hosts that can be connected to."""
-        for peer in self.site.hosts.values():
-            if peer.name == host.name:
-                continue
+    def _find_way(self, host: Host, peers: Iterable[Host]) -> _Way | None:
+        """The way to the first of these hosts that can be connected to, and to the others through the same device."""
+        found: str | None = None
+        connects_s: dict[str, float] = {}
+        for peer in peers:
             command = f"{_PATH} ip -o route get {shlex.quote(peer.address)}"
             said = host.run(Script(command, FindWay(peer.address)))
             device = re.search(r"\bdev (\S+)", said.stdout)
             if device is None:
                 raise HostError(f"{host.name}: no way to {peer.name} ({peer.address}) is known: {said.stderr.strip()}")
-            times = self._connect_times(host, peer)
-            if times:
-                return _Way(device[1], peer, min(times))
-        return None
+            if found in (None, device[1]) and (times := self._connect_times(host, peer)):
+                found, connects_s[peer.name] = device[1], min(times)
+        return None if found is None else _Way(found, connects_s)
 
     def _apply(self, host: Host, device: str, rules: Mapping[str, Rule], *, patience_s: float = 0.0) -> None:
         """Have these rules, and no others, in force on a device. Raises `HostError`."""

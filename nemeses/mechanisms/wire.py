@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection
 from typing import Any, Literal
 
-from nemeses.fault import Evidence, combine
+from nemeses.fault import Evidence, combine, worst
 from nemeses.kind import Kind, Need
 from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.parallel import on_each
@@ -16,25 +16,39 @@ _UNSEEN = 1e-9  # how likely the probes may miss what is in force
 LACKING = "this world's wire cannot be told what to do to packets"
 
 Effect = Literal["twice", "overtaken"]
+EFFECTS: tuple[Effect, ...] = ("twice", "overtaken")
+LEAST = 0.01
+"""The smallest share that can be asked for."""
+_LONGER = 1.5
 
 
 class WireEffects(Mechanism):
     """What the wire does to the packets of hosts, and to their connections."""
 
-    stage = 35
+    stage = 42  # probes must come through: after netem
     part = "wire"
 
     def __init__(self, site: Site) -> None:
         super().__init__(site)
-        self._resetting: set[str] = set()
+        self._shares: dict[tuple[str, Effect], float] = {}  # that were asked for last, and may be over since
+        self._every_s: dict[str, float] = {}  # how often connections are being reset, by host
 
     def disturb(self, targets: Collection[str], effect: Effect, share: float) -> Evidence:
-        """Have this share of what the targets send arrive twice or be overtaken, and see a burst of probes suffer it;
-        with a share of 0: see that a burst does not."""
+        """Have this share of what the targets send arrive twice or be overtaken, and see a burst of probes meet it."""
 
         def act(host: Host, wire: Wire) -> Evidence:
-            (wire.duplicate if effect == "twice" else wire.reorder)(host.name, share)
+            self._shares[host.name, effect] = share
+            _order(wire, host.name, effect, share)
             return self._prove(host, wire, effect, share)
+
+        return self._on_each(targets, act)
+
+    def calm(self, targets: Collection[str], effect: Effect) -> Evidence:
+        """Let all that the targets send arrive as it was sent, and see it of as many probes as had shown the effect."""
+
+        def act(host: Host, wire: Wire) -> Evidence:
+            _order(wire, host.name, effect, 0.0)
+            return self._prove(host, wire, effect, self._shares.get((host.name, effect), LEAST), ended=True)
 
         return self._on_each(targets, act)
 
@@ -43,7 +57,7 @@ class WireEffects(Mechanism):
 
         def act(host: Host, wire: Wire) -> Evidence:
             broken = wire.reset(host.name)
-            self._resetting.add(host.name)
+            self._every_s[host.name] = every_s
             wire.keep_resetting(host.name, every_s)
             detail = {"broken": broken, "every_s": every_s}
             if not broken:
@@ -53,38 +67,46 @@ class WireEffects(Mechanism):
         return self._on_each(targets, act)
 
     def leave_alone(self, targets: Collection[str]) -> Evidence:
-        """Break no more connections; how many it were."""
-
-        def act(host: Host, wire: Wire) -> Evidence:
-            self._resetting.discard(host.name)
-            return Evidence("confirmed", {"broken_again": wire.keep_resetting(host.name, None)})
-
-        return self._on_each(targets, act)
+        """Break no more connections, and see none broken for longer than that ever took; how many it were."""
+        return self._on_each(targets, self._leave_alone)
 
     def heal_all(self) -> Evidence | None:
         if self.site.wire is None:
             return None
 
         def act(host: Host, wire: Wire) -> Evidence:
-            wire.duplicate(host.name, 0.0)
-            wire.reorder(host.name, 0.0)
-            wire.keep_resetting(host.name, None)
-            return Evidence("confirmed", {})
+            for effect in EFFECTS:
+                _order(wire, host.name, effect, 0.0)
+            shares = {effect: share for (name, effect), share in self._shares.items() if name == host.name}
+            seen = [self._prove(host, wire, effect, share, ended=True) for effect, share in shares.items()]
+            left = self._leave_alone(host, wire)
+            return Evidence(worst([left.status, *(each.status for each in seen)]), left.detail)
 
-        return self._on_each(self.site.hosts, act)
+        healed = self._on_each(self.site.hosts, act)
+        self._shares.clear()
+        return healed
 
-    def _prove(self, host: Host, wire: Wire, effect: Effect, share: float) -> Evidence:
+    def _leave_alone(self, host: Host, wire: Wire) -> Evidence:
+        every_s, broken_again = self._every_s.pop(host.name, 0.0), wire.keep_resetting(host.name, None)
+        before = wire.times_reset(host.name)
+        self.site.scheduler.sleep(_LONGER * every_s)
+        later = wire.times_reset(host.name) - before
+        return Evidence("mismatch" if later else "confirmed", {"broken_again": broken_again, "times_since": later})
+
+    def _prove(self, host: Host, wire: Wire, effect: Effect, share: float, *, ended: bool = False) -> Evidence:
+        """Of so many probes that some would show it for certain some do, and not too many; none, where it has
+        `ended`."""
         peer = next((name for name in self.site.hosts if name != host.name), None)
         if peer is None:
             return Evidence("inconclusive", {"error": "there is no other host to send to"})
-        needed = math.ceil(math.log(_UNSEEN) / math.log(1 - share)) if share else 20
+        needed = math.ceil(math.log(_UNSEEN) / math.log(1 - share))
         burst = wire.burst(host.name, peer, 2 * needed)
         met = burst.twice if effect == "twice" else burst.overtaken
         detail = _told(burst, peer) | {effect: met}
         if burst.arrived < needed:
             return Evidence("inconclusive", {**detail, "error": f"the probes did not come to {peer}"})
         most = share * burst.sent + 6 * math.sqrt(share * (1 - share) * burst.sent) + 6
-        as_asked = 0 < met <= most if share else met == 0
+        as_asked = met == 0 if ended else 0 < met <= most
         return Evidence("confirmed" if as_asked else "mismatch", detail)
 
     def _on_each(self, targets: Collection[str], act: Callable[[Host, Wire], Evidence]) -> Evidence:
@@ -92,6 +114,10 @@ class WireEffects(Mechanism):
         if wire is None:
             return Evidence("inconclusive", {"error": LACKING})
         return combine(on_each(self.site, targets, lambda host: act(host, wire)))
+
+
+def _order(wire: Wire, name: str, effect: Effect, share: float) -> None:
+    (wire.duplicate if effect == "twice" else wire.reorder)(name, share)
 
 
 def _told(burst: Burst, peer: str) -> dict[str, Any]:

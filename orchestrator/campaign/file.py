@@ -16,6 +16,8 @@ from orchestrator.campaign.model import (
     FILESYSTEMS,
     MAX_NODES,
     NODE_ROOTS,
+    SIMULATION,
+    STRICT,
     UPPER_BOUNDS,
     VERDICTS,
     WORLDS,
@@ -216,7 +218,9 @@ def _topology(table: Table) -> Topology:
     if nodes > MAX_NODES:
         table.refuse(f"nodes: {nodes} is more than {MAX_NODES}, the most that a world holds", "nodes")
     world = table.text("world", Topology.world, choices=WORLDS)
-    filesystem = table.text("filesystem", Topology.filesystem, choices=FILESYSTEMS)
+    filesystem = table.text("filesystem", Topology.filesystem, choices=(*FILESYSTEMS, STRICT))
+    if filesystem == STRICT and world != SIMULATION:
+        table.refuse(f'filesystem: only world = "simulation" has {STRICT!r}, and it is {world!r}', "filesystem")
     inventory = table.text("inventory", "") or None
     if inventory is not None and world != "inventory":
         table.refuse(f'inventory: only world = "inventory" has one, and it is {world!r}', "inventory")
@@ -366,7 +370,7 @@ def _swarm(
         duration_s=table.range("duration_s", default.duration_s),
     )
     table.done()
-    if topology.world != "simulation" or under_test != SystemUnderTest():
+    if topology.world != SIMULATION or under_test != SystemUnderTest():
         root.refuse(
             'swarm: only world = "simulation" makes clusters as they are drawn; set that in [topology]', "swarm"
         )

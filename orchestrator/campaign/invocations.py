@@ -15,6 +15,7 @@ from orchestrator.campaign import toml_text
 from orchestrator.campaign.file import read_expect, read_min_share, read_seeds
 from orchestrator.campaign.model import Campaign, Expect
 from orchestrator.campaign.plan import PlannedRun, run_id
+from orchestrator.campaign.store import RunDirectory
 from orchestrator.errors import UsageError
 from systems.errors import InputError
 from systems.toml_tables import Source, Table
@@ -98,6 +99,12 @@ def keep_plan(
         os.replace(draft, target)
 
 
+def drop_plan(campaign_dir: Path, stamp: str) -> None:
+    """Forget an invocation. Raises `OSError`."""
+    for suffix in (".toml", ".campaign"):  # without the first it is an invocation no more
+        (plans_dir(campaign_dir) / f"{stamp}{suffix}").unlink(missing_ok=True)
+
+
 def stamps(campaign_dir: Path) -> tuple[str, ...]:
     """Of all invocations of which anything is kept, oldest first."""
     found = plans_dir(campaign_dir).glob("*")
@@ -114,6 +121,27 @@ def read_plan(campaign_dir: Path, stamp: str) -> StoredPlan:
             f"the plan of {stamp} is damaged, so nobody knows which runs belong to it: {error}; restore it, or "
             "make the runs anew"
         ) from error
+
+
+def supersedes(later: StoredPlan, plan: StoredPlan) -> bool:
+    """Whether an invocation takes the place of an earlier one: it asked for the whole campaign in the same world."""
+    return later.stamp > plan.stamp and later.whole and later.where == plan.where
+
+
+def open_stamp(campaign_dir: Path) -> str | None:
+    """The newest invocation that can be gone on with: a run of it has no verdict, or nobody can tell, for its plan
+    cannot be read. None where all are finished, but for those that a later one has taken the place of."""
+    later: list[StoredPlan] = []
+    for stamp in reversed(stamps(campaign_dir)):
+        try:
+            plan = read_plan(campaign_dir, stamp)
+        except PlanError:
+            return stamp
+        is_superseded = any(supersedes(each, plan) for each in later)
+        if not is_superseded and not all(RunDirectory(campaign_dir / run.id).judged for run in plan.runs):
+            return stamp
+        later.append(plan)
+    return None
 
 
 def _read(plan: Table, campaign: Table, stamp: str) -> StoredPlan:

@@ -13,7 +13,16 @@ from analysis.summary import Entry, Planned, entry
 from analysis.verdict import Expectation
 from installation.commands import command
 from installation.files import default_store
-from orchestrator.campaign.invocations import PlanError, StoredPlan, StoredRun, plans_dir, read_plan, stamps
+from orchestrator.campaign.invocations import (
+    PlanError,
+    StoredPlan,
+    StoredRun,
+    open_stamp,
+    plans_dir,
+    read_plan,
+    stamps,
+    supersedes,
+)
 from orchestrator.campaign.plan import invocation_of
 from orchestrator.errors import UsageError
 
@@ -44,9 +53,15 @@ def read_matrix(
     except OSError as error:
         raise UsageError(f"{campaign_dir}: cannot be read: {error.strerror}") from error
     plans, doubts = _read_plans(campaign_dir, known)
-    counted = [plan for plan in plans if plan.stamp in named or (not named and not _superseded(plan, plans))]
+    counted = [
+        plan
+        for plan in plans
+        if plan.stamp in named or (not named and not any(supersedes(later, plan) for later in plans))
+    ]
+    absent = any(not (campaign_dir / run.id).is_dir() for plan in counted for run in plan.runs)
+    resumable = open_stamp(campaign_dir) if absent else None
     entries = [
-        _entry(campaign_dir / run.id, plan, run, any_analysis)
+        _entry(campaign_dir / run.id, plan, run, any_analysis, resumable=resumable)
         for plan in counted
         for run in plan.runs
         if only in (None, run.id)
@@ -82,10 +97,6 @@ def _read_plans(campaign_dir: Path, known: Sequence[str]) -> tuple[list[StoredPl
     return plans, doubts
 
 
-def _superseded(plan: StoredPlan, plans: Sequence[StoredPlan]) -> bool:
-    return any(later.stamp > plan.stamp and later.whole and later.where == plan.where for later in plans)
-
-
 def _no_plan(campaign_dir: Path) -> str:
     return (
         f"{plans_dir(campaign_dir)} has no plan, so nobody knows which runs are missing; restore it from where the "
@@ -93,21 +104,22 @@ def _no_plan(campaign_dir: Path) -> str:
     )
 
 
-def _entry(run_dir: Path, plan: StoredPlan, run: StoredRun, any_analysis: bool) -> Entry:
+def _entry(run_dir: Path, plan: StoredPlan, run: StoredRun, any_analysis: bool, *, resumable: str | None) -> Entry:
+    """`resumable`: the stamp of the invocation that can be gone on with."""
     expected = Expectation(run.cell.expect.verdict, run.cell.expect.anomaly)
     planned = Planned(run.id, run.cell.name, run.seed, expected, run.cell.mutants)
     if not run_dir.is_dir():
-        return entry(planned, Standing(None, None, (_never_made(run_dir.parent, plan),)))
+        return entry(planned, Standing(None, None, (_never_made(run_dir.parent, plan, resumable),)))
     standing = standing_of(run_dir, any_analysis=any_analysis)
     described = standing.description
     return entry(planned, standing, () if described is None else tuple(_against(plan, planned, described, run_dir)))
 
 
-def _never_made(campaign_dir: Path, plan: StoredPlan) -> str:
+def _never_made(campaign_dir: Path, plan: StoredPlan, resumable: str | None) -> str:
     store = [] if campaign_dir.parent == default_store().resolve() else ["--store", str(campaign_dir.parent)]
-    is_last = plan.stamp == stamps(campaign_dir)[-1]  # the only one that can be resumed
-    remedy = command("run", plan.path, *(["--resume"] if is_last else []), *store, *plan.where)
-    return f"the run was planned and never made; {'go on' if is_last else 'make all anew'} with: {remedy}"
+    is_open = plan.stamp == resumable
+    remedy = command("run", plan.path, *(["--resume"] if is_open else []), *store, *plan.where)
+    return f"the run was planned and never made; {'go on' if is_open else 'make all anew'} with: {remedy}"
 
 
 def _against(plan: StoredPlan, planned: Planned, described: RunDescription, run_dir: Path) -> Iterator[str]:

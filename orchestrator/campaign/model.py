@@ -12,7 +12,9 @@ from systems import RoleSettings
 from workloads.kind import Load
 from workloads.settings import OwnClient
 
-WORLDS = ("auto", "namespaces", "process", "vagrant", "inventory", "simulation")
+SIMULATION = "simulation"
+"""The world in which everything follows from the seed."""
+WORLDS = ("auto", "namespaces", "process", "vagrant", "inventory", SIMULATION)
 NODE_ROOTS = ("machine", "image")
 FILESYSTEMS = ("ext4", "xfs")
 STRICT = "strict"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -111,6 +112,18 @@ class Store:
             draft.unlink()
         draft.symlink_to(path.relative_to(self.root))
         os.replace(draft, self.root / LATEST)
+
+    def remove(self, run: RunDirectory) -> None:
+        """Remove a run; `latest` points at the newest of those that stay. Raises `OSError`."""
+        if not run.path.exists():
+            return
+        was_latest = (self.root / LATEST).resolve() == run.path.resolve()
+        shutil.rmtree(run.path)
+        if was_latest:
+            (self.root / LATEST).unlink()
+            stay = sorted(self.root.glob("*/*/run.toml"), key=lambda path: path.parent.name)
+            if stay:
+                self._point_latest(stay[-1].parent)
 
     def find(self, name: str) -> Path:
         """A run's or campaign's directory, given as a path, as `campaign/run`, as `latest`, or by its unique name.

@@ -6,11 +6,10 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from installation.files import default_store
 from orchestrator.campaign.file import load
@@ -23,11 +22,11 @@ from orchestrator.command.run import require_engine
 from orchestrator.errors import EXIT_INTERRUPTED, EXIT_OF_VERDICT, Interrupted, UsageError
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
-from orchestrator.running.runner import plan_invocation
 from orchestrator.search.attempt import Attempted, Task, attempt, spread
 from orchestrator.search.exploring import (
     GUIDED,
     RANDOM,
+    ROUND,
     Arm,
     Source,
     cheapest,
@@ -35,10 +34,20 @@ from orchestrator.search.exploring import (
     found_in,
     require_explorable,
 )
-from orchestrator.search.making import WHERE, Maker, require_simulation
+from orchestrator.search.making import Maker, make_to_stay, require_simulation
 from orchestrator.search.record import Exploration, Head
+from orchestrator.search.scratch import scratch
 from orchestrator.search.telling import told_of
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RUNS: Final = 200
+"""Of each arm, where nobody asks for another number."""
+FIRST: Final = 1
+"""The first seed, where nobody asks for another one."""
+_ASKED: Final = ("cell", "runs", "first", "round", "keep_going", "random", "compare")
+"""What an exploration is begun with, as options are named."""
 _DONE: Final = "the budget is used up"
 _FIRST: Final = "stopped at the first failure"
 _INTERRUPTED: Final = "interrupted"
@@ -46,8 +55,8 @@ _INTERRUPTED: Final = "interrupted"
 
 def main(options: argparse.Namespace) -> int:
     """Explore a campaign. Raises `UsageError`."""
-    if options.runs < 1 or options.first < 0:
-        raise UsageError("--runs and --first: a number of runs from 1, and a first seed from 0")
+    if options.first is not None and options.first < 0:
+        raise UsageError(f"--first {options.first}: seeds are whole numbers from 0")
     if options.master is not None and options.engine != "spark":
         raise UsageError(f"--master {options.master}: --engine {options.engine} has none; leave out one of the two")
     require_engine(options.engine)
@@ -58,11 +67,11 @@ def main(options: argparse.Namespace) -> int:
     exploration = _exploration(options, store, campaign)
     head = exploration.head
     cell = next(cell for cell in campaign.cells if cell.name == head.cell)
-    arms = [Arm(name, Source(campaign, cell, head.first)) for name in head.arms]
+    arms = [Arm(name, Source(campaign, cell, head.first), head.round_runs) for name in head.arms]
     with Progress(quiet=options.quiet) as progress:
         ended, kept = _explore(exploration, arms, store, options, progress)
     told = told_of(head, arms, kept, ended)
-    report = _write(exploration.path, told)
+    report = _write(exploration, told)
     _tell(told, report, as_json=options.json)
     return _exit_code(told, cell, ended)
 
@@ -70,18 +79,20 @@ def main(options: argparse.Namespace) -> int:
 def _exploration(options: argparse.Namespace, store: Store, campaign: Campaign) -> Exploration:
     """A new one as it was asked for, or the last one, to go on with."""
     if options.resume:
-        if options.cell is not None or options.compare:
-            raise UsageError("--resume goes on with what was asked for then; leave out --cell and --compare")
+        given = [f"--{name.replace('_', '-')}" for name in _ASKED if getattr(options, name) is not None]
+        if given:
+            raise UsageError(f"--resume goes on with what was asked for then; leave out {', '.join(given)}")
         return Exploration.last(store, campaign.name, campaign.text)
     arms = (GUIDED, RANDOM) if options.compare else (RANDOM if options.random else GUIDED,)
     head = Head(
         campaign=campaign.name,
         text=campaign.text,
         cell=_cell(campaign, options.cell).name,
-        first=options.first,
-        budget=options.runs,
+        first=FIRST if options.first is None else options.first,
+        budget=options.runs or RUNS,
         arms=arms,
-        keep_going=options.keep_going or options.compare,
+        keep_going=bool(options.keep_going or options.compare),
+        round_runs=options.round or ROUND,
     )
     return Exploration.begin(store, head)
 
@@ -99,14 +110,14 @@ def _explore(
     exploration: Exploration, arms: list[Arm], store: Store, options: argparse.Namespace, progress: Progress
 ) -> tuple[str, dict[str, str]]:
     """Why it ended, and the runs that were kept by anomaly. What was made before is known already."""
-    kept: dict[str, str] = {}
     interrupts = Interrupts(lambda: progress.say("stopping: what was found is kept"), lambda: None)
     with interrupts.installed():
         try:
-            with _workers(options, exploration.path, interrupts) as make:
+            with _workers(options, store, interrupts) as make:
                 ended = _make_all(exploration, arms, make, progress)
         except Interrupted:
             ended = _INTERRUPTED
+        kept = _kept_before(exploration, arms, store)
         if ended != _INTERRUPTED:
             try:
                 _keep(exploration, arms, store, progress, interrupts, kept)
@@ -117,45 +128,73 @@ def _explore(
 
 @contextmanager
 def _workers(
-    options: argparse.Namespace, scratch: Path, interrupts: Interrupts
-) -> Iterator[Callable[[list[Task]], list[Attempted]]]:
-    """What makes runs: this process, or Spark's."""
-    if options.engine == "in-process":
-        yield lambda tasks: [attempt(task, interrupts) for task in tasks]
-        return
-    engine = Engine("spark", scratch / ".spark", options.master or f"local[{os.cpu_count() or 1}]")
+    options: argparse.Namespace, store: Store, interrupts: Interrupts
+) -> Iterator[Callable[[list[Task]], Iterable[Attempted]]]:
+    """What makes runs: this process, or Spark's. Raises `UsageError` where there is no Spark."""
+    with scratch(store) as place:
+        if options.engine == "in-process":
+            yield lambda tasks: (attempt(task, place, interrupts) for task in tasks)
+            return
+        cores = os.cpu_count() or 1
+        engine = Engine("spark", store.root / ".spark" / store.new_stamp(), options.master or f"local[{cores}]")
+        try:  # the session begins with the first round: what is kept may be all that was asked for
+            yield lambda tasks: spread(_session(engine, options.master), place, tasks)
+        finally:
+            with interrupts.shielded():
+                engine.stop()
+
+
+def _session(engine: Engine, master: str | None) -> SparkSession:
+    from analysis.spark import SparkUnavailableError
+
+    handle = engine.handle
+    assert handle is not None
     try:
-        handle = engine.handle
-        assert handle is not None
-        yield partial(spread, handle.session())
-    finally:
-        engine.stop()
+        return handle.session()
+    except SparkUnavailableError as error:
+        raise UsageError(f"--master {master}: {error}" if master else str(error)) from error
 
 
 def _make_all(
     exploration: Exploration,
     arms: list[Arm],
-    make: Callable[[list[Task]], list[Attempted]],
+    make: Callable[[list[Task]], Iterable[Attempted]],
     progress: Progress,
 ) -> str:
-    """Every run of every arm; why it ended."""
+    """Every run of every arm; why it ended. One that had stopped at a failure goes on behind it."""
     head, known = exploration.head, dict[int, Attempted]()
-    by_name = {arm.name: arm for arm in arms}
+    had_stopped = exploration.told().get("ended") == _FIRST
+    kept: dict[str, dict[int, Attempted]] = {arm.name: {} for arm in arms}
     for attempted in exploration.runs():
-        by_name[attempted.arm].take(attempted)
-        if attempted.parent < 0:
-            known[attempted.seed] = attempted
-    began_s, before = time.monotonic(), sum(len(arm.made) for arm in arms)
+        kept[attempted.arm][attempted.number] = attempted
+    began_s, before = time.monotonic(), sum(map(len, kept.values()))
     for arm in arms:
         progress.run(f"{head.campaign} {head.cell}, {arm.name}")
-        for attempted in explore(arm, head.budget, make, known=known):
-            exploration.add(attempted)
-            _show(arm, arms, before, began_s, progress)
-            if attempted.verdict != "pass":
-                progress.say(_words(attempted))
-            if attempted.anomalies and not head.keep_going:
+        for attempted in explore(arm, head.budget, make, known=known, kept=kept[arm.name]):
+            is_new = attempted.number not in kept[arm.name]
+            if is_new:
+                exploration.add(attempted)
+                _show(arm, arms, before, began_s, progress)
+                if attempted.verdict != "pass":
+                    progress.say(_words(attempted))
+            if attempted.anomalies and not head.keep_going and (is_new or not had_stopped):
                 return _FIRST
     return _DONE
+
+
+def _kept_before(exploration: Exploration, arms: list[Arm], store: Store) -> dict[str, str]:
+    """By anomaly the run that an exploration had kept when it last ended, where that still is in the store and no
+    cheaper one was found since."""
+    made = [attempted for arm in arms for attempted in arm.made]
+    kept = {}
+    for row in exploration.told().get("found", []):
+        if row["anomaly"] not in found_in(made):
+            continue  # it was interrupted again before it came to that run
+        best = cheapest(made, row["anomaly"])
+        is_there = row["kept"] and (store.root / row["kept"]).is_dir()
+        if is_there and (row["seed"], row["steps"]) == (best.seed, best.steps):
+            kept[row["anomaly"]] = row["kept"]
+    return kept
 
 
 def _show(arm: Arm, arms: list[Arm], before: int, began_s: float, progress: Progress) -> None:
@@ -181,36 +220,39 @@ def _keep(
     kept: dict[str, str],
 ) -> None:
     """Make the cheapest run of each anomaly once more, in the store, with its pictures and all that was said; `kept`
-    gets them."""
+    gets them; what it has is not made again."""
     made = [attempted for arm in arms for attempted in arm.made]
     source = arms[0].source
     maker = Maker(store, Progress(quiet=True), interrupts, pictures=True, messages=True)
-    for anomaly in sorted(found_in(made)):
+    remade: dict[tuple[str, int], str] = {}
+    for anomaly in sorted(found_in(made).keys() - kept.keys()):
         best = cheapest(made, anomaly)
+        if (best.arm, best.number) in remade:  # one run shows several
+            kept[anomaly] = remade[best.arm, best.number]
+            continue
         campaign = source.campaign
         if best.text:
             path = exploration.path / f"{anomaly}.toml"
             path.write_text(best.text, encoding="utf-8")
             campaign = load(path)
         progress.say(f"keeping seed {best.seed} for {anomaly}")
-        (planned,) = plan_invocation(store, campaign, cells=[source.cell.name], seeds=[best.seed], where=WHERE).todo
-        again = maker.make(planned)
-        kept[anomaly] = f"{campaign.name}/{again.directory.id}"
+        again = make_to_stay(store, maker, campaign, source.cell.name, best.seed)
+        kept[anomaly] = remade[best.arm, best.number] = f"{campaign.name}/{again.directory.id}"
         if again.digest != best.digest:
             progress.announce(
                 f"{again.directory.id} came out otherwise than before: something is not decided by the seed"
             )
 
 
-def _write(path: Path, told: dict[str, Any]) -> Path:
+def _write(exploration: Exploration, told: dict[str, Any]) -> Path:
     from analysis.plots.exploration import coverage
     from analysis.report import render_exploration
 
     curves = {row["name"]: row["curve"] for row in told["arms"]}
     picture = coverage(curves, {row["name"]: row["hits"] for row in told["arms"]})
-    (path / "coverage.png").write_bytes(picture)
-    (path / "summary.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
-    return render_exploration(path, told, picture)
+    (exploration.path / "coverage.png").write_bytes(picture)
+    exploration.tell(told)
+    return render_exploration(exploration.path, told, picture)
 
 
 def _tell(told: dict[str, Any], report: Path, *, as_json: bool) -> None:
@@ -233,5 +275,6 @@ def _exit_code(told: dict[str, Any], cell: Cell, ended: str) -> int:
     found = {row["anomaly"] for row in told["found"]}
     if cell.expect.verdict == "fail":
         met = cell.expect.anomaly in found if cell.expect.anomaly else bool(found)
-        return EXIT_OF_VERDICT["pass" if met else "fail"]
+        decided = sum(row["runs"] for row in told["arms"]) > told["undecided"]
+        return EXIT_OF_VERDICT["pass" if met else "fail" if decided else "unknown"]
     return EXIT_OF_VERDICT[told["verdict"]]

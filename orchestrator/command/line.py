@@ -19,6 +19,7 @@ from orchestrator.command.options import (
     add,
     engine_option,
     json_option,
+    positive,
     store_option,
     world_option,
 )
@@ -421,12 +422,6 @@ def _doctor(commands: Commands) -> None:
     json_option(command)
 
 
-def _jobs(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
-    return int(text)
-
-
 def _mutants(commands: Commands) -> None:
     command = add(
         commands,
@@ -435,7 +430,8 @@ def _mutants(commands: Commands) -> None:
         "Lists the mutants of the broker: the rule that each breaks, the anomaly it must cause, and the schedule.\n\n"
         "  brownout mutants --seeds 1-20                    how many of 20 simulated runs kill each, and by what\n"
         "  brownout mutants NAME --seeds 1-20 --campaign X  one of them, under a campaign of your own\n\n"
-        "Ctrl-C prints what was found until then.",
+        "Ctrl-C prints what was found until then. A run that is unknown says nothing of a mutant: shares are of those\n"
+        "that were decided. Exit 1: a benign mutant raised an alarm. 2: of some mutant no run was decided.",
     )
     command.add_argument("names", nargs="*", metavar="NAME", help="only these mutants")
     command.add_argument(
@@ -450,7 +446,7 @@ def _mutants(commands: Commands) -> None:
         "on (default: the campaigns that the mutants' schedules name, and for others chaos-simulated)",
     )
     command.add_argument(
-        "--jobs", type=_jobs, default=None, metavar="N", help="runs at the same time (default: one a processor)"
+        "--jobs", type=positive, default=None, metavar="N", help="runs at the same time (default: one a processor)"
     )
     command.add_argument("--write", action="store_true", help="write the result into docs/mutants.md")
     json_option(command)

@@ -8,19 +8,25 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from installation.files import PROJECT_ROOT
+from installation.files import PROJECT_ROOT, default_store
 from orchestrator.campaign.finding import find
+from orchestrator.campaign.store import Store
 from orchestrator.command.printing import say, show
 from orchestrator.command.run import seed_range
-from orchestrator.errors import EXIT_INTERRUPTED, EXIT_PASS, Interrupted, UsageError
+from orchestrator.errors import EXIT_FAIL, EXIT_INTERRUPTED, EXIT_PASS, EXIT_UNKNOWN, Interrupted, UsageError
+from orchestrator.running.interrupts import Interrupts
+
+if TYPE_CHECKING:
+    from orchestrator.search.mutation import Measured, Schedule
 
 GENERAL = "chaos-simulated"
 PAGE = PROJECT_ROOT / "docs" / "mutants.md"
 BEGIN = "<!-- what follows is written by `brownout mutants --seeds FIRST-LAST --write` -->\n"
 END = "<!-- until here -->\n"
-_COLUMNS = ("mutant", "campaign", "killed", "of runs", "by", "simulated", "processor")
+_TOLD = 3  # of a schedule's undecided runs, each with its reason; --json has all
+_COLUMNS = ("mutant", "campaign", "killed", "of decided", "unknown", "by", "simulated", "processor")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -44,11 +50,11 @@ def _list(mutants: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def _measure(options: argparse.Namespace, mutants: Mapping[str, Any]) -> int:
-    from orchestrator.running.mutation import Measured, all_schedules, measure, schedules
+    from orchestrator.search.mutation import all_schedules, check_size, schedules
 
     given = [find(name) for name in options.campaign]
     campaigns = given or [find(name) for name in sorted(_named(mutants))]
-    seeds, results, without = seed_range(options.seeds), list[dict[str, Any]](), dict[str, str]()
+    without = dict[str, str]()
     if options.names:
         wanted = schedules(mutants, options.names, campaigns)
     else:
@@ -57,23 +63,50 @@ def _measure(options: argparse.Namespace, mutants: Mapping[str, Any]) -> int:
             others, without = all_schedules({name: mutants[name] for name in without}, [find(GENERAL)])
             wanted += others
 
-    def heard(measured: Measured) -> None:
-        results.append(measured.to_json())
-
-    code = EXIT_PASS
+    seeds, results = seed_range(options.seeds), list["Measured"]()
+    check_size(wanted, seeds)
     try:
-        measure(wanted, seeds, heard, jobs=options.jobs or os.cpu_count() or 1)
-    except (Interrupted, KeyboardInterrupt):  # what was found is kept
-        code = EXIT_INTERRUPTED
+        _measure_all(wanted, seeds, options.jobs or os.cpu_count() or 1, results)
+    except Interrupted:
+        return EXIT_INTERRUPTED
+    finally:  # whatever ended it, what was found is told
+        _tell([each.to_json() for each in results], without, options)
+    if options.write:
+        rows = [each.to_json() for each in results]
+        PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), rows, options.seeds), encoding="utf-8")
+    return exit_code(results)
+
+
+def _measure_all(wanted: Sequence[Schedule], seeds: Sequence[int], jobs: int, results: list[Measured]) -> None:
+    """`results` gets what each schedule came to. Raises as `measure`."""
+    from orchestrator.search.mutation import measure
+    from orchestrator.search.scratch import scratch
+
+    interrupts = Interrupts(lambda: say("stopping: what was found is told", file=sys.stderr), lambda: None)
+    with interrupts.installed(), scratch(Store(default_store().resolve())) as directory:
+        measure(wanted, seeds, results.append, scratch=directory, interrupts=interrupts, jobs=jobs)
+
+
+def exit_code(results: Sequence[Measured]) -> int:
+    """Fail when a benign mutant raised an alarm, unknown when nothing is known of some mutant; else pass, however often
+    each was killed: that is what the table is for."""
+    if any(each.benign and each.killed for each in results):
+        return EXIT_FAIL
+    return EXIT_PASS if all(each.decided for each in results) else EXIT_UNKNOWN
+
+
+def _tell(results: Sequence[Mapping[str, Any]], without: Mapping[str, str], options: argparse.Namespace) -> None:
     if options.json:
-        print(json.dumps(results, indent=1))
+        print(json.dumps(results, indent=1, allow_nan=False))
     else:
         show(f"mutants, seeds {options.seeds}", [_row(result) for result in results], _COLUMNS)
+    for result in results:
+        for it in result["undecided"][:_TOLD]:
+            say(
+                f"unknown: {result['mutant']}, {result['campaign']}, seed {it['seed']}: {it['reason']}", file=sys.stderr
+            )
     for name, reason in without.items():
         say(f"not tried: {name}: {reason}", file=sys.stderr)
-    if options.write and code == EXIT_PASS:
-        PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), results, options.seeds), encoding="utf-8")
-    return code
 
 
 def _named(mutants: Mapping[str, Any]) -> set[str]:
@@ -83,16 +116,21 @@ def _named(mutants: Mapping[str, Any]) -> set[str]:
 
 
 def _row(result: Mapping[str, Any]) -> dict[str, str]:
-    low, high = result["interval"]
+    share = "({:.0%} to {:.0%})".format(*result["interval"]) if result["interval"] else ""
     return {
         "mutant": f"{result['mutant']} (benign)" if result["benign"] else result["mutant"],
         "campaign": result["campaign"],
-        "killed": f"{result['killed']} ({low:.0%} to {high:.0%})",
-        "of runs": str(result["runs"]),
+        "killed": f"{result['killed']} {share}" if share else "-",
+        "of decided": str(result["decided"]),
+        "unknown": str(result["unknown"]),
         "by": ", ".join(f"{name} {count}" for name, count in result["by"].items()) or "nothing",
-        "simulated": f"{result['simulated_s']:g} s",
-        "processor": f"{result['cpu_s']:g} s",
+        "simulated": _seconds(result["simulated_s"]),
+        "processor": _seconds(result["cpu_s"]),
     }
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:g} s"
 
 
 def with_table(page: str, results: Sequence[Mapping[str, Any]], seeds: str) -> str:
@@ -104,7 +142,7 @@ def with_table(page: str, results: Sequence[Mapping[str, Any]], seeds: str) -> s
     lines = [
         f"Seeds {seeds} of each campaign in the simulated world; killed: the analysis named an anomaly that is "
         "expected of the mutant",
-        "(95 % Wilson interval); times are medians, without the analysis.",
+        "(95 % Wilson interval, of the runs that were decided); times are medians, without the analysis.",
         "",
         f"| {' | '.join(_COLUMNS)} |",
         f"|{'---|' * len(_COLUMNS)}",

@@ -25,6 +25,13 @@ def add(commands: Commands, name: str, summary: str, description: str) -> argpar
     return added
 
 
+def positive(text: str) -> int:
+    """A whole number from 1, as the type of an option."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
+    return int(text)
+
+
 def store_option(command: argparse.ArgumentParser) -> None:
     """Where runs are kept."""
     command.add_argument(

@@ -18,9 +18,8 @@ from orchestrator.command.printing import say
 from orchestrator.errors import EXIT_FAIL, EXIT_PASS, EXIT_UNKNOWN, UsageError
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
-from orchestrator.running.runner import plan_invocation
 from orchestrator.running.versions import commit
-from orchestrator.search.making import WHERE, Made, Maker, read_summary, require_simulation
+from orchestrator.search.making import WHERE, Made, Maker, make_to_stay, read_summary, require_simulation
 from orchestrator.search.narration import narrate
 from orchestrator.search.stored import runs_of_seed, stored_plan
 
@@ -44,14 +43,11 @@ def main(options: argparse.Namespace) -> int:
     store = Store((options.store or default_store()).resolve())
     planned, before = _wanted(options, store)
     require_simulation(planned.campaign, _WHY)
-    again = plan_invocation(store, planned.campaign, cells=[planned.cell.name], seeds=[planned.seed], where=WHERE).todo[
-        0
-    ]
     with Progress(quiet=options.quiet) as progress:
         interrupts = Interrupts(lambda: progress.say("stopping in order"), lambda: None)
         with interrupts.installed():
             maker = Maker(store, progress, interrupts, pictures=True, messages=True)
-            made = maker.make(again)
+            made = make_to_stay(store, maker, planned.campaign, planned.cell.name, planned.seed)
             progress.phase("trace")
             trace = narrate(made.directory.path)
     compared = compare(before, made)

@@ -15,8 +15,9 @@ from installation.files import default_store
 from orchestrator.campaign.file import load
 from orchestrator.campaign.finding import DEMO, find, shortest, shown
 from orchestrator.campaign.gate import GateResult, gate
+from orchestrator.campaign.invocations import open_stamp
 from orchestrator.campaign.judging import Engine
-from orchestrator.campaign.model import Campaign
+from orchestrator.campaign.model import SIMULATION, Campaign
 from orchestrator.campaign.plan import check_size
 from orchestrator.campaign.policy_file import find_policy
 from orchestrator.campaign.store import Store
@@ -40,8 +41,6 @@ from orchestrator.running.runner import (
 )
 from orchestrator.worlds.lab import LabSpec
 from orchestrator.worlds.selection import Selection, lab_named, select_lab
-
-SIMULATION = "simulation"
 
 # Told to the same command in its sandbox: the lab, why it was chosen, and where outside the sandbox begins.
 _LAB_VARIABLE = "BROWNOUT_LAB"
@@ -108,6 +107,8 @@ def _make_runs(invocation: Invocation, store: Store, run_options: RunOptions, op
     renew_documents(campaign_dir)
     result = gate(campaign_dir, invocations=[invocation.stamp])
     _print(result, as_json=options.json)
+    if options.resume and open_stamp(campaign_dir) is not None:
+        say(f"an earlier invocation is not finished: {_go_on(invocation, store, _where(options))}", file=sys.stderr)
     return result.decision.exit_code
 
 
@@ -199,15 +200,18 @@ def _shell_prefix() -> str:
 
 
 def _say_how_to_go_on(invocation: Invocation, store: Store, where: list[str]) -> None:
-    campaign = invocation.campaign
-    elsewhere = [] if store.root == default_store().resolve() else ["--store", str(store.root)]
-    go_on = command("run", shown(campaign.path), "--resume", *elsewhere, *where)
+    campaign_dir = store.campaign_dir(invocation.campaign.name)
     say(
-        f"brownout: stopped; nothing is left running, and what was recorded is in {store.campaign_dir(campaign.name)}\n"
+        f"brownout: stopped; nothing is left running, and what was recorded is in {campaign_dir}\n"
         f"  judge what there is:  {command('analyze', str(shortest(store.root / 'latest')))}\n"
-        f"  go on:                {go_on}",
+        f"  go on:                {_go_on(invocation, store, where)}",
         file=sys.stderr,
     )
+
+
+def _go_on(invocation: Invocation, store: Store, where: list[str]) -> str:
+    elsewhere = [] if store.root == default_store().resolve() else ["--store", str(store.root)]
+    return command("run", shown(invocation.campaign.path), "--resume", *elsewhere, *where)
 
 
 def _print(result: GateResult, *, as_json: bool) -> None:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from orchestrator.command.options import Commands, add, engine_option, json_option, store_option
+from orchestrator.command.options import Commands, add, engine_option, json_option, positive, store_option
 
 COMMANDS: Final = frozenset({"explore", "replay", "shrink"})
 
@@ -38,19 +38,35 @@ def explore(commands: Commands) -> None:
         "  brownout explore demo --runs 500                     until the first failure\n"
         "  brownout explore X.toml --runs 2000 --keep-going\n"
         "  brownout explore X.toml --cell mutated --compare     guided and plain random, with as many runs each\n"
-        "  brownout explore X.toml --master spark://host:7077   on a cluster that sees this project and the store\n"
-        "  brownout explore X.toml --resume                     go on where it was interrupted\n\n"
-        "The same campaign, first seed and number of runs explore the same, on any number of cores. Exit 0: what was\n"
-        "found is what is expected of the cell (nothing, or a mutant's anomaly).",
+        "  brownout explore X.toml --master spark://host:7077 --round 64\n"
+        "                                                       on a cluster\n"
+        "  brownout explore X.toml --resume                     go on where it was interrupted, or behind the failure\n"
+        "                                                       at which it stopped\n\n"
+        "The same campaign, first seed, number and rounds of runs explore the same, on any number of cores. Ctrl-C\n"
+        "keeps what was found: each run that was made, with Spark each round. Exit 0: what was found is what is\n"
+        "expected of the cell (nothing, or a mutant's anomaly). 2: all that could tell was unknown.\n\n"
+        "A cluster's workers need this project and its Python at the same paths as here, Java, and a place to write\n"
+        "at the store's path; campaigns are sent to them, runs are not kept there. They connect back to this machine\n"
+        "(SPARK_LOCAL_IP=ADDRESS brownout explore ... says by which address).",
     )
     command.add_argument("campaign", metavar="CAMPAIGN", help="a file, or the name of one of Brownout's")
     command.add_argument("--cell", metavar="NAME", help="of the campaign (default: the first that is to pass)")
-    command.add_argument("--runs", type=int, default=200, metavar="N", help="how many runs, of each way (default: 200)")
-    command.add_argument("--first", type=int, default=1, metavar="SEED", help="the first seed (default: 1)")
-    command.add_argument("--keep-going", action="store_true", help="do not stop at the first failure")
+    # None where it is not given: --resume takes none of them.
+    command.add_argument("--runs", type=positive, metavar="N", help="how many runs, of each way (default: 200)")
+    command.add_argument(
+        "--round",
+        type=positive,
+        metavar="N",
+        help="runs that are made side by side, before anything is learned of them; for a cluster at least as many as "
+        "it has cores (default: 8)",
+    )
+    command.add_argument("--first", type=int, metavar="SEED", help="the first seed (default: 1)")
+    command.add_argument("--keep-going", action="store_true", default=None, help="do not stop at the first failure")
     how = command.add_mutually_exclusive_group()
-    how.add_argument("--random", action="store_true", help="seeds only, no variations")
-    how.add_argument("--compare", action="store_true", help="guided, then random with as many runs; keeps going")
+    how.add_argument("--random", action="store_true", default=None, help="seeds only, no variations")
+    how.add_argument(
+        "--compare", action="store_true", default=None, help="guided, then random with as many runs; keeps going"
+    )
     command.add_argument("--resume", action="store_true", help="go on with the last exploration of the campaign")
     engine_option(command)
     command.add_argument("--master", metavar="URL", help="the Spark master (default: local, with all cores)")
@@ -96,7 +112,8 @@ def shrink(commands: Commands) -> None:
         "  brownout shrink store/X/RUN --budget 10m --output campaigns/smaller.toml\n"
         "  brownout run store/X/RUN/shrunk.toml --world simulation --seeds 1-20\n"
         "  brownout run store/X/RUN/shrunk.toml --world namespaces\n\n"
-        "Ctrl-C keeps the smallest so far. Exit 2: as steps it does not show the anomaly any more.",
+        "Ctrl-C keeps the smallest so far. Exit 2: as steps it does not show the anomaly any more, or the budget does\n"
+        "not even tell that.",
     )
     command.add_argument("run", metavar="RUN", help="a failed run's directory, its name, or `latest`")
     command.add_argument("--anomaly", metavar="NAME", help="what has to stay (default: what is expected of the cell)")
@@ -105,7 +122,7 @@ def shrink(commands: Commands) -> None:
     )
     command.add_argument(
         "--tries",
-        type=int,
+        type=positive,
         default=2,
         metavar="N",
         help="seeds with which each candidate is run; as many as at first have to show the anomaly (default: 2)",

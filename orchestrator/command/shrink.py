@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any, Final
 from installation.commands import command
 from installation.files import default_store
 from orchestrator.campaign.finding import shortest, shown
-from orchestrator.campaign.model import Expect
+from orchestrator.campaign.model import SIMULATION, STRICT, Campaign, Expect
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.store import RunDirectory, Store
 from orchestrator.command.printing import say
@@ -22,6 +21,7 @@ from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
 from orchestrator.search.document import Document, document_of
 from orchestrator.search.making import Maker, read_made, require_simulation
+from orchestrator.search.scratch import scratch
 from orchestrator.search.script import StepTable, inflictions_of, steps_of
 from orchestrator.search.shrinking import shrink
 from orchestrator.search.stored import stored_plan
@@ -29,14 +29,15 @@ from orchestrator.search.trials import Budget, SpentError, Trials
 from orchestrator.worlds.selection import WORLD_NAMES, lab_named
 
 CONFIRMED_BY: Final = 10
-"""Seeds with which the result is run at the end, to say how surely it shows the anomaly."""
+"""Other seeds with which the result is run at the end, to say how surely it shows the anomaly."""
 SUFFIX: Final = "-shrunk"
+_INTERRUPTED: Final = "interrupted"
 
 
 @dataclass(frozen=True)
 class Result:
-    """`document`: the smallest that was found. `ended`: why the search was over. `shown`, `tried`: of how many seeds it
-    shows the anomaly."""
+    """`document`: the smallest that was found. `ended`: why the search was over. `shown`, `tried`: of how many seeds
+    that had no part in choosing it it shows the anomaly."""
 
     document: Document
     ended: str
@@ -52,26 +53,38 @@ def main(options: argparse.Namespace) -> int:
     require_simulation(plan.campaign, "shrink makes runs of that world")
     anomaly = _anomaly(directory, plan, options.anomaly)
     output = (options.output or directory.path / "shrunk.toml").resolve()
-    if not output.parent.is_dir():
-        raise UsageError(f"--output {output}: there is no directory {output.parent}")
+    _require_writable(output)
     whole = whole_document(directory, plan, anomaly)
-    with Progress(quiet=options.quiet) as progress, tempfile.TemporaryDirectory(prefix="brownout-shrink-") as scratch:
-        result = _search(whole, plan, anomaly, budget, Path(scratch), progress, options.tries)
-    if result is None:
-        say(
-            f"as a campaign of steps it does not come to {anomaly} with {options.tries} seeds: nothing can be taken "
-            "from it; another run of it, or more --tries, may do"
-        )
-        return EXIT_UNKNOWN
+    whole.campaign(output)  # what cannot be written down as a campaign is told before the search
+    with Progress(quiet=options.quiet) as progress, scratch(store) as place:
+        result = _search(whole, plan, anomaly, budget, place, progress, options.tries)
+    if isinstance(result, str):
+        say(f"{result}; nothing was written")
+        return EXIT_INTERRUPTED if result == _INTERRUPTED else EXIT_UNKNOWN
     text = result.document.text(_comment(directory, anomaly, result, output))
     output.write_text(text, encoding="utf-8")
     _tell(whole, result, anomaly, output, budget, as_json=options.json)
-    return EXIT_INTERRUPTED if result.ended == "interrupted" else EXIT_PASS
+    return EXIT_INTERRUPTED if result.ended == _INTERRUPTED else EXIT_PASS
+
+
+def _require_writable(output: Path) -> None:
+    """Raise `UsageError` for what no file can be written to: before the search, not after it."""
+    is_new = not output.exists()
+    try:
+        output.open("ab").close()
+        if is_new:
+            output.unlink()
+    except OSError as error:
+        raise UsageError(f"{output}: cannot be written: {error.strerror}; give another file with --output") from error
 
 
 def _anomaly(directory: RunDirectory, plan: PlannedRun, asked: str | None) -> str:
     """What has to stay: what was asked for, else what is expected of the cell, else what was named first."""
-    found = read_made(directory).anomalies
+    try:
+        found = read_made(directory).anomalies
+    except (OSError, ValueError) as error:
+        judge = command("analyze", str(shortest(directory.path)))
+        raise UsageError(f"{directory.id}: it has no verdict that can be read; judge it first: {judge}") from error
     if not found:
         raise UsageError(f"{directory.id}: no anomaly was found in it: there is nothing that could be kept")
     wanted = asked or (plan.cell.expect.anomaly if plan.cell.expect.anomaly in found else found[0])
@@ -93,15 +106,15 @@ def whole_document(directory: RunDirectory, plan: PlannedRun, anomaly: str) -> D
 
 
 def _search(
-    whole: Document, plan: PlannedRun, anomaly: str, budget: Budget, scratch: Path, progress: Progress, tries: int
-) -> Result | None:
-    """The best that the budget or the user allows; None when even the whole does not show the anomaly."""
+    whole: Document, plan: PlannedRun, anomaly: str, budget: Budget, place: Path, progress: Progress, tries: int
+) -> Result | str:
+    """The best that the budget or the user allows; in words why there is none. Runs are made in `place`."""
     interrupts = Interrupts(lambda: progress.say("stopping: the smallest so far is kept"), lambda: None)
     with interrupts.installed():
-        maker = Maker(Store(scratch), Progress(quiet=True), interrupts)
+        maker = Maker(Store(place), Progress(quiet=True), interrupts)
         trials = Trials(
             maker,
-            scratch,
+            place,
             anomaly,
             budget,
             seed=plan.seed,
@@ -111,26 +124,31 @@ def _search(
         ended = "nothing more can be taken away"
         try:
             if not trials(whole):
-                return None
+                return (
+                    f"as a campaign of steps it does not come to {anomaly} with {tries} seeds, so nothing can be taken "
+                    "from it; another run of it, or more --tries, may do"
+                )
             shrink(whole, trials)
         except SpentError:
             ended = "the budget is used up"
         except Interrupted:
-            ended = "interrupted"
-        if trials.best is None:
-            return None
-        result = Result(trials.best, ended)
-        return result if ended == "interrupted" else _confirmed(result, trials, progress)
+            ended = _INTERRUPTED
+        if trials.best is not None:
+            result = Result(trials.best, ended)
+            return result if ended == _INTERRUPTED else _confirmed(result, trials, progress, plan.seed + tries)
+    if ended == _INTERRUPTED:
+        return ended
+    return f"{ended} before it was known whether it comes to {anomaly} as a campaign of steps; give more --budget"
 
 
-def _confirmed(result: Result, trials: Trials, progress: Progress) -> Result:
-    """With how often other seeds show the anomaly, too; what an interruption leaves is not."""
-    progress.say(f"running what is left with {CONFIRMED_BY} seeds")
-    first = int(result.document.data["seeds"]["first"])
+def _confirmed(result: Result, trials: Trials, progress: Progress, first: int) -> Result:
+    """With how often seeds from `first` on, by which nothing was chosen, show the anomaly; what an interruption leaves
+    is not."""
+    progress.say(f"running what is left with {CONFIRMED_BY} other seeds")
     try:
         shows = [trials.shows(result.document, first + number, free=True) for number in range(CONFIRMED_BY)]
     except Interrupted:
-        return result
+        return replace(result, ended=_INTERRUPTED)
     return replace(result, shown=sum(shows), tried=len(shows))
 
 
@@ -144,7 +162,7 @@ def size_of(document: Document) -> str:
 
 
 def _comment(directory: RunDirectory, anomaly: str, result: Result, output: Path) -> str:
-    surely = f"It shows it with {result.shown} of {result.tried} seeds in the simulated world." if result.tried else ""
+    surely = f"{result.shown} of {result.tried} other seeds show it in the simulated world." if result.tried else ""
     return "\n".join(
         filter(
             None,
@@ -157,9 +175,16 @@ def _comment(directory: RunDirectory, anomaly: str, result: Result, output: Path
     )
 
 
+def _worlds_of(campaign: Campaign) -> list[str]:
+    """The worlds that have all that a campaign needs."""
+    if campaign.topology.filesystem == STRICT:
+        return [SIMULATION]
+    needs = campaign.nemesis.needs
+    return [name for name in WORLD_NAMES if name != "auto" and needs <= lab_named(name).capabilities]
+
+
 def _tell(whole: Document, result: Result, anomaly: str, output: Path, budget: Budget, *, as_json: bool) -> None:
-    needs = result.document.campaign(output).nemesis.needs
-    worlds = [name for name in WORLD_NAMES if name != "auto" and needs <= lab_named(name).capabilities]
+    worlds = _worlds_of(result.document.campaign(output))
     if as_json:
         told: dict[str, Any] = {
             "anomaly": anomaly,
@@ -180,5 +205,5 @@ def _tell(whole: Document, result: Result, anomaly: str, output: Path, budget: B
     say(f"before: {size_of(whole)}")
     say(f"after:  {size_of(result.document)} ({budget}; {result.ended})")
     if result.tried:
-        say(f"it shows {anomaly} with {result.shown} of {result.tried} seeds in the simulated world")
-    say(f"campaign: {shortest(output)}; worlds that have its faults: {', '.join(worlds)}")
+        say(f"{result.shown} of {result.tried} other seeds show {anomaly} in the simulated world")
+    say(f"campaign: {shortest(output)}; worlds that have what it needs: {', '.join(worlds)}")

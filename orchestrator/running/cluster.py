@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from nemeses import ClusterView
 from nemeses.scheduling import REAL_TIME, Scheduler
-from orchestrator.errors import RunError
+from orchestrator.errors import OverdueError, RunError
 from systems.view import Elector, Member, Observer, View
 
 POLL_S = 0.03
@@ -45,7 +45,7 @@ class Cluster:
         *,
         meanwhile: Callable[[], None] = lambda: None,
     ) -> View:
-        """Look until the condition holds. Raises `RunError` naming what was awaited and what was last seen.
+        """Look until the condition holds. Raises `OverdueError` naming what was awaited and what was last seen.
 
         `meanwhile` is called before each look; it raises when there is nothing left to wait for.
         """
@@ -56,7 +56,7 @@ class Cluster:
             if condition(view):
                 return view
             if self._scheduler.monotonic() > give_up:
-                raise RunError(f"{what}: not within {timeout_s:g} s; last seen: {view}")
+                raise OverdueError(f"{what}: not within {timeout_s:g} s; last seen: {view}")
             self._scheduler.sleep(POLL_S)
 
     def elect(self, node: str, partition: int | None) -> str | None:

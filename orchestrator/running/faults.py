@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from history.journal import Journal
 from nemeses import KINDS, ClusterView, Evidence, Fault, Nemesis, Schedule
@@ -120,18 +121,19 @@ def follow_overlapping(
     """Inflict and heal the faults of a schedule at their times, several in force at once, until `ends_s` has come.
 
     A fault that would hide what proves another one, when both are in force, is left out; but for one of a kind that was
-    not there yet the others are healed first: who has no power proves nothing of what befalls packets.
+    not there yet the others are healed first: who has no power proves nothing of what befalls packets, and who sends
+    late shows nobody how late others send.
     """
-    begun_s, seen, in_force = scheduler.monotonic(), set[str](), list[tuple[float, Fault]]()
+    begun_s, seen, in_force = scheduler.monotonic(), set[str](), list[_InForce]()
 
-    def heal(entry: tuple[float, Fault]) -> None:
+    def heal(entry: _InForce) -> None:
         in_force.remove(entry)
-        book.heal(lambda open_fault: open_fault is entry[1])
+        book.heal(lambda open_fault: open_fault is entry.fault)
 
     def heal_until(moment_s: float) -> None:
-        while in_force and min(in_force, key=_end)[0] <= moment_s:
+        while in_force and min(in_force, key=_end).ends_s <= moment_s:
             due = min(in_force, key=_end)
-            tick(due[0])
+            tick(due.ends_s)
             heal(due)
 
     for plan in schedule:
@@ -140,20 +142,53 @@ def follow_overlapping(
         if not is_new and scheduler.monotonic() + plan.duration_s > ends_s:
             continue
         tick(begun_s + plan.at)
-        fault = plan.resolve(look())
-        conflicts = [entry for entry in in_force if _conflict(fault, entry[1])]
+        view = look()
+        fault = plan.resolve(view)
+        conflicts = [entry for entry in in_force if _conflict(fault, entry.fault)]
+        conflicts += _crowded(fault, [entry for entry in in_force if entry not in conflicts], view.nodes)
         if conflicts and not is_new:
             continue
         for entry in conflicts:
             heal(entry)
         seen.add(plan.kind)
         book.inject(fault)
-        in_force.append((scheduler.monotonic() + plan.duration_s, fault))
+        witnesses = _witnesses(fault, in_force, view.nodes)
+        if _is_netem(fault):
+            for entry in in_force:
+                entry.witnesses -= set(fault.targets)
+        in_force.append(_InForce(scheduler.monotonic() + plan.duration_s, fault, witnesses))
     heal_until(math.inf)
 
 
-def _end(entry: tuple[float, Fault]) -> float:
-    return entry[0]
+@dataclass(eq=False)
+class _InForce:
+    """A fault and when it is to end. `witnesses`: the nodes whose own packets netem has left alone since before it was
+    inflicted; by them it is seen how late its target sends."""
+
+    ends_s: float
+    fault: Fault
+    witnesses: set[str]
+
+
+def _end(entry: _InForce) -> float:
+    return entry.ends_s
+
+
+def _is_netem(fault: Fault) -> bool:
+    return "netem" in KINDS[fault.kind].needs
+
+
+def _witnesses(fault: Fault, in_force: Iterable[_InForce], nodes: Iterable[str]) -> set[str]:
+    disturbed = {name for entry in in_force if _is_netem(entry.fault) for name in entry.fault.targets}
+    return set(nodes) - disturbed - set(fault.targets)
+
+
+def _crowded(fault: Fault, in_force: Sequence[_InForce], nodes: Iterable[str]) -> list[_InForce]:
+    """The faults beside which nobody would be left to see this one by, or they."""
+    if not _is_netem(fault):
+        return []
+    alone, targets = not _witnesses(fault, in_force, nodes), set(fault.targets)
+    return [entry for entry in in_force if _is_netem(entry.fault) and (alone or entry.witnesses <= targets)]
 
 
 _PACKETS = frozenset({"network", "netem", "wire"})

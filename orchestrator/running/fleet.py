@@ -9,7 +9,7 @@ from history.left import left_by
 from nemeses.scheduling import REAL_TIME, Scheduler
 from orchestrator.campaign.model import Workload
 from orchestrator.campaign.plan import PlannedRun
-from orchestrator.errors import RunError
+from orchestrator.errors import OverdueError, RunError
 from workloads.command_client import producers_of
 from workloads.control import AppendResult, ReadDone
 from workloads.kinds import KINDS
@@ -149,16 +149,14 @@ class Fleet:
                 raise ClientError(f"client {client.name} ended in the middle of the run{last}")
 
     def await_service(self, timeout_s: float) -> None:
-        """Wait until every place takes operations again, as the workload kind understands it. Raises `RunError` for one
-        that does not within the time."""
+        """Wait until every place takes operations again, as the workload kind understands it. Raises `OverdueError`
+        when the time, which is that of all together, is over and one does not."""
         probe = self._require_probe()
+        give_up = self._scheduler.monotonic() + timeout_s
         for place, name in enumerate(self._places):
-            give_up = self._scheduler.monotonic() + timeout_s
             while not (answer := probe.probe(place, PROBE_ATTEMPT_S * self._time_scale)).ok:
                 if self._scheduler.monotonic() > give_up:
-                    raise RunError(
-                        f"{name} takes no writes {timeout_s:g} s after everything was healed: {answer.error}"
-                    )
+                    raise OverdueError(f"{name} takes no writes within {timeout_s:.3g} s: {answer.error}")
 
     def read_everything(self, reader: ClientHandle, timeout_s: float) -> list[ReadDone]:
         """Read every place to its end. Raises `RunError` for one that cannot be read whole."""

@@ -12,9 +12,7 @@ import signal
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from orchestrator.errors import EXIT_INTERRUPTED, Interrupted
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+from orchestrator.errors import EXIT_INTERRUPTED, STOPPING, Interrupted
 
 
 class Interrupts:
@@ -35,7 +33,7 @@ class Interrupts:
     def installed(self) -> Iterator[None]:
         # Under `nohup` a run outlives its terminal.
         outlives = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-        heeded = [number for number in _SIGNALS if not (outlives and number == signal.SIGHUP)]
+        heeded = [number for number in STOPPING if not (outlives and number == signal.SIGHUP)]
         before = {number: signal.signal(number, self._received) for number in heeded}
         try:
             yield

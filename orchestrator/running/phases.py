@@ -19,7 +19,7 @@ from nemeses.scheduling import Scheduler
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.stake import LONGEST_LOAD
 from orchestrator.campaign.store import RunDirectory
-from orchestrator.errors import Interrupted, RunError, WorldError
+from orchestrator.errors import Interrupted, OverdueError, RunError, WorldError
 from orchestrator.running.autopsy import Autopsy
 from orchestrator.running.cluster import Cluster
 from orchestrator.running.faults import FaultBook, follow_overlapping, follow_schedule
@@ -317,23 +317,28 @@ class Run:
             self._journal.note("the replicas' files were dumped", dumped=dumped)
 
     def _quiesce(self) -> None:
-        """A service that ends by itself is on record then; what the others come to without it is worth the more."""
+        """A service that ends by itself is on record then; what the others come to without it is worth the more.
+
+        A bound that the campaign states is one for all of it: leaders, in-sync sets and writes to every place. A world
+        that breaks meanwhile says nothing of the cluster."""
         self._enter(
             "quiesce", "waiting for leaders and full in-sync sets" if self._assignment else "waiting for all nodes"
         )
         bound_s, began_s = self._campaign.checks.converge_s, self._scheduler.monotonic()
+        limit_s = self._scaled(bound_s or QUIESCE_S)
         try:
             view = self._cluster.await_view(
                 self._all_whole,
                 "waiting for the cluster to recover after everything was healed",
-                self._scaled(bound_s or QUIESCE_S),
+                limit_s,
                 meanwhile=self._watch.tick,
             )
             self._journal.note("recovered", view=str(view))
-            self._fleet.await_service(self._scaled(PROBE_S))
-        except RunError as error:
+            left_s = max(0.0, began_s + limit_s - self._scheduler.monotonic())
+            self._fleet.await_service(self._scaled(PROBE_S) if bound_s is None else left_s)
+        except OverdueError as error:
             if bound_s is not None:
-                self._journal.not_converged(bound_s, str(error))
+                self._journal.not_converged(limit_s, str(error))
             raise
         if bound_s is not None:
             self._journal.converged(round(self._scheduler.monotonic() - began_s, 3))

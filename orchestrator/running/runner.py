@@ -13,11 +13,13 @@ from pathlib import Path
 from analysis.verdict import first_reasons
 from history.journal import Journal
 from history.left import sha256_of
+from installation.commands import command
 from installation.files import PROJECT_ROOT
 from nemeses.ports import HostError
-from orchestrator.campaign.invocations import PlanError, keep_plan, read_plan, stamps
+from orchestrator.campaign.finding import shortest
+from orchestrator.campaign.invocations import PlanError, drop_plan, keep_plan, open_stamp, read_plan, stamps
 from orchestrator.campaign.judging import Engine, judge
-from orchestrator.campaign.model import Campaign
+from orchestrator.campaign.model import FILESYSTEMS, SIMULATION, STRICT, Campaign
 from orchestrator.campaign.plan import PlannedRun, expand
 from orchestrator.campaign.store import LABS, RunDirectory, Store
 from orchestrator.campaign.systems import deploy, software_of
@@ -33,7 +35,6 @@ from orchestrator.worlds.selection import WORLD_NAMES, Selection, lab_named
 
 STARTED_VARIABLE = "BROWNOUT_STARTED_NS"
 _HOLD_S = 1.0
-SWARM_WORLD = "simulation"
 
 
 @dataclass
@@ -234,10 +235,15 @@ def require_faults(campaign: Campaign, lab: Lab | type[Lab], reason: str) -> Non
             f"{campaign.path}: the {lab.name} world runs {', '.join(sorted(lab.systems))} only, not "
             f"{system.directory or system.name}; use another --world"
         )
-    if campaign.swarm is not None and lab.name != SWARM_WORLD:
+    if campaign.swarm is not None and lab.name != SIMULATION:
         raise UsageError(
-            f"{campaign.path}: [swarm] is for the {SWARM_WORLD}, which makes each cluster as it is drawn, and this "
+            f"{campaign.path}: [swarm] is for the {SIMULATION}, which makes each cluster as it is drawn, and this "
             f"is the {lab.name} world; leave out --world, or [swarm]"
+        )
+    if campaign.topology.filesystem == STRICT and lab.name != SIMULATION:
+        raise UsageError(
+            f"{campaign.path}: [topology] filesystem = {STRICT!r} is a simulated disk, which the {lab.name} world does "
+            f"not have; make it one of {', '.join(FILESYSTEMS)}"
         )
     if lab.workloads is not None and kind not in lab.workloads:
         raise UsageError(
@@ -295,16 +301,19 @@ def plan_invocation(
 
 
 def resume_invocation(store: Store, campaign: Campaign, *, where: Sequence[str] = ()) -> Invocation:
-    """The campaign's last invocation, with only the runs that have no verdict yet left to do.
+    """The campaign's last invocation that is not finished, with only the runs that have no verdict yet left to do.
 
     What an interrupted run recorded is kept under `interrupted/`. Raises `UsageError` when there is nothing to resume.
     """
     campaign_dir = store.campaign_dir(campaign.name)
-    known = stamps(campaign_dir)
-    if not known:
+    if not stamps(campaign_dir):
         raise UsageError(f"{campaign.name} was never run in {store.root}; leave out --resume")
+    stamp = open_stamp(campaign_dir)
+    if stamp is None:
+        what = command("gate", str(shortest(campaign_dir)))
+        raise UsageError(f"{campaign.name}: every run that was planned is made; what they came to: {what}")
     try:
-        plan = read_plan(campaign_dir, known[-1])
+        plan = read_plan(campaign_dir, stamp)
     except PlanError as error:
         raise UsageError(str(error)) from error
     if plan.text != campaign.text:
@@ -317,6 +326,17 @@ def resume_invocation(store: Store, campaign: Campaign, *, where: Sequence[str] 
     for run in todo:
         _set_aside(campaign_dir, run.id)
     return Invocation(campaign, plan.stamp, todo, tuple(run.id for run in planned))
+
+
+def withdraw(store: Store, invocation: Invocation) -> None:
+    """Leave nothing of an invocation that was stopped and is not to be gone on with but those of its runs that have a
+    verdict, with the plan where there is one. Raises `OSError`."""
+    campaign_dir = store.campaign_dir(invocation.campaign.name)
+    unjudged = [run for run in map(campaign_dir.joinpath, invocation.all_ids) if not RunDirectory(run).judged]
+    for path in unjudged:
+        store.remove(RunDirectory(path))
+    if len(unjudged) == len(invocation.all_ids):
+        drop_plan(campaign_dir, invocation.stamp)
 
 
 def _set_aside(campaign_dir: Path, run_id: str) -> None:

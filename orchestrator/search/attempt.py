@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from analysis.verdict import UNKNOWN, first_reasons
 from orchestrator.campaign.file import parse
 from orchestrator.campaign.plan import PlannedRun, run_id
 from orchestrator.campaign.store import Store
+from orchestrator.campaign.swarm import draw
 from orchestrator.errors import UsageError
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
@@ -36,6 +37,11 @@ class Task:
     cell: str
     seed: int
     parent: int = -1
+
+    @property
+    def own(self) -> str:
+        """Its text, where that is not the explored campaign's."""
+        return self.text if self.parent >= 0 else ""
 
 
 class Attempted(msgspec.Struct, frozen=True):
@@ -60,15 +66,15 @@ class Attempted(msgspec.Struct, frozen=True):
     cpu_s: float = 0.0
 
 
-def attempt(task: Task, interrupts: Interrupts | None = None) -> Attempted:
-    """Make the run of a task. Whatever breaks makes it unknown, with the reason. Raises `Interrupted` where the user
-    can stop it; a worker of Spark ends with its task."""
-    directory = Path(tempfile.mkdtemp(prefix="brownout-explore-"))
+def attempt(task: Task, scratch: Path, interrupts: Interrupts | None = None) -> Attempted:
+    """Make the run of a task, below `scratch`, where nothing of it stays. Whatever breaks makes it unknown, with the
+    reason. Raises `Interrupted` where the user can stop it; a worker of Spark ends with its task."""
+    directory = scratch / f"{task.arm}-{task.number}"
     try:
         return _attempt(task, directory, interrupts or Interrupts(lambda: None, lambda: None))
     except Exception as error:  # a defect of ours or of the brokers': the seed is what is needed to look at it
         reason = f"seed {task.seed}: {type(error).__name__}: {error}"
-        return Attempted(task.number, task.arm, task.seed, task.parent, UNKNOWN, (), reason, (), (), None, _own(task))
+        return Attempted(task.number, task.arm, task.seed, task.parent, UNKNOWN, (), reason, (), (), None, task.own)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -77,7 +83,8 @@ def _attempt(task: Task, directory: Path, interrupts: Interrupts) -> Attempted:
     campaign = parse(Source(task.path, task.text), Path(task.path))
     cell = next(cell for cell in campaign.cells if cell.name == task.cell)
     store = Store(directory)
-    planned = PlannedRun(run_id(store.new_stamp(), cell.name, task.seed), campaign, cell, task.seed, WHERE)
+    drawn = draw(campaign, task.seed)
+    planned = PlannedRun(run_id(store.new_stamp(), cell.name, task.seed), drawn, cell, task.seed, WHERE)
     made = Maker(store, Progress(quiet=True), interrupts).make(planned)
     visited = dict.fromkeys(visit(made.directory.path, campaign.workload.topic))
     return Attempted(
@@ -91,16 +98,12 @@ def _attempt(task: Task, directory: Path, interrupts: Interrupts) -> Attempted:
         states=tuple(map(str, visited)),
         deep=tuple(name for name, holds in DEEP.items() if any(map(holds, visited))),
         schedule=_schedule(made.directory.path),
-        text=_own(task),
+        text=task.own,
         digest=made.digest,
         steps=made.steps,
         simulated_s=made.simulated_s,
         cpu_s=made.cpu_s,
     )
-
-
-def _own(task: Task) -> str:
-    return task.text if task.parent >= 0 else ""
 
 
 def _schedule(path: Path) -> Inflictions | None:
@@ -110,7 +113,8 @@ def _schedule(path: Path) -> Inflictions | None:
         return None  # nothing can be varied of a run that broke down so early
 
 
-def spread(session: Any, tasks: Sequence[Task]) -> list[Attempted]:
+def spread(session: Any, scratch: Path, tasks: Sequence[Task]) -> list[Attempted]:
     """The runs of these tasks as a data set of Spark, in the order of the tasks, whoever made them."""
-    made: list[Attempted] = session.sparkContext.parallelize(tasks, len(tasks)).map(attempt).collect()
+    one = partial(attempt, scratch=scratch)
+    made: list[Attempted] = session.sparkContext.parallelize(tasks, len(tasks)).map(one).collect()
     return made

@@ -14,6 +14,7 @@ from orchestrator.campaign import toml_text
 from orchestrator.campaign.file import parse
 from orchestrator.campaign.model import Campaign, Cell
 from orchestrator.campaign.plan import PlannedRun, run_id
+from orchestrator.campaign.swarm import ROLE, draw
 from orchestrator.search.making import WHERE
 from orchestrator.search.script import StepTable
 from systems.toml_tables import Source
@@ -66,15 +67,20 @@ class Document:
 def document_of(
     campaign: Campaign, cell: Cell, seed: int, steps: Sequence[StepTable], *, suffix: str, description: str
 ) -> Document:
-    """A campaign of these steps, of what is tested and loaded as in one cell of another. It demands nothing of its runs
-    but what the cell expects of them."""
+    """A campaign of these steps, of what is tested and loaded as in one cell of another; what that leaves open is as
+    this seed draws it. It demands nothing of its runs but what the cell expects of them, and recovery in time."""
+    drawn = draw(campaign, seed)
     data = copy.deepcopy(tomllib.loads(campaign.text))
+    if data.pop("swarm", None) is not None:
+        data |= _drawn_tables(drawn, data)
     before = next((it for it in data.pop("cell", []) if it["name"] == cell.name), {"name": cell.name})
     expect = {"verdict": cell.expect.verdict, "anomaly": cell.expect.anomaly}
     checks = data.get("checks", {})
     head = {"name": f"{campaign.name}{suffix}"[:_MOST_OF_A_NAME], "description": description}
     topology = {key: value for key, value in data.get("topology", {}).items() if key not in ("inventory", "node_root")}
-    topology["nodes"] = campaign.topology.nodes
+    topology["nodes"] = drawn.topology.nodes
+    demands = {"upper_bound": checks.get("upper_bound", "strict"), "min_ok": 1, "min_queries": 0}
+    demands |= {key: checks[key] for key in ("converge_s",) if key in checks}
     return Document(
         {
             **head,
@@ -82,11 +88,23 @@ def document_of(
             **{key: value for key, value in data.items() if key not in (*head, *_REWRITTEN)},
             "workload": {key: value for key, value in data.get("workload", {}).items() if key != "operations"},
             "nemesis": {"kind": "steps", "step": list(steps)},
-            "checks": {"upper_bound": checks.get("upper_bound", "strict"), "min_ok": 1, "min_queries": 0},
+            "checks": demands,
             "seeds": {"first": seed, "count": 1},
             "cell": [{**before, "expect": {key: value for key, value in expect.items() if value}}],
         }
     )
+
+
+def _drawn_tables(drawn: Campaign, data: Mapping[str, Any]) -> dict[str, Any]:
+    """The tables of a campaign's file that have what a seed drew; `data` is what the file gives."""
+    workload, given = drawn.workload, data.get(ROLE, {})
+    shape = {key: getattr(workload, key) for key in ("partitions", "replication_factor", "rate", "duration_s")}
+    settings = {key: int(value) for key, value in drawn.settings[ROLE].common.items() if key not in given}
+    return {
+        "topology": {**data.get("topology", {}), "filesystem": drawn.topology.filesystem},
+        "workload": {**data.get("workload", {}), **shape, **workload.parameters},
+        ROLE: {**settings, **given},
+    }
 
 
 _REWRITTEN: Final = ("topology", "workload", "nemesis", "checks", "seeds", "cell")

@@ -1,19 +1,20 @@
 """Which runs an exploration makes: seeds of the campaign, and variations of schedules that led to new states.
 
-Runs are made in rounds of a fixed size, whatever makes them, and what a round led to is known only to the next: so the
+Runs are made in rounds of one size, whatever makes them, and what a round led to is known only to the next: so the
 same campaign, seeds and budget explore the same, on any number of cores.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
 import msgspec
 
-from orchestrator.campaign.model import Campaign, Cell
+from orchestrator.campaign.model import SIMULATION, Campaign, Cell
+from orchestrator.campaign.swarm import draw
 from orchestrator.errors import UsageError
 from orchestrator.search.attempt import Attempted, Task
 from orchestrator.search.document import document_of
@@ -22,6 +23,7 @@ from orchestrator.search.variation import Chance, vary
 from orchestrator.worlds.selection import lab_named
 
 ROUND: Final = 8
+"""Runs, where nobody asks for another number: a cluster of more cores needs more of them."""
 FRESH_SHARE: Final = 0.5
 """Of a guided round: seeds of the campaign itself, which lead to where no variation does."""
 GUIDED, RANDOM = "guided", "random"
@@ -53,10 +55,12 @@ class Parent:
 
 @dataclass
 class Arm:
-    """One way of choosing runs, and what they came to so far. `curve`: how many different states after each run."""
+    """One way of choosing runs, and what they came to so far. `round_runs`: how many are chosen at a time.
+    `curve`: how many different states after each run."""
 
     name: str
     source: Source
+    round_runs: int = ROUND
     made: list[Attempted] = field(default_factory=list)
     curve: list[int] = field(default_factory=list)
     _states: set[str] = field(default_factory=set)
@@ -82,7 +86,7 @@ class Arm:
         rng = Random(f"{self.source.first}/{self.name}/{len(self.made)}")
         number, seeds = len(self.made), sum(it.parent < 0 for it in self.made)
         tasks: list[Task] = []
-        for at in range(number, number + min(ROUND, most)):
+        for at in range(number, number + min(self.round_runs, most)):
             varied = self._variation(at, rng) if self._varies(at - number) else None
             if varied is None:
                 varied, seeds = self._fresh(at, self.source.first + seeds), seeds + 1
@@ -90,7 +94,7 @@ class Arm:
         return tasks
 
     def _varies(self, place: int) -> bool:
-        return self.name == GUIDED and bool(self._parents) and place >= ROUND * FRESH_SHARE
+        return self.name == GUIDED and bool(self._parents) and place >= self.round_runs * FRESH_SHARE
 
     def _fresh(self, number: int, seed: int) -> Task:
         campaign = self.source.campaign
@@ -98,21 +102,23 @@ class Arm:
 
     def _variation(self, number: int, rng: Random) -> Task | None:
         """A variation of a run's schedule, under that run's seed; None where nothing of it can be inflicted."""
-        weights = [parent.weight for parent in self._parents]
-        parent, other = rng.choices(self._parents, weights, k=2)
-        campaign, base = self.source.campaign, parent.schedule
+        (parent,) = rng.choices(self._parents, [parent.weight for parent in self._parents])
+        seed, base = parent.attempted.seed, parent.schedule
+        campaign = draw(self.source.campaign, seed)
+        # Of a cluster that is drawn only that seed's other schedules have its nodes.
+        alike = [it for it in self._parents if self.source.campaign.swarm is None or it.attempted.seed == seed]
+        (other,) = rng.choices(alike, [it.weight for it in alike])
         chance = Chance(rng, campaign.topology.names, kinds_of(campaign), base.lasted_s)
         schedule = vary(base, other.schedule, chance)
         if not schedule.faults:
             return None
         text = text_of(self.source, schedule, parent.attempted)
-        seed, path = parent.attempted.seed, str(campaign.path)
-        return Task(number, self.name, text, path, self.source.cell.name, seed, parent.attempted.number)
+        return Task(number, self.name, text, str(campaign.path), self.source.cell.name, seed, parent.attempted.number)
 
 
 def text_of(source: Source, schedule: Inflictions, parent: Attempted) -> str:
     """A schedule as a campaign of its own."""
-    steps = steps_of(schedule, source.campaign.topology.names)
+    steps = steps_of(schedule, draw(source.campaign, parent.seed).topology.names)
     description = f"A variation of the faults of run {parent.number} of an exploration, seed {parent.seed}"
     document = document_of(source.campaign, source.cell, parent.seed, steps, suffix=SUFFIX, description=description)
     return document.text()
@@ -120,7 +126,7 @@ def text_of(source: Source, schedule: Inflictions, parent: Attempted) -> str:
 
 def kinds_of(campaign: Campaign) -> tuple[str, ...]:
     """The kinds of fault that variations have: those of the campaign that the simulated world can inflict."""
-    return tuple(campaign.nemesis.scheduled(lab_named("simulation").capabilities))
+    return tuple(campaign.nemesis.scheduled(lab_named(SIMULATION).capabilities))
 
 
 def require_explorable(campaign: Campaign) -> None:
@@ -133,21 +139,47 @@ def require_explorable(campaign: Campaign) -> None:
 
 
 def explore(
-    arm: Arm, budget: int, make: Callable[[list[Task]], list[Attempted]], *, known: dict[int, Attempted]
+    arm: Arm,
+    budget: int,
+    make: Callable[[list[Task]], Iterable[Attempted]],
+    *,
+    known: dict[int, Attempted],
+    kept: Mapping[int, Attempted],
 ) -> Iterator[Attempted]:
     """Make runs until there are so many, and give each once it is known. `known`: runs of the campaign's own seeds that
-    were made before; they are not made again."""
+    were made before. `kept`: by number, what this arm's runs came to when it was explored before, which may have ended
+    anywhere. Neither are made again, and all is chosen as if nothing had been kept. Raises `UsageError` for a kept run
+    that is not the one that is chosen."""
     while len(arm.made) < budget:
         tasks = arm.round(budget - len(arm.made))
-        todo = [task for task in tasks if task.parent >= 0 or task.seed not in known]
-        fresh = iter(make(todo) if todo else [])
-        made = {task.number: next(fresh) for task in todo}
+        todo = [task for task in tasks if task.number not in kept and (task.parent >= 0 or task.seed not in known)]
+        fresh, pending = _begun_when_asked(make, todo), {task.number for task in todo}
         for task in tasks:
-            attempted = made.get(task.number) or _as_of(task, known[task.seed])
+            told = next(fresh) if task.number in pending else _kept(task, kept)
+            attempted = told or _as_of(task, known[task.seed])
             if task.parent < 0:
                 known[task.seed] = attempted
             arm.take(attempted)
             yield attempted
+
+
+def _begun_when_asked(make: Callable[[list[Task]], Iterable[Attempted]], todo: list[Task]) -> Iterator[Attempted]:
+    """What is kept of a round is known before the rest is begun, whatever becomes of that."""
+    yield from make(todo)
+
+
+def _kept(task: Task, kept: Mapping[int, Attempted]) -> Attempted | None:
+    attempted = kept.get(task.number)
+    if attempted is not None and (attempted.seed, attempted.parent, attempted.text) != (
+        task.seed,
+        task.parent,
+        task.own,
+    ):
+        raise UsageError(
+            f"run {task.number + 1} of the exploration was chosen by another version of Brownout, which varied "
+            "otherwise; explore anew, without --resume"
+        )
+    return attempted
 
 
 def _as_of(task: Task, attempted: Attempted) -> Attempted:

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from history.journal import FILE_NAME as JOURNAL
 from orchestrator.campaign.judging import Engine
-from orchestrator.campaign.model import Campaign
+from orchestrator.campaign.model import SIMULATION, Campaign
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.store import RunDirectory, Store
+from orchestrator.errors import Interrupted
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
-from orchestrator.running.runner import Invocation, Runner, RunOptions, require_faults
+from orchestrator.running.runner import Invocation, Runner, RunOptions, plan_invocation, require_faults, withdraw
 from orchestrator.worlds.selection import Selection, lab_named
 from orchestrator.worlds.simulation.world import SUMMARY
 
 if TYPE_CHECKING:
     from analysis.verdict import Verdict
 
-WORLD: Final = "simulation"
-WHERE: Final = ("--world", WORLD)
+WHERE: Final = ("--world", SIMULATION)
 """The options by which a campaign is run there whatever its file says."""
 
 
@@ -64,7 +64,7 @@ class Maker:
         messages: bool = False,
     ) -> None:
         engine = Engine("in-process", store.root / ".spark", pictures=pictures)
-        selection = Selection(lab_named(WORLD), "only there the same seed is the same run")
+        selection = Selection(lab_named(SIMULATION), "only there the same seed is the same run")
         options = RunOptions(selection, engine, messages=messages)
         self._runner = Runner(store, options, progress, interrupts)
         self._store = store
@@ -73,6 +73,18 @@ class Maker:
         """Make one run. Raises `Interrupted`; `UsageError` for a campaign that is not for this world."""
         self._runner.make_all(Invocation(planned.campaign, planned.id, (planned,), (planned.id,)))
         return read_made(RunDirectory(self._store.campaign_dir(planned.campaign.name) / planned.id))
+
+
+def make_to_stay(store: Store, maker: Maker, campaign: Campaign, cell: str, seed: int) -> Made:
+    """Make a run that stays in the store, with the plan that names it; of one that is interrupted nothing stays, so
+    that nobody takes it for what was last begun. `maker` makes runs in that store. Raises `Interrupted`; `UsageError`
+    where the store cannot be written."""
+    invocation = plan_invocation(store, campaign, cells=[cell], seeds=[seed], where=WHERE)
+    try:
+        return maker.make(invocation.todo[0])
+    except Interrupted:
+        withdraw(store, invocation)
+        raise
 
 
 def read_made(directory: RunDirectory) -> Made:
@@ -86,14 +98,14 @@ def read_made(directory: RunDirectory) -> Made:
 
 
 def read_summary(path: Path) -> dict[str, Any]:
-    """A run's `simulation.json`; empty when it broke down before it had one."""
+    """A run's `simulation.json`; empty when it broke down before it had one that is whole."""
     try:
-        summary: dict[str, Any] = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        summary = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
         return {}
-    return summary
+    return summary if isinstance(summary, dict) else {}
 
 
 def require_simulation(campaign: Campaign, wanted_for: str) -> None:
     """Raise `UsageError` when the simulated world cannot run a campaign. `wanted_for`: why it has to be there."""
-    require_faults(campaign, lab_named(WORLD), wanted_for)
+    require_faults(campaign, lab_named(SIMULATION), wanted_for)

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from orchestrator.campaign.store import Store
 from orchestrator.errors import UsageError
 from orchestrator.search.attempt import Attempted
+from orchestrator.search.exploring import ROUND
 
 DIRECTORY: Final = "explorations"
 _HEAD: Final = "exploration.json"
 _RUNS: Final = "runs.jsonl"
+_SUMMARY: Final = "summary.json"
 
 
 class Head(msgspec.Struct, frozen=True):
-    """What is explored. `text`: the campaign's. `arms`: the ways of choosing runs, each with the budget of runs."""
+    """What is explored. `text`: the campaign's. `arms`: the ways of choosing runs, each with the budget of runs, so
+    many chosen at a time."""
 
     campaign: str
     text: str
@@ -27,6 +32,7 @@ class Head(msgspec.Struct, frozen=True):
     budget: int
     arms: tuple[str, ...]
     keep_going: bool
+    round_runs: int = ROUND
 
 
 class Exploration:
@@ -66,14 +72,32 @@ class Exploration:
         with (self.path / _RUNS).open("ab") as file:
             file.write(msgspec.json.encode(attempted) + b"\n")
 
+    def tell(self, told: Mapping[str, Any]) -> None:
+        """Keep what it came to, as `told_of` has it. Raises `OSError`."""
+        draft = self.path / f".{_SUMMARY}.tmp"
+        draft.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+        draft.replace(self.path / _SUMMARY)
+
+    def told(self) -> dict[str, Any]:
+        """What it had come to when it last ended; empty when it was killed before it could tell."""
+        try:
+            told: dict[str, Any] = json.loads((self.path / _SUMMARY).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return told
+
     def runs(self) -> Iterator[Attempted]:
-        """What is kept, in order; a last line that was not finished is left out, and so made again."""
+        """What is kept, in order; a last line that was not finished is left out, and so made again. Raises `UsageError`
+        for any other line that cannot be read."""
         path = self.path / _RUNS
         if not path.exists():
             return
         decoder = msgspec.json.Decoder(Attempted)
         whole, _, rest = path.read_bytes().rpartition(b"\n")
         if rest:
-            path.write_bytes(whole + b"\n" if whole else b"")
-        for line in filter(None, whole.split(b"\n")):
-            yield decoder.decode(line)
+            os.truncate(path, len(whole) + 1 if whole else 0)
+        for number, line in enumerate(whole.split(b"\n") if whole else [], 1):
+            try:
+                yield decoder.decode(line)
+            except msgspec.MsgspecError as error:
+                raise UsageError(f"{path}:{number}: is damaged: {error}; explore anew, without --resume") from error

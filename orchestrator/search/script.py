@@ -39,11 +39,11 @@ class Inflictions:
 
 
 def inflictions_of(run_dir: Path) -> Inflictions:
-    """What a run's journal tells of its main phase. Raises `UsageError` when it never came to one."""
+    """What a run's journal tells of its main phase. Raises `UsageError` when it never came to one, or is damaged."""
     began_ns = ended_ns = None
     open_faults: dict[str, tuple[int, Mapping[str, Any]]] = {}
     faults: list[Inflicted] = []
-    for line in map(json.loads, (run_dir / "history" / JOURNAL).read_text(encoding="utf-8").splitlines()):
+    for line in _journal(run_dir / "history" / JOURNAL):
         match line["event"]:
             case "phase" if line["name"] == "main":
                 began_ns = line["t"]
@@ -58,6 +58,13 @@ def inflictions_of(run_dir: Path) -> Inflictions:
         raise UsageError(f"{run_dir}: the run never came to the end of its load: there is no schedule to take from it")
     faults += [_inflicted(fault, at_ns, ended_ns, began_ns) for at_ns, fault in open_faults.values()]
     return Inflictions(tuple(sorted(faults, key=lambda fault: fault.begin_s)), (ended_ns - began_ns) / _NS)
+
+
+def _journal(path: Path) -> list[dict[str, Any]]:
+    try:
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}; take another run") from error
 
 
 def _inflicted(fault: Mapping[str, Any], at_ns: int, until_ns: int, began_ns: int) -> Inflicted:

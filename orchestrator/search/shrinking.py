@@ -1,7 +1,8 @@
 """Delta debugging: less and less of what went wrong, as long as the same anomaly stays (Zeller and Hildebrandt, 2002).
 
 Every candidate is an ordinary campaign, run in the simulated world. What is tried, in this order, again and again until
-nothing more can go: faults with their ends, other steps, single steps, clients and load, nodes and partitions, waits.
+nothing more can go: faults with their ends, other steps, single steps, clients and load, nodes and partitions, waits;
+and a disk that other worlds have in the place of one that they lack.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 from nemeses import BEGINS
+from orchestrator.campaign.model import FILESYSTEMS, STRICT
 from orchestrator.search.document import Document
 from orchestrator.search.script import StepTable
 
@@ -53,7 +55,7 @@ def shrink(document: Document, holds: Trial) -> Document:
         document = _fewer_steps(document, holds, pairs(document.steps))
         document = _as_far_as_it_goes(document, _joined_waits, holds)
         document = _fewer_steps(document, holds, [[number] for number in range(len(document.steps))])
-        for smaller in (_smaller_load, _fewer_nodes, _shorter_waits, _smaller_produces):
+        for smaller in (_smaller_load, _fewer_nodes, _usual_disk, _shorter_waits, _smaller_produces):
             document = _as_far_as_it_goes(document, smaller, holds)
         if document == before:
             return document
@@ -128,6 +130,13 @@ def _fewer_nodes(document: Document) -> Iterator[Document]:
     fewer = document.having("topology", {**document.data["topology"], "nodes": nodes})
     replicas = int(document.workload.get("replication_factor", 3))
     yield from _with_load(fewer, "replication_factor", [min(replicas, nodes)])
+
+
+def _usual_disk(document: Document) -> Iterator[Document]:
+    """A filesystem that every world has, where the simulation's own is not needed."""
+    topology = document.data["topology"]
+    if topology.get("filesystem") == STRICT:
+        yield from (document.having("topology", {**topology, "filesystem": each}) for each in FILESYSTEMS)
 
 
 def _joined_waits(document: Document) -> Iterator[Document]:

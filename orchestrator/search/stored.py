@@ -7,29 +7,31 @@ from pathlib import Path
 from analysis.rundir import RunDescription, RunDirectoryError, describe
 from orchestrator.campaign.file import parse
 from orchestrator.campaign.invocations import plans_dir
-from orchestrator.campaign.model import Campaign
+from orchestrator.campaign.model import SIMULATION, Campaign
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.store import RunDirectory, Store
+from orchestrator.campaign.swarm import draw
 from orchestrator.errors import UsageError
-from orchestrator.search.making import WHERE, WORLD
+from orchestrator.search.making import WHERE
 from systems.toml_tables import Source
 
 
 def stored_plan(directory: RunDirectory) -> PlannedRun:
-    """What was planned of a run of the simulated world. Raises `UsageError` for a run of another one, and for one that
-    cannot be read."""
+    """What was planned of a run of the simulated world, as its seed drew it. Raises `UsageError` for a run of
+    another one, and for one that cannot be read."""
     described = _described(directory)
-    if described.world != WORLD:
+    if described.world != SIMULATION:
         raise UsageError(
             f"{directory.id} was made in the {described.world} world: there a machine's clock, scheduler and network "
-            f"decide too, so the same seed is another run; only runs of the {WORLD} world can be made again. Its "
+            f"decide too, so the same seed is another run; only runs of the {SIMULATION} world can be made again. Its "
             f"campaign with its seed: {described.replay}"
         )
     campaign = _campaign_of(directory, described.run)
     cells = {cell.name: cell for cell in campaign.cells}
     if described.cell not in cells:
         raise UsageError(f"{directory.path}/campaign.toml: it has no cell {described.cell!r}, which run.toml names")
-    return PlannedRun(described.run, campaign, cells[described.cell], described.seed, WHERE)
+    drawn = draw(campaign, described.seed)
+    return PlannedRun(described.run, drawn, cells[described.cell], described.seed, WHERE)
 
 
 def runs_of_seed(store: Store, campaign: Campaign, cell: str, seed: int) -> list[RunDirectory]:
@@ -41,7 +43,7 @@ def runs_of_seed(store: Store, campaign: Campaign, cell: str, seed: int) -> list
             text = (directory.path / "campaign.toml").read_text(encoding="utf-8")
         except (RunDirectoryError, OSError):
             continue  # one that cannot be read is none to compare with
-        if (described.world, described.cell, described.seed, text) == (WORLD, cell, seed, campaign.text):
+        if (described.world, described.cell, described.seed, text) == (SIMULATION, cell, seed, campaign.text):
             found.append(directory)
     return found
 

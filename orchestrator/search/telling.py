@@ -27,6 +27,7 @@ def told_of(head: Head, arms: Sequence[Arm], kept: Mapping[str, str], ended: str
         "ended": ended,
         "summary": f"{len(made)} runs, from seed {head.first}; {len(unknown)} of them unknown; {ended}",
         "found": [_found(arms, anomaly, count, kept) for anomaly, count in sorted(found_in(made).items())],
+        "undecided": len(unknown),
         "unknown": [_unknown(it) for it in unknown[:MOST_UNKNOWN]],
         "arms": [_arm(arm) for arm in arms],
         "deep": [{"state": state, "runs": [_first_in(arm, state) for arm in arms]} for state in DEEP],

@@ -22,24 +22,24 @@ HEADER_LINES = 2
 
 
 class Committed:
-    """What leaders have committed of a log. `forgiven`: an election that is allowed to lose what was committed, as an
-    unclean one is, has cut it down to there; None: there was none."""
+    """What leaders have committed of a log. `lost_in`: the epoch of the last election that has cut it, as an unclean
+    one is allowed to; -1: there was none. Of what replicas take for committed in older epochs nothing can be said."""
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []
         self.end = 0
         self.start = 0
-        self.forgiven: int | None = None
+        self.lost_in = -1
 
     def holds(self, batch: Batch) -> bool:
         at = bisect_left(self.batches, batch)
         return at < len(self.batches) and self.batches[at] == batch
 
-    def cut(self, end: int) -> None:
-        """What is committed ends there from now on."""
+    def cut(self, end: int, epoch: int) -> None:
+        """What is committed ends there from this leader epoch on."""
         while self.batches and self.batches[-1].next > end:
             self.batches.pop()
-        self.end = self.forgiven = min(self.end, end)
+        self.end, self.lost_in = min(self.end, end), epoch
 
 
 class LogRules:

@@ -96,7 +96,7 @@ class PartitionRules:
 
     def _look_at(self, replica: Replica, partition: Partition, now: tuple[Any, ...]) -> None:
         rules = self._rules[partition.topic_id, partition.index]
-        before, replica.seen = replica.seen, now
+        before, epoch, replica.seen = replica.seen, replica.epoch, now
         role, log = partition.role, partition.log
         replica.flushes = partition.flush_before_commit
         rules.follow(replica.name, replica.copy, log, replica.machine.disk)
@@ -113,7 +113,7 @@ class PartitionRules:
         if isinstance(role, PartitionFollower) and role.phase is Phase.FETCHING and not fetches:
             rules.no_epoch_past_end(replica.name, log, "has matched its log with its leader's")
             matched(rules, replica, role, self._others(partition, replica))
-        self._high_watermark(rules, replica, partition)
+        self._high_watermark(rules, replica, partition, epoch)
         if isinstance(role, PartitionLeader):
             self._leads_on(rules, replica, partition, role, before)
 
@@ -148,7 +148,7 @@ class PartitionRules:
             return
         missing = rules.missing_in(replica.copy, start)
         if missing is not None:
-            rules.committed.cut(missing.base)
+            rules.committed.cut(missing.base, epoch)
 
     def _most_complete(self, rules: LogRules, replica: Replica, partition: Partition, epoch: int) -> None:
         """Nobody was certain to have all that is committed: whoever leads has as much of it as any that was asked."""
@@ -156,9 +156,11 @@ class PartitionRules:
         missing = rules.missing_in(replica.copy, partition.log.log_start_offset)
         if state is None or state.leader_epoch != epoch or missing is None:
             return
-        rules.checked(INCOMPLETE)
         for other in self._others(partition, replica):
-            if other.machine.node_id in state.last_known_elr and other.copy.holds(missing):
+            if other.machine.node_id not in state.last_known_elr:
+                continue
+            rules.checked(INCOMPLETE)
+            if other.copy.holds(missing):
                 sentence = (
                     f"{replica.name} leads in epoch {epoch} without offset {missing.base} of epoch {missing.epoch}, "
                     f"which is committed and which {other.name} has, that could have led"
@@ -166,19 +168,22 @@ class PartitionRules:
                 rules.report(INCOMPLETE, sentence, {"node": replica.name, **missing.to_json()}, {"node": other.name})
                 return
 
-    def _high_watermark(self, rules: LogRules, replica: Replica, partition: Partition) -> None:
+    def _high_watermark(self, rules: LogRules, replica: Replica, partition: Partition, epoch: int) -> None:
+        """`epoch`: that the replica was in at the last look; its mark may have risen in that one still."""
         mark, before = partition.high_watermark, replica.high_watermark
         name, end = replica.name, partition.log.log_end_offset
         replica.high_watermark = mark
         if mark == before:
             return
-        rules.checked(MARK_FELL)
         committed = rules.committed
-        if mark < before and (committed.forgiven is None or committed.forgiven >= before):
-            sentence = f"the high watermark of {name} was {before} and is {mark}"
-            rules.report(MARK_FELL, sentence, {"node": name, "before": before, "high_watermark": mark})
+        if replica.rose_in >= committed.lost_in:
+            rules.checked(MARK_FELL)
+            if mark < before:
+                sentence = f"the high watermark of {name} was {before} and is {mark}"
+                rules.report(MARK_FELL, sentence, {"node": name, "before": before, "high_watermark": mark})
         if mark <= before:
             return
+        replica.rose_in = epoch
         rules.checked(BAD_MARK)
         if mark > end:
             sentence = f"the high watermark of {name} is {mark}, and its log ends at {end}"
@@ -188,16 +193,16 @@ class PartitionRules:
         if mark < start:
             sentence = f"the high watermark of {name} is {mark}, and its log begins at {start}"
             rules.report(BAD_MARK, sentence, {"node": name, "high_watermark": mark, "start": start})
+        if epoch >= committed.lost_in:
+            self._as_committed(rules, replica, max(before, start), min(mark, committed.end))
         if isinstance(partition.role, PartitionLeader):
             self._committed(rules, replica, partition, partition.role)
-        elif mark > committed.end and committed.forgiven is None:
+        elif mark > committed.end and epoch >= committed.lost_in:
             sentence = f"{name} takes everything below {mark} for committed, and leaders have committed {committed.end}"
             rules.report(BAD_MARK, sentence, {"node": name, "high_watermark": mark, "committed": committed.end})
-        elif committed.forgiven is None:
-            self._as_committed(rules, replica, max(before, start), mark)
 
     def _as_committed(self, rules: LogRules, replica: Replica, start: int, mark: int) -> None:
-        """What a follower takes for committed is what leaders have committed there."""
+        """What a replica takes for committed, a leader too, is what leaders have committed there before."""
         for batch in replica.copy.between(start, mark):
             if batch.base >= rules.committed.start and not rules.committed.holds(batch):
                 sentence = (
@@ -211,8 +216,8 @@ class PartitionRules:
 
     def _committed(self, rules: LogRules, replica: Replica, partition: Partition, role: PartitionLeader) -> None:
         mark, name = role.high_watermark, replica.name
-        if mark <= rules.committed.end:
-            return
+        if mark <= rules.committed.end or role.leader_epoch < rules.committed.lost_in:
+            return  # what a leader commits that an unclean election has deposed is lost with the rest
         rules.commit(replica.copy, mark)
         if not role.enough_in_sync:
             sentence = (
@@ -227,7 +232,6 @@ class PartitionRules:
                 rules.complete(other.name, other.copy, other.start, theirs.leader_epoch, f"leads, as {name} commits,")
             elif not theirs.recovering:
                 self._lease(rules, replica, role, other, theirs)
-        rules.checked(LEASE_SHARED)
         state = self._newest_state(partition)
         if state is not None and state.leader_epoch == role.leader_epoch:
             self._everywhere(rules, replica, partition, state, mark)
@@ -236,6 +240,7 @@ class PartitionRules:
         self, rules: LogRules, replica: Replica, role: PartitionLeader, other: Replica, theirs: PartitionLeader
     ) -> None:
         """Whoever leads in an older epoch may not answer reads any more once a newer leader commits."""
+        rules.checked(LEASE_SHARED)
         if other.machine.holds_lease:
             sentence = (
                 f"{replica.name} commits up to {role.high_watermark} in epoch {role.leader_epoch}, while {other.name} "
@@ -249,27 +254,31 @@ class PartitionRules:
     ) -> None:
         """What is committed is in the logs of all that the controller may elect; on their disks where that is asked."""
         replicas = self._replicas[partition.topic_id, partition.index]
-        rules.checked(BAD_MARK)
         for member in state.isr:
             machine = self._machines.get(member)
-            held = None if machine is None else replicas.get(machine.name)
-            if machine is None or held is None:
+            if machine is None:
+                continue
+            rules.checked(BAD_MARK)
+            held = replicas.get(machine.name)
+            if held is None:
+                self._beyond(rules, replica, machine.name, mark, BAD_MARK, "{0} has never had a log", 0)
                 continue
             if held.alive is not None and machine.registered_in == self._epoch_of(member):
                 rules.follow(held.name, held.copy, held.alive.log, machine.disk)
                 if held.copy.end < mark or not held.copy.holds(rules.committed.batches[-1]):
-                    self._beyond(rules, replica, held, mark, BAD_MARK, "that of {0} ends at {1}", held.copy.end)
+                    self._beyond(rules, replica, held.name, mark, BAD_MARK, "that of {0} ends at {1}", held.copy.end)
             if held.flushes:
                 rules.checked(NOT_DURABLE)
                 durable = held.copy.durable_end(machine.disk)
                 if durable < mark:
-                    self._beyond(rules, replica, held, mark, NOT_DURABLE, "{0} has only {1} of it on its disk", durable)
+                    what = "{0} has only {1} of it on its disk"
+                    self._beyond(rules, replica, held.name, mark, NOT_DURABLE, what, durable)
 
     def _beyond(
-        self, rules: LogRules, replica: Replica, held: Replica, mark: int, oracle: str, what: str, end: int
+        self, rules: LogRules, replica: Replica, member: str, mark: int, oracle: str, what: str, end: int
     ) -> None:
-        sentence = f"{replica.name} commits up to {mark}, and of the ISR {what.format(held.name, end)}"
-        rules.report(oracle, sentence, {"node": replica.name, "high_watermark": mark}, {"node": held.name, "end": end})
+        sentence = f"{replica.name} commits up to {mark}, and of the ISR {what.format(member, end)}"
+        rules.report(oracle, sentence, {"node": replica.name, "high_watermark": mark}, {"node": member, "end": end})
 
     def _recovers(
         self, rules: LogRules, replica: Replica, role: PartitionLeader, before: tuple[Any, ...], end: int

@@ -173,10 +173,10 @@ class QuorumRules:
         """What a leader commits is in the logs, and on the disks, of a majority of the voters."""
         rules, name = self._rules, leader.machine.name
         rules.commit(leader.copy, mark)
-        rules.checked(NO_MAJORITY)
-        rules.checked(NOT_DURABLE)
         if not rules.committed.batches:
             return
+        rules.checked(NO_MAJORITY)
+        rules.checked(NOT_DURABLE)
         last = rules.committed.batches[-1]
         holding, durable = [], []
         for voter in voters:

@@ -13,14 +13,15 @@ from simulator.oracles.machine_view import MachineView
 @dataclass
 class Replica:
     """A replica of a partition as it was seen last. `partition`: None on a machine without power. `flushes`: it counts
-    as in sync only for what is on its disk. `counted`: of each follower where its log ends
-    by what this one counts as a leader, and in which epoch."""
+    as in sync only for what is on its disk. `rose_in`: the leader epoch in which its high watermark rose last, at the
+    least. `counted`: of each follower where its log ends by what this one counts as a leader, and in which epoch."""
 
     machine: MachineView
     copy: CopiedLog
     partition: Partition | None = None
     seen: tuple[Any, ...] = ()
     high_watermark: int = 0
+    rose_in: int = -1
     epoch: int = -1
     start: int = 0
     flushes: bool = False

@@ -16,12 +16,15 @@ from systems.toml_tables import suggestion
 from systems.view import Member
 
 _KEYS = {f.metadata["key"]: f for f in fields(BrokerConfig) if "key" in f.metadata}
+_VOTERS = "quorum.voters"
+"""To a campaign a number: so many of the nodes, from the first on, vote in the metadata quorum; all where it is not
+given. The template makes the broker's list of it."""
 _TIMES = {key: str(f.default) for key, f in _KEYS.items() if key.endswith(".ms")}
 """The settings that are times, with their defaults, in milliseconds."""
 
 
 class Brownout(System):
-    """Every node is a broker and a voter of the metadata quorum (K595-1)."""
+    """Every node is a broker, and a voter of the metadata quorum unless the campaign has fewer of them (K595-1)."""
 
     mutants: Mapping[str, Any] = {**MUTANTS, **BENIGN}
     has_controller = True
@@ -29,6 +32,8 @@ class Brownout(System):
     trace_events = EVENTS
 
     def check_setting(self, role: str, key: str, value: str | int) -> str | None:
+        if key == _VOTERS:
+            return None if isinstance(value, int) and value >= 1 else f"{key}: {value!r} is not a number from 1"
         spec = _KEYS.get(key)
         if spec is None:
             return f"unknown {role} key {key!r}; {suggestion(key, _KEYS)}"
@@ -46,9 +51,11 @@ class Brownout(System):
     def check_node(self, role: str, settings: Mapping[str, str], where: str) -> str | None:
         """Have the broker itself look: some keys make sense only together."""
         del role  # there is one
-        address = {"node.id": "1", "listeners": "n:1", "quorum.voters": "1@n:1", "log.dir": "log"}
+        address = {"node.id": "1", "listeners": "n:1", _VOTERS: "1@n:1", "log.dir": "log"}
         try:
-            BrokerConfig.from_properties(address | dict(settings), where)
+            BrokerConfig.from_properties(
+                address | {key: text for key, text in settings.items() if key != _VOTERS}, where
+            )
         except StartupError as error:
             return str(error)
         return None

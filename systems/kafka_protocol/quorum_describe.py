@@ -72,12 +72,13 @@ class QuorumState:
 def describe(bootstrap: Sequence[Address], *, timeout_s: float) -> QuorumState:
     """Ask until the leader answers (K595-45). Raises `ClusterError` when none does within the time.
 
-    A broker that knows the leader names it, and the next question goes there; otherwise the next goes to any broker
-    after a pause that doubles from time to time.
+    A broker that knows the leader names it, and the next question goes there; otherwise, or if that one names another
+    (two that do not know of an election yet may name each other), the next goes to any broker after a pause that
+    doubles from time to time.
     """
     deadline, pause_s = time.monotonic() + timeout_s, _FIRST_PAUSE_S
     known: dict[int, Address] = {}
-    target, complaint = random.choice(bootstrap), "nobody was asked"
+    target, was_named, complaint = random.choice(bootstrap), False, "nobody was asked"
     while time.monotonic() < deadline:
         try:
             cluster = _metadata(target)
@@ -89,12 +90,13 @@ def describe(bootstrap: Sequence[Address], *, timeout_s: float) -> QuorumState:
             return _state(cluster.cluster_id or "", result)
         if result is not None:
             complaint = f"{target[0]}:{target[1]}: {ErrorCode(result.error_code).name}, leader {result.leader_id}"
-            if result.leader_id in known and known[result.leader_id] != target:
-                target = known[result.leader_id]
+            leader = known.get(result.leader_id, target)
+            if leader != target and not was_named:
+                target, was_named = leader, True
                 continue
         time.sleep(min(pause_s, max(0.0, deadline - time.monotonic())))
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-        target = random.choice([*bootstrap, *known.values()])
+        target, was_named = random.choice([*bootstrap, *known.values()]), False
     raise ClusterError(f"no leader of the quorum answered within {timeout_s:g} s; last: {complaint}")
 
 

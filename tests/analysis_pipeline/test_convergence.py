@@ -11,12 +11,11 @@ from analysis.checkers.convergence import CHECKER
 from analysis.checking import Outcome
 
 
-def judged(journal: list[dict[str, Any]], converge_s: int | None = 60) -> Outcome:
-    """The checker's word on a run with this journal and this bound."""
+def judged(journal: list[dict[str, Any]], converge_s: int | None = 60, time_scale: float = 1.0) -> Outcome:
+    """The checker's word on a run with this journal and this bound, in a world so many times slower than others."""
     requirements = SimpleNamespace(converge_s=converge_s)
-    run = SimpleNamespace(
-        history=SimpleNamespace(journal=journal), description=SimpleNamespace(requirements=requirements)
-    )
+    described = SimpleNamespace(requirements=requirements, time_scale=time_scale)
+    run = SimpleNamespace(history=SimpleNamespace(journal=journal), description=described)
     return CHECKER.check(run)  # type: ignore[arg-type]
 
 
@@ -27,6 +26,21 @@ NOT_CONVERGED = {"event": "not_converged", "t": 9, "bound_s": 60, "seen": "log-0
 def test_a_cluster_that_came_back_in_time_passes() -> None:
     outcome = judged([{"event": "phase", "t": 1, "name": "quiesce"}, CONVERGED])
     assert (outcome.verdict, outcome.detail) == ("pass", "the cluster was whole 3.5 s after everything was healed")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "bound_s", "time_scale", "verdict"),
+    [(60.0, 60, 1.0, "pass"), (60.1, 60, 1.0, "fail"), (110.0, 60, 2.0, "pass"), (121.0, 60, 2.0, "fail"),
+     (500.0, None, 1.0, "pass")],
+)  # fmt: skip
+def test_one_that_came_back_late_has_not_converged(
+    seconds: float, bound_s: int | None, time_scale: float, verdict: str
+) -> None:
+    outcome = judged([CONVERGED | {"seconds": seconds}], bound_s, time_scale)
+    assert outcome.verdict == verdict
+    assert [anomaly.name for anomaly in outcome.anomalies] == (["not-converged"] if verdict == "fail" else [])
+    if bound_s is not None and verdict == "fail":
+        assert f"the bound is {bound_s * time_scale:g} s" in outcome.detail
 
 
 def test_a_cluster_that_did_not_is_an_anomaly_with_what_it_lacked() -> None:

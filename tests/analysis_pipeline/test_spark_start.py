@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -26,3 +27,22 @@ def test_a_user_who_is_nicer_already_stays_so(tmp_path: Path, monkeypatch: pytes
     handle = SparkHandle.start_in_background(tmp_path)
     with pytest.raises(SparkUnavailableError, match=r"no Java runtime found: .*--engine in-process does without it"):
         handle.session()
+
+
+def test_a_session_that_does_not_come_is_told_with_the_last_words_of_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, over = threading.Event(), threading.Event()
+
+    def build(_: SparkHandle) -> None:
+        (tmp_path / "driver.log").write_text("one\nall masters are unresponsive\n\n")
+        begun.set()
+        over.wait(30)
+
+    monkeypatch.setattr(spark, "require_java", lambda: None)
+    monkeypatch.setattr(SparkHandle, "_build", build)
+    handle = SparkHandle.start_in_background(tmp_path)
+    assert begun.wait(30)
+    with pytest.raises(SparkUnavailableError, match="within 0 s; its last words: all masters are unresponsive"):
+        handle.session(0.01)
+    over.set()

@@ -31,6 +31,41 @@ def test_a_number_that_is_none_or_far_too_long_is_refused(line: str, words: str)
     assert len(str(caught.value)) < 200
 
 
+@pytest.mark.conforms("K595-1")
+@pytest.mark.parametrize(
+    ("voters", "words"),
+    [
+        ("1", "quorum.voters: '1' is not of the form id@host:port"),
+        ("1@n", "quorum.voters: '1@n' is not of the form id@host:port"),
+        ("n:9092", "quorum.voters: 'n:9092' is not of the form id@host:port"),
+        ("one@n:9092", "quorum.voters: 'one@n:9092' is not of the form id@host:port"),
+        ("-1@n:9092", "quorum.voters: '-1@n:9092' is not of the form id@host:port"),
+        ("1@:9092", "quorum.voters: '1@:9092' is not of the form id@host:port"),
+        ("1@n:9092,", "quorum.voters: '' is not of the form id@host:port"),
+        ("1@n:9092,1@m:9092", "quorum.voters: an id is given twice in '1@n:9092,1@m:9092'"),
+    ],
+)
+def test_what_is_no_list_of_voters_is_refused(voters: str, words: str) -> None:
+    with pytest.raises(StartupError) as caught:
+        BrokerConfig.from_properties(parse_properties(LEAST.replace("1@n:9092", voters), "p"), "p")
+    assert words in str(caught.value)
+
+
+@pytest.mark.conforms("K595-1")
+@pytest.mark.parametrize(("node", "votes"), [(1, True), (3, True), (2, False)])
+def test_a_broker_is_the_voter_of_its_own_id(node: int, votes: bool) -> None:
+    properties = {
+        "node.id": str(node),
+        "listeners": "n:9092,CONTROLLER://n:9093",
+        "controller.listener.names": "CONTROLLER",
+        "quorum.voters": "3@c:9093, 1@a:9093",
+        "log.dir": "log",
+    }
+    config = BrokerConfig.from_properties(properties)
+    assert [(voter.id, voter.host, voter.port) for voter in config.voters] == [(3, "c", 9093), (1, "a", 9093)]
+    assert config.is_voter is votes
+
+
 @pytest.mark.parametrize("port", ["0", "65536", "\u00b9", "9" * 5000, "-1", ""])
 def test_a_port_that_is_none_is_refused(port: str) -> None:
     for text in (LEAST.replace("n:9092\nq", f"n:{port}\nq"), LEAST.replace("1@n:9092", f"1@n:{port}")):

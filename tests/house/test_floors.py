@@ -33,7 +33,7 @@ ORCHESTRATOR_MAY_IMPORT: dict[str, set[str]] = {
     "campaign": {"errors"},
     "running": {"errors", "machine", "worlds", "campaign"},
     "nodes": {"errors", "machine", "worlds", "campaign", "running"},
-    "search": {"errors", "worlds", "campaign", "running"},
+    "search": {"errors", "machine", "worlds", "campaign", "running"},
     "command": {"errors", "machine", "worlds", "campaign", "running", "nodes", "search"},
     "__main__": {"command"},
     "__init__": set(),

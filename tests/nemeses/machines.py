@@ -50,7 +50,9 @@ class FakeMachine(FakeHost):
         self.connect_ms = 2.0
         self.drops = self.packets = 0
         self.date_broken = self.steady_broken = self.delay_broken = self.loss_broken = self.tc_broken = False
-        self.deletion_broken = self.unreached = False
+        self.deletion_broken = self.replacing_broken = self.unreached = False
+        self.peers: dict[str, FakeMachine] = {}
+        """Those whose queues make a connect longer too, by address."""
 
     def run(self, command: str, *, timeout_s: float = 10.0) -> Result:
         if self.stopped:
@@ -88,6 +90,8 @@ class FakeMachine(FakeHost):
         if found := re.search(r"tc qdisc replace dev (\S+) root handle (\S+) netem limit \d+ (.*) && echo", command):
             if self.tc_broken:
                 return 2, "Error: Specified qdisc kind is unknown.\n"
+            if self.replacing_broken and self.queue is not None:
+                return 0, "applied=yes\n"
             delay = re.search(r"delay ([\d.]+)ms ([\d.]+)ms", found[3])
             loss = re.search(r"loss ([\d.]+)%", found[3])
             self.queue = {
@@ -109,7 +113,7 @@ class FakeMachine(FakeHost):
         if "EPOCHREALTIME" in command:
             if self.unreached:
                 return 0, "done=yes\n"
-            late = self.queue["delay_ms"] if self.queue and not self.delay_broken else 0.0
+            late = self._late_ms() + sum(peer._late_ms() for address, peer in self.peers.items() if address in command)
             times = [self.connect_ms + late + extra for extra in (3.0, 0.0, 7.0)]
             return 0, "".join(f"connect{n}={round(ms * 1000)}\n" for n, ms in enumerate(times)) + "done=yes\n"
         if found := re.search(r"i < (\d+);", command):
@@ -118,6 +122,9 @@ class FakeMachine(FakeHost):
             self.packets += int(found[1]) - lost
             return 0, f"sent={found[1]}\n"
         return 0, "port=open\nstart=7\nbefore=S\nsignalled=yes\nafter=S\n"
+
+    def _late_ms(self) -> float:
+        return float(self.queue["delay_ms"]) if self.queue and not self.delay_broken else 0.0
 
 
 class FakeSuspender:

@@ -125,6 +125,36 @@ def test_a_fault_that_would_hide_anothers_proof_comes_once_and_only_after_it(clo
     ]
 
 
+def late(node: str, at: float, duration_s: float, kind: str = "packet-delay") -> FaultPlan:
+    """What a node sends is late, or lost."""
+    draw = next(
+        draw / 97 for draw in range(97) if FaultPlan(kind, 0, 0, "any", draw / 97).resolve(VIEW).targets == (node,)
+    )
+    return FaultPlan(kind, at, duration_s, "any", draw, {"delay_ms": 50} if kind == "packet-delay" else {"percent": 9})
+
+
+def test_somebody_is_left_to_see_by_how_late_others_send(clock: Clock, tmp_path: Path) -> None:
+    first, second, third = late("n1", 1, 9), late("n2", 2, 9), late("n3", 3, 1)
+    assert overlapping(clock, tmp_path, first, second, third) == [
+        ("inject", "packet-delay", 1),
+        ("inject", "packet-delay", 2),
+        ("heal", "packet-delay", 10),
+        ("heal", "packet-delay", 11),
+    ], "the third is left out"
+
+
+def test_who_is_to_show_that_a_delay_is_over_was_undisturbed_since_before_it(clock: Clock, tmp_path: Path) -> None:
+    first, second, third = late("n1", 1, 2), late("n2", 2, 9), late("n3", 5, 1, "packet-loss")
+    assert overlapping(clock, tmp_path, first, second, third) == [
+        ("inject", "packet-delay", 1),
+        ("inject", "packet-delay", 2),
+        ("heal", "packet-delay", 3),
+        ("heal", "packet-delay", 5),
+        ("inject", "packet-loss", 5),
+        ("heal", "packet-loss", 6),
+    ], "n1 is undisturbed again, but how fast its answers come n2 has not measured"
+
+
 def test_quiet_times_have_no_fault_but_the_first_of_a_kind() -> None:
     schedule = Schedule(1, (plan("kill", 1, 1), plan("kill", 3, 2), plan("pause", 4, 1), plan("kill", 8, 1)))
     assert [(each.kind, each.at) for each in schedule.without([(4, 6)])] == [("kill", 1), ("pause", 4), ("kill", 8)]

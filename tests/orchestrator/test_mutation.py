@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from installation.files import PROJECT_ROOT
 from orchestrator.campaign.finding import find
+from orchestrator.campaign.plan import PlannedRun
 from orchestrator.command.line import main
-from orchestrator.command.mutants import BEGIN, END, with_table
+from orchestrator.command.mutants import BEGIN, END, exit_code, with_table
 from orchestrator.errors import UsageError
-from orchestrator.running.mutation import Measured, Trial, all_schedules, schedules, wilson
+from orchestrator.search.making import Maker
+from orchestrator.search.mutation import Measured, Trial, all_schedules, schedules, wilson
 from systems.brownout.broker import Brownout
 
 
@@ -68,9 +77,100 @@ def test_a_run_that_names_another_anomaly_does_not_count() -> None:
     assert (result["simulated_s"], result["cpu_s"]) == (8.5, 1.5)
     page = with_table(f"before\n{BEGIN}old\n{END}after\n", [result], "1-2")
     assert "old" not in page
-    assert "| bounce_unseen | bounce-unseen | 1 (9% to 91%) | 2 | lost-acknowledged-write 1 | 8.5 s | 1.5 s |" in page
+    assert (
+        "| bounce_unseen | bounce-unseen | 1 (9% to 91%) | 2 | 0 | lost-acknowledged-write 1 | 8.5 s | 1.5 s |" in page
+    )
     assert page.startswith("before\n")
     assert page.endswith("after\n")
+
+
+KILLED = Trial(1, "fail", ("lost-acknowledged-write",), 8.0, 1.0)
+UNKNOWN = Trial(2, "unknown", (), reason="KeyError: planted")
+
+
+def test_a_run_that_is_unknown_says_nothing_of_a_mutant() -> None:
+    (schedule,) = schedules(Brownout.mutants, ["bounce_unseen"], [find("bounce-unseen")])
+    torn = Trial(3, "unknown", ("lost-acknowledged-write",))  # what it found before it broke down stands
+    result = Measured(schedule, [KILLED, UNKNOWN, torn]).to_json()
+    assert (result["killed"], result["decided"], result["unknown"], result["runs"]) == (2, 2, 1, 3)
+    assert result["interval"] == [pytest.approx(bound, abs=1e-4) for bound in wilson(2, 2)]
+    assert (result["missed"], result["undecided"]) == ([], [{"seed": 2, "reason": "KeyError: planted"}])
+    assert (result["simulated_s"], result["cpu_s"]) == (8.0, 1.0), "of the runs that have times"
+    nothing = Measured(schedule, [UNKNOWN]).to_json()
+    assert (nothing["interval"], nothing["simulated_s"], nothing["cpu_s"]) == (None, None, None)
+    assert "| - | 0 | 1 | nothing | - | - |" in with_table(f"{BEGIN}{END}", [nothing], "2-2")
+
+
+@pytest.mark.parametrize(
+    ("name", "trials", "code"),
+    [
+        ("bounce_unseen", [KILLED, UNKNOWN], 0),
+        ("bounce_unseen", [Trial(1, "pass", ())], 0),  # the table tells how many survive
+        ("bounce_unseen", [UNKNOWN], 2),
+        ("slow_retry", [Trial(1, "pass", ()), UNKNOWN], 0),
+        ("slow_retry", [UNKNOWN], 2),
+        ("slow_retry", [KILLED], 1),
+    ],
+)
+def test_what_is_not_known_is_no_success_and_an_alarm_is_none(name: str, trials: list[Trial], code: int) -> None:
+    (schedule,) = schedules(Brownout.mutants, [name], [find("demo")])
+    assert exit_code([Measured(schedule, trials)]) == code
+
+
+def test_what_breaks_one_run_does_not_cost_the_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make = Maker.make
+
+    def broken(maker: Maker, planned: PlannedRun) -> object:
+        if planned.seed == 1:
+            raise KeyError("planted")
+        return make(maker, planned)
+
+    monkeypatch.setattr(Maker, "make", broken)
+    command = ["mutants", "bounce_unseen", "--seeds", "1-2", "--campaign", "bounce-unseen", "--json", "--jobs", "1"]
+    assert main(command) == 0
+    (result,) = json.loads(capsys.readouterr().out)
+    assert (result["killed"], result["decided"], result["runs"]) == (1, 1, 2)
+    assert result["undecided"] == [{"seed": 1, "reason": "KeyError: 'planted'"}]
+
+
+def test_more_runs_than_anybody_could_make_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["mutants", "bounce_unseen", "--seeds", "1-100000000", "--campaign", "bounce-unseen"]) == 64
+    assert "1 schedules with 100,000,000 seeds are more than 100,000 runs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 130), (signal.SIGKILL, -9)])
+def test_a_measurement_that_is_stopped_leaves_no_process_and_tells_what_it_found(
+    sent: signal.Signals, code: int, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "orchestrator", "mutants", "bounce_unseen", "--seeds", "1-1000", "--jobs", "2"]
+    environment = os.environ | {"PYTHONPATH": str(PROJECT_ROOT), "TMPDIR": str(tmp_path)}
+    arguments = [*command, "--campaign", str(find("bounce-unseen").resolve()), "--json"]
+    running = subprocess.Popen(arguments, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
+    runs = tmp_path / "store" / ".labs"
+    await_(lambda: len(list(runs.glob("*/*/*/*/run.toml"))) > 1)  # both processes are at it
+    makers = children_of(running.pid)
+    assert len(makers) >= 2
+    running.send_signal(sent)
+    out, _ = running.communicate(timeout=120)
+    assert running.returncode == code
+    await_(lambda: not any(Path(f"/proc/{pid}").exists() for pid in makers))
+    if sent == signal.SIGTERM:
+        assert json.loads(out) == [] or json.loads(out)[0]["killed"] >= 1
+        assert not runs.exists()
+    assert not list(tmp_path.glob("brownout-*"))
+
+
+def await_(reached: Callable[[], bool]) -> None:
+    give_up_s = time.monotonic() + 120
+    while not reached():
+        assert time.monotonic() < give_up_s
+        time.sleep(0.02)
+
+
+def children_of(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
 
 def test_mutants_are_run_and_counted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from analysis.unfinished import begin, undecided
+from installation.commands import command
+from orchestrator.campaign.invocations import drop_plan, stamps
+from orchestrator.campaign.matrix import read_matrix
 from orchestrator.campaign.plan import expand
 from orchestrator.campaign.store import Store
 from orchestrator.errors import UsageError
-from orchestrator.running.runner import plan_invocation, resume_invocation
+from orchestrator.running.runner import Invocation, plan_invocation, resume_invocation, withdraw
 from tests.orchestrator.campaigns import campaign
 
 TWO_SEEDS = "[seeds]\ncount = 2\n"
@@ -80,6 +84,72 @@ def test_what_was_planned_and_changed_since_is_not_resumed(tmp_path: Path) -> No
     plan_invocation(store, campaign(TWO_SEEDS))
     with pytest.raises(UsageError, match="has changed since it was interrupted"):
         resume_invocation(store, campaign("[seeds]\ncount = 3\n"))
+
+
+def judge_all(store: Store, invocation: Invocation) -> None:
+    for planned in invocation.todo:
+        run = store.create(planned)
+        run.write_description({"run": run.id})
+        replace(undecided(run.path, "nothing can be said"), finished=True).write(run.path / "verdict.json")
+
+
+def begun_after(store: Store, earlier: Invocation, seeds: Sequence[int] = ()) -> Invocation:
+    """An invocation with a later stamp, as it has in life."""
+    while True:
+        begun = plan_invocation(store, campaign(TWO_SEEDS), seeds=seeds)
+        if begun.stamp > earlier.stamp:
+            return begun
+        drop_plan(store.campaign_dir("x"), begun.stamp)
+
+
+def test_what_is_resumed_is_the_newest_that_is_not_finished(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    begun = plan_invocation(store, campaign(TWO_SEEDS))
+    later = begun_after(store, begun, seeds=[1])
+    judge_all(store, later)
+    resumed = resume_invocation(store, campaign(TWO_SEEDS))
+    assert (resumed.stamp, resumed.todo) == (begun.stamp, begun.todo), "one seed that was run since is not what is left"
+    assert f"go on with: {command('run', 'campaigns/x.toml', '--resume', '--store', str(tmp_path))}" in never_made(
+        store
+    )
+    judge_all(store, begun)
+    with pytest.raises(UsageError, match=r"every run that was planned is made; what they came to: \S+ gate "):
+        resume_invocation(store, campaign(TWO_SEEDS))
+
+
+def never_made(store: Store) -> str:
+    return " ".join(str(entry) for entry in read_matrix(store.campaign_dir("x")).entries)
+
+
+def test_what_a_later_one_has_taken_the_place_of_is_not_resumed(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    judge_all(store, begun_after(store, plan_invocation(store, campaign(TWO_SEEDS))))
+    with pytest.raises(UsageError, match="every run that was planned is made"):
+        resume_invocation(store, campaign(TWO_SEEDS))
+
+
+def test_a_plan_that_cannot_be_read_is_not_passed_over(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    plan_invocation(store, campaign(TWO_SEEDS))
+    (plan,) = (tmp_path / "x" / "plans").glob("*.toml")
+    plan.write_text("runs = 3")
+    with pytest.raises(UsageError, match="is damaged"):
+        resume_invocation(store, campaign(TWO_SEEDS))
+
+
+def test_of_an_invocation_that_is_withdrawn_nothing_stays_but_what_is_judged(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    before = plan_invocation(store, campaign(TWO_SEEDS), seeds=[1])
+    judge_all(store, before)
+    after = begun_after(store, before)
+    half = store.create(after.todo[0])
+    half.write_description({"run": half.id})
+    withdraw(store, after)
+    assert not half.path.exists()
+    assert stamps(tmp_path / "x") == (before.stamp,)
+    assert (tmp_path / "latest").resolve().name == before.todo[0].id, "it points at what there is"
+    withdraw(store, before)
+    assert stamps(tmp_path / "x") == (before.stamp,), "it is judged"
 
 
 def test_runs_are_resumed_in_the_world_that_they_were_begun_in(tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ from orchestrator.campaign.file import load, parse
 from orchestrator.campaign.model import Campaign
 from orchestrator.campaign.plan import expand
 from orchestrator.campaign.swarm import draw
+from orchestrator.running.runner import require_faults
+from orchestrator.worlds.selection import lab_named
 from systems import InputError
 from systems.toml_tables import Source
 
@@ -83,6 +85,29 @@ def test_what_is_drawn_can_be_scheduled(drawn: list[Campaign]) -> None:
             overlap=nemesis.overlap,
         ).without(nemesis.quiet_s)
         assert {plan.kind for plan in schedule} == set(nemesis.faults)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('[topology]\nfilesystem = "strict"', "only world = \"simulation\" has 'strict'"),
+        ('[broker]\n"quorum.voters" = 0', "0 is not a number from 1"),
+        ('[broker]\n"quorum.voters" = "n1"', "'n1' is not a number from 1"),
+    ],
+)
+def test_what_is_drawn_can_be_given_and_what_cannot_be_is_refused(text: str, complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
+        parse(Source("c.toml", f'name = "c"\n{text}'), Path("c.toml"))
+    given = parse(
+        Source(
+            "c.toml",
+            'name = "c"\n[topology]\nworld = "simulation"\nfilesystem = "strict"\n[broker]\n"quorum.voters" = 2',
+        ),
+        Path("c.toml"),
+    )
+    assert (given.topology.filesystem, settings(given)) == ("strict", {"quorum.voters": "2"})
+    with pytest.raises(InputError, match="make it one of ext4, xfs"):
+        require_faults(given, lab_named("process"), "it was asked for")
 
 
 def test_what_the_file_says_is_not_drawn() -> None:

@@ -6,18 +6,24 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import pytest
+from msgspec import structs
 
-from analysis.spark import SparkHandle
+from analysis.spark import SparkHandle, SparkUnavailableError, java_version
 from orchestrator.campaign.file import load, parse
+from orchestrator.campaign.store import LABS, RunDirectory, Store
+from orchestrator.campaign.swarm import draw
 from orchestrator.command.line import main
-from orchestrator.errors import Interrupted
+from orchestrator.command.shrink import whole_document
+from orchestrator.errors import Interrupted, UsageError
 from orchestrator.search.attempt import Attempted, Task, attempt, spread
 from orchestrator.search.coverage import DEEP, Replica, State, states_of, visit
 from orchestrator.search.exploring import GUIDED, RANDOM, Arm, Source, cheapest, explore
 from orchestrator.search.record import Exploration, Head
 from orchestrator.search.script import Inflicted, Inflictions, steps_of
+from orchestrator.search.stored import stored_plan
 from orchestrator.search.telling import comparison, told_of
 from orchestrator.search.variation import Chance, possible, vary
 from simulator.loop import VirtualLoop
@@ -90,14 +96,14 @@ class World:
         )  # fmt: skip
 
 
-def arm(name: str, path: Path) -> Arm:
+def arm(name: str, path: Path, cell: str = "mutated") -> Arm:
     loaded = load(path)
-    return Arm(name, Source(loaded, loaded.cells[0], 1))
+    return Arm(name, Source(loaded, next(each for each in loaded.cells if each.name == cell), 1))
 
 
 def test_random_takes_the_seeds_in_their_order(short: Path) -> None:
     world, plain = World(), arm(RANDOM, short)
-    made = list(explore(plain, 20, world.make, known={}))
+    made = list(explore(plain, 20, world.make, known={}, kept={}))
     assert [task.seed for task in world.asked] == list(range(1, 21))
     assert [it.number for it in made] == list(range(20))
     assert plain.curve == list(range(1, 21))
@@ -105,7 +111,7 @@ def test_random_takes_the_seeds_in_their_order(short: Path) -> None:
 
 def test_guided_varies_what_led_to_new_states_and_goes_on_with_fresh_seeds(short: Path) -> None:
     world, guided = World(), arm(GUIDED, short)
-    list(explore(guided, 24, world.make, known={}))
+    list(explore(guided, 24, world.make, known={}, kept={}))
     varied = [task for task in world.asked if task.parent >= 0]
     assert [task.parent for task in world.asked[:8]] == [-1] * 8, "nothing is known yet"
     assert len(varied) == 8, "half of each later round"
@@ -117,22 +123,57 @@ def test_guided_varies_what_led_to_new_states_and_goes_on_with_fresh_seeds(short
         assert [cell.mutants for cell in variation.cells] == [("bounce_unseen",)]
 
 
+def test_clusters_that_are_drawn_are_varied_as_their_seeds_drew_them(tmp_path: Path) -> None:
+    swarm, world = load(drawn_clusters(tmp_path)), World()
+    list(explore(Arm(GUIDED, Source(swarm, swarm.cells[0], 1)), 32, world.make, known={}, kept={}))
+    varied = [task for task in world.asked if task.parent >= 0]
+    assert varied
+    assert {task.text for task in world.asked if task.parent < 0} == {swarm.text}
+    for task in varied:
+        variation, drawn = parse(TomlSource(task.path, task.text), Path(task.path)), draw(swarm, task.seed)
+        assert (variation.topology, variation.workload) == (drawn.topology, drawn.workload)
+        assert variation.settings == drawn.settings
+        assert variation.checks.converge_s == swarm.checks.converge_s, "it must recover as the campaign's runs must"
+        assert {step.needs for step in variation.nemesis.steps if step.needs} <= {*drawn.nemesis.faults, "kill"}
+
+
+def test_a_drawn_cluster_is_the_same_explored_run_and_replayed_and_can_be_written_down(tmp_path: Path) -> None:
+    path = drawn_clusters(tmp_path)
+    run = simulate(path, tmp_path, seeds=[6])
+    assert (
+        attempt(Task(0, RANDOM, path.read_text(), str(path), "main", 6), tmp_path / "x").digest == run.summary["digest"]
+    )
+    assert main(["replay", str(run.path), "--store", str(tmp_path), "--quiet"]) == 0
+    directory = RunDirectory(run.path)
+    written = whole_document(directory, stored_plan(directory), "stale-read").campaign(path)
+    assert (written.swarm, written.topology) == (None, draw(load(path), 6).topology)
+    assert written.settings == draw(load(path), 6).settings
+
+
+def drawn_clusters(directory: Path) -> Path:
+    """A campaign that leaves its clusters to the seeds."""
+    text = campaign("swarm").read_text()
+    path = directory / "clusters.toml"
+    path.write_text(text.replace("duration_s = [12, 40]", "duration_s = [12, 13]").replace("[20, 150]", "[20, 30]"))
+    return path
+
+
 def test_the_same_exploration_makes_the_same_runs_and_seeds_are_not_made_twice(short: Path) -> None:
     first, second = World(), World()
     known: dict[int, Attempted] = {}
-    list(explore(arm(GUIDED, short), 24, first.make, known=known))
-    list(explore(arm(GUIDED, short), 24, second.make, known={}))
+    list(explore(arm(GUIDED, short), 24, first.make, known=known, kept={}))
+    list(explore(arm(GUIDED, short), 24, second.make, known={}, kept={}))
     assert first.asked == second.asked
     before = len(first.asked)
     plain = arm(RANDOM, short)
-    list(explore(plain, 20, first.make, known=known))
+    list(explore(plain, 20, first.make, known=known, kept={}))
     assert [task.seed for task in first.asked[before:]] == [17, 18, 19, 20], "16 seeds were known"
     assert len(plain.made) == 20
 
 
 def test_the_cheapest_run_of_an_anomaly_is_the_one_with_the_fewest_steps(short: Path) -> None:
     guided = arm(GUIDED, short)
-    made = list(explore(guided, 24, World().make, known={}))
+    made = list(explore(guided, 24, World().make, known={}, kept={}))
     shows = [it for it in made if it.anomalies]
     assert shows
     assert cheapest(made, "lost-acknowledged-write").steps == min(it.steps for it in shows)
@@ -140,9 +181,9 @@ def test_the_cheapest_run_of_an_anomaly_is_the_one_with_the_fewest_steps(short: 
 
 def test_the_report_compares_only_what_was_measured(short: Path) -> None:
     guided, plain = arm(GUIDED, short), arm(RANDOM, short)
-    list(explore(guided, 24, World().make, known={}))
+    list(explore(guided, 24, World().make, known={}, kept={}))
     assert "Only one way" in comparison([guided])
-    list(explore(plain, 24, World().make, known={}))
+    list(explore(plain, 24, World().make, known={}, kept={}))
     assert "guided had seen 40 different states and random 24" in comparison([guided, plain])
     assert "after 16 runs" in comparison([guided, plain])
     head = Head("short", SHORT, "mutated", 1, 24, (GUIDED, RANDOM), True)
@@ -225,13 +266,30 @@ def test_a_deep_state_is_told_from_one_that_is_not(name: str, deep: list[Replica
 
 
 @pytest.mark.spark
-def test_runs_spread_over_workers_are_those_of_this_process(spark: SparkHandle, short: Path) -> None:
+def test_runs_spread_over_workers_are_those_of_this_process(spark: SparkHandle, short: Path, tmp_path: Path) -> None:
     tasks = [Task(number, RANDOM, SHORT, str(short), "fixed", number + 1) for number in range(2)]
-    spread_out, here = spread(spark.session(), tasks), [attempt(task) for task in tasks]
+    spread_out = spread(spark.session(), tmp_path / "there", tasks)
+    here = [attempt(task, tmp_path / "here") for task in tasks]
     assert all(it.digest for it in here)
     assert [(it.number, it.digest, it.states) for it in spread_out] == [
         (it.number, it.digest, it.states) for it in here
     ]
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_workers_of_a_cluster_have_what_they_need(short: Path, tmp_path: Path) -> None:
+    """Executors are processes of their own here, as on other machines: they inherit nothing of this one."""
+    if java_version() is None:
+        pytest.skip("no Java runtime: install openjdk-17-jre-headless")
+    handle = SparkHandle.start_in_background(tmp_path / "spark", master="local-cluster[1,1,1024]")
+    try:
+        (there,) = spread(handle.session(600), tmp_path / "there", [Task(0, RANDOM, SHORT, str(short), "fixed", 1)])
+    finally:
+        handle.stop()
+    here = attempt(Task(0, RANDOM, SHORT, str(short), "fixed", 1), tmp_path / "here")
+    assert (there.digest, there.states, there.reason) == (here.digest, here.states, here.reason)
+    assert there.digest
 
 
 def run_explore(path: Path, store: Path, *words: str) -> int:
@@ -276,25 +334,156 @@ def test_an_interrupted_exploration_keeps_what_it_found_and_goes_on(
 ) -> None:
     world, rounds = World(), iter(range(10))
 
-    def make(task: Task, _: object) -> Attempted:
-        if len(world.asked) == 8 and next(rounds) == 0:
+    def make(task: Task, *_: object) -> Attempted:
+        if len(world.asked) == 11 and next(rounds) == 0:
             raise Interrupted
         return world.make([task])[0]
 
     monkeypatch.setattr("orchestrator.command.explore.attempt", make)
-    assert run_explore(short, tmp_path, "--cell", "fixed", "--runs", "16", "--keep-going") == 130
-    assert json.loads(capsys.readouterr().out)["arms"][0]["runs"] == 8
     monkeypatch.setattr("orchestrator.command.explore._keep", lambda *_: None)
+    assert run_explore(short, tmp_path, "--cell", "fixed", "--runs", "24", "--keep-going") == 130
+    assert json.loads(capsys.readouterr().out)["arms"][0]["runs"] == 11, "in the middle of a round"
     assert run_explore(short, tmp_path, "--resume") == 1
     told = json.loads(capsys.readouterr().out)
-    assert told["arms"][0]["runs"] == 16
-    assert len(world.asked) == 16, "nothing is made twice"
+    assert told["arms"][0]["runs"] == 24
     assert told["ended"] == "the budget is used up"
+    alone = World()
+    list(explore(arm(GUIDED, short, cell="fixed"), 24, alone.make, known={}, kept={}))
+    assert world.asked == alone.asked, "the runs of one that nobody interrupted, and nothing is made twice"
+    assert run_explore(short, tmp_path, "--resume") == 1
+    assert len(world.asked) == 24, "there is nothing left to make"
+
+
+def test_one_that_stopped_at_a_failure_goes_on_behind_it_and_what_was_kept_is_not_made_again(
+    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world, remade = World(), list[int]()
+
+    def keep(_store: Store, _maker: object, _campaign: object, cell: str, seed: int) -> SimpleNamespace:
+        remade.append(seed)
+        directory = tmp_path / "short" / f"s-{cell}-{seed}"
+        directory.mkdir(parents=True)
+        return SimpleNamespace(directory=SimpleNamespace(id=directory.name), digest="")
+
+    monkeypatch.setattr("orchestrator.command.explore.attempt", lambda task, *_: world.make([task])[0])
+    monkeypatch.setattr("orchestrator.command.explore.make_to_stay", keep)
+    assert run_explore(short, tmp_path, "--cell", "mutated", "--runs", "12", "--random", "--round", "4") == 0
+    first = json.loads(capsys.readouterr().out)
+    assert (first["ended"], first["arms"][0]["runs"]) == ("stopped at the first failure", 5)
+    assert run_explore(short, tmp_path, "--resume") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["ended"], told["arms"][0]["runs"]) == ("the budget is used up", 12)
+    assert told["found"][0]["kept"] == first["found"][0]["kept"] == "short/s-mutated-5"
+    assert remade == [5]
+
+
+def test_a_run_that_shows_several_anomalies_is_kept_once(
+    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    remade: list[int] = []
+
+    def both(task: Task, *_: object) -> Attempted:
+        made = World().make([task])[0]
+        return structs.replace(made, anomalies=("stale-read", *made.anomalies) if made.anomalies else ())
+
+    def keep(_store: Store, _maker: object, _campaign: object, _cell: str, seed: int) -> SimpleNamespace:
+        remade.append(seed)
+        return SimpleNamespace(directory=SimpleNamespace(id=f"kept-{seed}"), digest="")
+
+    monkeypatch.setattr("orchestrator.command.explore.attempt", both)
+    monkeypatch.setattr("orchestrator.command.explore.make_to_stay", keep)
+    run_explore(short, tmp_path, "--cell", "mutated", "--runs", "8", "--random")
+    assert {row["kept"] for row in json.loads(capsys.readouterr().out)["found"]} == {"short/kept-5"}
+    assert remade == [5]
+
+
+def test_what_is_kept_is_told_though_the_next_round_does_not_begin(
+    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World()
+
+    def make(task: Task, *_: object) -> Attempted:
+        if len(world.asked) == 10:
+            raise Interrupted
+        return world.make([task])[0]
+
+    def at_once(*_: object) -> None:
+        raise Interrupted
+
+    monkeypatch.setattr("orchestrator.command.explore.attempt", make)
+    assert run_explore(short, tmp_path, "--runs", "16", "--keep-going") == 130
+    monkeypatch.setattr("orchestrator.command.explore._session", at_once)
+    capsys.readouterr()
+    assert run_explore(short, tmp_path, "--resume", "--engine", "spark") == 130
+    assert json.loads(capsys.readouterr().out)["arms"][0]["runs"] == 10
+
+
+def test_one_that_was_killed_at_a_failure_stops_there(
+    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World()
+    monkeypatch.setattr("orchestrator.command.explore.attempt", lambda task, *_: world.make([task])[0])
+    monkeypatch.setattr("orchestrator.command.explore._keep", lambda *_: None)
+    run_explore(short, tmp_path, "--cell", "mutated", "--runs", "12", "--random")
+    capsys.readouterr()
+    (summary,) = tmp_path.glob("short/explorations/*/summary.json")
+    summary.unlink()
+    assert run_explore(short, tmp_path, "--resume") == 0
+    assert json.loads(capsys.readouterr().out)["arms"][0]["runs"] == 5
+
+
+def test_what_another_version_had_chosen_is_not_gone_on_with(short: Path) -> None:
+    kept = {0: World().make([Task(0, GUIDED, SHORT, str(short), "mutated", 77)])[0]}
+    with pytest.raises(UsageError, match="run 1 of the exploration was chosen by another version"):
+        list(explore(arm(GUIDED, short), 8, World().make, known={}, kept=kept))
+
+
+def test_where_every_run_is_unknown_so_is_whether_a_bug_would_be_found(
+    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(task: Task, *_: object) -> Attempted:
+        return structs.replace(World().make([task])[0], verdict="unknown" if task.seed != known else "pass")
+
+    known = -1
+    monkeypatch.setattr("orchestrator.command.explore.attempt", unknown)
+    assert run_explore(short, tmp_path, "--cell", "mutated", "--runs", "3") == 2
+    known = 2
+    assert run_explore(short, tmp_path, "--cell", "mutated", "--runs", "3") == 1, "one could tell"
+
+
+@pytest.mark.parametrize("engine", ["in-process", "spark"])
+def test_what_is_made_on_the_way_lies_where_leftovers_are_removed(
+    engine: str, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places: list[Path] = []
+
+    def tell_place(*arguments: object, **_: object) -> object:
+        places.extend(it for it in arguments if isinstance(it, Path))
+        raise Interrupted
+
+    monkeypatch.setattr("orchestrator.command.explore.attempt", tell_place)
+    monkeypatch.setattr("analysis.spark.SparkHandle.start_in_background", tell_place)
+    assert run_explore(short, tmp_path, "--engine", engine) == 130
+    (place,) = places
+    assert place.parent == tmp_path / (".spark" if engine == "spark" else LABS)
+    assert not place.exists()
+    assert not (tmp_path / LABS).exists()
+
+
+def test_without_spark_the_reason_is_told(
+    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def unavailable(*_: object) -> None:
+        raise SparkUnavailableError("Spark did not start: all masters are unresponsive")
+
+    monkeypatch.setattr("analysis.spark.SparkHandle.start_in_background", lambda *_, **__: SimpleNamespace(
+        session=unavailable, stop=lambda: None
+    ))  # fmt: skip
+    assert run_explore(short, tmp_path, "--engine", "spark", "--master", "spark://127.0.0.1:1") == 64
+    assert "--master spark://127.0.0.1:1: Spark did not start: all masters" in capsys.readouterr().err
 
 
 def test_a_torn_last_line_is_made_again(short: Path, tmp_path: Path) -> None:
-    from orchestrator.campaign.store import Store
-
     head = Head("short", SHORT, "fixed", 1, 8, (GUIDED,), True)
     exploration = Exploration.begin(Store(tmp_path), head)
     made = World().make([Task(n, GUIDED, SHORT, str(short), "fixed", n + 1) for n in range(2)])
@@ -305,6 +494,9 @@ def test_a_torn_last_line_is_made_again(short: Path, tmp_path: Path) -> None:
     assert [it.number for it in Exploration.last(Store(tmp_path), "short", SHORT).runs()] == [0]
     exploration.add(made[1])
     assert [it.number for it in exploration.runs()] == [0, 1]
+    runs.write_bytes(b"{" + runs.read_bytes())
+    with pytest.raises(UsageError, match=r"runs\.jsonl:1: is damaged: .*explore anew, without --resume"):
+        list(exploration.runs())
 
 
 @pytest.mark.parametrize(
@@ -312,9 +504,12 @@ def test_a_torn_last_line_is_made_again(short: Path, tmp_path: Path) -> None:
     [
         (["--cell", "none"], "there is no cell 'none'"),
         (["--runs", "0"], "--runs"),
+        (["--first", "-1"], "--first"),
         (["--master", "local[1]"], "--engine in-process has none"),
         (["--resume"], "never explored"),
         (["--resume", "--cell", "fixed"], "leave out --cell"),
+        (["--resume", "--runs", "3", "--first", "0", "--keep-going"], "leave out --runs, --first, --keep-going"),
+        (["--resume", "--random", "--round", "2"], "leave out --round, --random"),
     ],
 )
 def test_what_cannot_be_explored_is_refused(

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.command.line import main
+from orchestrator.errors import Interrupted
 from tests.worlds.simulated import SimulatedRun, campaign, simulate
 
 BOUNCE = campaign("bounce-unseen")
@@ -58,6 +59,29 @@ def test_a_seed_is_replayed_by_its_campaign(tmp_path: Path) -> None:
     assert replay(tmp_path, "2", "--campaign", str(BOUNCE), "--cell", "mutated") == 0
     assert replay(tmp_path, "3", "--campaign", str(BOUNCE), "--cell", "mutated") == 2, "nothing to compare it with"
     assert replay(tmp_path, "3", "--campaign", str(BOUNCE), "--cell", "mutated") == 0
+
+
+def test_of_an_interrupted_replay_nothing_stays(
+    stored: SimulatedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise Interrupted
+
+    before = sorted(stored.path.parent.rglob("*"))
+    monkeypatch.setattr("orchestrator.running.runner.judge", interrupted)
+    assert replay(tmp_path, "latest") == 130
+    assert sorted(stored.path.parent.rglob("*")) == before
+    assert (tmp_path / "latest").resolve() == stored.path.resolve()
+
+
+@pytest.mark.parametrize("content", ["", '{"seed": 1, "dig', "[]"])
+def test_a_run_whose_summary_is_not_whole_is_none_to_compare_with(
+    content: str, stored: SimulatedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (stored.path / "simulation.json").write_text(content)
+    capsys.readouterr()
+    assert replay(tmp_path, str(stored.path)) == 2
+    assert "broke down before it had a digest" in json.loads(capsys.readouterr().out)["comparison"]
 
 
 def test_a_run_that_comes_out_otherwise_is_told(

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 
 from orchestrator.campaign.file import load
+from orchestrator.campaign.plan import PlannedRun
+from orchestrator.campaign.store import LABS
 from orchestrator.command.line import main
-from orchestrator.errors import UsageError
+from orchestrator.errors import Interrupted, UsageError
 from orchestrator.search.document import Document
 from orchestrator.search.script import Inflicted, Inflictions, inflictions_of, steps_of
 from orchestrator.search.shrinking import ddmin, pairs, shrink
@@ -69,6 +73,13 @@ def test_ddmin_leaves_nothing_that_could_go_alone() -> None:
     kept = ddmin(range(9), holds)
     assert holds(kept)
     assert not any(holds([other for other in kept if other != gone]) for gone in kept)
+
+
+@pytest.mark.parametrize(("needed", "left"), [(False, "ext4"), (True, "strict")])
+def test_a_disk_that_only_the_simulation_has_goes_where_it_is_not_needed(needed: bool, left: str) -> None:
+    drawn = document(STEPS[:1]).having("topology", {"nodes": 1, "filesystem": "strict"})
+    judge = Judge(lambda candidate: not needed or candidate.data["topology"]["filesystem"] == "strict")
+    assert shrink(drawn, judge).data["topology"]["filesystem"] == left
 
 
 def test_a_fault_goes_together_with_its_end() -> None:
@@ -178,15 +189,25 @@ def test_faults_that_overlapped_do_so_again_and_all_nodes_lose_power_together() 
     ]
 
 
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory: pytest.TempPathFactory) -> SimulatedRun:
+    """One failed run, for all tests to copy."""
+    return simulate(campaign("bounce-unseen"), tmp_path_factory.mktemp("store"), cell="mutated", seeds=[2])
+
+
 @pytest.fixture
-def bounced(tmp_path: Path) -> SimulatedRun:
-    return simulate(campaign("bounce-unseen"), tmp_path, cell="mutated", seeds=[2])
+def bounced(failed: SimulatedRun, tmp_path: Path) -> SimulatedRun:
+    shutil.copytree(failed.path.parents[1], tmp_path, symlinks=True, dirs_exist_ok=True)
+    return SimulatedRun(tmp_path / failed.path.relative_to(failed.path.parents[1]))
 
 
 def test_a_journal_tells_what_was_inflicted(bounced: SimulatedRun) -> None:
     told = inflictions_of(bounced.path)
     assert [fault.kind for fault in told.faults] == ["partition-one", "partition-one", "power-loss", "kill"]
     assert all(0 <= fault.begin_s < fault.end_s <= told.lasted_s for fault in told.faults)
+    (bounced.path / "history" / "journal.jsonl").write_text("{half of it")
+    with pytest.raises(UsageError, match=r"journal\.jsonl: cannot be read"):
+        inflictions_of(bounced.path)
 
 
 @pytest.mark.kills("bounce_unseen")
@@ -208,12 +229,105 @@ def test_a_failed_run_is_shrunk_to_a_campaign_that_comes_to_the_same(
     assert told["faults"] < 5, "a pause of the controller is not needed"
     assert told["steps"] < told["steps_before"] == 18
     assert {"simulation", "namespaces"} <= set(told["worlds"])
-    assert told["shown"] >= 5, "of ten seeds"
+    assert told["shown"] >= 5, "of ten seeds that had no part in it"
     smaller = load(output)
     (cell,) = smaller.cells
     assert (cell.expect.verdict, cell.expect.anomaly) == ("fail", "lost-acknowledged-write")
     assert simulate(output, tmp_path).verdict.met
     assert main(["run", str(output), "--world", "namespaces", "--dry-run"]) == 0
+
+
+class FakeMaker:
+    """Every run shows the anomaly; the user asks to stop before the one of the number `stops_at`."""
+
+    stops_at = -1
+    seeds: ClassVar[list[int]] = []
+
+    def __init__(self, *_: object) -> None:
+        type(self).seeds = []
+
+    def make(self, planned: PlannedRun) -> Any:
+        if len(self.seeds) == self.stops_at:
+            raise Interrupted
+        self.seeds.append(planned.seed)
+        verdict = SimpleNamespace(verdict="fail")
+        return SimpleNamespace(verdict=verdict, anomalies=("lost-acknowledged-write",), finished=True)
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeMaker]:
+    monkeypatch.setattr("orchestrator.command.shrink.Maker", FakeMaker)
+    FakeMaker.seeds = []
+    return FakeMaker
+
+
+def shrunk(run: SimulatedRun, *words: str) -> int:
+    return main(["shrink", str(run.path), "--store", str(run.path.parents[1]), "--quiet", *words])
+
+
+def test_seeds_that_chose_the_result_do_not_confirm_it(bounced: SimulatedRun, fake: type[FakeMaker]) -> None:
+    assert shrunk(bounced, "--budget", "9", "--tries", "3") == 0
+    assert set(fake.seeds[:-10]) <= {2, 3, 4}
+    assert fake.seeds[-10:] == list(range(5, 15))
+    assert "10 of 10 other seeds show it" in (bounced.path / "shrunk.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "stops_at", "code", "told"),
+    [
+        (["--budget", "1"], -1, 2, "the budget is used up before it was known whether it comes to"),
+        (["--budget", "9"], 1, 130, "interrupted; nothing was written"),
+    ],
+)
+def test_why_there_is_no_result_is_told_as_it_is(
+    words: list[str], stops_at: int, code: int, told: str, bounced: SimulatedRun, fake: type[FakeMaker],
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(fake, "stops_at", stops_at)
+    assert shrunk(bounced, *words) == code
+    assert told in capsys.readouterr().out
+    assert not (bounced.path / "shrunk.toml").exists()
+    assert not (bounced.path.parents[1] / LABS).exists()
+
+
+@pytest.mark.parametrize("stops_at", [4, 12], ids=["searching", "confirming"])
+def test_what_is_interrupted_keeps_the_smallest_so_far(
+    stops_at: int, bounced: SimulatedRun, fake: type[FakeMaker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fake, "stops_at", stops_at)
+    assert shrunk(bounced, "--budget", "8") == 130
+    text = (bounced.path / "shrunk.toml").read_text()
+    assert "interrupted" in text
+    assert "other seeds" not in text
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words", "complaint"),
+    [
+        ("verdict.json", [], "has no verdict that can be read; judge it first: "),
+        ("", ["--output", "{run}"], "Is a directory; give another file with --output"),
+        ("", ["--output", "{run}/none/x.toml"], "No such file or directory"),
+        ("", ["--tries", "0"], "'0' is not a number of at least 1"),
+        ("", ["--tries", "-1"], "'-1' is not a number of at least 1"),
+    ],
+)
+def test_what_cannot_come_to_anything_is_refused_before_the_search(
+    spoil: str, words: list[str], complaint: str, bounced: SimulatedRun, fake: type[FakeMaker],
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    if spoil:
+        (bounced.path / spoil).write_text("{half of it")
+    assert shrunk(bounced, *(word.format(run=bounced.path) for word in words)) == 64
+    assert complaint in capsys.readouterr().err
+    assert fake.seeds == []
+
+
+def test_a_run_without_a_verdict_is_to_be_judged_first(
+    bounced: SimulatedRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (bounced.path / "verdict.json").unlink()
+    assert shrunk(bounced) == 64
+    assert f"analyze {bounced.path}" in capsys.readouterr().err
 
 
 def test_what_shows_nothing_cannot_be_shrunk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

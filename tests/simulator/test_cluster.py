@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from simulator.client import SimulatedClient, UncertainError
+from broker.server.watch import DeathWatch
+from simulator.client import RefusedError, SimulatedClient, UncertainError
 from simulator.cluster import SimulatedCluster
 from simulator.disk import FileSystem
 
@@ -158,7 +159,7 @@ def test_a_broker_with_a_broken_disk_gives_up() -> None:
             client = await topic(cluster)
             await client.produce(TOPIC, 0, [b"x"])
             leader = f"n{await client.leader_of(TOPIC, 0)}"
-            cluster.machines[leader].disk.broken = lambda path: TOPIC in path
+            cluster.machines[leader].disk.faults.failing = True
             with pytest.raises(UncertainError):
                 await client.produce(TOPIC, 0, [b"y"])
             await cluster.until(lambda: not cluster.machines[leader].running)
@@ -175,7 +176,7 @@ def chaos(seed: int) -> str:
         async def story() -> None:
             client = await topic(cluster, partitions=2)
             for number in range(12):
-                with contextlib.suppress(UncertainError):
+                with contextlib.suppress(RefusedError, UncertainError):
                     await client.produce(TOPIC, number % 2, [b"%d" % number], timeout=2.0)
                 name = cluster.rng.choice(sorted(cluster.machines))
                 match number:
@@ -218,3 +219,36 @@ def _isr(cluster: SimulatedCluster) -> set[int]:
         return set()
     found = cluster.node(controller).image.topics.get(TOPIC)
     return set(found.partitions[0].isr) if found is not None else set()
+
+
+@pytest.mark.parametrize("ending", ["none", "kill", "power loss", "exit"])
+def test_a_brokers_task_that_fails_and_that_nobody_awaits_fails_the_run(
+    ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = DeathWatch.look_at_all
+
+    async def fail() -> None:
+        raise KeyError("planted")
+
+    def begins_a_task(watch: DeathWatch) -> None:
+        kept.append(asyncio.get_running_loop().create_task(fail()))
+        begin(watch)
+
+    kept: list[asyncio.Task[None]] = []
+    monkeypatch.setattr(DeathWatch, "look_at_all", begins_a_task)
+
+    async def story() -> None:
+        cluster.start()
+        await cluster.ready()
+        await asyncio.sleep(1)
+        match ending:
+            case "kill":
+                cluster.kill()
+            case "power loss":
+                cluster.power_loss()
+            case "exit":
+                await cluster.stop()
+
+    lost = pytest.raises(AssertionError, match=r"n\d at .* s: nobody asks how the task .*fail ended: KeyError")
+    with lost, SimulatedCluster(1) as cluster:
+        cluster.run(story())

@@ -7,7 +7,7 @@ import gc
 
 import pytest
 
-from simulator.host import CURRENT_HOST
+from simulator.host import CURRENT_HOST, PRUNE_AT
 from simulator.loop import DeadlockError, LivelockError, new_loop
 from tests.simulator.running import World
 
@@ -110,6 +110,56 @@ def test_what_nobody_caught_is_collected() -> None:
     (unhandled,) = world.loop.unhandled
     assert isinstance(unhandled.exception, ZeroDivisionError)
     assert str(unhandled).startswith("a at 0.000000 s: ")
+
+
+async def fail() -> None:
+    raise KeyError("planted")
+
+
+def test_the_failure_of_a_task_that_nobody_awaits_is_collected() -> None:
+    world = World()
+    forgotten: list[asyncio.Task[None]] = []
+
+    async def body() -> None:
+        forgotten.append(asyncio.create_task(fail()))
+        for _ in range(10 * PRUNE_AT):  # so many that those which are done are let go of
+            await asyncio.create_task(asyncio.sleep(0))
+
+    world.run("a", body())
+    world.loop.tell_lost(world.hosts["a"])
+    world.loop.tell_lost(world.hosts["a"])
+    (unhandled,) = world.loop.unhandled
+    assert isinstance(unhandled.exception, KeyError)
+    assert "nobody asks how the task fail ended" in str(unhandled)
+
+
+def test_the_failure_of_a_task_that_somebody_awaits_is_theirs() -> None:
+    world = World()
+
+    async def body() -> None:
+        with pytest.raises(KeyError):
+            await asyncio.create_task(fail())
+        assert asyncio.create_task(asyncio.sleep(9)).cancel()
+
+    world.run("a", body())
+    world.loop.tell_lost(world.hosts["a"])
+    assert world.loop.unhandled == []
+
+
+def test_who_awaits_a_task_and_has_not_had_its_turn_yet_is_not_forestalled() -> None:
+    world = World()
+
+    async def body() -> None:
+        failing.append(asyncio.create_task(fail()))
+        with pytest.raises(KeyError):
+            await failing[0]
+
+    failing: list[asyncio.Task[None]] = []
+    awaiting = world.start("a", body())
+    assert world.loop.run_until(lambda: bool(failing) and failing[0].done(), 1.0)
+    assert not awaiting.done()
+    world.loop.tell_lost(world.hosts["a"])
+    assert world.loop.unhandled == []
 
 
 def test_many_cancelled_timers_cost_no_memory() -> None:

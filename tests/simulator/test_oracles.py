@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import pytest
 
 from broker.mutants import BENIGN
+from broker.replica.follower import PartitionFollower
+from broker.replica.leader import PartitionLeader
+from broker.replica.partition import Partition
 from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
 from simulator.oracles import ORACLES
 from tests.simulator.storm import QUICK, TOPIC, storm, write
 
+Role = TypeVar("Role", PartitionFollower, PartitionLeader)
 VOTERS_3_OF_4 = {"quorum.voters": "1@n1:9093,2@n2:9093,3@n3:9093"}
 
 
@@ -56,7 +61,12 @@ KILLED_BY_A_STORM = [
         {"seeds": range(1, 9)},
         marks=pytest.mark.kills("elect_unclean_shutdown_isr"),
     ),
-    pytest.param("minority_wins", "leader-incomplete", {}, marks=pytest.mark.kills("minority_wins")),
+    pytest.param(
+        "minority_wins",
+        "two-leaders-of-one-epoch",
+        {"faults": ["isolate"], "writers": 1, "seeds": range(1, 7)},
+        marks=pytest.mark.kills("minority_wins"),
+    ),
     pytest.param("epoch_file_unsynced", "epochs-contradict-log", {}, marks=pytest.mark.kills("epoch_file_unsynced")),
     pytest.param("epoch_after_data", "epochs-contradict-log", {}, marks=pytest.mark.kills("epoch_after_data")),
     pytest.param(
@@ -172,6 +182,177 @@ def test_a_refused_connection_that_counts_as_death_makes_two_leaders_share_a_lea
 
             cluster.run(story())
         assert ("lease-shared" in found(cluster)) is bool(mutants)
+
+
+@pytest.mark.conforms("H13", "H16")
+def test_what_a_deposed_leader_commits_is_held_against_what_others_have_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counts: dict[int, frozenset[int]] = {}
+    _count(monkeypatch, counts)
+    with planted(properties=QUICK) as cluster:
+
+        async def story() -> None:
+            cluster.start()
+            await cluster.ready()
+            client = SimulatedClient(cluster.addresses)
+            await client.create_topic(TOPIC)
+            deposed = await client.leader_of(TOPIC, 0)
+            cluster.partition([f"n{deposed}"], [f"n{other}" for other in (1, 2, 3) if other != deposed])
+            left = SimulatedClient({deposed: cluster.addresses[deposed]})
+            await left.produce(TOPIC, 0, [b"its own"], acks=1)
+            await client.leader_of(TOPIC, 0, unlike=deposed)
+            for number in range(5):
+                await client.produce(TOPIC, 0, [b"%d" % number])
+            assert found(cluster) == {}
+            counts[deposed] = frozenset({deposed})
+            (partition,) = cluster.node(f"n{deposed}").replicas.partitions.values()
+            assert isinstance(partition.role, PartitionLeader)
+            assert partition.role.set_min_insync_replicas(1), "it commits now what it has"
+            await asyncio.sleep(0.5)
+
+        cluster.run(story())
+    assert "have committed other records there" in found(cluster)["high-watermark-invalid"]
+
+
+@pytest.mark.conforms("H6")
+def test_a_member_of_the_isr_that_never_had_the_log_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    _count(monkeypatch, dict.fromkeys((1, 2), frozenset({1, 2})))
+    with planted(properties=QUICK) as cluster:
+
+        async def story() -> None:
+            cluster.start()
+            await cluster.ready()
+            client = SimulatedClient(cluster.addresses)
+            cluster.stand_still("n3")
+            creating = asyncio.create_task(client.create_topic(TOPIC, 3))
+            await asyncio.sleep(0.5)
+            image = cluster.node("n1").image
+            led = next(index for index in range(3) if image.topics[TOPIC].partitions[index].leader != 3)
+            await client.produce(TOPIC, led, [b"x"], acks=1)
+            await asyncio.sleep(0.5)
+            creating.cancel()
+
+        cluster.run(story())
+    assert "of the ISR n3 has never had a log" in found(cluster)["high-watermark-invalid"]
+
+
+UNCLEAN = {**QUICK, "unclean.leader.election.enable": "true"}
+
+
+async def lose(cluster: SimulatedCluster) -> tuple[SimulatedClient, PartitionLeader]:
+    """An unclean election that costs a record; the client, and the leader when both replicas are in sync again."""
+    cluster.start()
+    await cluster.ready()
+    client = SimulatedClient(cluster.addresses)
+    await client.create_topic(TOPIC, replication_factor=2)
+    await client.produce(TOPIC, 0, [b"kept"])
+    last = await client.leader_of(TOPIC, 0)
+    (other,) = (f"n{member}" for member in _isr_of(cluster) if member != last)
+    cluster.kill(other)
+    await cluster.until(lambda: _isr_of(cluster) == (last,))
+    await client.produce(TOPIC, 0, [b"lost"])
+    cluster.kill(f"n{last}")
+    cluster.start(other)
+    await client.leader_of(TOPIC, 0, unlike=last)
+    cluster.start()
+    await cluster.ready()
+    await cluster.until(lambda: len(_isr_of(cluster)) == 2)
+    await client.produce(TOPIC, 0, [b"new"])
+    return client, _role(cluster, PartitionLeader)
+
+
+@pytest.mark.conforms("H5", "K704-1")
+def test_after_an_unclean_election_a_mark_that_falls_is_still_found() -> None:
+    with planted(properties=UNCLEAN) as cluster:
+
+        async def story() -> None:
+            client, leader = await lose(cluster)
+            assert found(cluster) == {}
+            await client.produce(TOPIC, 0, [b"newer"])
+            leader.high_watermark -= 1
+            await asyncio.sleep(0.5)
+
+        cluster.run(story())
+    assert "high-watermark-fell" in found(cluster)
+
+
+@pytest.mark.conforms("H9", "K704-1")
+def test_after_an_unclean_election_a_follower_ahead_of_what_is_committed_is_still_found() -> None:
+    with planted(properties=UNCLEAN) as cluster:
+        client, leader = cluster.run(lose(cluster))
+        follower, log = _role(cluster, PartitionFollower), _partition(cluster, PartitionFollower).log
+        committed = leader.high_watermark
+        sending = cluster.loop.create_task(client.produce(TOPIC, 0, [b"x"]), context=cluster.client.context.copy())
+        assert cluster.loop.run_until(lambda: log.log_end_offset > committed, 5.0)
+        assert leader.high_watermark == committed
+        follower.high_watermark = committed + 1
+        cluster.run(asyncio.wait_for(sending, 5.0))
+    assert "leaders have committed" in found(cluster)["high-watermark-invalid"]
+
+
+@pytest.mark.conforms("K704-1")
+def test_what_an_unclean_election_has_deposed_may_go_on_committing_what_will_be_lost() -> None:
+    with SimulatedCluster(1, properties=UNCLEAN) as cluster:
+
+        async def story() -> None:
+            cluster.start()
+            await cluster.ready()
+            client = SimulatedClient(cluster.addresses)
+            await client.create_topic(TOPIC, replication_factor=2)
+            last = await client.leader_of(TOPIC, 0)
+            (other,) = (f"n{member}" for member in _isr_of(cluster) if member != last)
+            cluster.kill(other)
+            await cluster.until(lambda: _isr_of(cluster) == (last,))
+            await client.produce(TOPIC, 0, [b"lost"])
+            cluster.partition([f"n{last}"], [f"n{number}" for number in (1, 2, 3) if number != last])
+            cluster.start(other)
+            await client.leader_of(TOPIC, 0, unlike=last)
+            left = SimulatedClient({last: cluster.addresses[last]})
+            for number in range(3):
+                await left.produce(TOPIC, 0, [b"lost too, %d" % number], acks=1)
+            await client.produce(TOPIC, 0, [b"new"])
+            cluster.heal()
+            await cluster.until(lambda: len(_isr_of(cluster)) == 2)
+            await client.produce(TOPIC, 0, [b"newer"])
+
+        cluster.run(story())
+        assert found(cluster) == {}
+
+
+def planted(properties: Mapping[str, str]) -> SimulatedCluster:
+    """A cluster of which something is to be found that no mutant does: closing it does not raise for that."""
+    return SimulatedCluster(1, properties=properties, mutants=["late_vote_counted"])
+
+
+def _count(monkeypatch: pytest.MonkeyPatch, counts: Mapping[int, frozenset[int]]) -> None:
+    """Have the leaders on these nodes count these replicas, and no others."""
+    maximal = vars(PartitionLeader)["maximal_isr"].fget
+
+    def counted(leader: PartitionLeader) -> frozenset[int]:
+        found: frozenset[int] = counts.get(leader.node_id) or maximal(leader)
+        return found
+
+    monkeypatch.setattr(PartitionLeader, "maximal_isr", property(counted))
+
+
+def _partition(cluster: SimulatedCluster, role: type) -> Partition:
+    """Of the one replica that has this role."""
+    all_of_them = (each for name in cluster.machines for each in cluster.node(name).replicas.partitions.values())
+    return next(each for each in all_of_them if isinstance(each.role, role))
+
+
+def _role(cluster: SimulatedCluster, role: type[Role]) -> Role:
+    found_role = _partition(cluster, role).role
+    assert isinstance(found_role, role)
+    return found_role
+
+
+def _isr_of(cluster: SimulatedCluster) -> tuple[int, ...]:
+    """The ISR as the controller has it."""
+    controller = cluster.controller()
+    topic = None if controller is None else cluster.node(controller).image.topics.get(TOPIC)
+    return () if topic is None else topic.partitions[0].isr
 
 
 def test_a_finding_says_where_when_and_what_contradicts_what() -> None:

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Mapping
+
 import pytest
 
-from broker.protocol.messages.describe_quorum import PartitionResult, ReplicaState
-from systems.kafka_protocol.quorum_describe import QuorumState, _state
+from broker.errors import ErrorCode
+from broker.protocol.messages.describe_quorum import (
+    DescribeQuorumResponse,
+    PartitionResult,
+    ReplicaState,
+    TopicResult,
+)
+from broker.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
+from broker.protocol.schema import Message
+from systems.errors import ClusterError
+from systems.kafka_protocol import quorum_describe, requests
+from systems.kafka_protocol.observer import METADATA_TOPIC
+from systems.kafka_protocol.quorum_describe import QuorumState, _state, describe
 
 NOW = 1_700_000_000_000
 
@@ -63,3 +77,76 @@ def test_the_replication_of_the_metadata_log() -> None:
 def test_of_a_replica_that_was_not_heard_of_nothing_is_made_up() -> None:
     rows = [line.split() for line in answered(silent=3).replication_lines()]
     assert ["3", "-1", "-1", "-1", "Follower"] in rows
+
+
+class Brokers:
+    """Brokers at n1, n2, ..., which know each other, and a clock that questions and pauses move on.
+
+    `leaders`: whom each takes for the leader, -1: it knows of none; who takes itself for it answers. What `later` says
+    holds instead once `calm` questions were asked.
+    """
+
+    def __init__(self, leaders: Mapping[int, int], later: Mapping[int, int] | None = None, calm: int = 0) -> None:
+        self.asked: list[int] = []
+        self.pauses: list[float] = []
+        self.now = 0.0
+        self._leaders = leaders
+        self._later = later or leaders
+        self._calm = calm
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.now += seconds
+
+    def ask(
+        self, address: tuple[str, int], request: Message, answer: type, version: int, *, timeout_s: float
+    ) -> Message:
+        assert (answer, version, timeout_s) in ((MetadataResponse, 9, 1.0), (DescribeQuorumResponse, 1, 1.0))
+        self.now += 0.001
+        number = int(address[0][1:])
+        leaders = self._later if len(self.asked) >= self._calm else self._leaders
+        if isinstance(request, MetadataRequest):
+            brokers = [MetadataResponseBroker(node_id=each, host=f"n{each}", port=9092) for each in leaders]
+            return MetadataResponse(cluster_id="c", brokers=brokers)
+        self.asked.append(number)
+        assert len(self.asked) < 1_000, "it does not end"
+        leads = leaders[number] == number
+        result = PartitionResult(
+            error_code=ErrorCode.NONE if leads else ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id=leaders[number]
+        )
+        return DescribeQuorumResponse(topics=[TopicResult(METADATA_TOPIC, [result])])
+
+
+def described(brokers: Brokers, monkeypatch: pytest.MonkeyPatch, timeout_s: float = 60.0) -> QuorumState:
+    """What somebody learns that knows of n1 only."""
+    monkeypatch.setattr(requests, "ask", brokers.ask)
+    monkeypatch.setattr(quorum_describe, "time", brokers)
+    monkeypatch.setattr(quorum_describe, "random", random.Random(1))
+    return describe([("n1", 9092)], timeout_s=timeout_s)
+
+
+@pytest.mark.conforms("K595-45")
+def test_the_leader_that_a_broker_names_is_asked_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = Brokers({1: 2, 2: 2, 3: 2})
+    assert described(brokers, monkeypatch).leader_id == 2
+    assert (brokers.asked, brokers.pauses) == ([1, 2], [])
+
+
+@pytest.mark.conforms("K595-45")
+def test_without_a_leader_the_pauses_grow_and_the_brokers_are_learned_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = Brokers({1: -1}, later={1: -1, 3: 3}, calm=9)
+    assert described(brokers, monkeypatch).leader_id == 3
+    assert brokers.asked[:9] == [1] * 9
+    assert brokers.pauses[:8] == [0.02, 0.04, 0.08, 0.16, 0.32, 0.5, 0.5, 0.5]
+
+
+@pytest.mark.conforms("K595-45")
+def test_in_the_end_it_says_that_no_leader_has_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = Brokers({1: 2, 2: 1})
+    with pytest.raises(ClusterError, match=r"no leader of the quorum answered within 3 s; last: n.:9092: NOT_LEADER"):
+        described(brokers, monkeypatch, timeout_s=3.0)
+    assert 3.0 <= brokers.now < 3.1
+    assert len(brokers.asked) <= 2 * len(brokers.pauses), "brokers that name each other are not asked in haste"

@@ -11,7 +11,10 @@ from broker.log.log import PartitionLog
 from broker.replica.leader import PartitionLeader
 from orchestrator.campaign.file import load
 from orchestrator.campaign.swarm import draw
+from orchestrator.errors import WorldError
+from orchestrator.worlds.simulation.clients import SimulatedClientProcess
 from tests.worlds.simulated import ROOT, simulate
+from workloads.control import Probed
 
 PLAN = """
 name = "plan"
@@ -139,6 +142,50 @@ def test_a_cluster_that_does_not_recover_has_not_converged_where_a_bound_is_stat
     run = simulate(path, tmp_path, seeds=[1])
     assert run.verdict.verdict == verdict, run.verdict.reasons
     assert ("not-converged" in run.anomalies) == bool(given)
+
+
+@pytest.mark.parametrize(
+    ("bound_s", "idle_s", "answers_s", "verdict"),
+    [
+        (120, 40.0, 3.0, "pass"),  # longer than is waited for without a bound
+        (20, 40.0, 3.0, "fail"),  # never within it
+        (20, 0.0, 15.0, "fail"),  # every partition answers at once, and all together too late
+    ],
+)
+def test_a_bound_on_recovery_is_one_for_all_of_it(
+    bound_s: int, idle_s: float, answers_s: float, verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For `idle_s` after the cluster is whole nobody takes writes; each attempt takes `answers_s`."""
+    began_s: list[float] = []
+
+    def probe(client: SimulatedClientProcess, place: int, timeout_s: float) -> Probed:
+        del place, timeout_s
+        began_s.append(client._scheduler.monotonic())
+        client._scheduler.sleep(answers_s)
+        return Probed(0, began_s[-1] - began_s[0] >= idle_s, "nobody leads")
+
+    monkeypatch.setattr(SimulatedClientProcess, "probe", probe)
+    run = simulate(bounded(tmp_path, bound_s), tmp_path, seeds=[1])
+    assert run.verdict.verdict == verdict, run.verdict.reasons
+    assert run.anomalies == ({"not-converged"} if verdict == "fail" else set())
+
+
+def test_a_world_that_breaks_says_nothing_of_recovery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(client: SimulatedClientProcess, place: int, timeout_s: float) -> Probed:
+        del client, place, timeout_s
+        raise WorldError("the simulated world stopped making progress")
+
+    monkeypatch.setattr(SimulatedClientProcess, "probe", broken)
+    run = simulate(bounded(tmp_path, 60), tmp_path, seeds=[1])
+    assert run.verdict.verdict == "unknown", run.verdict.reasons
+    assert run.anomalies == set()
+
+
+def bounded(directory: Path, bound_s: int) -> Path:
+    """A campaign in which little goes wrong, with a bound on recovery."""
+    path = plan(directory, ("kill",), duration_s=4, interval_s=(0.3, 0.3), fault_s=(0.3, 0.3))
+    path.write_text(path.read_text().replace("min_ok = 30", f"min_ok = 1\nconverge_s = {bound_s}"))
+    return path
 
 
 def test_a_broker_that_acknowledges_before_the_disk_has_it_is_seen(

@@ -52,8 +52,7 @@ class SimulatedClientProcess(ClientHandle):
         self.kill()
 
     def kill(self) -> None:
-        self._host.kill()
-        self._cluster.network.process_died(self._host)
+        self._cluster.kill_process(self._host)
         if self.alive:
             self._exit_code = _KILLED
 

@@ -87,7 +87,7 @@ class SimulatedDisks:
 
     def counts(self, name: str) -> DiskCount:
         faults = self._machine(name).disk.faults
-        return DiskCount(faults.failed_syncs, faults.refused_writes, faults.held_syncs)
+        return DiskCount(faults.failed_syncs, faults.refused_writes)
 
     def _machine(self, name: str) -> Machine:
         return self._cluster.machines[name]

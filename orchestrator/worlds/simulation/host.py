@@ -77,7 +77,10 @@ class SimulatedHost:
         self._require_awake(timeout_s)
         self._scheduler.sleep(COMMAND_S)
         if isinstance(command, Script):
-            answers = self._answer(command.question, timeout_s)
+            try:
+                answers = self._answer(command.question, timeout_s)
+            except OSError as error:  # of its disk: a shell would have failed
+                raise HostError(f"{self.name}: {error}") from error
             return Result(
                 0,
                 answers if isinstance(answers, str) else "".join(f"{key}={value}\n" for key, value in answers.items()),

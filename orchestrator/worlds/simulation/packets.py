@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from nemeses.ports import Burst
 from orchestrator.worlds.simulation.scheduling import VirtualScheduler
@@ -33,7 +33,8 @@ class SimulatedWire:
     def __init__(self, cluster: SimulatedCluster, scheduler: VirtualScheduler) -> None:
         self._cluster = cluster
         self._scheduler = scheduler
-        self._resetting: dict[str, tuple[float, int]] = {}
+        self._resetting: dict[str, _Resets] = {}
+        self._times: dict[str, int] = {}
 
     def duplicate(self, name: str, share: float) -> None:
         disturb(self._cluster, name, duplicate=share)
@@ -42,14 +43,18 @@ class SimulatedWire:
         disturb(self._cluster, name, reorder=share)
 
     def reset(self, name: str) -> int:
+        self._times[name] = self.times_reset(name) + 1
         return self._cluster.reset(name)
 
     def keep_resetting(self, name: str, every_s: float | None) -> int:
-        _, count = self._resetting.pop(name, (0.0, 0))
+        before = self._resetting.pop(name, None)
         if every_s is not None:
-            self._resetting[name] = every_s, count
-            self._reset_again(name, every_s)
-        return count
+            order = self._resetting[name] = _Resets(every_s)
+            self._reset_again(name, order)
+        return 0 if before is None else before.broken
+
+    def times_reset(self, name: str) -> int:
+        return self._times.get(name, 0)
 
     def burst(self, name: str, to: str, count: int) -> Burst:
         held_before = self._held(name)
@@ -61,9 +66,16 @@ class SimulatedWire:
         outlet = self._cluster.network.outlet(name)
         return 0 if outlet is None else outlet.held
 
-    def _reset_again(self, name: str, every_s: float) -> None:
-        wanted = self._resetting.get(name)
-        if wanted is None or wanted[0] != every_s:
+    def _reset_again(self, name: str, order: _Resets) -> None:
+        if self._resetting.get(name) is not order:  # it has been withdrawn, and perhaps another one given
             return
-        self._resetting[name] = every_s, wanted[1] + self._cluster.reset(name)
-        self._cluster.network.at(self._cluster.loop.now + every_s, self._reset_again, name, every_s)
+        order.broken += self.reset(name)
+        self._cluster.network.at(self._cluster.loop.now + order.every_s, self._reset_again, name, order)
+
+
+@dataclass(eq=False)
+class _Resets:
+    """An order to reset connections again and again; how many it has broken."""
+
+    every_s: float
+    broken: int = 0

@@ -10,14 +10,12 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from nemeses.scheduling import Pending
-from orchestrator.errors import WorldError
+from orchestrator.errors import STOPPING, WorldError
 from simulator.cluster import SimulatedCluster
 from simulator.loop import DeadlockError, LivelockError
 
 CPU_LIMIT_S = 120.0
 """Of this machine's processor, for one wait: a world that needs more has stopped making progress."""
-
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -159,7 +159,7 @@ class SimulationWorld(ServicesOnHosts):
         if not self._is_up:
             return
         self._is_up = False
-        self._cluster.loop.unhandled.clear()  # told by `collect_all`
+        self._cluster.unhandled().clear()  # told by `collect_all`
         self._cluster.close()
         self._guard.leave()
         shutil.rmtree(self._scratch, ignore_errors=True)
@@ -211,8 +211,9 @@ class SimulationWorld(ServicesOnHosts):
         super().collect_all()
         self._write_summary()
         self._write_messages()
-        if self._cluster.loop.unhandled or self._guard.refused:
-            told = "; ".join([*self._guard.refused, *map(str, self._cluster.loop.unhandled)])
+        unhandled = self._cluster.unhandled()
+        if unhandled or self._guard.refused:
+            told = "; ".join([*self._guard.refused, *map(str, unhandled)])
             raise WorldError(f"seed {self._spec.seed}: exceptions in the simulated world: {told}")
 
     def _write_summary(self) -> None:
@@ -225,7 +226,9 @@ class SimulationWorld(ServicesOnHosts):
             "steps": self._cluster.loop.steps,
         }
         content = json.dumps({**summary, "cpu_s": round(cpu_s, 3)}, indent=1)
-        (self._spec.run_dir / SUMMARY).write_text(content + "\n", encoding="utf-8")
+        draft = self._spec.run_dir / f".{SUMMARY}.tmp"
+        draft.write_text(content + "\n", encoding="utf-8")
+        draft.replace(self._spec.run_dir / SUMMARY)
         seen = {**summary, **self._cluster.watch.to_json()}
         (self._spec.run_dir / "history" / ORACLES).write_text(json.dumps(seen, indent=1) + "\n", encoding="utf-8")
 

@@ -8,6 +8,11 @@ import pytest
 
 from broker.errors import ErrorCode
 from broker.protocol.messages.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
+from broker.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from broker.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
 from tests.broker.controller.clock import play
 from tests.broker.controller.node import LEASE, SESSION, Node
@@ -102,6 +107,31 @@ def test_the_next_controller_goes_on_with_it_once_no_lease_can_be_left() -> None
         began = asyncio.get_running_loop().time()
         while leader(node) == -1:
             await asyncio.gather(node.heartbeat(1), node.heartbeat(2))
+            await asyncio.sleep(BEAT_S)
+        assert SESSION - BEAT_S <= asyncio.get_running_loop().time() - began < SESSION + 3 * BEAT_S
+        assert leader(node) == 1
+        await node.controller.stop()
+
+    play(story())
+
+
+@pytest.mark.conforms("H31")
+def test_the_next_controller_remembers_it_although_the_successor_was_away() -> None:
+    async def story() -> None:
+        node = await led_by_the_second()
+        await node.heartbeat(2)
+        move = ReassignableTopic("t", [ReassignablePartition(0, [1])])
+        request = AlterPartitionReassignmentsRequest(topics=[move], timeout_ms=1_000)
+        answer = await node.controller.handle_alter_reassignments(request, 0)
+        assert answer.responses[0].partitions[0].error_code == ErrorCode.NONE
+        await node.heartbeat(1, want_shut_down=True)
+        partition = node.image.topics["t"].partitions[0]
+        assert (partition.leader, partition.isr, partition.elr) == (-1, (), (1,))
+        node.controller.leadership_changed(None)
+        node.lead(epoch=2)
+        began = asyncio.get_running_loop().time()
+        while leader(node) == -1:
+            await node.heartbeat(1)
             await asyncio.sleep(BEAT_S)
         assert SESSION - BEAT_S <= asyncio.get_running_loop().time() - began < SESSION + 3 * BEAT_S
         assert leader(node) == 1

@@ -29,6 +29,7 @@ def test_a_broker_registers_and_is_let_in_once_it_has_caught_up() -> None:
     assert not world.heartbeat(1, at=10).fenced
 
 
+@pytest.mark.conforms("K595-53")
 def test_a_registration_that_is_sent_again_changes_nothing() -> None:
     world = World()
     world.start(1, 2)

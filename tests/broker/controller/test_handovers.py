@@ -104,6 +104,16 @@ def test_a_leader_that_is_fenced_is_replaced_at_once() -> None:
     assert world.partition().leader == 2
 
 
+@pytest.mark.conforms("H31")
+def test_a_handover_that_was_never_committed_leaves_no_partition_to_a_leader_that_goes() -> None:
+    world = World()
+    world.start(1, 2)
+    world.create("t", [1, 2])
+    world.rules.handovers.begin(KEY, 1)  # and then its record was refused
+    world.fence(1)
+    assert (world.partition().leader, world.partition().isr) == (2, (2,))
+
+
 def test_the_lease_is_asked_for_when_the_record_is_committed() -> None:
     handovers, world = Handovers(), moving()
     image: MetadataImage = world.image

@@ -154,3 +154,22 @@ def test_impossible_moves_are_refused(replicas: list[int], error: ErrorCode) -> 
     assert reassign(it, replicas, keep_factor=True) == error
     assert reassign(it, [1, 2, 3], index=7) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert it.partition() == before
+
+
+@pytest.mark.conforms("H31")
+def test_a_refused_move_takes_nothing_from_anybody() -> None:
+    """A handover that no record begins would keep the leader's lease from being renewed, and itself from going."""
+    it = World()
+    it.start(1, 2, 3)
+    it.create("t", [1])
+    reassign(it, [2, 3])
+    it.alter(it.proposal(1, [1, 2]))
+    it.fence(1)
+    assert (it.partition().leader, it.partition().isr) == (2, (2,))
+    topic = ReassignableTopic("t", [ReassignablePartition(0, [3, 1])])
+    decision = it.rules.alter_reassignments(it.image, AlterPartitionReassignmentsRequest(1000, True, [topic]))
+    assert decision.records == []
+    answer = decision.answer(it.image).responses[0].partitions[0]
+    assert answer.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert not it.rules.handovers.holds(("t", 0))
+    assert it.rules.handovers.heard(2, it.image.offset)

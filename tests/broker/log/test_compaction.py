@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import gc
+import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from broker.disk import RealDisk
 from broker.errors import ErrorCode, ProtocolError
+from broker.log import validation
 from broker.log.cleaner import Cleanable, Cleaner, SegmentSizes, UncleanableError, cleanable
 from broker.log.compaction import raw_records, rebuilt
 from broker.log.log import PartitionLog
 from broker.log.log_config import LogConfig
 from broker.log.recovery import DamagedLogError
+from broker.log.segment import Segment
 from broker.log.validation import Claims, admit_keyed
+from broker.protocol.compression import open_records
 from broker.protocol.records import (
     BATCH_HEADER_SIZE,
     BatchHeader,
@@ -192,6 +199,20 @@ def test_a_compacted_topic_takes_no_record_without_a_key(codec: int) -> None:
         assert found.value.code is ErrorCode.INVALID_RECORD
 
 
+def test_a_compressed_batch_is_opened_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = []
+
+    def watched(codec: int, data: bytes) -> bytes:
+        opened.append(codec)
+        return open_records(codec, data)
+
+    monkeypatch.setattr(validation, "open_records", watched)
+    data = bytes(batch(("a", "1"), ("b", "2"), codec=1))
+    ((_, header),) = iter_batches(data)
+    assert admit_keyed(_claims(header), memoryview(data)[BATCH_HEADER_SIZE:]) == 1000
+    assert opened == [1]
+
+
 def _claims(header: BatchHeader) -> Claims:
     return Claims(header.base_offset, *header[5:])
 
@@ -252,6 +273,70 @@ async def test_what_was_read_before_a_truncation_replaces_nothing(tmp_path: Path
     before = log.truncations
     await log.truncate_to(3)
     assert not await log.replace_segments(log.segments[:1], log.segments[-1], before)
+
+
+def left_over(path: Path) -> list[str]:
+    """What a pass was writing."""
+    return sorted(each.name for each in (path / DIRECTORY).iterdir() if each.suffix == ".cleaned")
+
+
+@pytest.mark.parametrize("reason", ["damage", "truncation", "refusal", "no descriptors"])
+@in_loop
+async def test_a_pass_that_comes_to_nothing_leaves_nothing_and_no_open_file(
+    tmp_path: Path, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.log.cleaner.COST_PER_TURN", 1)
+    log = await open_log(tmp_path)
+    await write(log, 0, *(batch(("a", f"{number:050d}")) for number in range(20)))
+    log.roll()
+    opened = len(os.listdir("/proc/self/fd"))
+
+    async def replace(_old: Sequence[Segment], _cleaned: Segment, _truncations: int) -> bool:
+        if reason == "no descriptors":
+            raise OSError(errno.EMFILE, "Too many open files")
+        return False
+
+    cleaner = Cleaner(RealDisk(str(tmp_path)), log, wanted=lambda: True, replace=replace)
+    cleaning = asyncio.create_task(
+        cleaner.clean(log.log_end_offset, now_ms=NOW_MS, delete_retention_ms=DAY_MS, sizes=SIZES)
+    )
+    if reason in ("damage", "truncation"):
+        while not left_over(tmp_path):  # noqa: ASYNC110 - a directory has no event for it
+            await asyncio.sleep(0)
+        if reason == "damage":
+            path = tmp_path / DIRECTORY / f"{log.segments[-2].base_offset:020d}.log"
+            path.write_bytes(path.read_bytes()[:-1] + b"x")
+        else:
+            await log.truncate_to(log.segments[-2].base_offset)
+            opened -= 1  # that of the segment that grew
+    error = {"damage": UncleanableError, "no descriptors": OSError}.get(reason)
+    if error is None:
+        assert not await cleaning
+    else:
+        with pytest.raises(error):
+            await cleaning
+    assert left_over(tmp_path) == []
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= opened
+
+
+@in_loop
+async def test_a_swap_that_fails_halfway_is_left_to_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = await open_log(tmp_path)
+    await write(log, 0, *(batch(("a", f"{number:050d}")) for number in range(10)))
+    await log.flush()
+
+    def fail(_: Segment) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(Segment, "retire", fail)
+    with pytest.raises(OSError, match="Input/output"):
+        await compact(log, tmp_path)
+    monkeypatch.undo()
+    again = await open_log(tmp_path, point=10)
+    assert [offset for offset, _, _ in content(again)] == [9]
 
 
 # --- epochs

@@ -25,12 +25,13 @@ RECORDS = [f"value {number}" for number in range(60)]
 KEY = ("log", 0)
 
 
-async def killed(root: Path) -> dict[Path, bytes]:
-    """A log of several segments, all of it on disk, whose process was killed; what its files hold."""
+async def killed(root: Path, start: int = 0) -> dict[Path, bytes]:
+    """A log of several segments from `start` on, all of it on disk, whose process was killed; what its files hold."""
     log = await open_log(RealDisk(str(root)))
     await write(log, 1, *RECORDS[:30])
     await write(log, 2, *RECORDS[30:])
     assert await log.flush() == len(RECORDS)
+    assert await log.advance_start(start) == start
     return contents(root)
 
 
@@ -42,9 +43,17 @@ def segments(files: dict[Path, bytes]) -> list[Path]:
     return [path for path in files if path.suffix == ".log"]
 
 
-async def reopened(root: Path, recovery_point: int = len(RECORDS), *, clean: bool = False) -> PartitionLog:
-    disk = RealDisk(str(root))
-    return await PartitionLog.open(disk, DIRECTORY, SMALL, clean_shutdown=clean, recovery_point=recovery_point)
+async def reopened(
+    root: Path, recovery_point: int = len(RECORDS), *, start_offset: int = 0, clean: bool = False
+) -> PartitionLog:
+    return await PartitionLog.open(
+        RealDisk(str(root)),
+        DIRECTORY,
+        SMALL,
+        clean_shutdown=clean,
+        recovery_point=recovery_point,
+        start_offset=start_offset,
+    )
 
 
 def flip(path: Path, at: int) -> None:
@@ -140,11 +149,13 @@ async def test_a_segment_that_is_missing_is_damage(tmp_path: Path, which: int, c
         await reopened(tmp_path, clean=clean)
 
 
+@pytest.mark.parametrize("start", [0, 2], ids=["whole", "begins inside its first segment"])
 @in_loop
 async def test_segments_below_the_recovery_point_are_not_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, start: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files = await killed(tmp_path)
+    files = await killed(tmp_path, start)
+    assert segments(files)[0].stem == f"{0:020}"
     read: list[str] = []
     intact_batches = Segment.intact_batches
 
@@ -153,10 +164,10 @@ async def test_segments_below_the_recovery_point_are_not_read_again(
         return intact_batches(segment, compacted=compacted)
 
     monkeypatch.setattr(Segment, "intact_batches", noted)
-    log = await reopened(tmp_path)
+    log = await reopened(tmp_path, start_offset=start)
     assert [Path(path).name for path in read] == [segments(files)[-1].name]
-    assert values(log) == RECORDS
-    assert log.epochs.entries == ((1, 0), (2, 30))
+    assert values(log) == RECORDS[start:]
+    assert log.epochs.entries == ((1, start), (2, 30))
 
 
 @pytest.mark.parametrize("file_system", list(FileSystem))

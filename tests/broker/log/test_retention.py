@@ -111,6 +111,14 @@ async def test_the_start_is_found_again_after_a_crash(tmp_path: Path, kept: int)
 
 
 @in_loop
+async def test_a_cut_into_the_batch_in_which_the_log_begins_leaves_an_empty_log(tmp_path: Path) -> None:
+    log = await filled(tmp_path)
+    await log.advance_start(7)
+    assert await log.truncate_to(7) == 6, "batches are never split"
+    assert log.log_start_offset == log.log_end_offset == 6
+
+
+@in_loop
 async def test_the_largest_timestamp_is_found_among_what_is_committed(tmp_path: Path) -> None:
     log = await filled(tmp_path)
     assert log.max_timestamp_below(20) == (18, 901)

@@ -53,7 +53,7 @@ class Story:
         log: Sequence[int] = (),
         slow_disk: bool = False,
         mutants: Sequence[str] = (),
-        **settings: float,
+        **settings: float | str | None,
     ) -> None:
         self.settings = replace(QuorumSettings(node, CLUSTER, tuple(voters)), **settings)  # type: ignore[arg-type]
         self.disk = MemoryDisk(remembers or ElectionState(voters=tuple(voters)))

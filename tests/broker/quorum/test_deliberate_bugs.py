@@ -6,7 +6,7 @@ import pytest
 
 from broker.quorum.effects import Fail
 from broker.quorum.messages import VoteRequest
-from broker.quorum.roles import Candidate, Leader
+from broker.quorum.roles import Candidate, Leader, Prospective
 from tests.broker.quorum.story import Story
 
 OFF_AND_ON = (False, True)
@@ -51,13 +51,22 @@ def test_a_grant_of_an_election_that_is_over_elects_only_who_counts_it(on: bool)
 @pytest.mark.conforms("K595-21")
 @pytest.mark.kills("minority_wins")
 @pytest.mark.parametrize("on", OFF_AND_ON)
-def test_half_of_the_votes_elect_only_where_a_minority_wins(on: bool) -> None:
+def test_one_vote_less_than_a_majority_elects_only_where_a_minority_wins(on: bool) -> None:
+    story = Story(voters=(1, 2, 3, 4), mutants=mutated("minority_wins", on))
+    story.become_candidate()
+    story.vote(2)
+    assert isinstance(story.role, Leader) is on
+
+
+@pytest.mark.conforms("K595-21")
+@pytest.mark.parametrize("on", OFF_AND_ON)
+def test_a_minority_of_pre_votes_makes_no_candidate(on: bool) -> None:
     story = Story(voters=(1, 2, 3, 4), mutants=mutated("minority_wins", on))
     for _ in range(60):
         if not story.sent(VoteRequest):
             story.wait(0.05)
     story.vote(2)
-    assert isinstance(story.role, Candidate) is on
+    assert isinstance(story.role, Prospective)
 
 
 @pytest.mark.conforms("K595-36")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import random
 
 import pytest
 
 from broker.errors import StartupError
-from broker.quorum.election_state import ElectionState
+from broker.quorum.election_state import ElectionFile, ElectionState
+from simulator.disk import FileSystem, SimulatedDisk
+from simulator.inode import Tear
+from simulator.loop import new_loop
 
 
 @pytest.mark.conforms("K595-5")
@@ -49,6 +53,19 @@ def test_the_fields_are_kafkas() -> None:
 def test_a_broken_file_is_named_and_never_taken_for_an_empty_one(broken: str) -> None:
     with pytest.raises(StartupError, match="dir/quorum-state: is not a quorum-state file"):
         ElectionState.decode(broken, "dir/quorum-state")
+
+
+@pytest.mark.conforms("K595-5")
+@pytest.mark.parametrize("file_system", list(FileSystem))
+def test_a_power_cut_leaves_the_last_state_that_was_written(file_system: FileSystem) -> None:
+    loop = new_loop()
+    disk = SimulatedDisk(loop, random.Random(0), file_system=file_system)
+    for epoch in (6, 7):
+        state = ElectionState(epoch, 2, 3, (1, 2, 3))
+        loop.run_until_complete(ElectionFile(disk, "quorum-state").write_durably(state))
+        disk.power_loss(random.Random(0), commit=False, tear=Tear.LOST)
+        assert disk.durable("quorum-state") == state.encode().encode()
+        assert ElectionFile(disk, "quorum-state").read((1, 2, 3)) == state
 
 
 def test_another_version_is_refused() -> None:

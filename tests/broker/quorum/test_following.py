@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from broker.errors import ErrorCode
-from broker.quorum.effects import AppendAsFollower, Commit, Fail, Truncate
+from broker.quorum.effects import AppendAsFollower, Commit, Fail, Persist, Send, Truncate
 from broker.quorum.election_state import ElectionState
 from broker.quorum.messages import BeginRequest, FetchRequest, OffsetAndEpoch, VoteRequest
 from broker.quorum.roles import Candidate, Follower, Prospective, Unattached, Voted
-from tests.broker.quorum.story import Story
+from tests.broker.quorum.story import Story, entries
 
 VOTERS = (1, 2, 3)
 
@@ -83,6 +83,41 @@ def test_a_node_without_leader_asks_one_voter_after_the_other_and_follows_whom_t
     story.fetch_refused(voter, ErrorCode.FENCED_LEADER_EPOCH, leader=leader, epoch=6)
     assert story.is_a(Follower, 6).leader_id == leader
     assert story.sent(FetchRequest)[0][0] == leader
+
+
+@pytest.mark.conforms("K595-42", "K595-39")
+def test_an_observer_looks_for_a_leader_for_ever_in_an_order_of_its_own() -> None:
+    story = Story(node=9)
+    asked_first = set()
+    for _ in range(20):
+        story.start()  # each start draws from another seed
+        asked_first.add(story.sent(FetchRequest)[0][0])
+        for _ in range(40):
+            asked = story.sent(FetchRequest)
+            assert len(asked) == 1
+            story.no_answer(asked[0][0], FetchRequest)
+            story.wait(0.6)
+    assert asked_first == {1, 2, 3}
+
+
+@pytest.mark.conforms("K595-48")
+def test_a_node_that_starts_fetches_with_what_it_remembers() -> None:
+    story = Story(remembers=ElectionState(5, None, None, VOTERS), log=[4, 4])
+    ((voter, fetch),) = story.sent(FetchRequest)
+    assert voter in (2, 3)
+    assert (fetch.epoch, fetch.cluster_id, fetch.fetch_from) == (5, "cluster", OffsetAndEpoch(4, 2))
+
+
+@pytest.mark.conforms("K595-49")
+def test_a_node_without_cluster_id_sends_none_until_it_was_committed() -> None:
+    story = Story(node=9, cluster_id=None)
+    ((voter, fetch),) = story.sent(FetchRequest)
+    assert fetch.cluster_id is None
+    story.node.learn_cluster_id("cluster")
+    story.no_answer(voter, FetchRequest)
+    story.wait(0.6)
+    ((_, fetch),) = story.sent(FetchRequest)
+    assert fetch.cluster_id == "cluster"
 
 
 @pytest.mark.conforms("K595-39")
@@ -197,6 +232,27 @@ def test_a_divergence_is_cut_where_the_leaders_epoch_ends_or_ours_does(
     assert story.sent(FetchRequest)[-1][1].fetch_from == OffsetAndEpoch(kept[-1] if kept else -1, len(kept))
 
 
+@pytest.mark.conforms("K595-37", "K595-40")
+def test_logs_that_have_parted_more_than_once_are_reconciled_in_several_rounds() -> None:
+    leader = Story(node=2, log=[1, 1, 3, 3, 5], remembers=ElectionState(6))
+    epoch = leader.become_leader()
+    follower = Story(log=[1, 1, 1, 2, 2, 4, 4])
+    follower.follow(2, epoch)
+    answers: list[OffsetAndEpoch | None] = []
+    while follower.epochs_in_log != leader.epochs_in_log:
+        assert len(answers) < 9, "they do not come together"
+        asked = follower.sent(FetchRequest)[-1][1].fetch_from
+        answer = leader.fetch(1, epoch, asked.offset, asked.epoch)
+        assert answer is not None
+        parted = answer.diverging
+        answers.append(parted)
+        if parted is None:
+            follower.fetched([record_epoch for record_epoch, _ in entries(answer)])
+        else:
+            follower.fetched(diverging=(parted.epoch, parted.offset))
+    assert answers == [OffsetAndEpoch(3, 4), OffsetAndEpoch(1, 2), None]
+
+
 @pytest.mark.conforms("H7", "K595-40")
 def test_the_high_watermark_of_a_divergence_is_not_for_this_log() -> None:
     story = Story(log=[1, 1, 1])
@@ -295,7 +351,9 @@ def test_a_successor_persists_its_vote_before_it_collects_others() -> None:
     story.vote(3)
     story.is_a(Candidate, 5)
     assert story.disk.election == ElectionState(5, None, 1, VOTERS)
-    assert [request.epoch for _, request in story.sent(VoteRequest) if not request.pre_vote] == [5, 5]
+    votes = [request for _, request in story.sent(VoteRequest) if not request.pre_vote]
+    assert [request.epoch for request in votes] == [5, 5]
+    assert story.journal.index(Persist(story.disk.election)) < story.journal.index(Send(3, votes[0]))
 
 
 def test_a_voted_node_follows_the_leader_it_elected() -> None:

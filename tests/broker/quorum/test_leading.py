@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.errors import ErrorCode
+from broker.quorum.describe import status_response
 from broker.quorum.effects import AppendAsLeader, Commit, LeadershipEstablished, LeadershipLost, RefuseAppend
 from broker.quorum.election_state import ElectionState
 from broker.quorum.messages import BeginRequest, BeginResponse, EndRequest, EndResponse, OffsetAndEpoch
@@ -312,6 +313,17 @@ def test_a_leader_that_stops_names_its_successors_in_the_order_of_their_logs() -
     assert len(story.sent(EndRequest)) == 2, "best effort: not repeated"
 
 
+@pytest.mark.conforms("K595-32")
+def test_a_leader_that_has_resigned_follows_the_one_that_a_voter_names() -> None:
+    story, epoch = leading()
+    story.resign(epoch)
+    story.answer(2, EndRequest, EndResponse(ErrorCode.NONE, None, epoch))
+    story.is_a(Resigned, epoch)
+    story.answer(3, EndRequest, EndResponse(ErrorCode.FENCED_LEADER_EPOCH, 2, epoch + 1))
+    assert story.is_a(Follower, epoch + 1).leader_id == 2
+    assert (story.disk.election.epoch, story.disk.election.leader_id) == (epoch + 1, 2)
+
+
 @pytest.mark.conforms("K595-27")
 def test_a_candidate_that_stops_says_so() -> None:
     story = Story()
@@ -349,6 +361,11 @@ def test_describe_tells_ends_and_when_replicas_were_caught_up() -> None:
     assert [observer.replica_id for observer in status.observers] == [9]
     second = status.voters[1]
     assert (second.last_fetch_at, second.last_caught_up_at) == (story.now, began)
+    told = status_response(status, story.now, 1_700_000_000_000, (), "CONTROLLER").topics[0].partitions[0]
+    assert [voter.log_end_offset for voter in told.current_voters] == [2, 1, -1]
+    assert [observer.replica_id for observer in told.observers] == [9]
+    silent = told.current_voters[2]
+    assert (silent.last_fetch_timestamp, silent.last_caught_up_timestamp) == (-1, -1)
     story.follow(2, epoch + 1)
     assert story.node.describe(story.now) is None
 

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from broker.errors import CommitUncertainError, ErrorCode, NotLeaderError, ProtocolError, StartupError
+from broker.protocol.messages import vote
 from broker.protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, PartitionResult, TopicData
+from broker.protocol.records import iter_batches, read_records
 from broker.quorum.wire import METADATA_TOPIC
 from broker.server.handlers.quorum_handler import QuorumHandler
 from tests.broker.quorum.live import DIRECTORY, WALL_NS, LiveCluster, Seat, running
@@ -68,11 +70,37 @@ def test_every_node_processes_the_control_record_of_a_new_leader(tmp_path: Path)
         async with running(tmp_path, 3, 1) as cluster:
             leader = await cluster.leader()
             epoch = cluster.quorum(leader).epoch
-            await cluster.until_each(lambda seat: any(e["event"] == "quorum_leader_change" for e in seat.events))
+            await cluster.until(lambda: all(cluster.quorum(node).high_watermark > 0 for node in cluster.seats))
             for seat in cluster.seats.values():
-                change = next(event for event in seat.events if event["event"] == "quorum_leader_change")
-                assert (change["leader"], change["epoch"], change["offset"]) == (leader, epoch, 0)
+                changes = told(seat, "quorum_leader_change")
+                assert [(it["leader"], it["epoch"], it["offset"]) for it in changes] == [(leader, epoch, 0)]
                 assert seat.committed == [], "control records are not for the state machine"
+
+    asyncio.run(story())
+
+
+@pytest.mark.conforms("K595-4")
+def test_every_record_tells_its_offset_epoch_type_and_time(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path, 1) as cluster:
+            await cluster.leader()
+            epoch = cluster.quorum(1).epoch
+            await cluster.quorum(1).append([b"a", b"b"])
+            log = cluster.seats[1].log
+            assert log is not None
+            data = log.read(0, 1 << 20, log.log_end_offset)
+            found = [
+                (record.offset, header.leader_epoch, header.is_control, record.timestamp, record.value)
+                for position, header in iter_batches(data)
+                for record in read_records(data, position)
+            ]
+            now = WALL_NS // 1_000_000
+            assert [record[:4] for record in found] == [
+                (0, epoch, True, now),
+                (1, epoch, False, now),
+                (2, epoch, False, now),
+            ]
+            assert [record[4] for record in found[1:]] == [b"a", b"b"]
 
     asyncio.run(story())
 
@@ -137,12 +165,34 @@ def test_a_restarted_quorum_replays_everything_committed(tmp_path: Path) -> None
             await cluster.stop()
             await cluster.start()
             assert cluster.quorum(await cluster.leader()).epoch > epoch
-            await cluster.until_each(lambda seat: seat.values == expected)
+            committed = 2 * len(values) + 1
+            await cluster.until(lambda: all(cluster.quorum(n).high_watermark > committed for n in cluster.seats))
+            assert all(seat.values == expected for seat in cluster.seats.values())
 
     asyncio.run(story())
 
 
-@pytest.mark.conforms("K595-44", "K595-45", "K595-51")
+@pytest.mark.conforms("K595-37")
+def test_the_epochs_of_the_metadata_log_are_on_disk(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path, 1) as cluster:
+            expected = []
+            for number in range(3):
+                await cluster.leader()
+                expected.append((cluster.quorum(1).epoch, 2 * number))
+                await cluster.quorum(1).append([b"a"])
+                lines = (tmp_path / "1" / DIRECTORY / "leader-epoch-checkpoint").read_text().splitlines()
+                assert lines[2:] == [f"{epoch} {start}" for epoch, start in expected]
+                log = cluster.seats[1].log
+                assert log is not None
+                assert [tuple(entry) for entry in log.epochs.entries] == expected
+                await cluster.stop()
+                await cluster.start()
+
+    asyncio.run(story())
+
+
+@pytest.mark.conforms("K595-44", "K595-51")
 def test_describe_is_answered_by_the_leader(tmp_path: Path) -> None:
     async def story() -> None:
         async with running(tmp_path, 3, 1) as cluster:
@@ -169,9 +219,13 @@ def test_describe_is_answered_by_the_leader(tmp_path: Path) -> None:
 def test_another_partition_is_an_invalid_request(tmp_path: Path) -> None:
     async def story() -> None:
         async with running(tmp_path, 1) as cluster:
-            request = DescribeQuorumRequest(topics=[TopicData("other", [PartitionData(0)])])
-            response = await QuorumHandler(cluster.quorum(1)).handle_describe(request, 2)
-            assert response.error_code == ErrorCode.INVALID_REQUEST
+            handler = QuorumHandler(cluster.quorum(1))
+            for topics in ([TopicData("other", [PartitionData(0)])], [TopicData(METADATA_TOPIC, [PartitionData(1)])]):
+                response = await handler.handle_describe(DescribeQuorumRequest(topics=topics), 2)
+                assert response.error_code == ErrorCode.INVALID_REQUEST
+            other = vote.TopicData(METADATA_TOPIC, [vote.PartitionData(partition_index=1)])
+            answer = await handler.handle_vote(vote.VoteRequest(topics=[other]), 2)
+            assert answer.error_code == ErrorCode.INVALID_REQUEST
 
     asyncio.run(story())
 

@@ -47,7 +47,7 @@ def test_a_follower_stands_when_the_fetch_timeout_has_passed() -> None:
     story.is_a(Prospective, 3)
 
 
-@pytest.mark.conforms("K595-15")
+@pytest.mark.conforms("K595-15", "K595-3")
 def test_the_delay_before_an_election_is_random_and_bounded() -> None:
     delays: list[float] = []
     for _ in range(20):
@@ -182,6 +182,8 @@ def test_a_node_that_is_cut_off_keeps_its_epoch_and_goes_on_trying() -> None:
     assert story.role.epoch == 3
     assert story.role.leader_id == 2
     assert story.disk.election.epoch == 3
+    story.wait(1.5)
+    assert story.sent(VoteRequest), "it asks for votes again and again"
 
 
 # --- being asked

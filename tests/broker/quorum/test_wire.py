@@ -101,6 +101,22 @@ def test_another_cluster_is_an_error_of_the_whole_request(request_: Request) -> 
     assert wire.decode_response(request_, message).error is error
 
 
+@pytest.mark.conforms("K595-11")
+def test_the_errors_of_the_quorum_have_kafkas_numbers() -> None:
+    """Shipped Kafka has no INVALID_QUORUM_STATE: a request that does not fit the state is an INVALID_REQUEST."""
+    assert {error.name: int(error) for error in ErrorCode if error in (1, 6, 42, 74, 75, 94, 98, 99, 104)} == {
+        "OFFSET_OUT_OF_RANGE": 1,
+        "NOT_LEADER_OR_FOLLOWER": 6,
+        "INVALID_REQUEST": 42,
+        "FENCED_LEADER_EPOCH": 74,
+        "UNKNOWN_LEADER_EPOCH": 75,
+        "INCONSISTENT_VOTER_SET": 94,
+        "SNAPSHOT_NOT_FOUND": 98,
+        "POSITION_OUT_OF_RANGE": 99,
+        "INCONSISTENT_CLUSTER_ID": 104,
+    }
+
+
 @pytest.mark.conforms("K595-10")
 def test_only_the_one_metadata_partition_is_meant() -> None:
     for topics in (

@@ -18,6 +18,7 @@ from broker.protocol.records import TRANSACTIONAL_MASK, Record, build_batch
 from broker.replica.follower import PartitionFollower, Phase
 from broker.replica.leader import PartitionLeader
 from broker.replica.reads import FetchLimits, FetchPosition
+from broker.topic_settings import TopicSettings
 from tests.broker.replica.cluster import TOPIC, TOPIC_ID, Cluster, Node, until
 
 Story = Callable[[Cluster], Awaitable[None]]
@@ -229,6 +230,31 @@ def test_a_log_that_turns_out_damaged_is_not_led(tmp_path: Path, gate: Gate) -> 
         assert "CRC" in str(node.disk_failures[0]) or "byte" in str(node.disk_failures[0])
         assert cluster.alterations == []
         assert (await node.produce("x")).error is ErrorCode.KAFKA_STORAGE_ERROR
+
+    tell(tmp_path, story)
+
+
+@pytest.mark.conforms("K704-5")
+def test_nothing_else_changes_the_log_that_is_being_read_again(tmp_path: Path, gate: Gate) -> None:
+    """Segments that went meanwhile would be closed under the reader, or missing in the epochs that it finds."""
+
+    async def story(cluster: Cluster) -> None:
+        node = await unclean(cluster)
+        partition = node.partition()
+        settings = TopicSettings.of({"cleanup.policy": "compact,delete", "retention.ms": "1"}, node.config)
+        partition.configure(settings)
+        assert isinstance(partition.role, PartitionLeader)
+        assert await node.manager.delete_records(TOPIC, 0, 1) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+        await node.manager.move_start(partition, 1)
+        assert partition.log.log_start_offset == 0
+        assert partition.expired(1 << 60) is None
+        assert partition.compaction is None
+        gate.open.set()
+        await until(lambda: len(node.traced("leader_recovered")) == 1)
+        partition.configure(settings)
+        assert partition.compaction is settings
+        assert partition.expired(1 << 60) == 2
+        assert await node.manager.delete_records(TOPIC, 0, 1) == (ErrorCode.NONE, 1)
 
     tell(tmp_path, story)
 

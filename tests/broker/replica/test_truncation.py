@@ -248,6 +248,30 @@ def test_a_follower_ahead_of_the_leader_asks_again_instead_of_dropping_its_log()
     assert follower.phase is Phase.TRUNCATING
 
 
+@pytest.mark.conforms("H9")
+def test_an_empty_follower_ahead_of_the_leader_begins_where_the_leader_does() -> None:
+    """It would ask for an offset until the leader has come there, and then be in sync without what came before."""
+    story = Story(2)
+    story[2].log.log_start_offset = story[2].high_watermark = 4  # what it had was deleted; the leader lost power
+    story.elect(1, isr=[1])
+    story.write("a", "b")
+    story.fetch(2)
+    assert (story[2].log.log_start_offset, story.follower(2).high_watermark) == (0, 0)
+    story.catch_up(2)
+    story.write("c", "d", "e")
+    story.catch_up(2)
+    assert story[2].values() == ["a", "b", "c", "d", "e"]
+
+
+@pytest.mark.conforms("H9")
+def test_what_an_empty_follower_knew_to_be_committed_and_the_leader_lacks_is_told() -> None:
+    follower, log = follower_of([], 0, high_watermark=7)
+    log.log_start_offset = 7
+    assert follower.out_of_range(log, 3) == Truncate(3, "leader-start", restart=True, lossy=True)
+    assert follower.out_of_range(log, 9) == Truncate(9, "leader-start", restart=True)
+    assert follower.out_of_range(log, -1) is None, "an answer that does not say where the leader begins"
+
+
 @pytest.mark.conforms("H1", "H2")
 def test_epochs_that_the_leader_never_saw_all_go() -> None:
     follower, log = follower_of([(4, 0), (5, 4)], 7)

@@ -121,12 +121,14 @@ def test_a_large_answer_is_not_overwritten_by_the_next_one() -> None:
 def test_past_the_request_timeout_the_connection_is_dropped_and_opened_again() -> None:
     async def tell(peer: Peer, connector: PeerConnector) -> None:
         assert await heartbeat(connector, 1) == 1
+        (first,) = peer.listener._connections
         peer.gate.clear()
         with pytest.raises(TimeoutError, match="nothing of BROKER_HEARTBEAT's answer within"):
             await heartbeat(connector, 2, timeout=0.05)
         peer.gate.set()
         assert await heartbeat(connector, 3) == 3
         await until(lambda: peer.listener.connections == 1)
+        assert first not in peer.listener._connections
 
     story(tell)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from broker.errors import ErrorCode
 from broker.protocol.uuids import parse_id
+from broker.quorum.messages import OffsetAndEpoch, VoteRequest
 from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
 
@@ -59,5 +61,7 @@ def test_a_node_asks_without_an_id_until_it_has_learned_it() -> None:
             assert node.cluster_id is None
             await cluster.ready()
             assert node.cluster_id == cluster.node("n1").cluster_id
+            stranger = VoteRequest("another", 1, 0, OffsetAndEpoch(-1, 0), pre_vote=True)
+            assert (await node.quorum.receive(stranger)).error is ErrorCode.INCONSISTENT_CLUSTER_ID
 
         cluster.run(story())

@@ -83,6 +83,24 @@ def test_every_node_tells_how_the_quorum_and_its_replicas_are() -> None:
         cluster.run(story())
 
 
+@pytest.mark.conforms("K595-52")
+def test_a_node_without_a_quorum_knows_no_leader() -> None:
+    with SimulatedCluster(1) as cluster:
+
+        async def story() -> None:
+            cluster.start("n1")
+            alone = cluster.machines["n1"]
+            await cluster.until(lambda: alone.node is not None)
+            await asyncio.sleep(1.5)
+            page = numbers(render(metrics_of(cluster.node("n1"), cluster.loop.time())))
+            assert (page["raft_current_leader"], page["raft_current_epoch"], page["raft_current_vote"]) == (-1, 0, -1)
+            assert (page["raft_log_end_offset"], page["raft_log_end_epoch"]) == (0, -1)
+            assert (page["raft_high_watermark"], page["raft_number_unknown_voter_connections"]) == (0, 0)
+            assert page['raft_current_state{state="prospective"}'] + page['raft_current_state{state="unattached"}'] == 1
+
+        cluster.run(story())
+
+
 def test_names_are_described_once_and_labels_are_quoted() -> None:
     page = render([Metric("a_total", "A.", 1, {"x": 'q"\\\n'}), Metric("a_total", "A.", 2), Metric("b", "B.", 0.5)])
     assert page == (

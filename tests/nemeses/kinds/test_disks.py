@@ -43,10 +43,10 @@ class Service(FakeHost):
 
 
 class FakeDisks:
-    """The disk of one host. `deaf`: it does not do what it is told."""
+    """The disk of one host. `deaf`: it does not do what it is told; `stuck`: it does not leave off."""
 
     def __init__(self) -> None:
-        self.deaf = False
+        self.deaf = self.stuck = False
         self.error: int | None = None
         self.slow_s = 0.0
         self.hung = False
@@ -63,15 +63,17 @@ class FakeDisks:
         self._set(name, None if free_bytes is None else errno.ENOSPC)
 
     def _set(self, _: str, error: int | None) -> None:
-        self.error = None if self.deaf else error
+        if error is not None or not self.stuck:
+            self.error = None if self.deaf else error
 
     def slow_down(self, name: str, by_s: float) -> None:
         del name
-        self.slow_s = 0.0 if self.deaf else by_s
+        if by_s or not self.stuck:
+            self.slow_s = 0.0 if self.deaf else by_s
 
     def hang(self, name: str, hung: bool) -> None:
         del name
-        self.hung = hung and not self.deaf
+        self.hung = (hung and not self.deaf) or (self.hung and self.stuck)
 
     def flip(self, name: str, seed: int, count: int) -> list[str]:
         del name, seed
@@ -103,7 +105,7 @@ class FakeDisks:
 
     def counts(self, name: str) -> DiskCount:
         del name
-        return DiskCount(self.failed, self.refused, 0)
+        return DiskCount(self.failed, self.refused)
 
 
 @pytest.fixture
@@ -243,3 +245,19 @@ def test_every_disk_is_whole_at_the_end(service: Service, disks: FakeDisks) -> N
         site.inject(fault)
     site.heal_all()
     assert (disks.error, disks.slow_s, disks.hung) == (None, 0.0, False)
+
+
+@pytest.mark.parametrize("fault", [SLOW, HANG])
+def test_a_disk_that_stays_as_it_was_made_is_a_mismatch(service: Service, disks: FakeDisks, fault: Fault) -> None:
+    site = nemesis(service, disks)
+    assert site.inject(fault).status == "confirmed"
+    disks.stuck = True
+    assert site.heal(fault).status == "mismatch"
+
+
+@pytest.mark.parametrize("fault", [ERROR, SLOW, HANG])
+def test_a_disk_that_is_not_whole_at_the_end_is_a_mismatch(service: Service, disks: FakeDisks, fault: Fault) -> None:
+    site = nemesis(service, disks)
+    site.inject(fault)
+    disks.stuck = True
+    assert site.heal_all().status == "mismatch"

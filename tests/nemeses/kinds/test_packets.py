@@ -98,10 +98,82 @@ def test_delay_and_loss_are_in_force_together_and_end_one_by_one(machine: FakeMa
     assert [site.inject(DELAY).status, site.inject(LOSS).status] == ["confirmed", "confirmed"]
     assert machine.queue is not None
     assert machine.queue["options"] == "delay 80ms 20ms loss 12.5%"
-    assert site.heal(DELAY).detail["n1"] == {"remaining": ["packet-loss"]}
+    assert site.heal(DELAY).detail["n1"] == {"remaining": ["packet-loss"], "connect_ms": 2}
     assert machine.queue["options"] == "loss 12.5%"
     assert site.heal(LOSS).status == "confirmed"
     assert machine.queue is None
+
+
+def test_one_of_two_that_has_not_ended_is_a_mismatch(machine: FakeMachine) -> None:
+    site = nemesis(machine)
+    for one, other in ((DELAY, LOSS), (LOSS, DELAY)):
+        site.inject(DELAY)
+        site.inject(LOSS)
+        machine.replacing_broken = True
+        assert site.heal(one).status == "mismatch"
+        machine.replacing_broken = False
+        site.heal(other)
+        site.heal_all()
+
+
+@pytest.fixture
+def three(machine: FakeMachine) -> dict[str, FakeMachine]:
+    """Machines whose connects take as long as both ends make them."""
+    machines = {"n1": machine, **{name: FakeMachine(name, machine.clock) for name in ("n2", "n3")}}
+    for one in machines.values():
+        one.address, one.peers = (
+            f"10.0.0.{one.name[1]}",
+            {f"10.0.0.{name[1]}": other for name, other in machines.items()},
+        )
+    return machines
+
+
+def of_all(machines: dict[str, FakeMachine]) -> Nemesis:
+    return Nemesis(Site(dict(machines), scheduler=machines["n1"].clock))
+
+
+def late(name: str, delay_ms: float = 80.0) -> Fault:
+    return Fault("packet-delay", (name,), parameters={"delay_ms": delay_ms, "jitter_ms": 0.0})
+
+
+def test_delays_that_overlap_are_seen_by_who_is_undisturbed(three: dict[str, FakeMachine]) -> None:
+    site = of_all(three)
+    short, long = late("n2", 20.0), late("n1", 400.0)
+    assert [site.inject(long).status, site.inject(short).status] == ["confirmed", "confirmed"]
+    healed = site.heal(short)
+    assert (healed.status, healed.detail["n2"]["connect_ms"]) == ("confirmed", 2)
+    again = site.inject(short)
+    assert (again.status, again.detail["n2"]["to"], again.detail["n2"]["connect_before_ms"]) == ("confirmed", "n3", 2)
+    assert site.heal(long).status == "confirmed"
+    assert site.heal(short).status == "confirmed"
+
+
+def test_a_delay_that_is_not_in_force_is_not_proven_by_anothers(three: dict[str, FakeMachine]) -> None:
+    site = of_all(three)
+    three["n2"].delay_broken = True
+    both = Fault("packet-delay", ("n1", "n2"), parameters={"delay_ms": 80.0, "jitter_ms": 0.0})
+    assert site.inject(both).status == "mismatch"
+
+
+def test_without_an_undisturbed_host_nothing_is_seen_of_a_delay(three: dict[str, FakeMachine]) -> None:
+    site = of_all(three)
+    assert site.inject(late("n1")).status == "confirmed"
+    assert site.inject(late("n2")).status == "confirmed"
+    crowded = site.inject(late("n3"))
+    assert (crowded.status, crowded.detail["n3"]["error"]) == ("inconclusive", "every other host is disturbed as well")
+    assert three["n3"].queue is None
+    assert site.heal(late("n2")).status == "confirmed"
+    assert site.inject(late("n3")).status == "confirmed"
+
+
+def test_a_delay_whose_end_nobody_undisturbed_can_show_is_not_confirmed(three: dict[str, FakeMachine]) -> None:
+    site = of_all(three)
+    site.inject(late("n1"))
+    site.inject(late("n2"))  # seen by n3 alone
+    assert site.heal(late("n1")).status == "confirmed"
+    assert site.inject(late("n3")).status == "confirmed"
+    healed = site.heal(late("n2"))
+    assert (healed.status, healed.detail["n2"]["error"]) == ("inconclusive", "every other host is disturbed as well")
 
 
 def test_what_a_killed_run_left_is_removed(machine: FakeMachine) -> None:

@@ -7,6 +7,7 @@ import pytest
 from nemeses import Evidence, Fault, Nemesis, Site
 from nemeses.ports import Burst
 from tests.nemeses.fakes import FakeHost, lines
+from tests.nemeses.machines import FakeTime
 
 DUPLICATE = Fault("packet-duplicate", ("n1",), parameters={"percent": 20.0})
 REORDER = Fault("packet-reorder", ("n1",), parameters={"percent": 20.0})
@@ -21,15 +22,18 @@ class FakeWire:
         self.connections = 6
         self.resetting: float | None = None
         self.arriving = 1.0
-        self.works = True
+        self.works = self.heals = True
+        self.times = 0
 
     def duplicate(self, name: str, share: float) -> None:
-        del name
-        self.shares["twice"] = share if self.works else 0.0
+        self._set(name, "twice", share)
 
     def reorder(self, name: str, share: float) -> None:
-        del name
-        self.shares["overtaken"] = share if self.works else 0.0
+        self._set(name, "overtaken", share)
+
+    def _set(self, _: str, effect: str, share: float) -> None:
+        if share or self.heals:
+            self.shares[effect] = share if self.works else 0.0
 
     def reset(self, name: str) -> int:
         del name
@@ -37,8 +41,14 @@ class FakeWire:
 
     def keep_resetting(self, name: str, every_s: float | None) -> int:
         del name
-        self.resetting = every_s
+        self.resetting = every_s if every_s or self.heals else self.resetting
         return self.connections
+
+    def times_reset(self, name: str) -> int:
+        """Time passes between two looks."""
+        del name
+        self.times += self.resetting is not None
+        return self.times
 
     def burst(self, name: str, to: str, count: int) -> Burst:
         del name, to
@@ -56,7 +66,7 @@ def nemesis(wire: FakeWire | None, *names: str) -> Nemesis:
         name: FakeHost(name, lambda _: lines(port="open", start="7", after="S", signalled="yes"))
         for name in names or ("n1", "n2")
     }
-    return Nemesis(Site(hosts, wire=wire))
+    return Nemesis(Site(hosts, wire=wire, scheduler=FakeTime()))
 
 
 def told(evidence: Evidence) -> tuple[str, object]:
@@ -133,3 +143,24 @@ def test_everything_is_ended_at_the_end(wire: FakeWire) -> None:
         site.inject(fault)
     site.heal_all()
     assert (wire.shares, wire.resetting) == ({"twice": 0.0, "overtaken": 0.0}, None)
+
+
+@pytest.mark.parametrize("fault", [DUPLICATE, REORDER, RESET])
+def test_a_heal_that_does_nothing_is_a_mismatch(wire: FakeWire, fault: Fault) -> None:
+    rare = Fault(
+        fault.kind,
+        fault.targets,
+        parameters={**fault.parameters, "percent": 1.0} if fault != RESET else RESET.parameters,
+    )
+    site = nemesis(wire)
+    assert site.inject(rare).status == "confirmed"
+    wire.heals = False
+    assert site.heal(rare).status == "mismatch"
+
+
+@pytest.mark.parametrize("fault", [DUPLICATE, REORDER, RESET])
+def test_an_end_of_everything_that_does_nothing_is_a_mismatch(wire: FakeWire, fault: Fault) -> None:
+    site = nemesis(wire)
+    site.inject(fault)
+    wire.heals = False
+    assert site.heal_all().status == "mismatch"

@@ -1,0 +1,28 @@
+"""Where runs are made that nobody keeps."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from orchestrator.campaign.store import LABS, Store
+from orchestrator.machine.locks import RunLock
+
+
+@contextlib.contextmanager
+def scratch(store: Store) -> Iterator[Path]:
+    """A directory that is gone afterwards. Where this process is killed the next run in that store removes it, as it
+    does with labs: it is locked until then. Raises `WorldError` when it cannot be made."""
+    directory = store.root / LABS / store.new_stamp()
+    lock = RunLock(directory)
+    lock.take()
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+        lock.release()
+        for parent in (directory.parent, store.root):
+            with contextlib.suppress(OSError):  # there is something else in it
+                parent.rmdir()

@@ -1,0 +1,35 @@
+"""Who waits for the quorum gets an outcome once it is certain, and not before."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.errors import CommitUncertainError, NotLeaderError
+from broker.quorum.pending_calls import PendingCalls
+from tests.broker.log.making import in_loop
+
+
+@pytest.mark.conforms("K595-53")
+@in_loop
+async def test_an_append_returns_once_all_of_it_lies_below_the_high_watermark() -> None:
+    calls = PendingCalls()
+    ticket, append = calls.for_commit()
+    calls.appending(ticket, 5)
+    for high_watermark in (3, 5):
+        calls.committed(high_watermark)
+        assert not append.done()
+    calls.committed(6)
+    assert await append == 5
+
+
+@pytest.mark.conforms("K595-53")
+@in_loop
+async def test_what_was_written_is_uncertain_without_the_leader_and_what_was_not_is_refused() -> None:
+    calls = PendingCalls()
+    (written, in_doubt), (unwritten, refused) = calls.for_commit(), calls.for_commit()
+    calls.appending(written, 5)
+    calls.leadership_lost()
+    calls.refuse(unwritten)
+    calls.committed(9)
+    assert isinstance(in_doubt.exception(), CommitUncertainError)
+    assert isinstance(refused.exception(), NotLeaderError)

@@ -1,0 +1,105 @@
+"""Where logs begin, as it is written down: never above what a truncation has left of them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from broker.errors import ErrorCode
+from broker.log.log import PartitionLog
+from broker.replica.follower import PartitionFollower
+from tests.broker.replica.cluster import TOPIC, Cluster, Node, until
+from tests.broker.replica.test_manager import tell
+
+
+async def cut_below_its_start(cluster: Cluster) -> Node:
+    """Broker 2 deleted records up to offset 6; then 1, whose log ends at 2, was elected uncleanly, and 2 followed."""
+    await cluster.start(1, 2)
+    await cluster.create_topic([1, 2])
+    await cluster.nodes[1].produce("a", "b")
+    cluster.cut |= {(1, 2), (2, 1)}
+    cluster.elect(2, isr=[2])
+    await cluster.hear()
+    assert (await cluster.nodes[2].produce(*"cdefgh")).error is ErrorCode.NONE
+    assert await cluster.nodes[2].manager.delete_records(TOPIC, 0, 6) == (ErrorCode.NONE, 6)
+    cluster.elect(1, uncleanly=True)
+    cluster.cut.clear()
+    await cluster.hear()
+    await until(lambda: cluster.committed.topics[TOPIC].partitions[0].isr == (1, 2))
+    return cluster.nodes[2]
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_restart_keeps_what_was_acknowledged_below_where_the_log_once_began(tmp_path: Path, killed: bool) -> None:
+    async def story(cluster: Cluster) -> None:
+        node = await cut_below_its_start(cluster)
+        assert (node.partition().log.log_start_offset, node.partition().log.log_end_offset) == (2, 2)
+        assert (await cluster.nodes[1].produce("x", "y")).error is ErrorCode.NONE
+        assert node.content() == ["x", "y"]
+        await (cluster.kill(2) if killed else cluster.stop(2))
+        await cluster.start(2, clean=not killed)
+        again = cluster.nodes[2]
+        assert again.content() == ["x", "y"]
+        assert (again.partition().log.log_start_offset, again.partition().log.log_end_offset) == (2, 4)
+
+    tell(tmp_path, story)
+
+
+def test_a_start_inside_a_batch_is_written_down_before_a_new_follower_begins_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    advance = PartitionLog.advance_start
+    moved = []
+
+    async def watched(log: PartitionLog, offset: int) -> int:
+        path = tmp_path / "n2" / "log-start-offset-checkpoint"
+        moved.append((offset, path.read_text() if path.exists() else ""))
+        return await advance(log, offset)
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1)
+        await cluster.create_topic([1, 2])
+        cluster.elect(1, isr=[1])
+        await cluster.hear()
+        assert (await cluster.nodes[1].produce("a", "b", "c")).error is ErrorCode.NONE
+        assert await cluster.nodes[1].manager.delete_records(TOPIC, 0, 2) == (ErrorCode.NONE, 2)
+        monkeypatch.setattr(PartitionLog, "advance_start", watched)
+        await cluster.start(2)
+        cluster.elect(1, isr=[1])
+        await cluster.hear()
+        log = cluster.nodes[2].partition().log
+        await until(lambda: (log.log_start_offset, log.log_end_offset) == (2, 3))
+        assert moved == [(2, f"0\n1\n{TOPIC} 0 2\n")]
+
+    tell(tmp_path, story)
+
+
+def test_no_start_is_written_down_while_the_log_is_being_cut(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        await cluster.create_topic([1, 2])
+        await cluster.nodes[1].produce("a", "b", "c")
+        node = cluster.nodes[2]
+        partition = node.partition()
+        await until(lambda: partition.high_watermark == 3)
+        written = []
+        write = node.manager._starts.write
+
+        async def watched(key: tuple[str, int], offset: int) -> None:
+            written.append((partition.lock.locked(), offset))
+            await write(key, offset)
+
+        node.manager._starts.write = watched  # type: ignore[method-assign]
+        async with partition.lock:
+            moving = asyncio.create_task(node.manager.move_start(partition, 3))
+            await asyncio.sleep(0)
+            assert written == []
+            await partition.log.truncate_to(0)
+            assert isinstance(partition.role, PartitionFollower)
+            partition.role.high_watermark = 0
+        await moving
+        assert written == [], "nothing is left below which anything could go"
+
+    tell(tmp_path, story)

@@ -1,0 +1,47 @@
+"""What a nemesis reaches of a simulated cluster, without a run around it."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+
+from nemeses import Nemesis, Site
+from orchestrator.worlds.base import Node
+from orchestrator.worlds.simulation.disks import SimulatedDisks
+from orchestrator.worlds.simulation.faults import SimulatedCables, SimulatedPower
+from orchestrator.worlds.simulation.host import SimulatedHost
+from orchestrator.worlds.simulation.packets import SimulatedWire
+from orchestrator.worlds.simulation.scheduling import VirtualScheduler
+from simulator.cluster import PORT, SimulatedCluster
+
+
+def site_of(cluster: SimulatedCluster) -> Site:
+    """All machines of a cluster, their power, cables, wire and disks."""
+    scheduler = VirtualScheduler(cluster, cluster.seed)
+    hosts = {
+        name: SimulatedHost(_node(name, number), cluster, scheduler) for number, name in enumerate(cluster.machines)
+    }
+    power, marks = SimulatedPower(cluster, hosts), count()
+    return Site(
+        hosts,
+        power,
+        SimulatedCables(cluster, hosts),
+        scheduler=scheduler,
+        wire=SimulatedWire(cluster, scheduler),
+        disks=SimulatedDisks(cluster, scheduler),
+        answers=lambda host: power.is_on(host.name),
+        new_mark=lambda: f"mark {next(marks)}",
+    )
+
+
+def running(cluster: SimulatedCluster) -> Nemesis:
+    """A nemesis that is armed, of a cluster whose brokers are ready."""
+    cluster.start()
+    cluster.run(cluster.ready())
+    nemesis = Nemesis(site_of(cluster))
+    assert nemesis.arm().status == "confirmed"
+    return nemesis
+
+
+def _node(name: str, number: int) -> Node:
+    return Node(name, number + 1, name, {"broker": PORT}, f"/{name}", "/etc", "/var", Path(name))

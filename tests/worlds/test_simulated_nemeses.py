@@ -1,0 +1,73 @@
+"""Faults on simulated machines, and what is seen of them when several meet on one."""
+
+from __future__ import annotations
+
+import contextlib
+
+from nemeses import Fault
+from orchestrator.worlds.simulation.packets import SimulatedWire
+from orchestrator.worlds.simulation.scheduling import VirtualScheduler
+from simulator.client import SimulatedClient, UncertainError
+from simulator.cluster import SimulatedCluster
+from tests.worlds.simulated_site import running
+
+FLUSHED = {"log.flush.interval.messages": "1"}
+
+
+def of(kind: str, *targets: str, **parameters: object) -> Fault:
+    return Fault(kind, targets or ("n1",), 0, parameters)
+
+
+def test_a_full_disk_leaves_no_room_for_the_mark_of_a_power_cut_and_the_nemesis_says_so() -> None:
+    with SimulatedCluster(1, 3, properties=FLUSHED) as cluster:
+        nemesis = running(cluster)
+        full, cut = of("disk-full"), of("power-loss")
+        assert nemesis.inject(full).status == "confirmed"
+        assert nemesis.inject(cut).status == "confirmed"
+        nemesis.heal(full)
+        healed = nemesis.heal(cut)
+        assert healed.status == "confirmed", healed.detail
+        assert nemesis.heal_all().status == "confirmed"
+
+
+def test_a_disk_that_cannot_be_probed_for_another_fault_proves_nothing() -> None:
+    with SimulatedCluster(1, 3, properties=FLUSHED) as cluster:
+        nemesis = running(cluster)
+        assert nemesis.inject(of("disk-error")).status == "confirmed"
+        seen = nemesis.inject(of("disk-slow", sync_ms=50))
+        assert (seen.status, "Input/output error" in seen.detail["n1"]["error"]) == ("inconclusive", True)
+        assert nemesis.heal_all().status == "confirmed"
+
+
+def test_a_probe_is_not_lost_with_the_service_that_its_disk_ends() -> None:
+    """Syncs of the service are failing already, and one of them ends it while the probe waits for its turn."""
+    for seed in range(1, 5):
+        with SimulatedCluster(seed, 3, properties=FLUSHED) as cluster:
+            nemesis = running(cluster)
+            cluster.machines["n1"].disk.faults.slow_s = 0.05
+            client = SimulatedClient(cluster.addresses)
+            cluster.run(client.create_topic("log", 4, 3))
+
+            async def write(partition: int, client: SimulatedClient = client) -> None:
+                with contextlib.suppress(UncertainError):
+                    await client.produce("log", partition, [b"x"])
+
+            for partition in range(4):
+                cluster.loop.create_task(write(partition), context=cluster.client.context.copy())
+            cluster.loop.run_for(0.02)
+            seen = nemesis.inject(of("disk-error"))
+            assert (seen.status, seen.detail["n1"]) == ("confirmed", {"probe": "EIO"}), seed
+
+
+def test_connections_are_reset_as_often_as_was_asked_for_last() -> None:
+    with SimulatedCluster(1, 3) as cluster:
+        running(cluster)
+        wire = SimulatedWire(cluster, VirtualScheduler(cluster, 1))
+        wire.keep_resetting("n1", 0.1)
+        wire.keep_resetting("n1", None)
+        wire.keep_resetting("n1", 0.1)
+        cluster.loop.run_for(0.95)
+        assert wire.times_reset("n1") == 1 + 10
+        assert wire.keep_resetting("n1", None) > 0
+        cluster.loop.run_for(1.0)
+        assert wire.times_reset("n1") == 1 + 10
