@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,8 @@ from broker.mutants import MUTANTS
 from orchestrator.campaign.file import load
 from orchestrator.campaign.finding import find
 from orchestrator.campaign.model import Cell, Expect
-from orchestrator.running.mutation import Measured, Schedule, measure, schedules
+from orchestrator.running.interrupts import Interrupts
+from orchestrator.search.mutation import Measured, Schedule, measure, schedules
 
 CASES = [
     pytest.param("fenced_in_isr", "fenced-follower", "isr-not-granted", marks=pytest.mark.kills("fenced_in_isr")),
@@ -76,29 +78,29 @@ UNHARMED = (
 SEED = 1
 
 
-def tried(wanted: Sequence[Schedule]) -> Measured:
+def tried(wanted: Sequence[Schedule], scratch: Path) -> Measured:
     """The result of the only schedule, with one seed."""
     results: list[Measured] = []
-    measure(wanted, [SEED], results.append)
+    measure(wanted, [SEED], results.append, scratch=scratch, interrupts=Interrupts(lambda: None, lambda: None))
     (result,) = results
     return result
 
 
 @pytest.mark.conforms("H1", "H3", "H5", "H9", "H14", "H15", "K101-15", "K595-18", "K595-36", "K704-1", "K704-5")
 @pytest.mark.parametrize(("mutant", "campaign", "oracle"), CASES)
-def test_a_broken_rule_is_named_by_its_oracle(mutant: str, campaign: str, oracle: str) -> None:
+def test_a_broken_rule_is_named_by_its_oracle(mutant: str, campaign: str, oracle: str, tmp_path: Path) -> None:
     loaded = load(find(campaign))
     cell = Cell("mutated", (mutant,), expect=Expect("fail", oracle))
     named = tuple(part.strip() for part in MUTANTS[mutant].anomaly.split(","))
-    result = tried([Schedule(mutant, MUTANTS[mutant].rule, named, loaded, cell)])
+    result = tried([Schedule(mutant, MUTANTS[mutant].rule, named, loaded, cell)], tmp_path)
     assert oracle in result.trials[0].killed_by
 
 
 @pytest.mark.parametrize("campaign", UNHARMED)
-def test_without_its_mutant_a_campaign_passes(campaign: str) -> None:
+def test_without_its_mutant_a_campaign_passes(campaign: str, tmp_path: Path) -> None:
     loaded = load(find(campaign))
     (fixed,) = [cell for cell in loaded.cells if not cell.mutants]
-    result = tried([Schedule("none", "", (), replace(loaded, cells=(fixed,)), fixed)])
+    result = tried([Schedule("none", "", (), replace(loaded, cells=(fixed,)), fixed)], tmp_path)
     assert [(trial.verdict, trial.killed_by) for trial in result.trials] == [("pass", ())]
 
 
