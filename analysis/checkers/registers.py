@@ -69,7 +69,7 @@ def _may_be_explained(run: Run, anomaly: Anomaly) -> bool:
     if anomaly.name == PHANTOM_READ:
         *refused, shown = anomaly.witness
         value = shown["value"] if shown.get("expected") is None else shown["expected"]
-        return not refused and run.may_have_written(value)
+        return not refused and run.may_have_written(int(value))  # a witness has values as text
     return anomaly.name == UNEXPLAINED and run.may_lack_writes
 
 

@@ -43,7 +43,7 @@ class PartitionRules:
         self._of: dict[str, dict[Partition, Replica]] = {}
         self._known_offset = -1
         self._compacted: dict[bytes, None] = {}
-        """The topics that are not looked at: each replica removes records of its own log, when it comes to that."""
+        """The topics whose logs are not looked at: each replica removes records of its own, when it comes to that."""
 
     def look(self, machine: MachineView, partitions: Iterable[Partition]) -> None:
         """Look at the partitions of a broker whose code has run."""
@@ -52,6 +52,8 @@ class PartitionRules:
             if partition.compaction is not None:
                 self._compacted[partition.topic_id] = None
             if partition.topic_id in self._compacted:
+                if isinstance(partition.role, PartitionLeader) and partition.role.pending is not None:
+                    self._controller.asked((partition.topic_id, partition.index), partition.role.pending)
                 continue
             replica = known.get(partition)
             if replica is None:
