@@ -8,6 +8,7 @@ leads next, for the controller still has the partition as recovering (K704-9).
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from broker.protocol.records import CorruptBatch
@@ -16,13 +17,35 @@ from broker.replica.leader import PartitionLeader
 from broker.replica.partition import Partition
 
 
+class SharedWork:
+    """Work that is done once for all who ask for it while it is under way for others: it begins after the last of
+    them has asked, so that it takes in what each had done before."""
+
+    def __init__(self, work: Callable[[], Awaitable[None]]) -> None:
+        self._work = work
+        self._turn = asyncio.Lock()
+        self._asked = 0
+        self._done = 0
+
+    async def __call__(self) -> None:
+        """Return once the work has been begun and ended. Raises what it raises, to who did it; others try it again."""
+        self._asked += 1
+        mine = self._asked
+        async with self._turn:
+            if self._done >= mine:
+                return
+            asked = self._asked
+            await self._work()
+            self._done = asked
+
+
 class LeaderRecovery:
     """Recovers partitions in the background; `propose` takes the end of one to the controller."""
 
     def __init__(
         self, *, checkpoint: Callable[[], Awaitable[None]], propose: Callable[[Partition], None], background: Background
     ) -> None:
-        self._checkpoint = checkpoint
+        self._checkpoint = SharedWork(checkpoint)  # the file has all partitions, of which thousands may recover
         self._propose = propose
         self._background = background
 

@@ -17,6 +17,7 @@ from broker.mutants import Mutants
 from broker.protocol.records import TRANSACTIONAL_MASK, Record, build_batch
 from broker.replica.follower import PartitionFollower, Phase
 from broker.replica.leader import PartitionLeader
+from broker.replica.leader_recovery import SharedWork
 from broker.replica.reads import FetchLimits, FetchPosition
 from broker.topic_settings import TopicSettings
 from tests.broker.replica.cluster import TOPIC, TOPIC_ID, Cluster, Node, until
@@ -306,3 +307,43 @@ def test_with_the_mutant_a_leader_alone_commits_below_the_minimum() -> None:
             recovering=False, min_insync_replicas=2, mutants=Mutants(["hw_below_min_isr"] if mutated else ())
         )
         assert leader.high_watermark == (10 if mutated else 4)
+
+
+def test_work_is_shared_by_all_who_asked_before_it_began() -> None:
+    """Thousands of partitions recover at once, and one file has the marks of all."""
+
+    async def story() -> None:
+        ended, begun, ready = asyncio.Event(), [], [0]
+
+        async def work() -> None:
+            begun.append(list(ready))
+            await ended.wait()
+
+        shared = SharedWork(work)
+        first = asyncio.create_task(shared())
+        await asyncio.sleep(0)
+        ready.extend(range(1, 10))
+        later = [asyncio.create_task(shared()) for _ in range(9)]
+        await asyncio.sleep(0)
+        assert not any(each.done() for each in (first, *later))
+        ended.set()
+        await asyncio.gather(first, *later)
+        assert begun == [[0], list(range(10))], "what came after a beginning is in the next, once for all"
+
+    asyncio.run(story())
+
+
+def test_work_that_failed_is_tried_again_by_the_next_who_asked() -> None:
+    async def story() -> None:
+        left = [OSError("full")]
+
+        async def work() -> None:
+            await asyncio.sleep(0)
+            if left:
+                raise left.pop()
+
+        shared = SharedWork(work)
+        results = await asyncio.gather(shared(), shared(), shared(), return_exceptions=True)
+        assert [type(each) for each in results] == [OSError, type(None), type(None)]
+
+    asyncio.run(story())
