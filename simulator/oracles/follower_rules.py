@@ -87,6 +87,9 @@ def proposed(
 ) -> None:
     """Whoever is to join an ISR has all that is committed, and all that may be: the leader's log as it was when its
     epoch began (H5)."""
+    others = list(others)
+    # What a later leader has committed is not in the log of one that was deposed, whose asking the controller refuses.
+    deposed = any(other.epoch > role.leader_epoch for other in others)
     for other in others:
         node_id = other.machine.node_id
         if node_id not in proposal.isr or node_id in role.isr:
@@ -101,7 +104,7 @@ def proposed(
             rules.report(NOT_A_MEMBER, sentence, {"node": leader.name, "epoch": role.leader_epoch})
         if other.alive is None or other.machine.registered_in != state.broker_epoch:
             continue
-        lacks = _lacks(rules, leader, other, rules.committed.end)
+        lacks = None if deposed else _lacks(rules, leader, other, rules.committed.end)
         if lacks is not None:
             sentence = f"{leader.name} asks for {other.name}, which lacks offset {lacks.base} of epoch {lacks.epoch}"
             rules.report(NOT_A_MEMBER, sentence, {"node": other.name, **lacks.to_json()})
