@@ -78,10 +78,10 @@ UNHARMED = (
 SEED = 1
 
 
-def tried(wanted: Sequence[Schedule], scratch: Path) -> Measured:
+def tried(wanted: Sequence[Schedule], scratch: Path, seed: int = SEED) -> Measured:
     """The result of the only schedule, with one seed."""
     results: list[Measured] = []
-    measure(wanted, [SEED], results.append, scratch=scratch, interrupts=Interrupts(lambda: None, lambda: None))
+    measure(wanted, [seed], results.append, scratch=scratch, interrupts=Interrupts(lambda: None, lambda: None))
     (result,) = results
     return result
 
@@ -101,6 +101,14 @@ def test_without_its_mutant_a_campaign_passes(campaign: str, tmp_path: Path) -> 
     loaded = load(find(campaign))
     (fixed,) = [cell for cell in loaded.cells if not cell.mutants]
     result = tried([Schedule("none", "", (), replace(loaded, cells=(fixed,)), fixed)], tmp_path)
+    assert [(trial.verdict, trial.killed_by) for trial in result.trials] == [("pass", ())]
+
+
+def test_a_deposed_leader_that_asks_for_a_member_raises_no_alarm(tmp_path: Path) -> None:
+    """With this seed one is cut off for a while, and asks for a replica that has what its successor committed."""
+    loaded = load(find("demo"))
+    (only,) = loaded.cells
+    result = tried([Schedule("none", "", (), loaded, only)], tmp_path, seed=5)
     assert [(trial.verdict, trial.killed_by) for trial in result.trials] == [("pass", ())]
 
 
