@@ -14,13 +14,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from broker.errors import is_out_of_descriptors
 from broker.security.tls import HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S
 from broker.server.connection import Connection, shown_address
 
 MOST_HANDSHAKES: Final = 128
 BACKLOG: Final = 512
-PAUSE_S: Final = 0.1  # where a peer cannot be accepted for lack of descriptors
+PAUSE_S: Final = 0.1  # where a peer cannot be accepted, mostly for lack of descriptors
 
 
 class Arrivals:
@@ -71,11 +70,9 @@ class Arrivals:
         while True:
             try:
                 sock, address = await loop.sock_accept(listening)
-            except OSError as error:
-                if is_out_of_descriptors(error):
+            except OSError as error:  # whatever it is, the next peer may be well: a listener must not fall silent
+                if error.errno != errno.ECONNABORTED:
                     await asyncio.sleep(PAUSE_S)
-                elif error.errno != errno.ECONNABORTED:
-                    raise
                 continue
             self._begin(sock, shown_address(address))
 

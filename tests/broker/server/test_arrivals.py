@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import socket
 import ssl
 from pathlib import Path
 
@@ -105,3 +107,27 @@ def test_what_is_no_handshake_is_told_and_ends_the_connection(
         writer.close()
 
     serve(story, tls=contexts[0])
+
+
+def test_a_peer_that_cannot_be_accepted_does_not_silence_the_listener(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """accept(2) hands on errors of the network that are the peer's alone."""
+    accept, left = asyncio.SelectorEventLoop.sock_accept, [OSError(errno.EPROTO, "Protocol error")]
+
+    async def failing_once(
+        loop: asyncio.SelectorEventLoop, listening: socket.socket
+    ) -> tuple[socket.socket, tuple[str, int]]:
+        if left:
+            raise left.pop()
+        return await accept(loop, listening)
+
+    async def story(_echo: Echo, port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=contexts[1])
+        writer.write(framed(b"now here"))
+        assert await answer(reader) == b"here"
+        writer.transport.abort()
+
+    monkeypatch.setattr(asyncio.SelectorEventLoop, "sock_accept", failing_once)
+    serve(story, tls=contexts[0])
+    assert not left
