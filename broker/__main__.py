@@ -26,6 +26,8 @@ from broker.server.security import Security
 from broker.trace import JsonLines, Sink, Tracer, Value
 
 EXIT_OK, EXIT_USAGE, EXIT_FAILED = 0, 64, 70
+PATIENCE_S = 5.0
+"""How long a start may take before it is said what it waits for."""
 
 EPILOG = f"""\
 The configuration file has one key=value per line; # begins a comment. Four keys are needed:
@@ -126,11 +128,19 @@ async def _serve(config: BrokerConfig, disk: RealDisk, tracer: Tracer, mutants: 
 
 
 async def _announce(node: BrokerNode) -> None:
-    """Say when clients are served. What exists by then lives long: the garbage collector need not look at it again."""
+    """Say when clients are served, and what a new cluster waits for. What exists by then lives long: the garbage
+    collector need not look at it again."""
+    ready = asyncio.ensure_future(node.ready())
     try:
-        await node.ready()
+        while not (await asyncio.wait({ready}, timeout=PATIENCE_S))[0]:
+            if missing := node.quorum.waits_for:
+                ids = ", ".join(map(str, missing))
+                print(f"waits for voter {ids}: a new cluster begins once all of quorum.voters are up", flush=True)
+        ready.result()
     except NodeFailure:
         return
+    finally:
+        ready.cancel()
     gc.collect()
     gc.freeze()
     print(f"{_summary(node.config, node.cluster_id)} is ready", flush=True)

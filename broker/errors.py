@@ -89,6 +89,7 @@ class ErrorCode(IntEnum):
     BROKER_ID_NOT_REGISTERED = 102
     INCONSISTENT_TOPIC_ID = 103
     INCONSISTENT_CLUSTER_ID = 104
+    INVALID_VOTER_KEY = 125
 
 
 class ProtocolError(Exception):

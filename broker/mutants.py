@@ -298,6 +298,13 @@ MUTANTS: dict[str, Mutant] = {
             schedule="a voter with a shorter log is elected; campaigns/lagging-voter.toml",
         ),
         Mutant(
+            name="voter_key_ignored",
+            rule="H22",
+            anomaly="leader-incomplete, lost-committed-metadata, committed-prefix-changed, election-state-regression",
+            schedule="a voter's disk is replaced by an empty one, and it elects a voter that lagged behind; "
+            "campaigns/wiped-majority.toml",
+        ),
+        Mutant(
             name="vote_length_only",
             rule="K595-18",
             anomaly="vote-against-log, leader-incomplete, lost-committed-metadata, committed-prefix-changed",

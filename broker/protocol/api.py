@@ -292,7 +292,7 @@ APIS: dict[ApiKey, Api] = {
             ApiKey.FETCH_SNAPSHOT,
             fetch_snapshot.FetchSnapshotRequest,
             fetch_snapshot.FetchSnapshotResponse,
-            (0, 0),
+            (0, 1),
             advertised=False,
         ),
         _api(ApiKey.ENVELOPE, envelope.EnvelopeRequest, envelope.EnvelopeResponse, (0, 0), advertised=False),

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from broker.log.log import PartitionLog
 from broker.protocol.codec import decode_exactly, encode
-from broker.protocol.messages.metadata_records import (
+from broker.protocol.messages.control_records import (
     LEADER_CHANGE_TYPE,
     ControlRecordKey,
     LeaderChangeMessage,

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from broker.errors import ErrorCode
 from broker.mutants import Mutants
+from broker.protocol.schema import NO_ID
 from broker.quorum.effects import Effect, Fail, LeadershipLost, Persist, Reply
 from broker.quorum.election_state import ElectionState
 from broker.quorum.messages import FetchResponse, OffsetAndEpoch
@@ -14,6 +15,7 @@ from broker.quorum.outreach import FetchLoop, Outreach
 from broker.quorum.roles import Follower, Leader, ReplicaProgress, Resigned, Role, Unattached, Voted
 from broker.quorum.settings import QuorumSettings
 from broker.quorum.transitions import check_transition
+from broker.quorum.voters import VoterHistory, VoterSet
 
 
 class Epochs(Protocol):
@@ -47,14 +49,23 @@ class Core:
     """The state of one member of the quorum. Owned by `RaftNode`; the parts change it only through these methods."""
 
     def __init__(
-        self, settings: QuorumSettings, log: MetadataLogView, rng: random.Random, role: Role, mutants: Mutants
+        self,
+        settings: QuorumSettings,
+        log: MetadataLogView,
+        voters: VoterHistory,
+        rng: random.Random,
+        role: Role,
+        mutants: Mutants,
     ) -> None:
         self.settings = settings
         self.log = log
+        self.history = voters
+        self._voters_seen = voters.current
         self.rng = rng
         self.role = role
         self.mutants = mutants
         self._strictly_less = mutants.active("diverging_strictly_less")
+        self.ignores_keys = mutants.active("voter_key_ignored")
         self.cluster_id = settings.cluster_id
         """None until it is known: then requests carry none, and those of any cluster pass (K595-47, K595-49)."""
         self.snapshot: OffsetAndEpoch | None = None
@@ -95,6 +106,49 @@ class Core:
             return OffsetAndEpoch(-1, self.log.log_start_offset)
         return OffsetAndEpoch(found, end)
 
+    # --- who votes
+
+    @property
+    def voters(self) -> VoterSet:
+        """Who votes: the newest set in the log, committed or not (KIP-853)."""
+        return self.history.current
+
+    @property
+    def is_voter(self) -> bool:
+        """Whether this node votes, as far as its own log says."""
+        return self.counts(self.settings.node_id, self.settings.directory_id)
+
+    @property
+    def other_voters(self) -> tuple[int, ...]:
+        return self.voters.others(self.settings.node_id)
+
+    def counts(self, replica: int, directory: bytes) -> bool:
+        """Whether a replica, on this disk, is a voter: one whose disk was replaced is none (H22)."""
+        return replica in self.voters.ids if self.ignores_keys else self.voters.has(replica, directory)
+
+    def is_meant(self, voter_directory: bytes) -> bool:
+        """Whether a request to a voter means this node on this disk. Who asks may have a newer log: it knows better who
+        votes than an observer does that has not fetched so far (KIP-853)."""
+        if voter_directory == NO_ID or self.ignores_keys:
+            return self.is_voter
+        return voter_directory == self.settings.directory_id
+
+    def take_in_voters(self, now: float) -> None:
+        """Another set may be in force since the log was appended to or truncated: the role's timers follow it."""
+        voters = self.voters
+        if voters is self._voters_seen:
+            return
+        self._voters_seen = voters
+        role, settings = self.role, self.settings
+        if isinstance(role, Leader):
+            role.take_in(self.other_voters)
+        elif isinstance(role, Follower):
+            role.votes(now + settings.fetch_timeout_s if self.is_voter else None)
+        elif isinstance(role, Unattached | Voted):
+            role.votes(self.election_time(now, settings.election_timeout_s) if self.is_voter else None)
+
+    # --- roles
+
     def election_state(self, role: Role) -> ElectionState:
         """What has to be on disk for a role."""
         return ElectionState(role.epoch, role.elected_id, role.voted_id, self.settings.voters)
@@ -107,7 +161,7 @@ class Core:
         whole list.
         """
         old = self.role
-        check_transition(old, role, is_voter=self.settings.is_voter)
+        check_transition(old, role, is_voter=self.is_voter)
         if self.election_state(role) != self.election_state(old):
             self.emit(Persist(self.election_state(role)))
         self.role = role
@@ -124,19 +178,18 @@ class Core:
         """Adopt an epoch whose leader is unknown. A voter stands in time; `soon` skips the wait for a leader."""
         wait = 0.0 if soon else self.settings.election_timeout_s
         self.transition_durably(
-            Unattached(
-                epoch, self.new_fetch_loop(None), self.election_time(now, wait) if self.settings.is_voter else None
-            )
+            Unattached(epoch, self.new_fetch_loop(None), self.election_time(now, wait) if self.is_voter else None)
         )
 
     def become_voted(self, now: float, epoch: int, candidate_id: int, *, wait: float) -> None:
         """Give this node's vote in `epoch` away, or keep it there after an election was lost."""
-        self.transition_durably(Voted(epoch, candidate_id, self.new_fetch_loop(None), self.election_time(now, wait)))
+        election_at = self.election_time(now, wait) if self.is_voter else None
+        self.transition_durably(Voted(epoch, candidate_id, self.new_fetch_loop(None), election_at))
 
     def become_follower(self, now: float, epoch: int, leader_id: int) -> None:
         """Follow the elected leader of `epoch`. A vote given in this epoch is kept (H20)."""
         vote = self.role.voted_id if epoch == self.role.epoch else None
-        deadline = now + self.settings.fetch_timeout_s if self.settings.is_voter else None
+        deadline = now + self.settings.fetch_timeout_s if self.is_voter else None
         self.transition_durably(Follower(epoch, leader_id, vote, self.new_fetch_loop(leader_id), deadline))
 
     def observe(self, now: float, leader_id: int | None, epoch: int) -> None:
@@ -159,7 +212,7 @@ class Core:
 
     def election_time(self, now: float, wait: float) -> float:
         """When to stand: after `wait` and a random delay (K595-15); at once when nobody else could."""
-        if self.settings.majority == 1:
+        if self.voters.majority == 1:
             return now
         return now + wait + self.settings.election_delay(self.rng)
 
@@ -169,6 +222,7 @@ def initial_role(
     stored: ElectionState,
     settings: QuorumSettings,
     log: MetadataLogView,
+    voters: VoterSet,
     rng: random.Random,
     *,
     resumes: bool = False,
@@ -180,21 +234,20 @@ def initial_role(
     `resumes`: the mutant resume_as_leader.
     """
     epoch = max(stored.epoch, log.last_epoch)
-    voter = settings.is_voter
-    wait = 0.0 if settings.majority == 1 else settings.election_timeout_s + settings.election_delay(rng)
+    voter = voters.has(settings.node_id, settings.directory_id)
+    wait = 0.0 if voters.majority == 1 else settings.election_timeout_s + settings.election_delay(rng)
     if epoch > stored.epoch:
         return Unattached(epoch, FetchLoop(None, settings, rng), now + wait if voter else None)
     if stored.leader_id == settings.node_id and voter:
-        others = settings.other_voters
+        others = voters.others(settings.node_id)
         if resumes:
-            voters, outreach = {voter: ReplicaProgress() for voter in others}, Outreach(others, settings)
-            until = now + settings.check_quorum_timeout_s if settings.majority > 1 else None
-            return Leader(epoch, settings.node_id, log.log_end_offset - 1, voters, outreach, until)
+            replicas, outreach = {each: ReplicaProgress() for each in others}, Outreach(others, settings)
+            until = now + settings.check_quorum_timeout_s if voters.majority > 1 else None
+            return Leader(epoch, settings.node_id, log.log_end_offset - 1, replicas, outreach, until, now)
         return Resigned(epoch, settings.node_id, others, Outreach(others, settings), now + wait)
     if stored.leader_id is not None and stored.leader_id in settings.other_voters:
-        vote = stored.voted_id if voter else None
         deadline = now + settings.fetch_timeout_s if voter else None
-        return Follower(epoch, stored.leader_id, vote, FetchLoop(stored.leader_id, settings, rng), deadline)
-    if stored.voted_id is not None and voter:
-        return Voted(epoch, stored.voted_id, FetchLoop(None, settings, rng), now + wait)
+        return Follower(epoch, stored.leader_id, stored.voted_id, FetchLoop(stored.leader_id, settings, rng), deadline)
+    if stored.voted_id is not None:
+        return Voted(epoch, stored.voted_id, FetchLoop(None, settings, rng), now + wait if voter else None)
     return Unattached(epoch, FetchLoop(None, settings, rng), now + wait if voter else None)

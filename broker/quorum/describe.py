@@ -54,6 +54,7 @@ def status_response(
     def state(replica: ReplicaStatus) -> ReplicaState:
         return ReplicaState(
             replica_id=replica.replica_id,
+            replica_directory_id=replica.directory,
             log_end_offset=-1 if replica.log_end_offset is None else replica.log_end_offset,
             last_fetch_timestamp=timestamp(replica.last_fetch_at),
             last_caught_up_timestamp=timestamp(replica.last_caught_up_at),

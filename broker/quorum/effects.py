@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from broker.quorum.election_state import ElectionState
 from broker.quorum.messages import OffsetAndEpoch, Request, Response
+from broker.quorum.voters import VoterSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,14 @@ class AppendLeaderChange:
     leader_id: int
     voters: tuple[int, ...]
     granting_voters: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AppendVoters:
+    """Append the control record that names the voters; they are in force from here on (KIP-853)."""
+
+    epoch: int
+    voters: VoterSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +159,7 @@ Effect = (
     | Send
     | Reply
     | AppendLeaderChange
+    | AppendVoters
     | AppendAsLeader
     | RefuseAppend
     | AppendAsFollower

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from broker.errors import ErrorCode
+from broker.protocol.schema import NO_ID
 from broker.quorum.core import Core
 from broker.quorum.effects import (
     AppendAsFollower,
@@ -45,7 +46,10 @@ class Following:
 
     def _begin(self, now: float, request: BeginRequest) -> ErrorCode:
         core = self._core
-        if not core.settings.is_voter or request.leader_id not in core.settings.voters:
+        if not core.is_meant(request.voter_directory):
+            named = request.voter_directory != NO_ID
+            return ErrorCode.INVALID_VOTER_KEY if named else ErrorCode.INCONSISTENT_VOTER_SET
+        if request.leader_id not in core.settings.voters:
             return ErrorCode.INCONSISTENT_VOTER_SET
         if request.epoch < core.role.epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
@@ -65,7 +69,7 @@ class Following:
     def _end(self, now: float, request: EndRequest) -> ErrorCode:
         core = self._core
         role = core.role
-        if not core.settings.is_voter:
+        if not core.is_voter:
             return ErrorCode.INCONSISTENT_VOTER_SET
         if request.leader_id is not None and request.leader_id not in core.settings.voters:
             return ErrorCode.INCONSISTENT_VOTER_SET
@@ -107,6 +111,7 @@ class Following:
                 snapshot=role.download.snapshot,
                 position=role.download.position,
                 max_bytes=core.settings.fetch_max_bytes,
+                directory=core.settings.directory_id,
             )
             core.emit(Send(voter, loop.inflight))
             return
@@ -117,6 +122,7 @@ class Following:
             fetch_from=core.log_end(),
             max_wait=core.settings.fetch_max_wait_s,
             max_bytes=core.settings.fetch_max_bytes,
+            directory=core.settings.directory_id,
         )
         core.emit(Send(voter, loop.inflight))
 
@@ -165,7 +171,7 @@ class Following:
         core = self._core
         if response.epoch < role.epoch or (response.epoch == role.epoch and response.leader_id is None):
             role.missed_leader(voter)
-        if len(role.leaderless) + 1 >= core.settings.majority and not role.hurried and role.election_at is not None:
+        if len(role.leaderless) + 1 >= core.voters.majority and not role.hurried and role.election_at is not None:
             role.hurry(core.election_time(now, 0.0))
 
     def _succeeded(self, now: float, role: Follower, response: FetchResponse) -> None:

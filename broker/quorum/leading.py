@@ -9,6 +9,7 @@ from broker.quorum.core import Core
 from broker.quorum.effects import (
     AppendAsLeader,
     AppendLeaderChange,
+    AppendVoters,
     Commit,
     Flush,
     LeadershipEstablished,
@@ -29,6 +30,7 @@ from broker.quorum.messages import (
 )
 from broker.quorum.outreach import Outreach
 from broker.quorum.roles import Candidate, Leader, ParkedFetch, ReplicaProgress, Resigned
+from broker.quorum.voter_changes import VoterChanges
 
 # A replica that is not a voter is forgotten when it has not fetched for this long, and at most so many are remembered.
 OBSERVER_SESSION_TIMEOUT_S = 300.0
@@ -40,6 +42,7 @@ class ReplicaStatus:
     """A line of DescribeQuorum. Times are the loop's seconds."""
 
     replica_id: int
+    directory: bytes
     log_end_offset: int | None
     last_fetch_at: float | None
     last_caught_up_at: float | None
@@ -61,6 +64,7 @@ class Leading:
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._changes = VoterChanges(core)
         self._commits_old_epochs = core.mutants.active("commit_old_epoch")
         self._counts_unsynced = core.mutants.active("leader_counts_unsynced")
         self._counts_observers = core.mutants.active("observer_counts")
@@ -72,7 +76,7 @@ class Leading:
         candidate = core.role
         assert isinstance(candidate, Candidate)
         assert candidate.ballot.won
-        others = core.settings.other_voters
+        others = core.other_voters
         core.transition_durably(
             Leader(
                 epoch=candidate.epoch,
@@ -80,13 +84,14 @@ class Leading:
                 epoch_start_offset=core.log.log_end_offset,
                 voters={voter: ReplicaProgress() for voter in others},
                 outreach=Outreach(others, core.settings),
-                check_quorum_at=now + core.settings.check_quorum_timeout_s if core.settings.majority > 1 else None,
+                check_quorum_at=now + core.settings.check_quorum_timeout_s if core.voters.majority > 1 else None,
+                began_at=now,
             )
         )
         core.log_in_motion = True
         granted = tuple(sorted(candidate.ballot.granted))
         core.emit(
-            AppendLeaderChange(candidate.epoch, core.settings.node_id, core.settings.voters, granted),
+            AppendLeaderChange(candidate.epoch, core.settings.node_id, core.voters.ids, granted),
             Flush(),
         )
 
@@ -113,8 +118,8 @@ class Leading:
             core.emit(Reply(ticket, core.fetch_error(error)))
             return
         assert isinstance(role, Leader)
-        replica = self._replica(now, role, request.replica_id)
-        self._heard_from(now, role, request.replica_id)
+        replica = self._replica(now, role, request)
+        self._heard_from(now, role, replica)
         if replica.parked is not None:
             # One fetch at a time per replica: the older one has lost its reader.
             self._complete(role, replica, replica.parked)
@@ -135,6 +140,7 @@ class Leading:
         self.advance_high_watermark()
         if replica.parked is parked and self._has_news(role, replica, request):
             self._complete(role, replica, parked)
+        self._change_voters(now, role)
 
     def _needs_snapshot(self, fetch_from: OffsetAndEpoch) -> OffsetAndEpoch | None:
         """The snapshot that a replica has to fetch first: what follows its log is no longer in this one, or its log is
@@ -160,8 +166,9 @@ class Leading:
             core.emit(Reply(ticket, response))
             return
         assert isinstance(role, Leader)
-        self._replica(now, role, request.replica_id).last_fetch_at = now
-        self._heard_from(now, role, request.replica_id)
+        replica = self._replica(now, role, request)
+        replica.last_fetch_at = now
+        self._heard_from(now, role, replica)
         max_bytes = max(1, min(request.max_bytes, core.settings.fetch_max_bytes))
         core.emit(Reply(ticket, response, ReadSnapshot(request.snapshot, request.position, max_bytes)))
 
@@ -192,21 +199,41 @@ class Leading:
             return None
         return known
 
-    def _replica(self, now: float, role: Leader, replica_id: int) -> ReplicaProgress:
-        if replica_id in role.voters:
-            return role.voters[replica_id]
-        if replica_id not in role.observers:
-            for known, progress in list(role.observers.items()):
-                expired = progress.last_fetch_at is None or progress.last_fetch_at + OBSERVER_SESSION_TIMEOUT_S < now
-                if (expired or len(role.observers) >= MAX_OBSERVERS) and progress.parked is None:
-                    role.forget_observer(known)
-        return role.observer(replica_id)
+    def _replica(self, now: float, role: Leader, request: FetchRequest | SnapshotRequest) -> ReplicaProgress:
+        """What is known of a replica: as a voter, if it fetches for a voter's disk (H22)."""
+        replica_id = request.replica_id
+        if replica_id in role.voters and self._core.counts(replica_id, request.directory):
+            replica = role.voters[replica_id]
+        else:
+            self._forget_observers(now, role, replica_id)
+            replica = role.observer(replica_id)
+        replica.comes_with(request.directory)
+        return replica
 
-    def _heard_from(self, now: float, role: Leader, replica_id: int) -> None:
-        """A fetch endorses this leader (K595-23); those of a majority put off its resignation (K595-43, H19)."""
-        if replica_id in role.voters:
-            settings = self._core.settings
-            role.endorsed(replica_id, settings.majority, now + settings.check_quorum_timeout_s)
+    def _forget_observers(self, now: float, role: Leader, newcomer: int) -> None:
+        """Make room for one that is not known yet."""
+        if newcomer in role.observers:
+            return
+        for known, progress in list(role.observers.items()):
+            expired = progress.last_fetch_at is None or progress.last_fetch_at + OBSERVER_SESSION_TIMEOUT_S < now
+            if (expired or len(role.observers) >= MAX_OBSERVERS) and progress.parked is None:
+                role.forget_observer(known)
+
+    def _heard_from(self, now: float, role: Leader, replica: ReplicaProgress) -> None:
+        """A voter's fetch endorses this leader (K595-23); a majority's put off its resignation (K595-43, H19)."""
+        voter = next((voter for voter, progress in role.voters.items() if progress is replica), None)
+        if voter is not None:
+            role.endorsed(voter, self._core.voters.majority, now + self._core.settings.check_quorum_timeout_s)
+
+    def _change_voters(self, now: float, role: Leader) -> None:
+        """Append the next voter set, if one is due, and hand it to the followers that wait."""
+        voters = self._changes.due(now, role)
+        if voters is None:
+            return
+        self._core.log_in_motion = True
+        self._core.emit(AppendVoters(role.epoch, voters), Flush())
+        for replica, parked in role.parked():
+            self._complete(role, replica, parked)
 
     def _has_news(self, role: Leader, replica: ReplicaProgress, request: FetchRequest) -> bool:
         """Records, or a high watermark that the replica was not told yet."""
@@ -222,16 +249,26 @@ class Leading:
 
     # --- committing
 
+    def flushed(self, now: float) -> None:
+        """What was appended is durable here."""
+        self.advance_high_watermark()
+        role = self._core.role
+        if isinstance(role, Leader):
+            self._change_voters(now, role)
+
     def advance_high_watermark(self) -> None:
         """Commit what is on the disks of a majority, once that includes an entry of this epoch (K595-36).
 
         Entries of earlier epochs are never counted alone: a later leader could still replace them (Raft, figure 8).
+        Nothing is committed before every voter has the record that names the voters' disks.
         """
         core = self._core
         role = core.role
         if not isinstance(role, Leader):
             return
         own_end = core.log.log_end_offset if self._counts_unsynced else core.log.durable_end_offset
+        if not self._changes.settled() and not self._changes.may_settle(role, own_end):
+            return
         offset = role.majority_offset(own_end, observers_count=self._counts_observers)
         old = offset <= role.epoch_start_offset and not self._commits_old_epochs
         if old or offset <= (role.high_watermark or 0):
@@ -257,13 +294,17 @@ class Leading:
                 self.resign(now)
                 return self.poll(now)
             for voter in role.outreach.take_due(now):
-                core.emit(Send(voter, BeginRequest(core.cluster_id, core.settings.node_id, role.epoch)))
+                core.emit(Send(voter, self._announcement(voter, role)))
             for replica, parked in role.parked():
                 if now >= parked.deadline:
                     self._complete(role, replica, parked)
         elif isinstance(role, Resigned):
             self._poll_resigned(now, role)
         return None
+
+    def _announcement(self, voter: int, role: Leader) -> BeginRequest:
+        core = self._core
+        return BeginRequest(core.cluster_id, core.settings.node_id, role.epoch, core.voters.directory_of(voter))
 
     def _poll_resigned(self, now: float, role: Resigned) -> None:
         core = self._core
@@ -281,7 +322,7 @@ class Leading:
         role = core.role
         assert isinstance(role, Leader)
         wait = None if core.shutting_down else core.election_time(now, core.settings.election_timeout_s)
-        others = core.settings.other_voters
+        others = core.other_voters
         core.transition_durably(
             Resigned(role.epoch, role.node_id, role.preferred_successors(), Outreach(others, core.settings), wait)
         )
@@ -304,13 +345,18 @@ class Leading:
 
     # --- telling
 
+    def waits_for(self) -> tuple[int, ...]:
+        """The voters without which a new quorum cannot begin, as far as its leader knows."""
+        role = self._core.role
+        return self._changes.missing(role) if isinstance(role, Leader) else ()
+
     def describe(self, now: float) -> QuorumStatus | None:
         """The quorum as this leader sees it; None when it does not lead (K595-44)."""
         core = self._core
         role = core.role
         if not isinstance(role, Leader):
             return None
-        own = ReplicaStatus(role.node_id, core.log.log_end_offset, now, now)
+        own = ReplicaStatus(role.node_id, core.settings.directory_id, core.log.log_end_offset, now, now)
         voters = {role.node_id: own} | {voter: _status(voter, progress) for voter, progress in role.voters.items()}
         return QuorumStatus(
             role.node_id,
@@ -322,7 +368,9 @@ class Leading:
 
 
 def _status(replica_id: int, progress: ReplicaProgress) -> ReplicaStatus:
-    return ReplicaStatus(replica_id, progress.fetch_offset, progress.last_fetch_at, progress.last_caught_up_at)
+    return ReplicaStatus(
+        replica_id, progress.directory, progress.fetch_offset, progress.last_fetch_at, progress.last_caught_up_at
+    )
 
 
 def _or_unknown(role: Leader) -> int:

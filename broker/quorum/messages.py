@@ -1,6 +1,7 @@
 """What the members of the quorum say to each other (KIP-595), as values; `wire.py` turns them into Kafka's messages.
 
 Ids are broker ids; `None` stands for "no leader" and "no cluster id". Offsets count records, epochs are leader epochs.
+Directories are the ids of disks, `NO_ID` where none is named.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from broker.errors import ErrorCode
+from broker.protocol.schema import NO_ID
 
 NO_EPOCH_FOLLOWS: Final = (1 << 31) - 1
 """The largest epoch that fits into a request. Whoever adopted it could never be voted out again, and never stand."""
@@ -31,13 +33,16 @@ class OffsetAndEpoch:
 
 @dataclass(frozen=True, slots=True)
 class VoteRequest:
-    """Asks for a vote in `epoch`; with `pre_vote`, whether the voter would grant one in the next (KIP-996)."""
+    """Asks for a vote in `epoch`; with `pre_vote`, whether the voter would grant one in the next (KIP-996).
+
+    `voter_directory`: the disk whose vote would count (KIP-853)."""
 
     cluster_id: str | None
     candidate_id: int
     epoch: int
     log_end: OffsetAndEpoch
     pre_vote: bool = False
+    voter_directory: bytes = NO_ID
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,7 @@ class BeginRequest:
     cluster_id: str | None
     leader_id: int
     epoch: int
+    voter_directory: bytes = NO_ID
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +75,7 @@ class FetchRequest:
     fetch_from: OffsetAndEpoch
     max_wait: float
     max_bytes: int
+    directory: bytes = NO_ID
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +88,7 @@ class SnapshotRequest:
     snapshot: OffsetAndEpoch
     position: int
     max_bytes: int
+    directory: bytes = NO_ID
 
 
 Request = VoteRequest | BeginRequest | EndRequest | FetchRequest | SnapshotRequest

@@ -33,6 +33,7 @@ from broker.quorum.messages import (
 )
 from broker.quorum.roles import Candidate, Leader, Role, earliest
 from broker.quorum.settings import QuorumSettings
+from broker.quorum.voters import VoterHistory
 from broker.quorum.votes import Votes
 
 
@@ -45,12 +46,15 @@ class RaftNode:
         settings: QuorumSettings,
         stored: ElectionState,
         log: MetadataLogView,
+        voters: VoterHistory,
         rng: random.Random,
         mutants: Mutants | None = None,
     ) -> None:
+        """`voters`: the voter sets that the log names; who executes the effects keeps it as the log is."""
         mutants = mutants or Mutants()
         resumes = mutants.active("resume_as_leader")
-        self._core = Core(settings, log, rng, initial_role(now, stored, settings, log, rng, resumes=resumes), mutants)
+        role = initial_role(now, stored, settings, log, voters.current, rng, resumes=resumes)
+        self._core = Core(settings, log, voters, rng, role, mutants)
         self._votes = Votes(self._core)
         self._following = Following(self._core)
         self._leading = Leading(self._core)
@@ -95,8 +99,7 @@ class RaftNode:
 
     def receive(self, now: float, ticket: int, request: Request) -> list[Effect]:
         """A request of another node. Each is answered once by a `Reply` to its ticket, a parked fetch later."""
-        core = self._core
-        if core.failed:
+        if not self._begins(now):
             return []
         if self._foreign(request):
             self._refuse_foreign(ticket, request)
@@ -117,7 +120,7 @@ class RaftNode:
     def answered(self, now: float, voter: int, request: Request, response: Response) -> list[Effect]:
         """The answer to a `Send`."""
         core = self._core
-        if core.failed:
+        if not self._begins(now):
             return []
         if response.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
             self._refused_as_foreign(now, voter, request)
@@ -132,7 +135,7 @@ class RaftNode:
 
         `refused`: the voter's host answered that nobody listens there.
         """
-        if self._core.failed:
+        if not self._begins(now):
             return []
         self._dispatch_failure(now, voter, request)
         if refused:
@@ -141,7 +144,7 @@ class RaftNode:
 
     def append(self, now: float, ticket: int, records: tuple[bytes, ...]) -> list[Effect]:
         """Records of this node's controller, as one batch."""
-        if self._core.failed:
+        if not self._begins(now):
             return []
         self._leading.append(ticket, records)
         return self._finish(now)
@@ -149,11 +152,11 @@ class RaftNode:
     def flushed(self, now: float) -> list[Effect]:
         """An fsync of the log has returned; the log's `durable_end_offset` says how far."""
         core = self._core
-        if core.failed:
+        if not self._begins(now):
             return []
         core.log_in_motion = core.log.durable_end_offset < core.log.log_end_offset
         self._following.flushed()
-        self._leading.advance_high_watermark()
+        self._leading.flushed(now)
         return self._finish(now)
 
     def synced_by_mistake(self, now: float) -> list[Effect]:
@@ -163,12 +166,12 @@ class RaftNode:
 
     def tick(self, now: float) -> list[Effect]:
         """Time has passed."""
-        return [] if self._core.failed else self._finish(now)
+        return self._finish(now) if self._begins(now) else []
 
     def resign(self, now: float, epoch: int) -> list[Effect]:
         """Give up the leadership of `epoch` and tell the voters (K595-27); nothing when it is not held any more."""
         role = self._core.role
-        if self._core.failed or not isinstance(role, Leader) or role.epoch != epoch:
+        if not self._begins(now) or not isinstance(role, Leader) or role.epoch != epoch:
             return []
         self._leading.resign(now)
         return self._finish(now)
@@ -176,14 +179,14 @@ class RaftNode:
     def shut_down(self, now: float) -> list[Effect]:
         """Give up leadership or candidacy and tell the voters (K595-27). No election is started from here on."""
         core = self._core
-        if core.failed:
+        if not self._begins(now):
             return []
         core.shutting_down = True
         role = core.role
         if isinstance(role, Leader):
             self._leading.resign(now)
         elif isinstance(role, Candidate):
-            others = core.settings.other_voters
+            others = core.other_voters
             request = EndRequest(core.cluster_id, None, role.epoch, others)
             core.emit(*(Send(voter, request) for voter in others))
         return self._finish(now)
@@ -194,6 +197,10 @@ class RaftNode:
         """The quorum's state; None when this node does not lead."""
         return self._leading.describe(now)
 
+    def waits_for(self) -> tuple[int, ...]:
+        """The voters for which the leader of a new quorum waits; none at any other node."""
+        return self._leading.waits_for()
+
     def deadline(self) -> float | None:
         """When `tick` wants to be called; None when only events can change anything."""
         if self._core.failed:
@@ -203,6 +210,13 @@ class RaftNode:
         return earliest(self._core.role.deadline(), self._following.deadline())
 
     # --- inside
+
+    def _begins(self, now: float) -> bool:
+        """Whether an event may still change anything. What the effects before it did to the voters counts from here."""
+        if self._core.failed:
+            return False
+        self._core.take_in_voters(now)
+        return True
 
     def _finish(self, now: float) -> list[Effect]:
         """Do whatever is due in the role that the event has led to."""

@@ -1,7 +1,7 @@
 """The roles of a member of the quorum, one class each: what a role knows, and which answers follow from that alone.
 
 A role is replaced, never converted: `transitions.py` is the only place that allows it. An *observer* is a node that is
-not in the voter list; it is only ever `Unattached` or `Follower` (K595-42).
+not in the voter set; it never stands, and is only ever `Unattached`, `Voted` or `Follower` (K595-42).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from broker.protocol.schema import NO_ID
 from broker.quorum.messages import FetchRequest, OffsetAndEpoch
 from broker.quorum.outreach import FetchLoop, Outreach
 
@@ -76,6 +77,10 @@ class Unattached(Role):
     def stand_at(self, time: float) -> None:
         self.election_at = time
 
+    def votes(self, election_at: float | None) -> None:
+        """This node has become a voter, which stands at that time, or, with None, an observer."""
+        self.election_at = election_at
+
     def missed_leader(self, voter: int) -> None:
         """A voter said that it knows of no leader either."""
         self.leaderless[voter] = None
@@ -97,7 +102,7 @@ class Voted(Role):
     epoch: int
     vote: int
     fetching: FetchLoop
-    election_at: float
+    election_at: float | None
 
     @property
     def voted_id(self) -> int | None:
@@ -105,6 +110,10 @@ class Voted(Role):
 
     def stand_at(self, time: float) -> None:
         self.election_at = time
+
+    def votes(self, election_at: float | None) -> None:
+        """As `Unattached.votes`."""
+        self.election_at = election_at
 
     def deadline(self) -> float | None:
         return self.election_at
@@ -227,6 +236,11 @@ class Follower(Role):
     def stand_at(self, time: float) -> None:
         self.election_at = time
 
+    def votes(self, fetch_deadline: float | None) -> None:
+        """This node has become a voter, for which the leader is gone at that time, or, with None, an observer."""
+        self.fetch_deadline = fetch_deadline
+        self.election_at = None
+
     def heard_leader(self, next_by: float) -> None:
         """The leader lives; it counts as gone when it is not heard of again by then."""
         self.has_fetched = True
@@ -296,12 +310,20 @@ class ParkedFetch:
 class ReplicaProgress:
     """What the leader knows of another replica. Times are the loop's seconds; None before the first fetch."""
 
+    directory: bytes = NO_ID
+    """The disk that it fetched for last."""
     fetch_offset: int | None = None
     last_fetch_at: float | None = None
     last_caught_up_at: float | None = None
     leader_end_at_last_fetch: int = 0
     high_watermark_sent: int = -1
     parked: ParkedFetch | None = None
+
+    def comes_with(self, directory: bytes) -> None:
+        """It fetches for this disk. What was known of another one is not true of this."""
+        if directory != self.directory:
+            self.directory = directory
+            self.fetch_offset = self.last_caught_up_at = None
 
     def fetched(self, now: float, offset: int, leader_end: int) -> None:
         """A valid fetch from `offset`: everything below it is on this replica's disk (K595-7)."""
@@ -336,6 +358,7 @@ class Leader(Role):
     """BeginQuorumEpoch, until each voter has endorsed this leader (K595-23)."""
     check_quorum_at: float | None
     """When to resign unless a majority has fetched (K595-43, H19); None when this node alone is the majority."""
+    began_at: float = 0.0
     observers: dict[int, ReplicaProgress] = field(default_factory=dict)
     heard_from: dict[int, None] = field(default_factory=dict)
     """The voters that fetched since the check-quorum timer was last set."""
@@ -360,6 +383,14 @@ class Leader(Role):
     def forget_observer(self, replica_id: int) -> None:
         del self.observers[replica_id]
 
+    def take_in(self, voters: tuple[int, ...]) -> None:
+        """These are the other voters from here on: who was an observer keeps what is known of it."""
+        known = self.voters
+        self.voters = {voter: known.get(voter) or self.observers.pop(voter, ReplicaProgress()) for voter in voters}
+        for gone in known.keys() - self.voters.keys():
+            self.outreach.answered(gone)
+            self.heard_from.pop(gone, None)
+
     def endorsed(self, voter: int, majority: int, resign_at: float) -> None:
         """A voter has fetched; once a majority has, this leader resigns only at `resign_at` (K595-43, H19)."""
         self.outreach.answered(voter)
@@ -378,6 +409,10 @@ class Leader(Role):
 
     def parked(self) -> list[tuple[ReplicaProgress, ParkedFetch]]:
         return [(replica, replica.parked) for replica in self.replicas() if replica.parked is not None]
+
+    def everywhere(self, own_durable_end: int) -> int:
+        """The offset below which everything is on the disks of all voters."""
+        return min(own_durable_end, *(progress.fetch_offset or 0 for progress in self.voters.values()), 1 << 62)
 
     def majority_offset(self, own_durable_end: int, *, observers_count: bool = False) -> int:
         """The largest offset below which everything is on the disks of a majority of the voters, observers apart.

@@ -22,6 +22,7 @@ from broker.log.log import PartitionLog
 from broker.mutants import Mutants
 from broker.peers import Peers
 from broker.ports import Disk
+from broker.protocol.uuids import id_text
 from broker.quorum import effects as do
 from broker.quorum.committed import committed_batches, data_batch, digest_with, leader_change_batch
 from broker.quorum.election_state import ElectionFile, ElectionState
@@ -41,7 +42,9 @@ from broker.quorum.pending_calls import PendingCalls, stopped
 from broker.quorum.raft_node import RaftNode
 from broker.quorum.roles import Candidate, Leader, Prospective, Role
 from broker.quorum.settings import QuorumSettings
-from broker.quorum.snapshots import Snapshots
+from broker.quorum.snapshots import Snapshots, know_epoch
+from broker.quorum.voter_records import named_voters, read_voters, voters_batch
+from broker.quorum.voters import VoterHistory, VoterSet
 from broker.quorum.wire import METADATA_TOPIC, PARTITION, decode_response, encode_request
 from broker.trace import Tracer
 
@@ -90,12 +93,13 @@ class QuorumRunner:
         clock: Callable[[], int] | None = None,
         mutants: Mutants | None = None,
         cluster_id: str | None = None,
+        directory_id: bytes,
         state: Callable[[], list[bytes]],
         on_snapshot: Callable[[int, list[bytes]], None],
     ) -> None:
-        """`cluster_id`: None while this node has not learned it. `state` gives the records that everything which was
-        given to `on_commit` comes to; `on_snapshot` gets such records, and the offset that they reach to, instead of
-        what came before."""
+        """`cluster_id`: None while this node has not learned it; `directory_id`: of the disk. `state` gives the records
+        that everything which was given to `on_commit` comes to; `on_snapshot` gets such records, and the offset that
+        they reach to, instead of what came before."""
         self.leader_id: int | None = None
         self.epoch = 0
         self.high_watermark = 0
@@ -103,7 +107,8 @@ class QuorumRunner:
         self.failure: Exception | None = None
         self.voters = config.voters
         self.listener_name = next(iter(config.controller_names), "PLAINTEXT")
-        self._settings = QuorumSettings.from_config(config, cluster_id)
+        self._settings = QuorumSettings.from_config(config, cluster_id, directory_id)
+        self._history = VoterHistory(self._settings.voters)
         self._append_limit = config.message_max_bytes
         self._mutants = mutants or Mutants()
         self._forgets_votes = self._mutants.active("vote_not_persisted")
@@ -149,6 +154,16 @@ class QuorumRunner:
         return self._running().role
 
     @property
+    def voter_ids(self) -> tuple[int, ...]:
+        """Who votes, as the log says; as `quorum.voters` does while the log names none."""
+        return self._history.current.ids
+
+    @property
+    def waits_for(self) -> tuple[int, ...]:
+        """The voters without which a new quorum cannot begin, where this node leads it."""
+        return () if self._node is None or self._closed else self._node.waits_for()
+
+    @property
     def log_end(self) -> OffsetAndEpoch:
         """Where the metadata log ends."""
         return OffsetAndEpoch(self._log.last_epoch, self._log.log_end_offset)
@@ -162,14 +177,16 @@ class QuorumRunner:
     async def start(self) -> None:
         """Read the quorum-state file, make it and the log durable, and take part. Raises `StartupError`, `OSError`."""
         stored = self._file.read(self._settings.voters)
-        self._trace_election("quorum_restored", stored)
+        self._trace_election("quorum_restored", stored, directory=id_text(self._settings.directory_id))
         # A process that was killed may have left records in the page cache; they count from here on.
         await self._log.flush()
         loop = asyncio.get_running_loop()
-        snapshot = await self._restored_log()
-        self._node = RaftNode(loop.time(), self._settings, stored, self._log, self._rng, self._mutants)
+        snapshot = await self._snapshots.restore(self._log)
+        records = [] if snapshot is None else self._recall(snapshot)
+        read_voters(self._log, self._history)
+        self._node = RaftNode(loop.time(), self._settings, stored, self._log, self._history, self._rng, self._mutants)
         if snapshot is not None:
-            self._begin_at(snapshot)
+            self._begin_at(snapshot, records)
         known = min(self._marks.read().get(MARK, 0), self._log.log_end_offset)
         committed = self._node.remember_committed(known, stored.epoch)
         await self._do([*self._node.start(loop.time()), *committed])
@@ -323,10 +340,15 @@ class QuorumRunner:
                 case do.Truncate(offset):
                     self._trace_truncation(offset)
                     await self._log.truncate_to(offset)
+                    self._history.truncated(offset)
                 case do.AppendLeaderChange(epoch, leader, voters, granted):
                     await self._log.start_leader_epoch(epoch)
                     batch = leader_change_batch(leader, voters, granted, self.wall_ms())
                     await opening(partial(self._log.append_as_leader, batch, epoch))
+                case do.AppendVoters(epoch, voters):
+                    batch = voters_batch(voters, self.voters, self.listener_name, self.wall_ms())
+                    await opening(partial(self._log.append_as_leader, batch, epoch))
+                    self._take_voters(self._log.log_end_offset - 1, voters)
                 case do.AppendAsLeader(epoch, records, ticket):
                     self._calls.appending(ticket, self._log.log_end_offset + len(records) - 1)
                     batch = data_batch(records, self.wall_ms())
@@ -336,6 +358,8 @@ class QuorumRunner:
                     added = await with_descriptors(partial(self._log.replicate, records, epoch))
                     number = added.last_offset - added.base_offset + 1
                     self.measures.fetched.note(asyncio.get_running_loop().time(), number)
+                    for offset, voters in named_voters(records):
+                        self._take_voters(offset, voters)
                 case do.InstallSnapshot(snapshot):
                     await self._install(snapshot)
                 case do.Commit(high_watermark, epoch):
@@ -351,38 +375,23 @@ class QuorumRunner:
 
     # --- snapshots
 
-    async def _restored_log(self) -> OffsetAndEpoch | None:
-        """The newest snapshot, and the log brought to where it ends: a crash may have come between the two.
-
-        A log that reaches beyond it continues it only if its record before has the snapshot's epoch. Another leader's
-        tail would be taken for records of that epoch.
-        """
-        snapshot = self._snapshots.latest()
-        if snapshot is not None:
-            known = self._log.epochs.epoch_at(snapshot.offset - 1)  # -1: the log begins behind that record
-            if self._log.log_end_offset < snapshot.offset or known not in (-1, snapshot.epoch):
-                await self._log.truncate_fully_and_start_at(snapshot.offset)
-            await self._log.advance_start(snapshot.offset)
-            await self._know_epoch(snapshot)
-        return snapshot
-
     async def _install(self, snapshot: OffsetAndEpoch) -> None:
         """Take a snapshot over that was fetched. A crash on the way leaves the old log and state, or the new ones."""
         self._trace_truncation(self._log.log_start_offset)
         await self._snapshots.finish(snapshot)
         await self._log.truncate_fully_and_start_at(snapshot.offset)
-        await self._know_epoch(snapshot)
-        self._begin_at(snapshot)
+        await know_epoch(self._log, snapshot)
+        self._begin_at(snapshot, self._recall(snapshot))
 
-    async def _know_epoch(self, snapshot: OffsetAndEpoch) -> None:
-        """The epoch in which the log goes on; while it is empty no batch tells."""
-        if self._log.last_epoch < snapshot.epoch:
-            await self._log.epochs.assign_durably(snapshot.epoch, snapshot.offset)
+    def _recall(self, snapshot: OffsetAndEpoch) -> list[bytes]:
+        """The records of a snapshot at whose end the log begins; who voted is taken from it, too."""
+        records, voters = self._snapshots.load(snapshot)
+        self._history.begins_at(snapshot.offset, voters)
+        return records
 
-    def _begin_at(self, snapshot: OffsetAndEpoch) -> None:
+    def _begin_at(self, snapshot: OffsetAndEpoch, records: list[bytes]) -> None:
         """The state, from here on, is what the snapshot holds."""
         self._snapshots.remove_older(snapshot)
-        records = self._snapshots.load(snapshot)
         self._on_snapshot(snapshot.offset, records)
         self._applied = self.high_watermark = snapshot.offset
         self._digest = None
@@ -394,13 +403,18 @@ class QuorumRunner:
         """Write down what everything applied comes to, and let the log below go (KIP-630)."""
         self._grown = 0
         snapshot = OffsetAndEpoch(self._log.epochs.epoch_at(self._applied - 1), self._applied)
-        records = self._state()
-        await with_descriptors(partial(self._snapshots.write_durably, snapshot, records, self.wall_ms()))
+        records, voters, now = self._state(), self._history.as_of(snapshot.offset), self.wall_ms()
+        named = None if voters is None else voters_batch(voters, self.voters, self.listener_name, now)
+        await with_descriptors(partial(self._snapshots.write_durably, snapshot, records, named, now))
         self._running().snapshot_taken(snapshot)
         await opening(self._log.roll)
         await self._log.advance_start(snapshot.offset)
         self._snapshots.remove_older(snapshot)
         self._tracer.emit("quorum_snapshot", offset=snapshot.offset, epoch=snapshot.epoch, records=len(records))
+
+    def _take_voters(self, offset: int, voters: VoterSet) -> None:
+        self._history.appended(offset, voters)
+        self._tracer.emit("quorum_voters", offset=offset, voters=list(voters.ids))
 
     async def _persist(self, state: ElectionState) -> None:
         granted = state.leader_id is None and state.voted_id not in (None, self._settings.node_id)
@@ -492,7 +506,10 @@ class QuorumRunner:
                 self._digest = digest_with(self._digest, batch)
             if count % BATCHES_IN_A_ROW == 0:
                 await asyncio.sleep(0)
+        settles = self.high_watermark <= self._history.first_offset < high_watermark
         self.high_watermark = high_watermark
+        if settles:  # from here on a majority is enough, also after a restart
+            await self._marks.write_durably({MARK: high_watermark})
         self._tracer.emit("quorum_high_watermark", offset=high_watermark, epoch=epoch, digest=self._digest)
         self._calls.committed(high_watermark)
 
@@ -531,9 +548,9 @@ class QuorumRunner:
 
     # --- what others see
 
-    def _trace_election(self, event: str, state: ElectionState) -> None:
+    def _trace_election(self, event: str, state: ElectionState, **more: str) -> None:
         leader, voted = (-1 if each is None else each for each in (state.leader_id, state.voted_id))
-        self._tracer.emit(event, epoch=state.epoch, leader=leader, voted=voted)
+        self._tracer.emit(event, epoch=state.epoch, leader=leader, voted=voted, **more)
 
     def _trace_vote(self, request: Request, response: Response) -> None:
         """Tell of a vote that is about to leave, so that none is counted anywhere that the trace does not know of."""

@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass
 
 from broker.config import BrokerConfig
+from broker.protocol.schema import NO_ID
 
 # A follower's long poll must end well before its fetch timeout, or a quiet leader would look like a dead one.
 FETCH_WAIT_SHARE = 4
@@ -25,6 +26,8 @@ class QuorumSettings:
     node_id: int
     cluster_id: str | None
     voters: tuple[int, ...]
+    """The ids that may vote, as `quorum.voters` has them; which do, on which disks, the log says."""
+    directory_id: bytes = NO_ID
     fetch_timeout_s: float = 1.0
     election_timeout_s: float = 0.7
     election_backoff_max_s: float = 0.3
@@ -34,12 +37,13 @@ class QuorumSettings:
     fetch_max_bytes: int = FETCH_BYTES
 
     @classmethod
-    def from_config(cls, config: BrokerConfig, cluster_id: str | None) -> QuorumSettings:
+    def from_config(cls, config: BrokerConfig, cluster_id: str | None, directory_id: bytes) -> QuorumSettings:
         """The quorum's part of a broker's configuration."""
         return cls(
             node_id=config.node_id,
             cluster_id=cluster_id,
             voters=tuple(sorted(voter.id for voter in config.voters)),
+            directory_id=directory_id,
             fetch_timeout_s=config.quorum_fetch_timeout_ms / 1000,
             election_timeout_s=config.quorum_election_timeout_ms / 1000,
             election_backoff_max_s=config.quorum_election_backoff_max_ms / 1000,
@@ -50,16 +54,8 @@ class QuorumSettings:
         )
 
     @property
-    def is_voter(self) -> bool:
-        return self.node_id in self.voters
-
-    @property
     def other_voters(self) -> tuple[int, ...]:
         return tuple(voter for voter in self.voters if voter != self.node_id)
-
-    @property
-    def majority(self) -> int:
-        return len(self.voters) // 2 + 1
 
     @property
     def check_quorum_timeout_s(self) -> float:

@@ -13,9 +13,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from broker.errors import StartupError
+from broker.log.log import PartitionLog
 from broker.ports import Disk
 from broker.protocol.records import CorruptBatch, Record, build_batch, read_records, stamp, validate_batch
 from broker.quorum.messages import OffsetAndEpoch
+from broker.quorum.voter_records import named_voters
+from broker.quorum.voters import VoterSet
 
 HEADER_TYPE, FOOTER_TYPE = 3, 4  # of control records, as Apache Kafka numbers them
 RECORDS_IN_A_BATCH = 500
@@ -33,6 +36,13 @@ class Piece(NamedTuple):
     size: int
 
 
+class Content(NamedTuple):
+    """What a snapshot says: the records of the state, and who voted."""
+
+    records: list[bytes]
+    voters: VoterSet | None
+
+
 class Snapshots:
     """The snapshots in the directory of the metadata log. Raises `OSError` of the disk."""
 
@@ -46,13 +56,15 @@ class Snapshots:
         found = [(int(match[1]), int(match[2])) for match in matches if match]
         return OffsetAndEpoch(max(found)[1], max(found)[0]) if found else None
 
-    async def write_durably(self, snapshot: OffsetAndEpoch, records: Sequence[bytes], timestamp_ms: int) -> None:
-        """Make a snapshot of the records that the state comes to."""
+    async def write_durably(
+        self, snapshot: OffsetAndEpoch, records: Sequence[bytes], voters: bytearray | None, timestamp_ms: int
+    ) -> None:
+        """Make a snapshot of the records that the state comes to, and of the control batch that names the voters."""
         part = self._path(snapshot) + _PART
         file = self._disk.open(part, create=True)
         try:
             file.truncate(0)
-            file.append(_content(snapshot.epoch, records, timestamp_ms))
+            file.append(_content(snapshot.epoch, records, voters, timestamp_ms))
         finally:
             file.close()
         await self.finish(snapshot)
@@ -88,8 +100,8 @@ class Snapshots:
         self._disk.rename(path + _PART, path)
         await self._disk.sync_directory(self._directory)
 
-    def load(self, snapshot: OffsetAndEpoch) -> list[bytes]:
-        """The records of a snapshot. Raises `StartupError` for a file that is damaged."""
+    def load(self, snapshot: OffsetAndEpoch) -> Content:
+        """What a snapshot says. Raises `StartupError` for a file that is damaged."""
         path = self._path(snapshot)
         file = self._disk.open(path)
         try:
@@ -97,12 +109,29 @@ class Snapshots:
         finally:
             file.close()
         try:
-            return _records(data)
+            records = _records(data)
+            named = [voters for _, voters in named_voters(data)]
+            return Content(records, named[-1] if named else None)
         except CorruptBatch as error:
             raise StartupError(
                 f"{path}: is damaged: {error}; remove this broker's {self._directory} if the other voters are well: it "
                 "is fetched anew"
             ) from error
+
+    async def restore(self, log: PartitionLog) -> OffsetAndEpoch | None:
+        """The newest snapshot, and the log brought to where it ends: a crash may have come between the two.
+
+        A log that reaches beyond it continues it only if its record before has the snapshot's epoch. Another leader's
+        tail would be taken for records of that epoch.
+        """
+        snapshot = self.latest()
+        if snapshot is not None:
+            known = log.epochs.epoch_at(snapshot.offset - 1)  # -1: the log begins behind that record
+            if log.log_end_offset < snapshot.offset or known not in (-1, snapshot.epoch):
+                await log.truncate_fully_and_start_at(snapshot.offset)
+            await log.advance_start(snapshot.offset)
+            await know_epoch(log, snapshot)
+        return snapshot
 
     def remove_older(self, snapshot: OffsetAndEpoch) -> None:
         """Remove all snapshots but this one, and what was never finished."""
@@ -115,11 +144,17 @@ class Snapshots:
         return f"{self._directory}/{snapshot.offset:020d}-{snapshot.epoch:010d}.checkpoint"
 
 
-def _content(epoch: int, records: Sequence[bytes], timestamp_ms: int) -> list[bytes]:
+async def know_epoch(log: PartitionLog, snapshot: OffsetAndEpoch) -> None:
+    """The epoch in which a log goes on behind its snapshot; while it is empty no batch tells."""
+    if log.last_epoch < snapshot.epoch:
+        await log.epochs.assign_durably(snapshot.epoch, snapshot.offset)
+
+
+def _content(epoch: int, records: Sequence[bytes], voters: bytearray | None, timestamp_ms: int) -> list[bytes]:
     header = Record(0, timestamp_ms, _KEY.pack(0, HEADER_TYPE), _HEADER.pack(0, timestamp_ms, 0))
     footer = Record(0, timestamp_ms, _KEY.pack(0, FOOTER_TYPE), _FOOTER.pack(0, 0))
     groups = [records[at : at + RECORDS_IN_A_BATCH] for at in range(0, len(records), RECORDS_IN_A_BATCH)]
-    batches = [build_batch([header], control=True)]
+    batches = [build_batch([header], control=True), *([] if voters is None else [bytes(voters)])]
     batches += [build_batch([Record(0, timestamp_ms, None, value) for value in group]) for group in groups]
     batches.append(build_batch([footer], control=True))
     stamped, offset = [], 0

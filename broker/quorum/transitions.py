@@ -27,7 +27,8 @@ TO_A_LATER_EPOCH: dict[type[Role], tuple[type[Role], ...]] = {
     Resigned: (Unattached, Voted, Follower),
 }
 
-OBSERVER_ROLES: tuple[type[Role], ...] = (Unattached, Follower)
+OBSERVER_ROLES: tuple[type[Role], ...] = (Unattached, Voted, Follower)
+"""Voted, too: a candidate's newer log may have made this node a voter before its own does (KIP-853)."""
 
 
 class IllegalTransitionError(AssertionError):

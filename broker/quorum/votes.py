@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from broker.errors import ErrorCode
+from broker.protocol.schema import NO_ID
 from broker.quorum.core import Core
 from broker.quorum.effects import Reply, Send
 from broker.quorum.messages import VoteRequest, VoteResponse
@@ -30,8 +31,10 @@ class Votes:
 
     def _decide(self, now: float, request: VoteRequest) -> tuple[ErrorCode, bool]:
         core = self._core
-        if not core.settings.is_voter:
-            return ErrorCode.INCONSISTENT_VOTER_SET, False
+        if not core.is_meant(request.voter_directory):
+            # This disk is not the one whose vote would count: what that one has promised is not known here (H22).
+            named = request.voter_directory != NO_ID
+            return ErrorCode.INVALID_VOTER_KEY if named else ErrorCode.INCONSISTENT_VOTER_SET, False
         if request.candidate_id == core.settings.node_id:
             return ErrorCode.INVALID_REQUEST, False
         if request.epoch < core.role.epoch:
@@ -66,12 +69,12 @@ class Votes:
         """Ask for pre-votes in the current epoch; at once a candidate when nobody else votes."""
         core = self._core
         role = core.role
-        voters = core.settings.voters
+        voters = core.voters.ids
         core.transition_durably(
             Prospective(
                 epoch=role.epoch,
                 ballot=Ballot(voters, {core.settings.node_id: None}),
-                outreach=Outreach(core.settings.other_voters, core.settings),
+                outreach=Outreach(core.other_voters, core.settings),
                 give_up_at=core.election_time(now, core.settings.election_timeout_s),
                 last_leader_id=role.leader_id,
                 vote=role.voted_id,
@@ -119,8 +122,8 @@ class Votes:
             Candidate(
                 epoch=core.role.epoch + 1,
                 node_id=core.settings.node_id,
-                ballot=Ballot(core.settings.voters, {core.settings.node_id: None}, minority_wins=self._minority_wins),
-                outreach=Outreach(core.settings.other_voters, core.settings),
+                ballot=Ballot(core.voters.ids, {core.settings.node_id: None}, minority_wins=self._minority_wins),
+                outreach=Outreach(core.other_voters, core.settings),
                 give_up_at=core.election_time(now, core.settings.election_timeout_s),
             )
         )
@@ -167,12 +170,13 @@ class Votes:
 
     def _ask(self, now: float, role: Prospective | Candidate) -> None:
         core = self._core
-        request = VoteRequest(
-            cluster_id=core.cluster_id,
-            candidate_id=core.settings.node_id,
-            epoch=role.epoch,
-            log_end=core.log_end(),
-            pre_vote=isinstance(role, Prospective),
-        )
         for voter in role.outreach.take_due(now):
+            request = VoteRequest(
+                cluster_id=core.cluster_id,
+                candidate_id=core.settings.node_id,
+                epoch=role.epoch,
+                log_end=core.log_end(),
+                pre_vote=isinstance(role, Prospective),
+                voter_directory=core.voters.directory_of(voter),
+            )
             core.emit(Send(voter, request))

@@ -38,8 +38,9 @@ NOBODY = -1
 VOTE_VERSION = 2
 BEGIN_VERSION = 1
 END_VERSION = 1
-FETCH_VERSION = 12
-SNAPSHOT_VERSION = 0
+FETCH_VERSION = 17
+SNAPSHOT_VERSION = 1
+FIRST_VERSION_WITH_DIVERGENCE = 12
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 
 
@@ -60,7 +61,10 @@ def encode_request(request: Request, to: int) -> tuple[Message, int]:
         return _vote_request(request, to), VOTE_VERSION
     if isinstance(request, BeginRequest):
         partition = begin.PartitionData(
-            partition_index=PARTITION, leader_id=request.leader_id, leader_epoch=request.epoch
+            partition_index=PARTITION,
+            voter_directory_id=request.voter_directory,
+            leader_id=request.leader_id,
+            leader_epoch=request.epoch,
         )
         topics = [begin.TopicData(topic_name=METADATA_TOPIC, partitions=[partition])]
         return begin.BeginQuorumEpochRequest(request.cluster_id, to, topics), BEGIN_VERSION
@@ -76,6 +80,7 @@ def _vote_request(request: VoteRequest, to: int) -> Message:
         partition_index=PARTITION,
         replica_epoch=request.epoch,
         replica_id=request.candidate_id,
+        voter_directory_id=request.voter_directory,
         last_offset_epoch=request.log_end.epoch,
         last_offset=request.log_end.offset,
         pre_vote=request.pre_vote,
@@ -102,13 +107,14 @@ def _fetch_request(request: FetchRequest) -> Message:
         fetch_offset=request.fetch_from.offset,
         last_fetched_epoch=request.fetch_from.epoch,
         partition_max_bytes=request.max_bytes,
+        replica_directory_id=request.directory,
     )
     return fetch.FetchRequest(
         cluster_id=request.cluster_id,
-        replica_id=request.replica_id,
+        replica_state=fetch.ReplicaState(request.replica_id),
         max_wait_ms=round(request.max_wait * 1000),
         max_bytes=request.max_bytes,
-        topics=[fetch.FetchTopic(topic=METADATA_TOPIC, partitions=[partition])],
+        topics=[fetch.FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=[partition])],
     )
 
 
@@ -118,6 +124,7 @@ def _snapshot_request(request: SnapshotRequest) -> Message:
         current_leader_epoch=request.epoch,
         snapshot_id=_snapshot_id(request.snapshot),
         position=request.position,
+        replica_directory_id=request.directory,
     )
     return fetch_snapshot.FetchSnapshotRequest(
         cluster_id=request.cluster_id,
@@ -149,6 +156,7 @@ def decode_snapshot_fetch(message: fetch_snapshot.FetchSnapshotRequest) -> Snaps
         snapshot,
         data.position,
         max(0, message.max_bytes),
+        data.replica_directory_id,
     )
 
 
@@ -156,12 +164,14 @@ def decode_vote(message: vote.VoteRequest) -> VoteRequest:
     """Raises `InvalidRequestError`, as the other decoders of requests do."""
     data = _only_partition(message.topics)
     log_end = OffsetAndEpoch(data.last_offset_epoch, data.last_offset)
-    return VoteRequest(message.cluster_id, data.replica_id, data.replica_epoch, log_end, data.pre_vote)
+    return VoteRequest(
+        message.cluster_id, data.replica_id, data.replica_epoch, log_end, data.pre_vote, data.voter_directory_id
+    )
 
 
 def decode_begin(message: begin.BeginQuorumEpochRequest) -> BeginRequest:
     data = _only_partition(message.topics)
-    return BeginRequest(message.cluster_id, data.leader_id, data.leader_epoch)
+    return BeginRequest(message.cluster_id, data.leader_id, data.leader_epoch, data.voter_directory_id)
 
 
 def decode_end(message: end.EndQuorumEpochRequest) -> EndRequest:
@@ -171,8 +181,8 @@ def decode_end(message: end.EndQuorumEpochRequest) -> EndRequest:
 
 
 def decode_fetch(message: fetch.FetchRequest, version: int) -> FetchRequest:
-    if version < FETCH_VERSION:
-        raise InvalidRequestError(f"the metadata log is fetched with version {FETCH_VERSION} or newer")
+    if version < FIRST_VERSION_WITH_DIVERGENCE:
+        raise InvalidRequestError(f"the metadata log is fetched with version {FIRST_VERSION_WITH_DIVERGENCE} or newer")
     if len(message.topics) != 1 or len(message.topics[0].partitions) != 1:
         raise InvalidRequestError("exactly one topic with one partition is fetched")
     topic, data = message.topics[0], message.topics[0].partitions[0]
@@ -190,6 +200,7 @@ def decode_fetch(message: fetch.FetchRequest, version: int) -> FetchRequest:
         OffsetAndEpoch(data.last_fetched_epoch, data.fetch_offset),
         max(0, message.max_wait_ms) / 1000,
         max(0, min(message.max_bytes, data.partition_max_bytes)),
+        data.replica_directory_id,
     )
 
 

@@ -185,6 +185,7 @@ class BrokerNode:
             clock=self._clock,
             mutants=mutants,
             cluster_id=self.cluster_id,
+            directory_id=self._directory.id,
             state=lambda: [encode_record(record) for record in records_of(self.image)],
             on_snapshot=self._restored,
         )

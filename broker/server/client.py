@@ -18,7 +18,7 @@ from typing import cast
 from broker.protocol.api import Api, ApiKey, api_of, decode_response_header, encode_request
 from broker.protocol.codec import DecodeError, decode
 from broker.protocol.schema import Message
-from broker.quorum.wire import METADATA_TOPIC
+from broker.quorum.wire import METADATA_TOPIC_ID
 from broker.server.approach import OPENLY, Approach, LoginError, Steps
 from broker.server.frames import FrameBuffer, FrameError, Unlimited
 
@@ -379,7 +379,7 @@ def _asks_controller(key: ApiKey, message: Message) -> bool:
 
 
 def _fetches_metadata(key: ApiKey, message: Message) -> bool:
-    return key is ApiKey.FETCH and any(topic.topic == METADATA_TOPIC for topic in message.topics)  # type: ignore[attr-defined]
+    return key is ApiKey.FETCH and any(topic.topic_id == METADATA_TOPIC_ID for topic in message.topics)  # type: ignore[attr-defined]
 
 
 def _decode(api: Api, version: int, body: memoryview) -> Message:

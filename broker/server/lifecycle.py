@@ -112,8 +112,10 @@ class BrokerLifecycle:
             previous_broker_epoch=self.epoch_of_logs,
         )
         loop = asyncio.get_running_loop()
-        # A session that a dead process has left behind, on a disk that was lost, is over by then.
-        give_up_at = loop.time() + SESSIONS_OF_PATIENCE * self._config.broker_session_timeout_ms / 1000
+        # A session that a dead process has left behind, on a disk that was lost, is over by then. It counts from the
+        # first refusal: without a controller no session ends.
+        patience_s = SESSIONS_OF_PATIENCE * self._config.broker_session_timeout_ms / 1000
+        refused_at: float | None = None
         while True:
             response = await self._ask_controller(request, REGISTRATION_VERSION)
             if isinstance(response, BrokerRegistrationResponse):
@@ -127,11 +129,13 @@ class BrokerLifecycle:
                         f"cluster.id {cluster_id!r} is not that of the cluster at quorum.voters; "
                         "correct cluster.id, or point quorum.voters at the right cluster"
                     )
-                if response.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION and loop.time() > give_up_at:
-                    raise StartupError(
-                        f"node.id {self._config.node_id}: another process, on another data directory, is alive under "
-                        "this number; give each broker a node.id of its own"
-                    )
+                if response.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION:
+                    refused_at = loop.time() if refused_at is None else refused_at
+                    if loop.time() - refused_at > patience_s:
+                        raise StartupError(
+                            f"node.id {self._config.node_id}: another process, on another data directory, is alive "
+                            "under this number; give each broker a node.id of its own"
+                        )
             await self._pause()
 
     async def _keep_registration(self) -> None:

@@ -34,7 +34,8 @@ STANDS = ("candidate", "leader")
 
 @dataclass
 class Member:
-    """A member as it was seen last. `told`: the newest epoch that it has shown to others, in any life."""
+    """A member as it was seen last. `told`: the newest epoch that it has shown to others, in any life on
+    this `disk`: who votes is known by the disk, too (KIP-853)."""
 
     machine: MachineView
     copy: CopiedLog
@@ -42,6 +43,7 @@ class Member:
     high_watermark: int = 0
     start: int = 0
     told: int = 0
+    disk: str = ""
     led: bool = False
 
 
@@ -87,7 +89,7 @@ class QuorumRules:
         if mark is not None and quorum.is_leader and mark > member.high_watermark:
             self._of_its_epoch(member, mark, quorum.epoch)
         if mark is not None and mark > self._rules.committed.end:
-            self._committed(member, mark, [voter.id for voter in quorum.voters])
+            self._committed(member, mark, list(quorum.voter_ids))
         self._applied(member, quorum.high_watermark)
 
     def heard(self, machine: MachineView, event: Mapping[str, Value]) -> None:
@@ -116,6 +118,8 @@ class QuorumRules:
     def _restored(self, machine: MachineView, event: Mapping[str, Value]) -> None:
         member = self._members[machine.node_id]
         self._rules.checked(EPOCH_FELL)
+        if event["directory"] != member.disk:
+            member.disk, member.told = str(event["directory"]), 0
         epoch = int(str(event["epoch"]))
         if epoch < member.told:
             sentence = f"{machine.name} had shown epoch {member.told}, and begins again with epoch {epoch}"

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from broker.protocol.messages.fetch import LeaderIdAndEpoch
-from broker.protocol.schema import Int16, Int32, Int64, Message, Records, String, Tag, v
+from broker.protocol.schema import NO_ID, Int16, Int32, Int64, Message, Records, String, Tag, UInt16, Uuid, v
 
 
 class SnapshotId(Message):
@@ -22,6 +22,7 @@ class PartitionSnapshot(Message):
     current_leader_epoch: Int32 = 0
     snapshot_id: SnapshotId = msgspec.field(default_factory=SnapshotId)
     position: Int64 = 0
+    replica_directory_id: Annotated[Uuid, v("1+"), Tag(0)] = NO_ID
 
 
 class TopicSnapshot(Message):
@@ -30,7 +31,7 @@ class TopicSnapshot(Message):
 
 
 class FetchSnapshotRequest(Message):
-    VERSIONS = v("0")
+    VERSIONS = v("0-1")
     FLEXIBLE = v("0+")
 
     cluster_id: Annotated[String | None, Tag(0)] = None
@@ -56,10 +57,17 @@ class TopicSnapshotResult(Message):
     partitions: list[PartitionSnapshotResult] = []
 
 
+class NodeEndpoint(Message):
+    node_id: Int32 = 0
+    host: String = ""
+    port: UInt16 = 0
+
+
 class FetchSnapshotResponse(Message):
-    VERSIONS = v("0")
+    VERSIONS = v("0-1")
     FLEXIBLE = v("0+")
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     topics: list[TopicSnapshotResult] = []
+    node_endpoints: Annotated[list[NodeEndpoint], v("1+"), Tag(0)] = []

@@ -41,8 +41,6 @@ BROKER_RESOURCE = 4
 ALL_BROKERS = ""
 """The name of the resource that stands for every broker."""
 CLUSTER_ID = "cluster.id"
-LEADER_CHANGE_TYPE = 2
-"""The control record type of LeaderChangeMessage, as shipped: KIP-595 says 3, which became another's (H32, K595-21)."""
 
 
 class BrokerEndpoint(Message):
@@ -216,32 +214,6 @@ class NoOpRecord(Message):
 
     VERSIONS = v("0")
     FLEXIBLE = v("0+")
-
-
-class Voter(Message):
-    voter_id: Int32 = 0
-    voter_directory_id: Annotated[Uuid, v("1+")] = NO_ID
-
-
-class LeaderChangeMessage(Message):
-    """The value of the control record that opens a leader's epoch; `granting_voters` is KIP-595's VotedIds."""
-
-    VERSIONS = v("0-1")
-    FLEXIBLE = v("0+")
-
-    version: Int16 = 0
-    leader_id: Int32 = 0
-    voters: list[Voter] = []
-    granting_voters: list[Voter] = []
-
-
-class ControlRecordKey(Message):
-    """The key of a control record; `type` is LEADER_CHANGE_TYPE for a LeaderChangeMessage."""
-
-    VERSIONS = v("0")
-
-    version: Int16 = 0
-    type: Int16 = 0
 
 
 MetadataRecord = (

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from broker.protocol.api import APIS
+from broker.protocol.messages.control_records import ControlRecordKey, LeaderChangeMessage, VotersRecord
 from broker.protocol.messages.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from broker.protocol.messages.metadata_records import RECORD_TYPES, ControlRecordKey, LeaderChangeMessage
+from broker.protocol.messages.metadata_records import RECORD_TYPES
 from broker.protocol.schema import ArrayOf, Field, Fixed, Identifier, Message, Sized, StructOf, Wire, live_fields
 
 M = TypeVar("M", bound=Message)
@@ -23,6 +24,7 @@ ALL_MESSAGES: list[type[Message]] = [
     *CLIENT_AND_BROKER_MESSAGES,
     *RECORD_TYPES.values(),
     LeaderChangeMessage,
+    VotersRecord,
     ControlRecordKey,
     OffsetCommitKey,
     OffsetCommitValue,

@@ -15,6 +15,7 @@ from broker.protocol.decoder import read_uvarint
 from broker.protocol.encoder import uvarint
 from broker.protocol.messages import (
     api_versions,
+    control_records,
     create_topics,
     fetch,
     metadata,
@@ -244,7 +245,7 @@ class Unbounded(Message):
 
 
 class PlainNullableStructure(Message):
-    inner: metadata_records.Voter | None = None
+    inner: control_records.Voter | None = None
 
 
 @pytest.mark.parametrize("cls", [Unbounded, PlainNullableStructure])

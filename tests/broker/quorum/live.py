@@ -41,6 +41,7 @@ class Seat:
 
     node_id: int
     disk: RealDisk
+    directory_id: bytes
     quorum: QuorumRunner | None = None
     log: PartitionLog | None = None
     committed: list[tuple[int, int, list[bytes]]] = field(default_factory=list)
@@ -60,11 +61,21 @@ class LiveCluster:
     """Nodes 1..n; the first `voters` vote, the others observe. It is also the connector of each node."""
 
     def __init__(self, path: Path, voters: int, observers: int = 0, **properties: str) -> None:
-        self.seats = {node: Seat(node, RealDisk(str(path / str(node)))) for node in range(1, voters + observers + 1)}
+        self.seats = {node: self._seat(path, node, 1) for node in range(1, voters + observers + 1)}
+        self._path = path
         self._voters = ",".join(f"{node}@host{node}:9093" for node in range(1, voters + 1))
         self._properties = properties
         self.cut: dict[int, None] = {}
         self.intercept: Callable[[int, int, Message], None] = lambda _sender, _receiver, _message: None
+
+    @staticmethod
+    def _seat(path: Path, node: int, disk: int) -> Seat:
+        return Seat(node, RealDisk(str(path / f"{node}{'-new' * (disk - 1)}")), bytes([node, disk] * 8))
+
+    async def replace_disk(self, node: int) -> None:
+        """The node is down, and comes back with an empty disk."""
+        await self.stop(node)
+        self.seats[node] = self._seat(self._path, node, self.seats[node].directory_id[1] + 1)
 
     def config(self, node: int, **properties: str) -> BrokerConfig:
         return BrokerConfig.from_properties(
@@ -90,6 +101,7 @@ class LiveCluster:
             seat.quorum = QuorumRunner(
                 config=config,
                 cluster_id=config.cluster_id,
+                directory_id=seat.directory_id,
                 state=list,
                 on_snapshot=lambda _end, _records: None,
                 disk=seat.disk,

@@ -9,6 +9,8 @@ from broker.quorum.election_state import ElectionState
 
 LEADER_CHANGE = -1
 """The value of the control record that opens an epoch."""
+VOTERS = -2
+"""The value of a control record that names the voters."""
 
 _ENTRY = struct.Struct(">iq")
 Entry = tuple[int, int]

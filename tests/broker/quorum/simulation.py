@@ -10,6 +10,7 @@ import heapq
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from broker.quorum import effects as do
 from broker.quorum.election_state import ElectionState
@@ -17,6 +18,7 @@ from broker.quorum.messages import FetchResponse, Request, Response
 from broker.quorum.raft_node import RaftNode
 from broker.quorum.roles import Leader
 from broker.quorum.settings import QuorumSettings
+from broker.quorum.voters import VoterHistory, VoterSet
 from tests.broker.quorum.memory import LEADER_CHANGE, Entry, MemoryDisk, MemoryLog, unpack
 
 FETCH_ENTRIES = 8
@@ -100,6 +102,7 @@ class Member:
     settings: QuorumSettings
     disk: MemoryDisk = field(default_factory=MemoryDisk)
     log: MemoryLog = field(default_factory=MemoryLog)
+    voters: VoterHistory = field(default_factory=partial(VoterHistory, ()))
     process: RaftNode | None = None
     incarnation: int = 0
     tickets: dict[int, tuple[int, Callable[[Response], None]]] = field(default_factory=dict)
@@ -125,7 +128,10 @@ class Simulation:
         self.failures: list[str] = []
         ids = tuple(range(1, voters + 1))
         self.oracle = Oracle(ids)
-        self.members = {node: Member(QuorumSettings(node, "cluster", ids)) for node in range(1, voters + observers + 1)}
+        disks = {node: node.to_bytes(16, "big") for node in range(1, voters + observers + 1)}
+        self.members = {node: Member(QuorumSettings(node, "cluster", ids, disk)) for node, disk in disks.items()}
+        for member in self.members.values():
+            member.voters.begins_at(0, VoterSet(tuple((voter, disks[voter]) for voter in ids)))
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._sequence = 0
         self._value = 0
@@ -151,7 +157,7 @@ class Simulation:
         member.waiting.clear()
         member.high_watermark = 0
         rng = random.Random(self.rng.getrandbits(64))
-        member.process = RaftNode(self.now, member.settings, member.disk.election, member.log, rng)
+        member.process = RaftNode(self.now, member.settings, member.disk.election, member.log, member.voters, rng)
         self._execute(node, member.process.start(self.now))
 
     def start_all(self) -> None:

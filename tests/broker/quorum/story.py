@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from broker.errors import ErrorCode
 from broker.mutants import Mutants
+from broker.protocol.schema import NO_ID
 from broker.quorum import effects as do
 from broker.quorum.election_state import ElectionState
 from broker.quorum.messages import (
@@ -33,16 +34,25 @@ from broker.quorum.messages import (
 from broker.quorum.raft_node import RaftNode
 from broker.quorum.roles import Candidate, Follower, Leader, Role
 from broker.quorum.settings import QuorumSettings
-from tests.broker.quorum.memory import LEADER_CHANGE, Entry, MemoryDisk, MemoryLog, pack, unpack
+from broker.quorum.voters import VoterHistory, VoterSet
+from tests.broker.quorum.memory import LEADER_CHANGE, VOTERS, Entry, MemoryDisk, MemoryLog, pack, unpack
 
 CLUSTER = "cluster"
+NEW_DISK = b"a disk that is new"[:16]
 A = TypeVar("A", bound=Response)
 R = TypeVar("R", bound=Role)
 Q = TypeVar("Q", bound=Request)
 
 
+def disk_of(node: int) -> bytes:
+    """The directory id of a node that has the disk which it began with."""
+    return node.to_bytes(16, "big", signed=True)
+
+
 class Story:
-    """Node 1 of voters 1, 2, 3 unless said otherwise. `log` gives the epochs of the records that it begins with."""
+    """Node 1 of voters 1, 2, 3 unless said otherwise. `log` gives the epochs of the records that it begins with. All
+    know the voters' disks, as if a snapshot had named them; or none does, with `keyed=False`, as in a new cluster.
+    `disk`: one that this node has instead of its own."""
 
     def __init__(
         self,
@@ -52,10 +62,16 @@ class Story:
         remembers: ElectionState | None = None,
         log: Sequence[int] = (),
         slow_disk: bool = False,
+        keyed: bool = True,
+        disk: bytes | None = None,
         mutants: Sequence[str] = (),
         **settings: float | str | None,
     ) -> None:
-        self.settings = replace(QuorumSettings(node, CLUSTER, tuple(voters)), **settings)  # type: ignore[arg-type]
+        plain = QuorumSettings(node, CLUSTER, tuple(voters), disk or disk_of(node))
+        self.settings = replace(plain, **settings)  # type: ignore[arg-type]
+        self.history = VoterHistory(self.settings.voters)
+        if keyed:
+            self.history.begins_at(0, VoterSet(tuple((voter, disk_of(voter)) for voter in sorted(voters))))
         self.disk = MemoryDisk(remembers or ElectionState(voters=tuple(voters)))
         self.log = MemoryLog([(epoch, number) for number, epoch in enumerate(log)])
         self.log.flush()
@@ -74,7 +90,7 @@ class Story:
         self.unflushed = False
         self._ticket = self._last_fetch = 0
         rng = random.Random(self._seed)
-        self.node = RaftNode(self.now, self.settings, self.disk.election, self.log, rng, self._mutants)
+        self.node = RaftNode(self.now, self.settings, self.disk.election, self.log, self.history, rng, self._mutants)
         self._do(self.node.start(self.now))
 
     def lose_power(self) -> None:
@@ -109,24 +125,37 @@ class Story:
         log: tuple[int, int] = (-1, 0),
         pre_vote: bool = False,
         cluster: str | None = CLUSTER,
+        disk: bytes = NO_ID,
     ) -> VoteResponse:
-        """`log` is (last epoch, end offset) of the candidate."""
-        return self._ask(VoteRequest(cluster, candidate, epoch, OffsetAndEpoch(*log), pre_vote), VoteResponse)
+        """`log` is (last epoch, end offset) of the candidate; `disk` the one whose vote it wants, if it knows."""
+        return self._ask(VoteRequest(cluster, candidate, epoch, OffsetAndEpoch(*log), pre_vote, disk), VoteResponse)
 
-    def begin(self, leader: int, epoch: int, *, cluster: str | None = CLUSTER) -> BeginResponse:
-        return self._ask(BeginRequest(cluster, leader, epoch), BeginResponse)
+    def begin(self, leader: int, epoch: int, *, cluster: str | None = CLUSTER, disk: bytes = NO_ID) -> BeginResponse:
+        return self._ask(BeginRequest(cluster, leader, epoch, disk), BeginResponse)
 
     def end(self, leader: int | None, epoch: int, successors: Sequence[int] = (1,)) -> EndResponse:
         return self._ask(EndRequest(CLUSTER, leader, epoch, tuple(successors)), EndResponse)
 
-    def fetch_snapshot(self, replica: int, epoch: int, snapshot: OffsetAndEpoch, position: int = 0) -> SnapshotResponse:
-        return self._ask(SnapshotRequest(CLUSTER, replica, epoch, snapshot, position, 1 << 20), SnapshotResponse)
+    def fetch_snapshot(
+        self, replica: int, epoch: int, snapshot: OffsetAndEpoch, position: int = 0, *, disk: bytes | None = None
+    ) -> SnapshotResponse:
+        on = disk_of(replica) if disk is None else disk
+        return self._ask(SnapshotRequest(CLUSTER, replica, epoch, snapshot, position, 1 << 20, on), SnapshotResponse)
 
     def fetch(
-        self, replica: int, epoch: int, offset: int, last_epoch: int, *, cluster: str | None = CLUSTER
+        self,
+        replica: int,
+        epoch: int,
+        offset: int,
+        last_epoch: int,
+        *,
+        cluster: str | None = CLUSTER,
+        disk: bytes | None = None,
     ) -> FetchResponse | None:
-        """The answer; None while the fetch is parked. `answer_to` tells it later."""
-        self._deliver(FetchRequest(cluster, replica, epoch, OffsetAndEpoch(last_epoch, offset), 0.25, 1 << 20))
+        """The answer; None while the fetch is parked. `answer_to` tells it later. `disk`: the replica's own, unless
+        said otherwise."""
+        on = disk_of(replica) if disk is None else disk
+        self._deliver(FetchRequest(cluster, replica, epoch, OffsetAndEpoch(last_epoch, offset), 0.25, 1 << 20, on))
         self._last_fetch = self._ticket
         return self.answer_to_last_fetch()
 
@@ -285,12 +314,16 @@ class Story:
                 self.replies[ticket] = response
             case do.AppendLeaderChange(epoch):
                 self.log.append([(epoch, LEADER_CHANGE)])
+            case do.AppendVoters(epoch, voters):
+                self.history.appended(self.log.log_end_offset, voters)
+                self.log.append([(epoch, VOTERS)])
             case do.AppendAsLeader(epoch, records):
                 self.log.append([(epoch, int.from_bytes(record, "big")) for record in records])
             case do.AppendAsFollower(_, records):
                 self.log.append(unpack(records))
             case do.Truncate(offset):
                 self.log.truncate_to(offset)
+                self.history.truncated(offset)
             case do.InstallSnapshot(snapshot):
                 self.log.begin_at(snapshot.offset, snapshot.epoch)
             case do.Flush():

@@ -351,9 +351,9 @@ def test_a_successor_persists_its_vote_before_it_collects_others() -> None:
     story.vote(3)
     story.is_a(Candidate, 5)
     assert story.disk.election == ElectionState(5, None, 1, VOTERS)
-    votes = [request for _, request in story.sent(VoteRequest) if not request.pre_vote]
-    assert [request.epoch for request in votes] == [5, 5]
-    assert story.journal.index(Persist(story.disk.election)) < story.journal.index(Send(3, votes[0]))
+    votes = [(to, request) for to, request in story.sent(VoteRequest) if not request.pre_vote]
+    assert [request.epoch for _, request in votes] == [5, 5]
+    assert story.journal.index(Persist(story.disk.election)) < story.journal.index(Send(*votes[0]))
 
 
 def test_a_voted_node_follows_the_leader_it_elected() -> None:

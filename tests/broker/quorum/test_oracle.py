@@ -72,9 +72,9 @@ def observer_counts(patch: pytest.MonkeyPatch) -> None:
 def resume_as_leader(patch: pytest.MonkeyPatch) -> None:
     original = core.initial_role
 
-    def initial_role(now, stored, settings, log, rng, **_):  # type: ignore[no-untyped-def]
+    def initial_role(now, stored, settings, log, voters, rng, **_):  # type: ignore[no-untyped-def]
         if stored.leader_id != settings.node_id:
-            return original(now, stored, settings, log, rng)
+            return original(now, stored, settings, log, voters, rng)
         others = settings.other_voters
         replicas = {voter: ReplicaProgress() for voter in others}
         return Leader(

@@ -41,8 +41,8 @@ def test_a_single_voter_elects_itself_at_once_and_commits(tmp_path: Path) -> Non
         async with running(tmp_path, 1) as cluster:
             async with asyncio.timeout(0.2):
                 assert await cluster.leader() == 1
-            assert await cluster.quorum(1).append([b"a", b"b"]) == 2
-            assert cluster.seats[1].committed == [(1, 1, [b"a", b"b"])]
+            assert await cluster.quorum(1).append([b"a", b"b"]) == 3
+            assert cluster.seats[1].committed == [(2, 1, [b"a", b"b"])]
             assert cluster.seats[1].leadership == [1]
 
     asyncio.run(story())
@@ -98,10 +98,11 @@ def test_every_record_tells_its_offset_epoch_type_and_time(tmp_path: Path) -> No
             now = WALL_NS // 1_000_000
             assert [record[:4] for record in found] == [
                 (0, epoch, True, now),
-                (1, epoch, False, now),
+                (1, epoch, True, now),
                 (2, epoch, False, now),
+                (3, epoch, False, now),
             ]
-            assert [record[4] for record in found[1:]] == [b"a", b"b"]
+            assert [record[4] for record in found[2:]] == [b"a", b"b"]
 
     asyncio.run(story())
 
@@ -180,7 +181,8 @@ def test_the_epochs_of_the_metadata_log_are_on_disk(tmp_path: Path) -> None:
             expected = []
             for number in range(3):
                 await cluster.leader()
-                expected.append((cluster.quorum(1).epoch, 2 * number))
+                # An epoch has its leader's record and "a"; the first has that of the voters, too.
+                expected.append((cluster.quorum(1).epoch, 2 * number + (number > 0)))
                 await cluster.quorum(1).append([b"a"])
                 lines = (tmp_path / "1" / DIRECTORY / "leader-epoch-checkpoint").read_text().splitlines()
                 assert lines[2:] == [f"{epoch} {start}" for epoch, start in expected]
@@ -271,11 +273,13 @@ def test_a_broken_quorum_state_file_and_other_voters_are_refused(tmp_path: Path)
 def test_a_node_of_another_cluster_stops_when_the_elected_leader_finds_out(tmp_path: Path) -> None:
     async def story() -> None:
         cluster = LiveCluster(tmp_path, 3)
-        await cluster.start(1, 2)
+        await cluster.start()
         leader = await cluster.leader()
-        await cluster.start(3, **{"cluster.id": "another"})
-        await cluster.until(lambda: cluster.seats[3].failures)
-        assert "correct cluster.id" in str(cluster.seats[3].failures[0])
+        stranger = next(node for node in cluster.seats if node != leader)
+        await cluster.stop(stranger)
+        await cluster.start(stranger, **{"cluster.id": "another"})
+        await cluster.until(lambda: cluster.seats[stranger].failures)
+        assert "correct cluster.id" in str(cluster.seats[stranger].failures[0])
         await cluster.quorum(leader).append([b"the others go on"])
         await cluster.stop()
 

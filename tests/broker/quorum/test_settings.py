@@ -23,10 +23,12 @@ def test_every_key_of_the_quorum_is_taken_over() -> None:
         "quorum.retry.backoff.ms": "1500",
         "quorum.retry.backoff.max.ms": "1600",
     }
-    assert QuorumSettings.from_config(BrokerConfig.from_properties(properties), "cluster") == QuorumSettings(
+    settings = QuorumSettings.from_config(BrokerConfig.from_properties(properties), "cluster", b"d" * 16)
+    assert settings == QuorumSettings(
         node_id=2,
         cluster_id="cluster",
         voters=(1, 2),
+        directory_id=b"d" * 16,
         fetch_timeout_s=1.1,
         election_timeout_s=1.2,
         election_backoff_max_s=1.3,

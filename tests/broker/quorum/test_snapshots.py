@@ -47,17 +47,17 @@ async def test_what_is_written_is_read(tmp_path: Path, count: int) -> None:
     store = snapshots(tmp_path)
     assert store.latest() is None
     records = [b"%d" % number for number in range(count)]
-    await store.write_durably(ID, records, 7)
+    await store.write_durably(ID, records, None, 7)
     assert (tmp_path / NAME).exists()
     assert snapshots(tmp_path).latest() == ID
-    assert store.load(ID) == records
+    assert store.load(ID).records == records
 
 
 @in_loop
 async def test_a_snapshot_is_fetched_in_pieces(tmp_path: Path) -> None:
     source, target = snapshots(tmp_path / "a"), snapshots(tmp_path / "b")
     records = [b"record %d" % number for number in range(300)]
-    await source.write_durably(ID, records, 7)
+    await source.write_durably(ID, records, None, 7)
     target.append(ID, 0, b"what an earlier attempt left behind" * 100)
     position = 0
     while True:
@@ -70,7 +70,7 @@ async def test_a_snapshot_is_fetched_in_pieces(tmp_path: Path) -> None:
             break
     await target.finish(ID)
     assert target.latest() == ID
-    assert target.load(ID) == records
+    assert target.load(ID).records == records
     assert source.read(OffsetAndEpoch(3, 121), 0, 10) is None
 
 
@@ -78,7 +78,7 @@ async def test_a_snapshot_is_fetched_in_pieces(tmp_path: Path) -> None:
 @in_loop
 async def test_a_damaged_snapshot_is_not_believed(tmp_path: Path, damage: str) -> None:
     store = snapshots(tmp_path)
-    await store.write_durably(ID, [b"a" * 100, b"b" * 100], 7)
+    await store.write_durably(ID, [b"a" * 100, b"b" * 100], None, 7)
     data = bytearray((tmp_path / NAME).read_bytes())
     if damage == "flip":
         data[200] ^= 1
@@ -92,8 +92,8 @@ async def test_a_damaged_snapshot_is_not_believed(tmp_path: Path, damage: str) -
 async def test_only_the_newest_stays(tmp_path: Path) -> None:
     store = snapshots(tmp_path)
     newer = OffsetAndEpoch(epoch=4, offset=200)
-    await store.write_durably(ID, [b"a"], 7)
-    await store.write_durably(newer, [b"b"], 7)
+    await store.write_durably(ID, [b"a"], None, 7)
+    await store.write_durably(newer, [b"b"], None, 7)
     store.append(OffsetAndEpoch(epoch=2, offset=300), 0, b"begun")
     assert store.latest() == newer
     store.remove_older(newer)

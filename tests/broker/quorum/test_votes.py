@@ -134,6 +134,7 @@ def test_a_candidate_that_cannot_win_backs_off_at_once_and_keeps_its_vote() -> N
     story.vote(3, granted=False)
     voted = story.is_a(Voted, epoch)
     assert voted.voted_id == 1
+    assert voted.election_at is not None
     assert voted.election_at <= story.now + 0.3
 
 

@@ -16,8 +16,9 @@ from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, Br
 from broker.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from broker.protocol.schema import Message
 from broker.server.lease import Lease
-from broker.server.lifecycle import BrokerLifecycle
+from broker.server.lifecycle import SESSIONS_OF_PATIENCE, BrokerLifecycle
 from broker.trace import Tracer, Value
+from tests.broker.controller.clock import play
 
 CONFIG = BrokerConfig(
     node_id=4,
@@ -224,6 +225,27 @@ def test_a_number_that_another_process_goes_on_having_is_fatal_and_a_session_lef
 
     asyncio.run(run())
     story(tell)
+
+
+def test_a_session_left_behind_is_waited_for_from_the_first_refusal() -> None:
+    """There was no controller for longer than that: the next one gives every broker that it knows a session anew."""
+
+    async def run() -> None:
+        controller = Controller(replace(CONFIG, broker_session_timeout_ms=100))
+        controller.registration = BrokerRegistrationResponse(error_code=ErrorCode.DUPLICATE_BROKER_REGISTRATION)
+        controller.reachable.clear()
+        living = asyncio.create_task(controller.lifecycle.run())
+        await asyncio.sleep(0.100 * (SESSIONS_OF_PATIENCE + 1))  # in virtual time
+        refused = len(controller.asked) + 1
+        controller.reachable.set()
+        await controller.until(lambda: len(controller.asked) > refused or living.done())
+        controller.registration = BrokerRegistrationResponse(broker_epoch=7)
+        async with asyncio.timeout(1):
+            await controller.lifecycle.unfenced.wait()
+        living.cancel()
+        await asyncio.gather(living, return_exceptions=True)
+
+    play(run())
 
 
 def test_the_lease_must_end_before_the_session() -> None:

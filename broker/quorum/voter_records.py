@@ -1,0 +1,61 @@
+"""The voters of the quorum in its log and in its snapshots: control batches with a VotersRecord (KIP-853)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from broker.config import Endpoint
+from broker.log.log import PartitionLog
+from broker.ports import Buffer
+from broker.protocol.codec import decode_exactly, encode
+from broker.protocol.messages.control_records import (
+    VOTERS_TYPE,
+    ControlRecordKey,
+    KeyedVoter,
+    VoterEndpoint,
+    VotersRecord,
+)
+from broker.protocol.records import Record, build_batch, iter_batches, read_records
+from broker.quorum.voters import VoterHistory, VoterSet
+
+READ_BYTES = 1 << 20
+VERSION = 0
+
+
+def voters_batch(voters: VoterSet, endpoints: Sequence[Endpoint], listener: str, timestamp_ms: int) -> bytearray:
+    """The control batch that names the voters; offset and epoch are stamped by the append."""
+    addresses = {each.id: [VoterEndpoint(listener, each.host, each.port)] for each in endpoints}
+    message = VotersRecord(
+        voters=[KeyedVoter(voter, directory, addresses.get(voter, [])) for voter, directory in voters.keys]
+    )
+    key, value = bytearray(), bytearray()
+    encode(ControlRecordKey(version=VERSION, type=VOTERS_TYPE), VERSION, key)
+    encode(message, VERSION, value)
+    return bytearray(build_batch([Record(0, timestamp_ms, bytes(key), bytes(value))], control=True))
+
+
+def named_voters(data: Buffer) -> Iterator[tuple[int, VoterSet]]:
+    """The voter sets that whole batches name, each with its record's offset. Raises `CorruptBatch`, `DecodeError`."""
+    for position, header in iter_batches(data):
+        if not header.is_control:
+            continue
+        for number, record in enumerate(read_records(data, position)):
+            key = decode_exactly(ControlRecordKey, VERSION, record.key or b"")
+            if key.type == VOTERS_TYPE:
+                named = decode_exactly(VotersRecord, VERSION, record.value or b"")
+                keys = sorted((voter.voter_id, voter.voter_directory_id) for voter in named.voters)
+                yield header.base_offset + number, VoterSet(tuple(keys))
+
+
+def read_voters(log: PartitionLog, history: VoterHistory) -> None:
+    """Add all sets that a log names, from its start to its end. Raises `CorruptBatch` when it cannot be read."""
+    at = log.log_start_offset
+    while at < log.log_end_offset:
+        data = log.read(at, READ_BYTES, log.log_end_offset)
+        for offset, voters in named_voters(data):
+            if offset >= log.log_start_offset:
+                history.appended(offset, voters)
+        batches = [header.next_offset for _, header in iter_batches(data)]
+        if not batches:
+            raise RuntimeError(f"{log.directory}: no batch at offset {at}")
+        at = batches[-1]
