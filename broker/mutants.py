@@ -313,14 +313,14 @@ MUTANTS: dict[str, Mutant] = {
         Mutant(
             name="minority_wins",
             rule="K595-21",
-            anomaly="elected-by-minority, two-leaders, two-leaders-of-one-epoch, leader-incomplete, "
+            anomaly="led-without-votes, elected-by-minority, two-leaders, two-leaders-of-one-epoch, leader-incomplete, "
             "committed-without-majority",
             schedule="a candidate leads with one vote less than a majority",
         ),
         Mutant(
             name="late_vote_counted",
             rule="K595-21",
-            anomaly="elected-by-minority, two-leaders, two-votes, two-leaders-of-one-epoch",
+            anomaly="led-without-votes, elected-by-minority, two-leaders, two-votes, two-leaders-of-one-epoch",
             schedule="a grant of an earlier epoch arrives, and counts",
         ),
         Mutant(
@@ -358,7 +358,7 @@ MUTANTS: dict[str, Mutant] = {
             name="truncate_below_hw",
             rule="K595-40",
             anomaly="committed-prefix-changed",
-            schedule="a voter that is asked to cut off what is committed does so",
+            schedule="a voter that is asked to cut off what is committed does so; campaigns/rolled-back-majority.toml",
         ),
         Mutant(
             name="fetch_no_epoch_check",

@@ -154,6 +154,12 @@ ANOMALIES: Final = (
         "The quorum's leader committed up to a record of an earlier epoch than its own.",
         ("K595-36",),
     ),
+    AnomalyKind(
+        "led-without-votes",
+        SAFE_STATE,
+        "A node led an epoch of the quorum for which a majority of the voters had not voted for it.",
+        ("K595-21",),
+    ),
 )
 MAY_REST: Final = {
     "committed-prefix-changed": "no log was cut",

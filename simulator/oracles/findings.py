@@ -27,6 +27,7 @@ UNMATCHED: Final = "followed-unmatched"
 IN_RECOVERY: Final = "served-in-recovery"
 VOTE_AGAINST: Final = "vote-against-log"
 OLD_EPOCH: Final = "committed-old-epoch"
+NO_VOTES: Final = "led-without-votes"
 
 ORACLES: Final = (
     EPOCH_FELL,
@@ -50,6 +51,7 @@ ORACLES: Final = (
     IN_RECOVERY,
     VOTE_AGAINST,
     OLD_EPOCH,
+    NO_VOTES,
 )
 """The oracles, each named as the anomaly that it finds (`analysis/checkers/oracles.py` says what they mean)."""
 

@@ -18,6 +18,7 @@ from simulator.oracles.findings import (
     EPOCH_FELL,
     MARK_FELL,
     NO_MAJORITY,
+    NO_VOTES,
     NOT_DURABLE,
     OLD_EPOCH,
     VOTE_AGAINST,
@@ -56,6 +57,8 @@ class QuorumRules:
             node_id: Member(machine, CopiedLog(machine.path_of(METADATA_DIRECTORY)))
             for node_id, machine in machines.items()
         }
+        self._given: dict[tuple[int, int], set[int]] = {}
+        """Who has voted for whom: by epoch and candidate."""
 
     def look(self, machine: MachineView, quorum: QuorumRunner) -> None:
         """Look at a member whose code has run."""
@@ -105,7 +108,10 @@ class QuorumRules:
             chosen = event.get("candidate", machine.node_id if event.get("role") in STANDS else NOBODY)
             self._shown(machine, int(str(event["epoch"])), int(str(chosen)))
             if what == "quorum_vote":
+                self._given.setdefault((int(str(event["epoch"])), int(str(chosen))), set()).add(machine.node_id)
                 self._judged(machine, int(str(event["epoch"])), int(str(chosen)))
+            elif event["role"] == "leader":
+                self._elected(machine, int(str(event["epoch"])))
 
     def power_lost(self, machine: MachineView) -> None:
         """A machine's page cache is gone: what its disk holds is what this member has now."""
@@ -161,6 +167,19 @@ class QuorumRules:
             )
             of = {"node": voter.name, "epoch": wanted[0], "end": wanted[1]}
             self._rules.report(VOTE_AGAINST, sentence, of, {"node": stands.name, "epoch": has[0], "end": has[1]})
+
+    def _elected(self, leader: MachineView, epoch: int) -> None:
+        """Who leads was voted for by a majority, in this very epoch (K595-21); its own goes unsaid."""
+        if leader.node is None:
+            return
+        self._rules.checked(NO_VOTES)
+        voters = leader.node.quorum.voter_ids
+        given = (self._given.get((epoch, leader.node_id), set()) | {leader.node_id}) & set(voters)
+        if len(given) <= len(voters) // 2:
+            sentence = (
+                f"{leader.name} leads epoch {epoch} by the votes of {sorted(given)}, of the voters {list(voters)}"
+            )
+            self._rules.report(NO_VOTES, sentence, {"node": leader.name, "epoch": epoch, "votes": sorted(given)})
 
     # --- what is committed
 

@@ -50,6 +50,15 @@ CASES = [
         "commit_old_epoch", "chaos-simulated", "committed-old-epoch", marks=pytest.mark.kills("commit_old_epoch")
     ),
     pytest.param(
+        "voter_key_ignored", "wiped-majority", "leader-incomplete", marks=pytest.mark.kills("voter_key_ignored")
+    ),
+    pytest.param(
+        "truncate_below_hw",
+        "rolled-back-majority",
+        "committed-prefix-changed",
+        marks=pytest.mark.kills("truncate_below_hw"),
+    ),
+    pytest.param(
         "full_truncate_keeps_hw",
         "forgotten-start",
         "high-watermark-invalid",
@@ -74,6 +83,8 @@ UNHARMED = (
     "idle-leaders",
     "unheard-leave",
     "kip966-last-leader",
+    "wiped-majority",
+    "wiped-voter",
 )
 SEED = 1
 
@@ -86,7 +97,8 @@ def tried(wanted: Sequence[Schedule], scratch: Path, seed: int = SEED) -> Measur
     return result
 
 
-@pytest.mark.conforms("H1", "H3", "H5", "H9", "H14", "H15", "K101-15", "K595-18", "K595-36", "K704-1", "K704-5")
+@pytest.mark.conforms("H1", "H3", "H5", "H9", "H14", "H15", "K101-15", "H22", "K595-18", "K595-36", "K595-40", "K704-1")
+@pytest.mark.conforms("K704-5")
 @pytest.mark.parametrize(("mutant", "campaign", "oracle"), CASES)
 def test_a_broken_rule_is_named_by_its_oracle(mutant: str, campaign: str, oracle: str, tmp_path: Path) -> None:
     loaded = load(find(campaign))

@@ -63,7 +63,7 @@ KILLED_BY_A_STORM = [
     ),
     pytest.param(
         "minority_wins",
-        "two-leaders-of-one-epoch",
+        "led-without-votes",
         {"faults": ["isolate"], "writers": 1, "seeds": range(1, 7)},
         marks=pytest.mark.kills("minority_wins"),
     ),
