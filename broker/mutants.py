@@ -110,9 +110,9 @@ MUTANTS: dict[str, Mutant] = {
         Mutant(
             name="moves_under_lease",
             rule="H31",
-            anomaly="stale-read",
-            schedule="a reassignment takes a leadership from a broker that cannot hear of it, and another leads while "
-            "the first one's lease goes on; tests/simulator/test_leases.py",
+            anomaly="lease-shared, stale-read",
+            schedule="a leadership is moved from a broker that cannot hear of it, and another leads while the first "
+            "one's lease goes on; campaigns/moved-under-lease.toml",
         ),
         Mutant(
             name="sequence_unchecked",

@@ -48,8 +48,8 @@ class System:
     """Whether an observer can tell who leads the cluster as a whole."""
     has_partitions = False
     """Whether an observer can tell who leads each partition and who is in sync."""
-    has_elections = False
-    """Whether its observer can have a node elected (`systems.view.Elector`)."""
+    elects: frozenset[str] = frozenset()
+    """What its observer can have a node lead (`systems.view.Elector`): a "partition", the "cluster" as a whole."""
     trace_events: Mapping[str, Sequence[str]] | None = None
     """The events that its nodes trace, each with its fields; None where that is not known before."""
 

@@ -80,7 +80,7 @@ class Observer(Protocol):
 
 @runtime_checkable
 class Elector(Protocol):
-    """What the observer of a system with `has_elections` can do besides."""
+    """What the observer of a system that `elects` can do besides."""
 
     def elect(self, node: str, partition: int | None) -> str | None:
         """One attempt to have a node lead a partition, or without one the cluster as a whole, by the system's own

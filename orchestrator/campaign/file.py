@@ -33,7 +33,7 @@ from orchestrator.campaign.model import (
     Workload,
 )
 from orchestrator.campaign.stake import most_of
-from orchestrator.campaign.steps import ELECT, StepParser, WaitStep
+from orchestrator.campaign.steps import ELECT, Step, StepParser, WaitStep
 from orchestrator.campaign.swarm import faults_of
 from orchestrator.campaign.systems import client_nodes, roles_of, system_of
 from orchestrator.campaign.workload_table import read_cell_options, read_client, read_workload
@@ -169,12 +169,22 @@ def _check_workload(root: Table, campaign: Campaign, system: System) -> None:
     _check_awaited_events(root, campaign, system)
     for step in campaign.nemesis.steps:
         condition = getattr(step, "condition", None)
-        if step.do == ELECT and not system.has_elections:
-            root.table("nemesis").refuse(f"{step.title}: who leads in {system.name} cannot be chosen from outside")
+        if step.do == ELECT:
+            _check_election(root.table("nemesis"), step, system)
         if condition == "controller" and not system.has_controller:
             root.table("nemesis").refuse(f"{step.title}: {system.name} has no controller that could be seen")
         if condition in ("leader", "isr", "offline", "in_sync") and not system.has_partitions:
             root.table("nemesis").refuse(f"{step.title}: {system.name} has no partitions that could be seen")
+
+
+def _check_election(table: Table, step: Step, system: System) -> None:
+    what = "partition" if "partition" in getattr(step, "parameters", {}) else "cluster"
+    if what in system.elects:
+        return
+    if system.elects:
+        known = " or ".join(f"a {each}" for each in sorted(system.elects))
+        table.refuse(f"{step.title}: of {system.name} a leader can be chosen for {known}; add partition = 0")
+    table.refuse(f"{step.title}: who leads in {system.name} cannot be chosen from outside")
 
 
 def _check_minima(table: Table, campaign: Campaign) -> None:

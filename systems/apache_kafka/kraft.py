@@ -55,6 +55,7 @@ class Kraft(JavaSystem):
 
     has_controller = True
     has_partitions = True
+    elects = frozenset({"partition"})
     archived_role = _BROKER
 
     def check_setting(self, role: str, key: str, value: str | int) -> str | None:

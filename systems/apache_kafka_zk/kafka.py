@@ -29,7 +29,7 @@ class ZooKeeperKafka(JavaSystem):
     least_java = 11
     has_controller = True
     has_partitions = True
-    has_elections = True
+    elects = frozenset({"partition", "cluster"})
 
     def check_setting(self, role: str, key: str, value: str | int) -> str | None:
         """Kafka and ZooKeeper know their keys themselves, and pass over those that they do not know."""

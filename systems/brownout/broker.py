@@ -29,6 +29,7 @@ class Brownout(System):
     mutants: Mapping[str, Any] = {**MUTANTS, **BENIGN}
     has_controller = True
     has_partitions = True
+    elects = frozenset({"partition"})
     trace_events = EVENTS
 
     def check_setting(self, role: str, key: str, value: str | int) -> str | None:

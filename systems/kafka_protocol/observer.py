@@ -12,6 +12,7 @@ from broker.errors import ErrorCode
 from broker.protocol.messages import create_topics, describe_cluster, describe_quorum, metadata
 from systems.kafka_protocol import requests
 from systems.kafka_protocol.asking import Asking, SocketAsking
+from systems.kafka_protocol.leader_elections import elect_leader
 from systems.view import Member, PartitionState, View
 
 ASK_S = 0.7
@@ -86,6 +87,26 @@ class KafkaObserver:
         if result.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             return None
         return f"{_name(result.error_code)}: {result.error_message}"
+
+    def elect(self, node: str, partition: int | None) -> str | None:
+        """See `systems.view.Elector`: for partitions."""
+        view = self.view()
+        state = view.partitions.get(partition) if partition is not None else None
+        asked = next((member for member in self.members if member.name == view.controller), None)
+        if asked is None:  # the controller is no broker, and does not take this of clients
+            asked = next((member for member in self.members if member.name in view.unfenced), None)
+        if state is None or asked is None:
+            return "; ".join(view.complaints) or "nobody answers"
+        ids = {name: number for number, name in self._by_id.items()}
+        return elect_leader(
+            self._asking,
+            (asked.address, asked.port),
+            state,
+            (node, ids[node]),
+            [ids[name] for name in state.replicas if name in ids],
+            (self.topic, partition or 0),
+            CREATE_S * self._time_scale,
+        )
 
     def _ask_member(self, member: Member) -> View | str:
         """This node's view, or its complaint."""

@@ -8,7 +8,14 @@ from contextlib import ExitStack
 import pytest
 
 from broker.errors import ErrorCode
-from broker.protocol.messages import create_topics, describe_cluster, describe_quorum, metadata
+from broker.protocol.messages import (
+    alter_partition_reassignments,
+    create_topics,
+    describe_cluster,
+    describe_quorum,
+    elect_leaders,
+    metadata,
+)
 from broker.protocol.schema import Message
 from orchestrator.command.line import main
 from orchestrator.running.cluster import Cluster
@@ -135,6 +142,35 @@ def test_a_topic_is_created_by_the_controller_and_may_exist_already() -> None:
         cluster.close()
     assert [a.broker_ids for a in asked[0].assignments] == [[1, 2], [2, 1]]
     assert len(asked) == 2
+
+
+def test_a_leader_is_elected_by_putting_it_first_and_preferring_it() -> None:
+    asked: list[Message] = []
+
+    def answer(request: Message) -> Message | bytes:
+        if isinstance(request, alter_partition_reassignments.AlterPartitionReassignmentsRequest):
+            asked.append(request)
+            return alter_partition_reassignments.AlterPartitionReassignmentsResponse()
+        if isinstance(request, elect_leaders.ElectLeadersRequest):
+            asked.append(request)
+            refused = elect_leaders.PartitionResult(0, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "not yet in sync")
+            results = [] if len(asked) > 2 else [elect_leaders.ReplicaElectionResult("log", [refused])]
+            return elect_leaders.ElectLeadersResponse(replica_election_results=results)
+        return broker(quorum(), cluster_state({}, leader=2 if len(asked) > 2 else 1))(request)
+
+    with fake_broker(answer) as address:
+        observer = KafkaObserver([member(1, address), member(2, closed_port()), member(3, closed_port())], "log")
+        assert observer.elect("n3", 0) == "n3 has no replica of partition 0"
+        assert asked == []
+        assert observer.elect("n2", 0) == "n1 leads: not yet in sync"
+        assert observer.elect("n2", 0) == "n1 leads"
+        assert observer.elect("n2", 0) is None
+        observer.close()
+    reassigned, elected = asked[:2]
+    assert isinstance(reassigned, alter_partition_reassignments.AlterPartitionReassignmentsRequest)
+    assert reassigned.topics[0].partitions[0].replicas == [2, 1]
+    assert isinstance(elected, elect_leaders.ElectLeadersRequest)
+    assert elected.topic_partitions == [elect_leaders.TopicPartitions("log", [0])]
 
 
 def test_an_answer_that_is_not_the_protocol_is_said_to_be() -> None:

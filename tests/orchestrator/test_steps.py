@@ -43,7 +43,7 @@ def test_a_step_names_the_fault_it_needs(step: str, kind: str | None) -> None:
         ('do = "lose"; node = "n1"; percent = 0.5', "percent"),
         ('do = "heal"; node = "n1"; between = ["n1", "n2"]', "not both"),
         ('do = "stall"; node = "n1"; jump_s = 3', "jump_s"),
-        ('do = "elect"; node = "n1"', "who leads in brownout cannot be chosen from outside"),
+        ('do = "elect"; node = "n1"', "of brownout a leader can be chosen for a partition; add partition = 0"),
         ('do = "elect"; node = "n1"; partition = 9', "partition"),
         ('do = "wait"; log = "("; node = "n1"', "is not a regular expression"),
         ('do = "wait"; log = "x"', "node is missing"),

@@ -53,6 +53,9 @@ CASES = [
         "voter_key_ignored", "wiped-majority", "leader-incomplete", marks=pytest.mark.kills("voter_key_ignored")
     ),
     pytest.param(
+        "moves_under_lease", "moved-under-lease", "lease-shared", marks=pytest.mark.kills("moves_under_lease")
+    ),
+    pytest.param(
         "truncate_below_hw",
         "rolled-back-majority",
         "committed-prefix-changed",
@@ -83,6 +86,7 @@ UNHARMED = (
     "idle-leaders",
     "unheard-leave",
     "kip966-last-leader",
+    "moved-under-lease",
     "wiped-majority",
     "wiped-voter",
 )
