@@ -22,7 +22,6 @@ from broker.log.log import PartitionLog
 from broker.mutants import Mutants
 from broker.peers import Peers
 from broker.ports import Disk
-from broker.protocol.uuids import id_text
 from broker.quorum import effects as do
 from broker.quorum.committed import committed_batches, data_batch, digest_with, leader_change_batch
 from broker.quorum.election_state import ElectionFile, ElectionState
@@ -35,14 +34,13 @@ from broker.quorum.messages import (
     Request,
     Response,
     SnapshotResponse,
-    VoteRequest,
-    VoteResponse,
 )
 from broker.quorum.pending_calls import PendingCalls, stopped
 from broker.quorum.raft_node import RaftNode
 from broker.quorum.roles import Candidate, Leader, Prospective, Role
 from broker.quorum.settings import QuorumSettings
 from broker.quorum.snapshots import Snapshots, know_epoch
+from broker.quorum.telling import QuorumTrace
 from broker.quorum.voter_records import named_voters, read_voters, voters_batch
 from broker.quorum.voters import VoterHistory, VoterSet
 from broker.quorum.wire import METADATA_TOPIC, PARTITION, decode_response, encode_request
@@ -119,6 +117,7 @@ class QuorumRunner:
         self._rng = rng
         self._connector = connector
         self._tracer = tracer
+        self._told = QuorumTrace(tracer)
         self._on_commit = on_commit
         self._on_leadership = on_leadership
         self._on_failure = on_failure
@@ -177,7 +176,7 @@ class QuorumRunner:
     async def start(self) -> None:
         """Read the quorum-state file, make it and the log durable, and take part. Raises `StartupError`, `OSError`."""
         stored = self._file.read(self._settings.voters)
-        self._trace_election("quorum_restored", stored, directory=id_text(self._settings.directory_id))
+        self._told.restored(stored, self._settings.directory_id)
         # A process that was killed may have left records in the page cache; they count from here on.
         await self._log.flush()
         loop = asyncio.get_running_loop()
@@ -273,7 +272,7 @@ class QuorumRunner:
         try:
             await self._put(lambda now: node.receive(now, ticket, request))
             response = await answer
-            self._trace_vote(request, response)
+            self._told.vote(request, response)
             return response
         finally:
             self._calls.forget(ticket)
@@ -338,7 +337,7 @@ class QuorumRunner:
                 case do.Persist(state):
                     await self._persist(state)
                 case do.Truncate(offset):
-                    self._trace_truncation(offset)
+                    self._told.truncation(self._log.log_end_offset, offset)
                     await self._log.truncate_to(offset)
                     self._history.truncated(offset)
                 case do.AppendLeaderChange(epoch, leader, voters, granted):
@@ -377,7 +376,7 @@ class QuorumRunner:
 
     async def _install(self, snapshot: OffsetAndEpoch) -> None:
         """Take a snapshot over that was fetched. A crash on the way leaves the old log and state, or the new ones."""
-        self._trace_truncation(self._log.log_start_offset)
+        self._told.truncation(self._log.log_end_offset, self._log.log_start_offset)
         await self._snapshots.finish(snapshot)
         await self._log.truncate_fully_and_start_at(snapshot.offset)
         await know_epoch(self._log, snapshot)
@@ -426,7 +425,7 @@ class QuorumRunner:
             self._tasks.append(asyncio.get_running_loop().create_task(self._file.write_durably(state)))
             return
         await self._file.write_durably(state)
-        self._trace_election("quorum_persisted", state)
+        self._told.persisted(state)
 
     def _do_at_once(self, effect: do.Effect) -> None:
         """The effects that wait for nothing."""
@@ -547,23 +546,6 @@ class QuorumRunner:
             self._fail(error)
 
     # --- what others see
-
-    def _trace_election(self, event: str, state: ElectionState, **more: str) -> None:
-        leader, voted = (-1 if each is None else each for each in (state.leader_id, state.voted_id))
-        self._tracer.emit(event, epoch=state.epoch, leader=leader, voted=voted, **more)
-
-    def _trace_vote(self, request: Request, response: Response) -> None:
-        """Tell of a vote that is about to leave, so that none is counted anywhere that the trace does not know of."""
-        if not isinstance(request, VoteRequest) or not isinstance(response, VoteResponse):
-            return
-        if response.granted and not request.pre_vote:
-            self._tracer.emit("quorum_vote", epoch=request.epoch, candidate=request.candidate_id)
-
-    def _trace_truncation(self, offset: int) -> None:
-        end = self._log.log_end_offset
-        self._tracer.emit(
-            "truncated", topic=METADATA_TOPIC, partition=PARTITION, from_offset=end, to_offset=offset, rule="K595-40"
-        )
 
     def _show(self) -> None:
         role = self._running().role

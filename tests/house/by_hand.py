@@ -51,6 +51,14 @@ two of them in sync, an acknowledged record survives the loss of any one machine
 also that of the power of all. Consumer groups need as many brokers as `__consumer_offsets` has replicas: three, unless
 the configuration says otherwise.
 """
+VOTERS = """
+A new cluster begins once all of `quorum.voters` are up; from then on a majority of them is enough. Each voter is
+known by its number and by its disk (`directory.id` in `meta.properties`, KIP-853). A voter that comes back with an
+empty disk has forgotten its vote: it counts for nothing at first, fetches what the others have, and takes the place
+of the old disk by itself once the others have gone without that for one and a half times `quorum.fetch.timeout.ms`.
+That needs a majority of the *other* disks: where two of three are lost, the quorum stands still rather than forget
+what was committed.
+"""
 THREE_MORE = """
 Two of the three are enough to go on. Kill one, and it comes back by the same command as before:
 """
@@ -65,7 +73,13 @@ and `metrics.port`, which are our own. Times end in `.ms` (milliseconds), sizes 
 def page() -> str:
     """The page as it should be."""
     parts = [INTRODUCTION, ONE, _block(_start([1])), ONE_MORE, _block(_client(1, 1)), ONE_ENDS, _block(_stop([1]))]
-    parts += [THREE, _block(_start([1, 2, 3])), "\nThe same client, with three replicas:\n", _block(_client(3, 3))]
+    parts += [
+        THREE,
+        _block(_start([1, 2, 3])),
+        VOTERS,
+        "\nThe same client, with three replicas:\n",
+        _block(_client(3, 3)),
+    ]
     parts += [THREE_MORE, _block(_kill_and_start(2)), "\nAnd the end:\n", _block(_stop([1, 2, 3])), KEYS, *_table()]
     return "".join(parts)
 

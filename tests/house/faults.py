@@ -32,11 +32,13 @@ and what is done to packets are not, and say so.
 What is proven late is proven when it is healed: the status of the fault is then the heal's. What a killed run left
 behind on a host - netem, a moved clock - the next run finds at its start and removes.
 
-A disk that fails (`disk-error`, `disk-full`) must end a service that meets it, with an exit code that is neither 0 nor
-1; one that went on, or ended as if by a mistake of its own, is a *mismatch*. What `disk-flip` turns over is put back
-when it is healed, as the broker's message asks; what is wrong in between must be noticed and never be served.
-`disk-wipe` and `old-disk` take from a voter what it has promised, and may take the last copy of a record: no log with
-three voters survives them in every schedule, and a campaign with them says what it allows (`wiped-voter`).
+A disk that fails (`disk-error`, `disk-full`) must end a service that meets it, with an exit code that is neither 0
+nor 1; one that went on, or ended as if by a mistake of its own, is a *mismatch*. What `disk-flip` turns over is put
+back when it is healed, as the broker's message asks; what is wrong in between must be noticed and never be served.
+`disk-wipe` and `old-disk` may take the last copy of a record: no log with three replicas survives them in every
+schedule, and a campaign with them says what it allows. An empty disk takes no promise from the metadata quorum: a
+voter is known by its disk, too (`wiped-voter`, `wiped-majority`). A disk as it was before says that it is the one
+that it was, and does.
 
 A fault that is not confirmed makes the run *unknown*, whatever else it showed, unless it showed a contradiction.
 """

@@ -1,0 +1,44 @@
+"""What a member of the quorum tells its trace of elections and of its log: evidence for who judges a run."""
+
+from __future__ import annotations
+
+from broker.protocol.uuids import id_text
+from broker.quorum.election_state import ElectionState
+from broker.quorum.messages import Request, Response, VoteRequest, VoteResponse
+from broker.quorum.wire import METADATA_TOPIC, PARTITION
+from broker.trace import Tracer
+
+NOBODY = -1
+
+
+class QuorumTrace:
+    """Writes the quorum's events that are more than one line of its runner."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
+
+    def restored(self, state: ElectionState, directory: bytes) -> None:
+        """What the quorum-state file says at a start, and on which disk."""
+        self._tracer.emit("quorum_restored", **_elections(state), directory=id_text(directory))
+
+    def persisted(self, state: ElectionState) -> None:
+        """What that file says from here on, whatever happens."""
+        self._tracer.emit("quorum_persisted", **_elections(state))
+
+    def vote(self, request: Request, response: Response) -> None:
+        """Tell of a vote that is about to leave, so that none is counted anywhere that the trace does not know of."""
+        if not isinstance(request, VoteRequest) or not isinstance(response, VoteResponse):
+            return
+        if response.granted and not request.pre_vote:
+            self._tracer.emit("quorum_vote", epoch=request.epoch, candidate=request.candidate_id)
+
+    def truncation(self, end: int, offset: int) -> None:
+        """The metadata log, which ended at `end`, is cut at `offset`."""
+        self._tracer.emit(
+            "truncated", topic=METADATA_TOPIC, partition=PARTITION, from_offset=end, to_offset=offset, rule="K595-40"
+        )
+
+
+def _elections(state: ElectionState) -> dict[str, int]:
+    leader, voted = (NOBODY if each is None else each for each in (state.leader_id, state.voted_id))
+    return {"epoch": state.epoch, "leader": leader, "voted": voted}
