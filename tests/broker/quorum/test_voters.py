@@ -367,9 +367,11 @@ def test_a_new_cluster_waits_for_all_its_voters(tmp_path: Path) -> None:
         await cluster.start(1, 2)
         await cluster.until(lambda: any(cluster.quorum(node).is_leader for node in (1, 2)))
         assert [cluster.seats[node].leadership for node in (1, 2)] == [[], []]
+        await cluster.until(lambda: (3,) in [cluster.quorum(node).waits_for for node in (1, 2)])
         await cluster.start(3)
         await cluster.quorum(await cluster.leader()).append([b"a"])
         await cluster.until_each(lambda seat: seat.values == [b"a"])
+        assert all(cluster.quorum(node).waits_for == () for node in cluster.seats)
         await cluster.stop()
 
     asyncio.run(story())
