@@ -185,7 +185,7 @@ class Cleaner:
                 left = await self._in_turns(work.compact(header, batch, keep_header=keep))
                 if left:
                     cleaned.file.append([left])
-                    cleaned.note(Batch.of(parse_header(left)))
+                    cleaned.note([Batch.of(parse_header(left))])
                 changed |= left != batch
                 await self._spend(header.size + _COST_OF_RECORD * header.records_count)
         return changed

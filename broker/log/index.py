@@ -32,7 +32,8 @@ class SparseIndex:
         self._offsets = array("q")
         self._positions = array("q")
         self._timestamps = array("q")
-        self._next_position = 0
+        self.due_at = 0
+        """The position from which on the next batch is noted."""
         self._file: File | None = None
         self._written = 0  # entries in the file
         self._ended = False  # the file's end is written behind them
@@ -43,9 +44,9 @@ class SparseIndex:
 
     def note(self, offset: int, position: int, timestamp_before: int) -> None:
         """A batch starts here; the largest timestamp of the segment in front of it is `timestamp_before`."""
-        if position < self._next_position:
+        if position < self.due_at:
             return
-        self._next_position = position + self._interval
+        self.due_at = position + self._interval
         self._offsets.append(offset)
         self._positions.append(position)
         self._timestamps.append(timestamp_before)
@@ -87,7 +88,7 @@ class SparseIndex:
         kept = bisect_left(self._positions, position)
         for column in (self._offsets, self._positions, self._timestamps):
             del column[kept:]
-        self._next_position = self._positions[-1] + self._interval if kept else 0
+        self.due_at = self._positions[-1] + self._interval if kept else 0
         if kept < self._written or not kept:
             self._start_over()
 
@@ -117,7 +118,7 @@ class SparseIndex:
             self._positions.append(position)
             self._timestamps.append(timestamp)
         if self._positions:
-            self._next_position = self._positions[-1] + self._interval
+            self.due_at = self._positions[-1] + self._interval
         self._written = len(self._offsets)
         self._crc = crc32c(data[:entries])
         self._ended = True

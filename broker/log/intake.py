@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from broker.log.validation import Claims
+from broker.log.alike import FEWEST, alike_of_leader, alike_of_producer
+from broker.log.validation import Claims, count_examined
+from broker.ports import Buffer
 from broker.producers.producer_state import Sequenced
 from broker.protocol.records import BATCH_HEADER_SIZE, MAGIC, BatchHeader, CorruptBatch, validate_batch
 
@@ -22,6 +24,9 @@ _LENGTH_BEHIND = 12
 _CRC_AT, _CRC_FROM = 17, 21
 _LARGEST_TIMESTAMP_AT = 35
 _SMALLEST = BATCH_HEADER_SIZE - _LENGTH_BEHIND
+
+TRIES = 4
+"""So many runs of batches that seem alike, and are not, are looked for in one buffer."""
 
 Admit = Callable[[Claims, memoryview], int]
 """Whether a producer's batch may be appended, given what its header says and its records: its largest timestamp."""
@@ -61,6 +66,7 @@ def stamp_batches(
     """
     batches: list[Batch] = []
     wrong_timestamps: list[int] = []
+    tries = TRIES
     position, length = 0, len(buf)
     with memoryview(buf) as view:
         while position < length:
@@ -89,6 +95,13 @@ def stamp_batches(
             )
             batches.append(Batch(offset, offset + claims.records, end - position, timestamp, sequenced))
             offset += claims.records
+            plain = claims.records == 1 and not claims.attributes and sequenced is None
+            if admit is not None and plain and tries and timestamp == claims.max_timestamp:
+                behind = _alike_behind(view, position, end - position, offset)
+                tries -= len(behind) < FEWEST
+                batches += behind
+                offset += len(behind)
+                end += len(behind) * (end - position)
             position = end
     if not batches:
         raise CorruptBatch("no batch to append")
@@ -99,6 +112,24 @@ def stamp_batches(
             _put_timestamp_right(buf, position, batch)
         position += batch.size
     return batches
+
+
+def is_plain_single(header: BatchHeader) -> bool:
+    """Whether a batch has one offset, and is of no idempotent producer."""
+    return header.records_count == 1 and not header.last_offset_delta and header.producer_id < 0
+
+
+def fetched_alike(buf: Buffer, position: int, size: int, offset: int) -> list[Batch]:
+    """The batches that follow one of a leader and are like it, which a follower may append behind it."""
+    timestamps = alike_of_leader(buf, position, size, offset)
+    return [Batch(at, at + 1, size, timestamp) for at, timestamp in enumerate(timestamps, offset)]
+
+
+def _alike_behind(view: memoryview, position: int, size: int, offset: int) -> list[Batch]:
+    """The batches that follow the one at `position` and are like it, from `offset` on."""
+    timestamps = alike_of_producer(view, position, size)
+    count_examined(len(timestamps), len(timestamps) * size)
+    return [Batch(at, at + 1, size, timestamp) for at, timestamp in enumerate(timestamps, offset)]
 
 
 def _put_timestamp_right(buf: bytearray | memoryview, position: int, batch: Batch) -> None:

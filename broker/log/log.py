@@ -19,9 +19,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from broker.errors import ErrorCode, ProtocolError
+from broker.log.alike import FEWEST
 from broker.log.checkpoint import parent
 from broker.log.epochs import LeaderEpochCache
-from broker.log.intake import Admit, Batch, stamp_batches
+from broker.log.intake import TRIES, Admit, Batch, fetched_alike, is_plain_single, stamp_batches
 from broker.log.log_config import LogConfig
 from broker.log.recovery import Recovered, read_again, recover, recover_producers
 from broker.log.segment import Segment
@@ -224,11 +225,12 @@ class PartitionLog:
         base = self._end
         batches: list[Batch] = []
         size = 0
-        for header in self._acceptable(buf, limit_epoch):
+        for header, behind in self._acceptable(buf, limit_epoch):
             if not self._is_prepared(header):
                 raise UnpreparedEpochError(f"{self.directory}: epoch {header.leader_epoch} from {header.base_offset}")
             batches.append(Batch.of(header))
-            size += header.size
+            batches += behind
+            size += header.size * (1 + len(behind))
         if batches:
             with memoryview(buf) as view, view[:size] as accepted:
                 self._append(accepted, batches)
@@ -237,7 +239,7 @@ class PartitionLog:
     async def prepare_epochs(self, buf: Buffer, limit_epoch: int) -> None:
         """Make durable where the epochs of fetched batches begin (K101-8). Raises as `append_as_follower` does."""
         changed = False
-        for header in self._acceptable(buf, limit_epoch):
+        for header, _ in self._acceptable(buf, limit_epoch):
             if not self._is_prepared(header):
                 changed = self.epochs.assign(header.leader_epoch, header.base_offset)
         if changed and not self._config.epoch_after_data:
@@ -254,10 +256,10 @@ class PartitionLog:
                 await self.epochs.write_durably()
             return added
 
-    def _acceptable(self, buf: Buffer, limit_epoch: int) -> Iterator[BatchHeader]:
-        """The headers of the batches that a follower may append, checked."""
+    def _acceptable(self, buf: Buffer, limit_epoch: int) -> Iterator[tuple[BatchHeader, list[Batch]]]:
+        """The headers of batches that a follower may append, checked, each with those behind it that are like it."""
         end, epoch = self._end, self.epochs.epoch_at(self._end - 1)
-        position, length = 0, len(buf)
+        position, length, tries = 0, len(buf), TRIES
         while position < length:
             try:
                 header = validate_batch(buf, position, compacted=self._config.compacted)
@@ -271,9 +273,15 @@ class PartitionLog:
                 if not position:
                     raise
                 return
-            yield header
             end, epoch = header.next_offset, header.leader_epoch
-            position += header.size
+            behind: list[Batch] = []
+            # Of the newest epoch: no other begins behind this batch.
+            if tries and epoch == self.epochs.latest_epoch and is_plain_single(header):
+                behind = fetched_alike(buf, position, header.size, end)
+                tries -= len(behind) < FEWEST
+            yield header, behind
+            end += len(behind)
+            position += header.size * (1 + len(behind))
 
     def _is_prepared(self, header: BatchHeader) -> bool:
         return self.epochs.epoch_at(header.base_offset) == header.leader_epoch
@@ -283,8 +291,8 @@ class PartitionLog:
         if segment.size and segment.size + len(buf) > self._config.segment_bytes:
             segment = self._roll()
         segment.file.append([buf])
+        segment.note(batches)
         for batch in batches:
-            segment.note(batch)
             if batch.sequenced is not None:
                 now = asyncio.get_running_loop().time()
                 self.producers.record(batch.sequenced, batch.offset, batch.max_timestamp, now)

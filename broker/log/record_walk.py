@@ -191,6 +191,20 @@ def _check_headers(data: bytes, pos: int, stop: int) -> None:
         raise CorruptBatch(f"position {pos}: a record that ends at {stop} does not end with its headers")
 
 
+def structure_of(data: bytes, start: int, stop: int) -> tuple[int, list[int]] | None:
+    """Of a record that is right: its timestamp delta, and where in `data` the bytes are that say how it is made, which
+    are all but its attributes, key and value. None for a record with headers."""
+    _, attributes_at = _integer(data, start, _INT32_BYTES)
+    timestamp, delta_at = _integer(data, attributes_at + 1, _INT64_BYTES)
+    _, key_at = _integer(data, delta_at, _INT32_BYTES)
+    key_length, key = _integer(data, key_at, _INT32_BYTES)
+    value_at = key + max(key_length, 0)
+    value_length, value = _integer(data, value_at, _INT32_BYTES)
+    if value + max(value_length, 0) + 1 != stop:
+        return None
+    return timestamp, [*range(start, attributes_at), *range(attributes_at + 1, key), *range(value_at, value), stop - 1]
+
+
 def _alike(data: bytes, start: int, stop: int, delta: int, count: int) -> tuple[int, int, int] | None:
     """How many records behind the one from `start` to `stop`, which is right, are like it, with the smallest and the
     largest of their timestamp deltas; None when those that could be are not. `delta` is what the next one has to have.

@@ -358,7 +358,7 @@ async def _read(segment: Segment, scan: EpochScan) -> None:
 
 def _take(segment: Segment, scan: EpochScan, header: BatchHeader) -> None:
     scan.accept(header)
-    segment.note(Batch.of(header))
+    segment.note([Batch.of(header)])
 
 
 async def _make_durable(disk: Disk, directory: str, result: Recovered) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from broker.log.index import NO_TIMESTAMP, SparseIndex
 from broker.log.intake import Batch
@@ -46,19 +46,22 @@ class Segment:
         """Where the log's file is now."""
         return self._log_path
 
-    def note(self, batch: Batch) -> None:
-        """A batch has been written at the end."""
-        position = self.size
-        self.index.note(batch.offset, position, self.max_timestamp)
-        self._ends.append(batch.next_offset)
-        self._positions.append(position)
-        if len(self._ends) > 2 * TAIL:
-            del self._ends[:TAIL]
-            del self._positions[:TAIL]
-        self.size = position + batch.size
-        self.next_offset = batch.next_offset
-        if batch.max_timestamp > self.max_timestamp:
-            self.max_timestamp = batch.max_timestamp
+    def note(self, batches: Iterable[Batch]) -> None:
+        """Batches have been written at the end."""
+        ends, positions, index, position = self._ends, self._positions, self.index, self.size
+        for offset, next_offset, size, timestamp, _ in batches:
+            if position >= index.due_at:
+                index.note(offset, position, self.max_timestamp)
+            ends.append(next_offset)
+            positions.append(position)
+            position += size
+            if timestamp > self.max_timestamp:
+                self.max_timestamp = timestamp
+        self.size = position
+        self.next_offset = ends[-1] if ends else self.next_offset
+        if len(ends) > 2 * TAIL:
+            del ends[:-TAIL]
+            del positions[:-TAIL]
 
     def load(self) -> bool:
         """Take a cleanly closed segment over from its index; false when the index does not fit the file."""

@@ -58,6 +58,11 @@ def bytes_examined() -> int:
     return _examined[0]
 
 
+def count_examined(records: int, size: int) -> None:
+    """So many records, of so many bytes, were looked into elsewhere."""
+    _examined[0] += size + records * BYTES_PER_RECORD
+
+
 def require_one_batch(records: Buffer) -> None:
     """A request has one batch for a partition, of format 2. Raises `ProtocolError`."""
     size = len(records)

@@ -1,0 +1,177 @@
+"""Batches that are alike are checked together: what comes of it is what comes of each alone."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+from crc32c import crc32c
+
+from broker.errors import ProtocolError
+from broker.log.alike import FEWEST, MOST
+from broker.log.intake import Batch, fetched_alike, is_plain_single, stamp_batches
+from broker.log.validation import admit, admit_keyed, bytes_examined
+from broker.protocol.records import CorruptBatch, Record, build_batch, parse_header, stamp, validate_batch
+
+BROKEN = 12
+"""Which of the batches is another."""
+COUNT = 24
+NOW_MS = 1_700_000_000_000
+
+
+def batch(number: int, *, key: bytes | None = None, value: bytes = b"v" * 70) -> bytearray:
+    return bytearray(build_batch([Record(0, NOW_MS + number, key, value)]))
+
+
+def mend(data: bytearray) -> bytearray:
+    """The batch with the CRC that its bytes have."""
+    data[17:21] = crc32c(memoryview(data)[21:]).to_bytes(4, "big")
+    return data
+
+
+def taken(batches: Sequence[bytes]) -> tuple[list[Batch], bytes] | str:
+    """What a leader makes of batches that come together, or why it refuses."""
+    buf = bytearray(b"".join(batches))
+    try:
+        return stamp_batches(buf, 100, 7, admit), bytes(buf)
+    except (CorruptBatch, ProtocolError) as refused:
+        return type(refused).__name__
+
+
+def taken_alone(batches: Sequence[bytes]) -> tuple[list[Batch], bytes] | str:
+    """The same, of one after the other; the first that is refused has all refused."""
+    found: list[Batch] = []
+    stamped = bytearray()
+    for each in batches:
+        buf = bytearray(each)
+        try:
+            found += stamp_batches(buf, found[-1].next_offset if found else 100, 7, admit)
+        except (CorruptBatch, ProtocolError) as refused:
+            return type(refused).__name__
+        stamped += buf
+    return found, bytes(stamped)
+
+
+@pytest.mark.parametrize("key", [None, b"key"])
+def test_each_gets_its_offset_and_its_time(key: bytes | None) -> None:
+    batches = [batch(number, key=key, value=b"%070d" % number) for number in range(COUNT)]
+    result = taken(batches)
+    assert result == taken_alone(batches)
+    assert isinstance(result, tuple)
+    size = len(batches[0])
+    assert result[0] == [Batch(100 + number, 101 + number, size, NOW_MS + number) for number in range(COUNT)]
+
+
+@pytest.mark.parametrize("value", [b"v" * 70, b"v" * 200])
+@pytest.mark.parametrize("mended", [True, False])
+def test_a_byte_that_is_otherwise_makes_the_difference_that_it_makes_alone(value: bytes, mended: bool) -> None:
+    chance = random.Random(1)
+    size = len(batch(0, value=value))
+    refused = 0
+    for at in range(size):
+        for byte in {0, 1, 2, 127, 128, 255, chance.randrange(256)}:
+            batches = [batch(number, key=b"key", value=value) for number in range(COUNT)]
+            other = batches[BROKEN]
+            other[at] = byte
+            if mended:
+                mend(other)
+            result = taken(batches)
+            assert result == taken_alone(batches), (at, byte)
+            refused += isinstance(result, str)
+    assert refused > 100
+
+
+def test_runs_of_several_kinds_follow_each_other() -> None:
+    chance = random.Random(2)
+    for _ in range(200):
+        batches: list[bytes] = []
+        while len(batches) < 60:
+            length, kind = chance.randrange(1, 200), chance.randrange(4)
+            for number in range(chance.randrange(1, 30)):
+                if kind == 0:
+                    records = [Record(0, NOW_MS, None, b"x" * length), Record(0, NOW_MS + 1, None, b"y")]
+                    batches.append(build_batch(records))
+                elif kind == 1:
+                    records = [Record(0, NOW_MS, None, b"x" * length, (("h", b"1"),))]
+                    batches.append(build_batch(records))
+                elif kind == 2:
+                    records = [Record(0, NOW_MS, None, b"x" * length)]
+                    batches.append(build_batch(records, producer_id=5, producer_epoch=0, base_sequence=number))
+                else:
+                    batches.append(bytes(batch(number, value=b"z" * length)))
+        assert taken(batches) == taken_alone(batches)
+
+
+def test_a_largest_timestamp_that_no_record_has_is_put_right_among_others() -> None:
+    batches = [batch(number) for number in range(COUNT)]
+    batches[BROKEN][35:43] = (NOW_MS + 5_000).to_bytes(8, "big")
+    mend(batches[BROKEN])
+    result = taken(batches)
+    assert result == taken_alone(batches)
+    assert isinstance(result, tuple)
+    assert result[0][BROKEN].max_timestamp == NOW_MS + BROKEN
+
+
+def test_more_than_are_compared_at_once() -> None:
+    batches = [bytes(batch(number)) for number in range(2 * MOST + 3 * FEWEST)]
+    assert taken(batches) == taken_alone(batches)
+
+
+def test_what_is_looked_into_together_counts_as_much() -> None:
+    def examined(batches: Sequence[Sequence[bytes]]) -> int:
+        before = bytes_examined()
+        for each in batches:
+            stamp_batches(bytearray(b"".join(each)), 0, 1, admit)
+        return bytes_examined() - before
+
+    batches = [bytes(batch(number)) for number in range(COUNT)]
+    assert examined([batches]) >= examined([[each] for each in batches])
+
+
+def test_a_compacted_topic_takes_no_record_without_a_key_behind_others_that_have_one() -> None:
+    batches = [batch(number, key=b"key") for number in range(COUNT)]
+    batches[BROKEN] = batch(0, key=None, value=b"v" * 73)
+    assert len({len(each) for each in batches}) == 1
+    with pytest.raises(ProtocolError, match="without a key"):
+        stamp_batches(bytearray(b"".join(batches)), 0, 1, admit_keyed)
+
+
+# --- a follower
+
+
+def fetched(count: int = COUNT, value: bytes = b"v" * 70) -> list[bytearray]:
+    """Batches as a leader has them, from offset 40 on, of epoch 3."""
+    batches = [batch(number, value=value) for number in range(count)]
+    for number, each in enumerate(batches):
+        stamp(each, 0, 40 + number, 3)
+    return batches
+
+
+def test_a_follower_takes_what_continues_its_log() -> None:
+    batches = fetched()
+    size = len(batches[0])
+    found = fetched_alike(b"".join(batches), 0, size, 41)
+    assert found == [Batch.of(parse_header(each)) for each in batches[1:]]
+    assert fetched_alike(b"".join(batches), 0, size, 42) == []
+    assert fetched_alike(b"".join(batches[:FEWEST]), 0, size, 41) == []
+    del batches[5]
+    assert len(fetched_alike(b"".join(batches), 0, size, 41)) == 4
+
+
+def test_a_follower_takes_nothing_together_that_it_would_not_take_alone() -> None:
+    chance = random.Random(3)
+    size = len(fetched()[0])
+    for at in range(size):
+        for byte in {0, 1, 2, 127, 128, 255, chance.randrange(256)}:
+            batches = fetched()
+            batches[BROKEN][at] = byte
+            if chance.random() < 0.7:
+                mend(batches[BROKEN])
+            found = fetched_alike(b"".join(batches), 0, size, 41)
+            for number, one in enumerate(found, 1):
+                header = validate_batch(batches[number])
+                assert (header.base_offset, header.leader_epoch) == (40 + number, 3)
+                assert is_plain_single(header)
+                assert one == Batch.of(header)
+            assert len(found) >= BROKEN - 1
