@@ -148,6 +148,10 @@ class IsrChangeSender:
         """Apply the controller's answer for one partition. False: it is no decision, ask again."""
         if not _is_pending(partition, proposal):
             return True
+        if result.error_code == ErrorCode.NONE and result.leader_epoch != proposal.leader_epoch:
+            # Applied, and with it this leader's epoch has ended: a reassignment is complete, say. What counts from here
+            # on is in the metadata; until it is here, whoever was proposed may be elected (H13).
+            return True
         if result.error_code == ErrorCode.NONE:
             recovering = bool(result.leader_recovery_state)
             epochs = result.leader_epoch, result.partition_epoch

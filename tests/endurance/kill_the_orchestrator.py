@@ -86,6 +86,8 @@ kind = "random"
 faults = ["kill", "power-loss"]
 interval_s = [1.0, 2.0]
 duration_s = [2.0, 3.0]
+[checks]
+min_share = 0.1  # of the planned appends: beside other work an emulated machine is slow
 """
 
 

@@ -202,6 +202,7 @@ def test_what_a_deposed_leader_commits_is_held_against_what_others_have_committe
             left = SimulatedClient({deposed: cluster.addresses[deposed]})
             await left.produce(TOPIC, 0, [b"its own"], acks=1)
             await client.leader_of(TOPIC, 0, unlike=deposed)
+            await asyncio.sleep(0.2)  # it is yet to hear that it leads
             for number in range(5):
                 await client.produce(TOPIC, 0, [b"%d" % number])
             assert found(cluster) == {}

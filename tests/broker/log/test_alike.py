@@ -30,7 +30,7 @@ def mend(data: bytearray) -> bytearray:
     return data
 
 
-def taken(batches: Sequence[bytes]) -> tuple[list[Batch], bytes] | str:
+def taken(batches: Sequence[bytes | bytearray]) -> tuple[list[Batch], bytes] | str:
     """What a leader makes of batches that come together, or why it refuses."""
     buf = bytearray(b"".join(batches))
     try:
@@ -39,7 +39,7 @@ def taken(batches: Sequence[bytes]) -> tuple[list[Batch], bytes] | str:
         return type(refused).__name__
 
 
-def taken_alone(batches: Sequence[bytes]) -> tuple[list[Batch], bytes] | str:
+def taken_alone(batches: Sequence[bytes | bytearray]) -> tuple[list[Batch], bytes] | str:
     """The same, of one after the other; the first that is refused has all refused."""
     found: list[Batch] = []
     stamped = bytearray()

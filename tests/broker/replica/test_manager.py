@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from broker.errors import ErrorCode
+from broker.protocol.messages.alter_partition import AlterPartitionResponse
 from broker.protocol.messages.metadata_records import BrokerRegistrationChangeRecord, PartitionRecord
 from broker.replica.follower import PartitionFollower
 from broker.replica.reads import FetchLimits, FetchPosition, PartitionRead
@@ -161,6 +162,45 @@ def test_a_proposal_whose_answer_is_lost_is_settled_by_the_metadata(tmp_path: Pa
         await cluster.hear()
         assert (await waiting).error is ErrorCode.NONE
         assert set(leader.leader.isr) == {1, 2}
+
+    tell(tmp_path, story)
+
+
+@pytest.mark.conforms("H13")
+def test_an_answer_of_a_newer_leader_epoch_grants_what_was_proposed(tmp_path: Path) -> None:
+    """With the third member a reassignment was complete, and the epoch ended: who may be elected next has to be waited
+    for, although the answer says nothing of the epoch that is led here."""
+
+    async def story(cluster: Cluster) -> None:
+        await three(cluster)
+        leader = cluster.nodes[1]
+        cluster.cut.add((3, 1))
+        await leader.produce("a")
+        assert set(leader.leader.isr) == {1, 2}
+        granted = cluster.alter_partition
+        answered = asyncio.Event()
+
+        async def grant_and_elect_anew(message: Any, version: int) -> Any:
+            response = cast(AlterPartitionResponse, await granted(message, version))
+            cluster.elect(1, isr=[1, 2, 3])
+            (result,) = response.topics[0].partitions
+            result.leader_epoch += 1
+            result.partition_epoch += 1
+            cluster.cut.add((3, 1))
+            answered.set()
+            return response
+
+        cluster.alter_partition = grant_and_elect_anew  # type: ignore[method-assign]
+        cluster.cut.clear()
+        await answered.wait()
+        waiting = asyncio.ensure_future(leader.produce("b"))
+        await until(
+            lambda: leader.partition().log.log_end_offset == cluster.nodes[2].partition().log.log_end_offset == 2
+        )
+        await until(lambda: len(leader.partition().replica_fetches) == 1)
+        assert leader.leader.high_watermark == 1
+        assert not waiting.done()
+        waiting.cancel()
 
     tell(tmp_path, story)
 
