@@ -358,7 +358,8 @@ class QuorumRunner:
                     number = added.last_offset - added.base_offset + 1
                     self.measures.fetched.note(asyncio.get_running_loop().time(), number)
                     for offset, voters in named_voters(records):
-                        self._take_voters(offset, voters)
+                        if offset <= added.last_offset:
+                            self._take_voters(offset, voters)
                 case do.InstallSnapshot(snapshot):
                     await self._install(snapshot)
                 case do.Commit(high_watermark, epoch):

@@ -56,8 +56,8 @@ A new cluster begins once all of `quorum.voters` are up; from then on a majority
 known by its number and by its disk (`directory.id` in `meta.properties`, KIP-853). A voter that comes back with an
 empty disk has forgotten its vote: it counts for nothing at first, fetches what the others have, and takes the place
 of the old disk by itself once the others have gone without that for one and a half times `quorum.fetch.timeout.ms`.
-That needs a majority of the *other* disks: where two of three are lost, the quorum stands still rather than forget
-what was committed.
+That needs the others to be a majority: where two of three disks are lost, or one of two, the quorum stands still
+rather than forget what was committed.
 """
 THREE_MORE = """
 Two of the three are enough to go on. Kill one, and it comes back by the same command as before:
