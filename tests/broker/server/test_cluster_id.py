@@ -49,15 +49,16 @@ def test_two_clusters_have_two_ids() -> None:
 
 @pytest.mark.conforms("K595-47", "K595-49")
 def test_a_node_asks_without_an_id_until_it_has_learned_it() -> None:
-    with SimulatedCluster(4) as cluster:
+    voters = ",".join(f"{number}@n{number}:9093" for number in (1, 2, 3))
+    with SimulatedCluster(4, nodes=4, properties={"quorum.voters": voters}) as cluster:
 
         async def story() -> None:
-            cluster.start("n1", "n2")
-            await cluster.ready(["n1", "n2"])
-            late = cluster.machines["n3"]
-            cluster.start("n3")
+            cluster.start("n1", "n2", "n3")
+            await cluster.ready(["n1", "n2", "n3"])
+            late = cluster.machines["n4"]
+            cluster.start("n4")
             await cluster.until(lambda: late.node is not None)
-            node = cluster.node("n3")
+            node = cluster.node("n4")
             assert node.cluster_id is None
             await cluster.ready()
             assert node.cluster_id == cluster.node("n1").cluster_id
