@@ -13,16 +13,17 @@ import asyncio
 import json
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from benchmarks.load_client import LoadClient, create_topic, leader_address, produce_frame, wait_for_topic
-from tests.broker.clients.harness import Cluster, cluster
+from tests.broker.clients.harness import cluster
 
 try:
     import uvloop
@@ -76,7 +77,21 @@ class Result:
     broker_cpu_seconds: float
 
 
-async def measure(case: Case, nodes: Cluster, topic: str, seconds: float) -> tuple[int, float, list[float]]:
+class Node(Protocol):
+    """A broker that runs, ours or another."""
+
+    port: int
+    process: subprocess.Popen[bytes] | None
+
+
+class Nodes(Protocol):
+    """Brokers by id, from 1 on."""
+
+    @property
+    def brokers(self) -> Mapping[int, Node]: ...
+
+
+async def measure(case: Case, nodes: Nodes, topic: str, seconds: float) -> tuple[int, float, list[float]]:
     """Requests acknowledged, the time they took, and their latencies in seconds."""
     await create_topic(nodes.brokers[1].port, topic, case.nodes)
     port = await leader_address([broker.port for broker in nodes.brokers.values()], topic)
@@ -97,7 +112,7 @@ async def measure(case: Case, nodes: Cluster, topic: str, seconds: float) -> tup
     return sum(client.answered for client in clients), elapsed, [s for client in clients for s in client.latencies]
 
 
-def cpu_seconds(nodes: Cluster) -> float:
+def cpu_seconds(nodes: Nodes) -> float:
     """Processor time that the brokers have used."""
     total = 0.0
     for broker in nodes.brokers.values():
@@ -112,9 +127,14 @@ def run_case(case: Case, state: str, directory: Path, seconds: float) -> Result:
     if case.nodes > 1:
         settings["min_insync_replicas"] = 2
     with cluster(directory, case.nodes, **settings) as nodes:
-        before = cpu_seconds(nodes)
-        requests, elapsed, latencies = run(measure(case, nodes, "load", seconds))
-        cpu = cpu_seconds(nodes) - before
+        return load(case, nodes, "load", seconds, state)
+
+
+def load(case: Case, nodes: Nodes, topic: str, seconds: float, state: str) -> Result:
+    """Put the case's load on brokers that run, and measure."""
+    before = cpu_seconds(nodes)
+    requests, elapsed, latencies = run(measure(case, nodes, topic, seconds))
+    cpu = cpu_seconds(nodes) - before
     records = requests * case.records_per_batch
     quantiles = statistics.quantiles(latencies, n=100, method="inclusive") if len(latencies) > 1 else [0.0] * 99
     return Result(
