@@ -153,6 +153,11 @@ class QuorumRunner:
         return self._running().role
 
     @property
+    def has_begun(self) -> bool:
+        """Whether the log has been brought to where its snapshot ends, and this node takes part, or did."""
+        return self._node is not None
+
+    @property
     def voter_ids(self) -> tuple[int, ...]:
         """Who votes, as the log says; as `quorum.voters` does while the log names none."""
         return self._history.current.ids

@@ -68,7 +68,7 @@ class QuorumRules:
         except ProtocolError:  # it has not begun, or is over
             role = None
         log = machine.node.metadata_log if machine.node is not None else None
-        if log is None:
+        if log is None or not quorum.has_begun:  # before that the log may begin in front of its snapshot
             return
         mark = role.high_watermark if isinstance(role, Leader) else None
         if mark is None and member.led:  # it may have committed more, and given up, since the last look

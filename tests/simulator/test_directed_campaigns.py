@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.mutants import MUTANTS
+from broker.mutants import BENIGN, MUTANTS
 from orchestrator.campaign.file import load
 from orchestrator.campaign.finding import find
 from orchestrator.campaign.model import Cell, Expect
@@ -125,6 +125,13 @@ def test_a_deposed_leader_that_asks_for_a_member_raises_no_alarm(tmp_path: Path)
     loaded = load(find("demo"))
     (only,) = loaded.cells
     result = tried([Schedule("none", "", (), loaded, only)], tmp_path, seed=5)
+    assert [(trial.verdict, trial.killed_by) for trial in result.trials] == [("pass", ())]
+
+
+def test_a_log_that_still_begins_in_front_of_its_snapshot_raises_no_alarm(tmp_path: Path) -> None:
+    """With this seed a member starts whose segment is older than its snapshot: epochs below that are known no more."""
+    (schedule,) = schedules(BENIGN, ["many_snapshots"], [find("chaos-simulated")])
+    result = tried([schedule], tmp_path, seed=3)
     assert [(trial.verdict, trial.killed_by) for trial in result.trials] == [("pass", ())]
 
 
