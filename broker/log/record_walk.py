@@ -8,6 +8,8 @@ microsecond.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from broker.protocol.records import CorruptBatch
 
 LEAST_TIMESTAMP = -62_135_596_800_000  # ms: the year 1
@@ -194,6 +196,28 @@ def _check_headers(data: bytes, pos: int, stop: int) -> None:
 def structure_of(data: bytes, start: int, stop: int) -> tuple[int, list[int]] | None:
     """Of a record that is right: its timestamp delta, and where in `data` the bytes are that say how it is made, which
     are all but its attributes, key and value. None for a record with headers."""
+    places = _places(data, start, stop)
+    if places is None:
+        return None
+    made = range(places.attributes + 1, places.key)
+    columns = [*range(start, places.attributes), *made, *range(places.value_length, places.value), stop - 1]
+    return places.timestamp_delta, columns
+
+
+class _Places(NamedTuple):
+    """Where the fields of a record begin, and its timestamp delta."""
+
+    timestamp_delta: int
+    attributes: int
+    offset_delta: int
+    key_length: int
+    key: int
+    value_length: int
+    value: int
+
+
+def _places(data: bytes, start: int, stop: int) -> _Places | None:
+    """Of a record that is right; None for one with headers."""
     _, attributes_at = _integer(data, start, _INT32_BYTES)
     timestamp, delta_at = _integer(data, attributes_at + 1, _INT64_BYTES)
     _, key_at = _integer(data, delta_at, _INT32_BYTES)
@@ -202,7 +226,7 @@ def structure_of(data: bytes, start: int, stop: int) -> tuple[int, list[int]] | 
     value_length, value = _integer(data, value_at, _INT32_BYTES)
     if value + max(value_length, 0) + 1 != stop:
         return None
-    return timestamp, [*range(start, attributes_at), *range(attributes_at + 1, key), *range(value_at, value), stop - 1]
+    return _Places(timestamp, attributes_at, delta_at, key_at, key, value_at, value)
 
 
 def _alike(data: bytes, start: int, stop: int, delta: int, count: int) -> tuple[int, int, int] | None:
@@ -210,14 +234,10 @@ def _alike(data: bytes, start: int, stop: int, delta: int, count: int) -> tuple[
     largest of their timestamp deltas; None when those that could be are not. `delta` is what the next one has to have.
     """
     size = stop - start
-    _, attributes_at = _integer(data, start, _INT32_BYTES)
-    _, delta_at = _integer(data, attributes_at + 1, _INT64_BYTES)
-    _, key_at = _integer(data, delta_at, _INT32_BYTES)
-    key_length, key = _integer(data, key_at, _INT32_BYTES)
-    value_at = key + max(key_length, 0)
-    value_length, value = _integer(data, value_at, _INT32_BYTES)
-    if value + max(value_length, 0) + 1 != stop:
-        return None  # it has headers
+    places = _places(data, start, stop)
+    if places is None:
+        return None
+    _, attributes_at, delta_at, key_at, key, value_at, value = places
     expected = _deltas(delta, min(count - delta, MOST_ALIKE, (len(data) - stop) // size), key_at - delta_at)
     records = len(expected[0])
     if records < FEW - 1:
