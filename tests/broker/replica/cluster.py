@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -323,3 +323,19 @@ async def until(condition: Callable[[], bool], timeout: float = 60.0) -> None:
     async with asyncio.timeout(timeout):
         while not condition():  # noqa: ASYNC110 - what is waited for has many causes
             await asyncio.sleep(0.001)
+
+
+Story = Callable[[Cluster], Awaitable[None]]
+
+
+def tell(path: Path, story: Story, *, mutants: tuple[str, ...] = (), **settings: Any) -> None:
+    async def run() -> None:
+        async with Cluster(path, mutants=mutants, **settings) as cluster:
+            await story(cluster)
+
+    asyncio.run(run())
+
+
+async def three(cluster: Cluster, **topic: Any) -> None:
+    await cluster.start(1, 2, 3)
+    await cluster.create_topic([1, 2, 3], **topic)

@@ -10,8 +10,7 @@ import pytest
 
 from broker.errors import ErrorCode
 from broker.protocol.messages.metadata_records import MetadataRecord, PartitionRecord, TopicRecord
-from tests.broker.replica.cluster import TOPIC, TOPIC_ID, Cluster, until
-from tests.broker.replica.test_manager import tell
+from tests.broker.replica.cluster import TOPIC, TOPIC_ID, Cluster, tell, until
 
 FLUSH: dict[str, Any] = {"log_flush_interval_messages": 1}
 

@@ -10,8 +10,7 @@ from broker.mutants import Mutants
 from broker.replica.follower import PartitionFollower, Truncate
 from broker.replica.leader import PartitionLeader
 from broker.replica.reads import FetchLimits, FetchPosition
-from tests.broker.replica.cluster import TOPIC, Cluster, batch, values_of
-from tests.broker.replica.test_manager import tell, three
+from tests.broker.replica.cluster import TOPIC, Cluster, batch, tell, three, values_of
 
 OFF_AND_ON = (False, True)
 

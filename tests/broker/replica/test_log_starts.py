@@ -10,8 +10,7 @@ import pytest
 from broker.errors import ErrorCode
 from broker.log.log import PartitionLog
 from broker.replica.follower import PartitionFollower
-from tests.broker.replica.cluster import TOPIC, Cluster, Node, until
-from tests.broker.replica.test_manager import tell
+from tests.broker.replica.cluster import TOPIC, Cluster, Node, tell, until
 
 
 async def cut_below_its_start(cluster: Cluster) -> Node:

@@ -1,35 +1,18 @@
-"""Replica managers together: replication, fail-over, ISR changes, and what a broker keeps across restarts."""
+"""Replica managers together: replication, fail-over, and what a broker keeps across restarts."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from broker.errors import ErrorCode
-from broker.protocol.messages.alter_partition import AlterPartitionResponse
-from broker.protocol.messages.metadata_records import BrokerRegistrationChangeRecord, PartitionRecord
+from broker.protocol.messages.metadata_records import PartitionRecord
 from broker.replica.follower import PartitionFollower
 from broker.replica.reads import FetchLimits, FetchPosition, PartitionRead
-from tests.broker.replica.cluster import TOPIC, TOPIC_ID, Cluster, batch, until, values_of
-
-Story = Callable[[Cluster], Awaitable[None]]
-
-
-def tell(path: Path, story: Story, *, mutants: tuple[str, ...] = (), **settings: Any) -> None:
-    async def run() -> None:
-        async with Cluster(path, mutants=mutants, **settings) as cluster:
-            await story(cluster)
-
-    asyncio.run(run())
-
-
-async def three(cluster: Cluster, **topic: Any) -> None:
-    await cluster.start(1, 2, 3)
-    await cluster.create_topic([1, 2, 3], **topic)
+from tests.broker.replica.cluster import TOPIC, TOPIC_ID, Cluster, batch, tell, three, until, values_of
 
 
 @pytest.mark.parametrize("flush", [0, 1])
@@ -102,205 +85,6 @@ def test_metadata_from_before_the_own_registration_gives_no_role(tmp_path: Path)
         cluster.elect(2, isr=[2, 3])
         await cluster.hear()
         assert isinstance(node.partition().role, PartitionFollower)
-
-    tell(tmp_path, story)
-
-
-def test_a_lagging_follower_leaves_the_isr_and_joins_again(tmp_path: Path) -> None:
-    async def story(cluster: Cluster) -> None:
-        await three(cluster)
-        leader = cluster.nodes[1]
-        await leader.produce("a")
-        cluster.cut.add((3, 1))
-        result = await leader.produce("b")
-        assert result.error is ErrorCode.NONE  # once the ISR has shrunk
-        assert set(leader.leader.isr) == {1, 2}
-        cluster.cut.clear()
-        await until(lambda: set(leader.leader.isr) == {1, 2, 3})
-        assert cluster.nodes[3].content() == ["a", "b"]
-        assert [set(event["isr"]) for event in leader.traced("isr_changed")] == [{1, 2}, {1, 2, 3}]
-
-    tell(tmp_path, story)
-
-
-@pytest.mark.conforms("H13")
-def test_nothing_is_committed_without_a_member_that_the_controller_still_has(tmp_path: Path) -> None:
-    async def story(cluster: Cluster) -> None:
-        await three(cluster)
-        leader = cluster.nodes[1]
-        await leader.produce("a")
-        cluster.controller_works = False
-        cluster.cut.add((3, 1))
-        waiting = asyncio.ensure_future(leader.produce("b"))
-        await until(lambda: leader.leader.pending is not None and len(cluster.alterations) > 2)
-        assert leader.leader.high_watermark == 1
-        assert not waiting.done()
-        cluster.controller_works = True
-        assert (await waiting).error is ErrorCode.NONE
-
-    tell(tmp_path, story)
-
-
-@pytest.mark.conforms("H13")
-def test_a_proposal_whose_answer_is_lost_is_settled_by_the_metadata(tmp_path: Path) -> None:
-    async def story(cluster: Cluster) -> None:
-        await three(cluster)
-        leader = cluster.nodes[1]
-        granted = cluster.alter_partition
-
-        async def lose_the_answer(message: Any, version: int) -> Any:
-            cluster.alter_partition = granted  # type: ignore[method-assign]
-            await granted(message, version)
-            raise TimeoutError
-
-        cluster.alter_partition = lose_the_answer  # type: ignore[method-assign]
-        cluster.cut.add((3, 1))
-        waiting = asyncio.ensure_future(leader.produce("a"))
-        await until(lambda: len(cluster.alterations) >= 2)
-        assert set(leader.leader.isr) == {1, 2, 3}
-        assert leader.leader.pending is not None
-        await cluster.hear()
-        assert (await waiting).error is ErrorCode.NONE
-        assert set(leader.leader.isr) == {1, 2}
-
-    tell(tmp_path, story)
-
-
-@pytest.mark.conforms("H13")
-def test_an_answer_of_a_newer_leader_epoch_grants_what_was_proposed(tmp_path: Path) -> None:
-    """With the third member a reassignment was complete, and the epoch ended: who may be elected next has to be waited
-    for, although the answer says nothing of the epoch that is led here."""
-
-    async def story(cluster: Cluster) -> None:
-        await three(cluster)
-        leader = cluster.nodes[1]
-        cluster.cut.add((3, 1))
-        await leader.produce("a")
-        assert set(leader.leader.isr) == {1, 2}
-        granted = cluster.alter_partition
-        answered = asyncio.Event()
-
-        async def grant_and_elect_anew(message: Any, version: int) -> Any:
-            response = cast(AlterPartitionResponse, await granted(message, version))
-            cluster.elect(1, isr=[1, 2, 3])
-            (result,) = response.topics[0].partitions
-            result.leader_epoch += 1
-            result.partition_epoch += 1
-            cluster.cut.add((3, 1))
-            answered.set()
-            return response
-
-        cluster.alter_partition = grant_and_elect_anew  # type: ignore[method-assign]
-        cluster.cut.clear()
-        await answered.wait()
-        waiting = asyncio.ensure_future(leader.produce("b"))
-        await until(
-            lambda: leader.partition().log.log_end_offset == cluster.nodes[2].partition().log.log_end_offset == 2
-        )
-        await until(lambda: waiting.done() or len(leader.partition().replica_fetches) > 0)
-        assert leader.leader.high_watermark == 1
-        assert not waiting.done()
-        waiting.cancel()
-
-    tell(tmp_path, story)
-
-
-@pytest.mark.conforms("H14", "H15")
-def test_a_replica_that_bounced_since_its_fetch_is_not_proposed(tmp_path: Path) -> None:
-    async def story(cluster: Cluster) -> None:
-        await cluster.start(1, 2)
-        await cluster.create_topic([1, 2])
-        leader = cluster.nodes[1]
-        await leader.produce("a")
-        cluster.elect(1, isr=[1])
-        await cluster.stop(2)
-        await cluster.start(2)
-        await cluster.hear(1)  # the leader hears of the new incarnation before it fetches
-        leader.partition().replica_fetched(2, broker_epoch=1, fetch_offset=1)
-        leader.manager._replica_fetched(leader.partition(), 2)
-        assert leader.leader.pending is None
-        await cluster.hear(2)
-        await until(lambda: set(leader.leader.isr) == {1, 2})
-        (request,) = cluster.alterations
-        wanted = request.topics[0].partitions[0].new_isr_with_epochs
-        assert [it.broker_epoch for it in wanted] == [0, cluster.committed.brokers[2].epoch]
-
-    tell(tmp_path, story)
-
-
-def fence(cluster: Cluster, node: int, fenced: bool) -> None:
-    epoch = cluster.committed.brokers[node].epoch
-    cluster.commit(BrokerRegistrationChangeRecord(broker_id=node, broker_epoch=epoch, fenced=1 if fenced else -1))
-
-
-@pytest.mark.conforms("H14")
-def test_a_fenced_follower_joins_as_soon_as_it_is_not_fenced_although_its_fetch_is_parked(tmp_path: Path) -> None:
-    async def story(cluster: Cluster) -> None:
-        await cluster.start(1, 2)
-        await cluster.create_topic([1, 2])
-        leader = cluster.nodes[1]
-        fence(cluster, 2, True)
-        cluster.elect(1, isr=[1])
-        await cluster.hear()
-        await leader.produce("a")
-        await until(lambda: cluster.nodes[2].partition().log.log_end_offset == 1)
-        await until(lambda: len(leader.partition().replica_fetches) == 1)
-        assert leader.leader.isr == (1,)
-        assert leader.leader.pending is None
-        fence(cluster, 2, False)
-        await cluster.hear()
-        await until(lambda: set(leader.leader.isr) == {1, 2})
-
-    tell(tmp_path, story, replica_fetch_wait_max_ms=60_000, replica_lag_time_max_ms=60_000)
-
-
-@pytest.mark.conforms("H13", "H14")
-def test_a_refused_proposal_holds_the_high_watermark_no_longer_and_is_not_repeated_at_once(tmp_path: Path) -> None:
-    async def story(cluster: Cluster) -> None:
-        await cluster.start(1, 2)
-        await cluster.create_topic([1, 2])
-        leader = cluster.nodes[1]
-        cluster.elect(1, isr=[1])
-        fence(cluster, 2, True)  # known to the controller alone
-        for node in cluster.nodes.values():
-            for offset in range(node.image.offset + 1, len(cluster.records) - 1):
-                changed = node.image.apply(cluster.records[offset], offset).partitions
-                await node.manager.apply(node.image, changed)
-        await until(lambda: len(cluster.alterations) == 1)
-        await until(lambda: leader.leader.pending is None)
-        for value in range(5):
-            assert (await leader.produce(str(value))).error is ErrorCode.NONE
-        assert len(cluster.alterations) == 1
-
-    tell(tmp_path, story)
-
-
-def test_too_small_an_isr_takes_no_produce_with_acks_all(tmp_path: Path) -> None:
-    async def story(cluster: Cluster) -> None:
-        await three(cluster, configs={"min.insync.replicas": "2"})
-        cluster.elect(1, isr=[1])
-        cluster.cut |= {(2, 1), (3, 1)}
-        await cluster.hear()
-        leader = cluster.nodes[1]
-        refused = await leader.produce("a")
-        assert (refused.error, refused.base_offset) == (ErrorCode.NOT_ENOUGH_REPLICAS, -1)
-        assert leader.partition().log.log_end_offset == 0
-        assert (await leader.produce("b", acks=1)).error is ErrorCode.NONE
-
-    tell(tmp_path, story)
-
-
-@pytest.mark.conforms("H16")
-def test_an_isr_that_shrinks_below_the_minimum_answers_what_waits(tmp_path: Path) -> None:
-    async def story(cluster: Cluster) -> None:
-        await three(cluster, configs={"min.insync.replicas": "2"})
-        leader = cluster.nodes[1]
-        await leader.produce("a")
-        cluster.cut |= {(2, 1), (3, 1)}
-        result = await leader.produce("b")
-        assert (result.error, result.base_offset) == (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, 1)
-        assert leader.leader.high_watermark == 1
-        assert values_of(leader.read()) == ["a"]
 
     tell(tmp_path, story)
 
