@@ -131,10 +131,12 @@ async def _announce(node: BrokerNode) -> None:
     """Say when clients are served, and what a new cluster waits for. What exists by then lives long: the garbage
     collector need not look at it again."""
     ready = asyncio.ensure_future(node.ready())
+    told: tuple[int, ...] = ()
     try:
         while not (await asyncio.wait({ready}, timeout=PATIENCE_S))[0]:
-            if missing := node.quorum.waits_for:
-                ids = ", ".join(map(str, missing))
+            missing = node.quorum.waits_for
+            if missing not in ((), told):
+                told, ids = missing, ", ".join(map(str, missing))
                 print(f"waits for voter {ids}: a new cluster begins once all of quorum.voters are up", flush=True)
         ready.result()
     except NodeFailure:
