@@ -57,7 +57,8 @@ class ScriptUnit:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def start_script(self) -> str:
-        """The pid is written with the process's start time, which makes it unmistakable."""
+        """The pid is written with the process's start time, which makes it unmistakable; without one where it ended
+        before that could be read."""
         variables = " ".join(f"{key}={shlex.quote(value)}" for key, value in self.environment.items())
         places = {posixpath.dirname(self.log), posixpath.dirname(self.pid_file)}
         pid_file = shlex.quote(self.pid_file)
@@ -93,7 +94,7 @@ pid=; born=
 [ -r {shlex.quote(self.pid_file)} ] && read pid born < {shlex.quote(self.pid_file)}
 if [ -n "$pid" ]; then
   look "$pid"
-  [ "$start" = "$born" ] && [ "$state" != Z ] || pid=
+  [ -n "$start" ] && [ "$start" = "$born" ] && [ "$state" != Z ] || pid=
 fi"""
 
 

@@ -58,6 +58,17 @@ def test_of_a_service_that_runs_or_was_never_started_no_end_is_known(tmp_path: P
     assert awaited(service.exit_script(None)) == "143"
 
 
+def test_a_service_that_ended_before_anyone_could_look_at_it_does_not_run(tmp_path: Path) -> None:
+    """Its shell may hear of its end first: then the moment when it started is not known."""
+    gone = subprocess.Popen(["true"])
+    gone.wait(PATIENCE_S)
+    (tmp_path / "service.pid").write_text(f"{gone.pid} \n")
+    assert sh(unit(tmp_path, "true").pid_script()) == ""
+    control = CONTROL.read_text().replace("/run/brownout", str(tmp_path)).replace("/run/systemd", "/none")
+    (tmp_path / "control").write_text(control.replace("{{", "").replace("}}", ""))
+    assert sh(f"sh {tmp_path}/control status") == "off"
+
+
 @pytest.mark.parametrize(("code", "said", "status"), [("exited", "7", "7"), ("killed", "KILL", "137")])
 def test_systemds_unit_writes_down_how_its_service_ended(tmp_path: Path, code: str, said: str, status: str) -> None:
     """As systemd calls it, with the exit of the process whose pid the unit's first shell has written."""
