@@ -16,7 +16,8 @@ import contextvars
 import errno
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from enum import Enum
 
 from broker.ports import Buffer, File
@@ -137,6 +138,7 @@ class SimulatedDisk:
         self._running: _Job | None = None
         self._held: _Job | None = None
         self._power_cuts = 0
+        self._flips: list[tuple[Flip, int]] = []  # each with its byte as it was before
         self._locks: dict[str, Host | None] = {}
 
     async def sync_everything(self) -> None:
@@ -350,16 +352,35 @@ class SimulatedDisk:
         path = rng.choice(filled)
         inode = self._file_at(path)
         flip = Flip(path, rng.randrange(len(inode.data)), rng.randrange(8))
+        self._flips.append((flip, inode.data[flip.at]))
         inode.flip(flip.at, flip.bit)
         return flip
 
-    def mend(self, flip: Flip, intact: int) -> bool:
-        """Turn a bit back where the byte that it was turned over in, `intact` before, is still there; whether it is."""
-        inode = self._names.get(flip.path)
-        if inode is None or flip.at >= len(inode.data) or inode.data[flip.at] != intact ^ (1 << flip.bit):
-            return False
-        inode.flip(flip.at, flip.bit)
-        return True
+    def mend(self) -> int:
+        """Turn back every bit whose byte is still there as it was turned over; how many there were."""
+        mended = self._turn_back()
+        self._flips.clear()
+        return len(mended)
+
+    @contextmanager
+    def as_written(self) -> Iterator[None]:
+        """Meanwhile no bit is turned over: what the broker has done is judged by what it wrote, not by what rotted."""
+        mended = self._turn_back()
+        try:
+            yield
+        finally:
+            for flip in reversed(mended):
+                self._file_at(flip.path).flip(flip.at, flip.bit)
+
+    def _turn_back(self) -> Sequence[Flip]:
+        """The last first: two may be in one byte."""
+        mended = []
+        for flip, written in reversed(self._flips):
+            inode = self._names.get(flip.path)
+            if inode is not None and flip.at < len(inode.data) and inode.data[flip.at] == written ^ (1 << flip.bit):
+                inode.flip(flip.at, flip.bit)
+                mended.append(flip)
+        return mended
 
     def image(self) -> Content:
         """A copy of everything that is durable, as `files` has it."""
@@ -375,6 +396,7 @@ class SimulatedDisk:
         self._queue.clear()
         self._running = self._held = None
         self._locks.clear()
+        self._flips.clear()
         self._names = {"": None}
         for path, data in content:
             self._names[path] = None if data is None else Inode.holding(data)

@@ -69,7 +69,8 @@ class LogRules:
     def follow(self, name: str, copy: CopiedLog, log: PartitionLog, disk: SimulatedDisk) -> None:
         """A replica's log has changed, or is looked at for the first time."""
         before = copy.batches[-1] if copy.batches else None
-        removed, added = copy.follow(log)
+        with disk.as_written():
+            removed, added = copy.follow(log)
         if removed:
             self._cut(name, copy, log, disk, removed)
             before = copy.batches[-1] if copy.batches else None

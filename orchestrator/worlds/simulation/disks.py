@@ -8,7 +8,6 @@ from random import Random
 from nemeses.ports import DiskCount, HostError
 from orchestrator.worlds.simulation.scheduling import VirtualScheduler
 from simulator.cluster import Machine, SimulatedCluster
-from simulator.disk_faults import Flip
 
 PROBE = ".brownout-probe"
 METADATA, ASIDE = "__cluster_metadata", "-aside/"
@@ -20,7 +19,6 @@ class SimulatedDisks:
     def __init__(self, cluster: SimulatedCluster, scheduler: VirtualScheduler) -> None:
         self._cluster = cluster
         self._scheduler = scheduler
-        self._flipped: dict[str, list[tuple[Flip, int]]] = {}
         self._copies: dict[str, list[tuple[str, bytes | None]]] = {}
 
     def fail_syncs(self, name: str, failing: bool) -> None:
@@ -41,25 +39,22 @@ class SimulatedDisks:
 
     def flip(self, name: str, seed: int, count: int) -> list[str]:
         machine = self._stopped(name)
-        files, chance, told = dict(machine.disk.files()), Random(f"{self._cluster.seed}/flip/{seed}"), []
+        chance, told = Random(f"{self._cluster.seed}/flip/{seed}"), list[str]()
         # The metadata of a voter are the quorum's own: what it promises does not cover what rots in a majority of them.
         # What the broker has set aside it never reads again.
         logs = sorted(
             path
-            for path, data in files.items()
+            for path, data in machine.disk.files()
             if data and path.endswith(".log") and METADATA not in path and ASIDE not in path
         )
         for _ in range(count):
             if (flip := machine.disk.flip(chance, logs)) is None:
                 break
-            intact = (files[flip.path] or b"")[flip.at]
-            self._flipped.setdefault(name, []).append((flip, intact))
             told.append(str(flip))
         return told
 
     def mend(self, name: str) -> int:
-        disk = self._stopped(name).disk
-        return sum(disk.mend(flip, intact) for flip, intact in self._flipped.pop(name, []))
+        return self._stopped(name).disk.mend()
 
     def keep_copy(self, name: str) -> int:
         self._copies[name] = self._machine(name).disk.image()
