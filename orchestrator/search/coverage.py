@@ -49,11 +49,32 @@ class State:
         return " ".join((*map(str, self.replicas), "|", *self.voters, "|", *self.faults))
 
 
+def _last_of_isr(state: State) -> Replica | None:
+    """The only member of the ISR, where there is only one."""
+    members = [replica for replica in state.replicas if replica.in_sync]
+    return members[0] if len(members) == 1 else None
+
+
+def _leads_alone(state: State) -> bool:
+    last = _last_of_isr(state)
+    return last is not None and last.role == "leader"
+
+
+def _last_is_away(state: State) -> bool:
+    last = _last_of_isr(state)
+    return last is not None and last.runs != "up" and any(replica.runs == "up" for replica in state.replicas)
+
+
 DEEP: Final[Mapping[str, Callable[[State], bool]]] = {
     "two leaders": lambda it: sum(r.role == "leader" and r.runs != "down" for r in it.replicas) > 1,
-    "a leader alone in its ISR": lambda it: (
-        sum(r.in_sync for r in it.replicas) == 1 and any(r.role == "leader" and r.in_sync for r in it.replicas)
+    "a leader alone in its ISR": _leads_alone,
+    "a leader alone in its ISR while a partition is in force": lambda it: (
+        _leads_alone(it) and any(kind.startswith("partition") for kind in it.faults)
     ),
+    "a leader alone in its ISR behind another replica": lambda it: (
+        _leads_alone(it) and any(replica.log == ">" for replica in it.replicas)
+    ),
+    "the last ISR member does not run while another replica does": _last_is_away,
     "a follower ahead of its leader": lambda it: any(r.role == "follower" and r.log == ">" for r in it.replicas),
     "an ISR member that does not run": lambda it: any(r.in_sync and r.runs == "down" for r in it.replicas),
     "two faults at once": lambda it: len(it.faults) > 1,
@@ -81,6 +102,13 @@ class _Cluster:
 def states_of(run_dir: Path, topic: str) -> tuple[str, ...]:
     """The abstract states of a topic's partitions in a run, each once, in the order in which they were reached."""
     return tuple(dict.fromkeys(map(str, visit(run_dir, topic))))
+
+
+def constellation(state: str) -> str:
+    """An abstract state's text, more roughly: which replicas run, lead, are in sync and ahead of the leader. There are
+    some hundred of these, and thousands of states: so it says something that few runs came to one."""
+    replicas = state.partition(" | ")[0].split()
+    return " ".join(sorted(text[:-3] + text[-2:-1] + text[-1:].strip("<=?") for text in replicas))
 
 
 def visit(run_dir: Path, topic: str) -> Iterator[State]:

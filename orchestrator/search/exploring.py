@@ -6,6 +6,7 @@ same campaign, seeds and budget explore the same, on any number of cores.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from random import Random
@@ -17,6 +18,7 @@ from orchestrator.campaign.model import SIMULATION, Campaign, Cell
 from orchestrator.campaign.swarm import draw
 from orchestrator.errors import UsageError
 from orchestrator.search.attempt import Attempted, Task
+from orchestrator.search.coverage import constellation
 from orchestrator.search.document import document_of
 from orchestrator.search.script import Inflictions, steps_of
 from orchestrator.search.variation import Chance, vary
@@ -24,8 +26,10 @@ from orchestrator.worlds.selection import lab_named
 
 ROUND: Final = 8
 """Runs, where nobody asks for another number: a cluster of more cores needs more of them."""
-FRESH_SHARE: Final = 0.5
+FRESH_SHARE: Final = 0.25
 """Of a guided round: seeds of the campaign itself, which lead to where no variation does."""
+RARITY: Final = 2
+"""How much rarer constellations count for more."""
 GUIDED, RANDOM = "guided", "random"
 SUFFIX: Final = "-explored"
 
@@ -41,16 +45,12 @@ class Source:
 
 @dataclass
 class Parent:
-    """A run whose schedule is worth varying: it was the first in `gain` states, and was varied `used` times."""
+    """A run whose schedule may be varied, as it was `used` times; it came through these constellations of replicas."""
 
     attempted: Attempted
     schedule: Inflictions
-    gain: int
+    constellations: frozenset[str]
     used: int = 0
-
-    @property
-    def weight(self) -> float:
-        return self.gain / (1 + self.used)
 
 
 @dataclass
@@ -65,6 +65,7 @@ class Arm:
     curve: list[int] = field(default_factory=list)
     _states: set[str] = field(default_factory=set)
     _parents: list[Parent] = field(default_factory=list)
+    _runs_with: Counter[str] = field(default_factory=Counter)
 
     @property
     def states(self) -> int:
@@ -76,10 +77,16 @@ class Arm:
         self._states |= new
         self.made.append(attempted)
         self.curve.append(len(self._states))
+        constellations = frozenset(map(constellation, attempted.states))
+        self._runs_with.update(constellations)
         if new and attempted.schedule is not None:
-            self._parents.append(Parent(attempted, attempted.schedule, len(new)))
+            self._parents.append(Parent(attempted, attempted.schedule, constellations))
         for parent in self._parents:
             parent.used += parent.attempted.number == attempted.parent
+
+    def _weight(self, parent: Parent) -> float:
+        """How much is to be hoped for of a run's variations: what few runs came through, it did; and they were few."""
+        return sum(self._runs_with[it] ** -RARITY for it in parent.constellations) / (1 + parent.used)
 
     def round(self, most: int) -> list[Task]:
         """The next runs, at most so many."""
@@ -102,12 +109,12 @@ class Arm:
 
     def _variation(self, number: int, rng: Random) -> Task | None:
         """A variation of a run's schedule, under that run's seed; None where nothing of it can be inflicted."""
-        (parent,) = rng.choices(self._parents, [parent.weight for parent in self._parents])
+        (parent,) = rng.choices(self._parents, list(map(self._weight, self._parents)))
         seed, base = parent.attempted.seed, parent.schedule
         campaign = draw(self.source.campaign, seed)
         # Of a cluster that is drawn only that seed's other schedules have its nodes.
         alike = [it for it in self._parents if self.source.campaign.swarm is None or it.attempted.seed == seed]
-        (other,) = rng.choices(alike, [it.weight for it in alike])
+        (other,) = rng.choices(alike, list(map(self._weight, alike)))
         chance = Chance(rng, campaign.topology.names, kinds_of(campaign), base.lasted_s)
         schedule = vary(base, other.schedule, chance)
         if not schedule.faults:

@@ -114,13 +114,29 @@ def test_guided_varies_what_led_to_new_states_and_goes_on_with_fresh_seeds(short
     list(explore(guided, 24, world.make, known={}, kept={}))
     varied = [task for task in world.asked if task.parent >= 0]
     assert [task.parent for task in world.asked[:8]] == [-1] * 8, "nothing is known yet"
-    assert len(varied) == 8, "half of each later round"
-    assert [task.seed for task in world.asked if task.parent < 0] == list(range(1, 17))
-    assert guided.states == 16 + 3 * 8
+    assert len(varied) == 12, "three quarters of each later round"
+    assert [task.seed for task in world.asked if task.parent < 0] == list(range(1, 13))
+    assert guided.states == 12 + 3 * 12
     for task in varied:
         variation = parse(TomlSource(task.path, task.text), Path(task.path))
         assert variation.nemesis.kind == "steps"
         assert [cell.mutants for cell in variation.cells] == [("bounce_unseen",)]
+
+
+def test_what_few_runs_came_through_is_varied_most(short: Path) -> None:
+    """Every run is the first in some state, for the voters have many; in one the replicas were as in no other."""
+    asked: list[Task] = []
+
+    def make(tasks: list[Task]) -> list[Attempted]:
+        asked.extend(tasks)
+        return [
+            structs.replace(one, states=(f"up/{'leader' if task.seed == 3 else 'follower'}=i= | {task.number} | kill",))
+            for task, one in zip(tasks, World().make(tasks), strict=True)
+        ]
+
+    list(explore(arm(GUIDED, short), 16, make, known={}, kept={}))
+    parents = [task.parent for task in asked if task.parent >= 0]
+    assert parents.count(2) > len(parents) / 2
 
 
 def test_clusters_that_are_drawn_are_varied_as_their_seeds_drew_them(tmp_path: Path) -> None:
@@ -167,7 +183,7 @@ def test_the_same_exploration_makes_the_same_runs_and_seeds_are_not_made_twice(s
     before = len(first.asked)
     plain = arm(RANDOM, short)
     list(explore(plain, 20, first.make, known=known, kept={}))
-    assert [task.seed for task in first.asked[before:]] == [17, 18, 19, 20], "16 seeds were known"
+    assert [task.seed for task in first.asked[before:]] == list(range(13, 21)), "12 seeds were known"
     assert len(plain.made) == 20
 
 
@@ -184,8 +200,8 @@ def test_the_report_compares_only_what_was_measured(short: Path) -> None:
     list(explore(guided, 24, World().make, known={}, kept={}))
     assert "Only one way" in comparison([guided])
     list(explore(plain, 24, World().make, known={}, kept={}))
-    assert "guided had seen 40 different states and random 24" in comparison([guided, plain])
-    assert "after 16 runs" in comparison([guided, plain])
+    assert "guided had seen 48 different states and random 24" in comparison([guided, plain])
+    assert "after 15 runs" in comparison([guided, plain])
     head = Head("short", SHORT, "mutated", 1, 24, (GUIDED, RANDOM), True)
     told = told_of(head, [guided, plain], {"lost-acknowledged-write": "short/run"}, "over")
     assert told["verdict"] == "fail"
@@ -258,11 +274,28 @@ def test_states_are_those_of_the_traces(bounced: SimulatedRun) -> None:
             [Replica("up", "leader", "=", True, "="), Replica("up", "follower", "=", True, ">")],
             [Replica("up", "leader", "=", True, "="), Replica("up", "follower", "=", True, "<")],
         ),
+        (
+            "a leader alone in its ISR behind another replica",
+            [Replica("up", "leader", "=", True, "="), Replica("up", "follower", "<", False, ">")],
+            [Replica("up", "leader", "=", True, "="), Replica("up", "follower", "<", True, ">")],
+        ),
+        (
+            "the last ISR member does not run while another replica does",
+            [Replica("down", "leader", "=", True, "="), Replica("up", "follower", "=", False, "<")],
+            [Replica("down", "leader", "=", True, "="), Replica("still", "follower", "=", False, "<")],
+        ),
     ],
 )
 def test_a_deep_state_is_told_from_one_that_is_not(name: str, deep: list[Replica], shallow: list[Replica]) -> None:
     assert DEEP[name](State(tuple(deep), (), ()))
     assert not DEEP[name](State(tuple(shallow), (), ()))
+
+
+def test_a_leader_that_is_alone_and_cut_off_is_deep() -> None:
+    alone = (Replica("up", "leader", "=", True, "="), Replica("up", "follower", "<", False, "<"))
+    deep = DEEP["a leader alone in its ISR while a partition is in force"]
+    assert deep(State(alone, (), ("partition-one",)))
+    assert not deep(State(alone, (), ("kill",)))
 
 
 @pytest.mark.spark

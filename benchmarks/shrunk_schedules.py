@@ -1,0 +1,173 @@
+"""How small the schedules get that show the broker's mutants, and whether they show them on real processes, too.
+
+    python -m benchmarks.shrunk_schedules --store DIR [--mutants NAME ...] [--budget 60] [--namespaces 3] [--json FILE]
+
+Of each mutant the first campaign and seed that kill it in the simulated world are shrunk as by `brownout shrink`; where
+namespaces have what is left needs, it is run there with so many seeds. What an oracle alone can see shows only in the
+simulated world. The store keeps every run, with its `shrunk.toml`. What `--json` has already is not made again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from analysis.verdict import VERDICT_FILE, Verdict
+from orchestrator.campaign.finding import find
+from orchestrator.campaign.store import Store
+from orchestrator.command.mutants import GENERAL
+from orchestrator.search.mutation import Schedule, schedules
+from simulator.oracles import ORACLES
+from systems.brownout.broker import Brownout
+
+SEEDS: Final = (1, 2, 3, 4, 5)
+"""That a campaign is tried with until one of them shows the mutant."""
+FEW: Final = 3
+"""Faults that a shrunk schedule should have at most."""
+NAMESPACES: Final = "namespaces"
+
+
+@dataclass(frozen=True)
+class Shrunk:
+    """What is left of one mutant's schedule. `shown` of `seeds` show the anomaly in the simulated world, `real` of
+    `tried` in namespaces; none is tried where that world lacks something."""
+
+    mutant: str
+    campaign: str
+    seed: int
+    anomaly: str
+    faults_before: int
+    faults: int
+    steps: int
+    nodes: int
+    runs: int
+    shown: int
+    seeds: int
+    real: int
+    tried: int
+    path: str
+
+
+def killing(wanted: Sequence[Schedule], store: Path) -> Iterator[tuple[Schedule, int, str, Path]]:
+    """Of each schedule the first run that shows what is expected: its seed, the anomaly and its directory."""
+    for schedule in wanted:
+        path = _with_cell(schedule, store)
+        for seed in SEEDS:
+            words = ["--world", "simulation", "--cell", schedule.cell.name, "--seed", str(seed)]
+            run = _run(path, store, words)[0]
+            verdict = Verdict.read(run / VERDICT_FILE)
+            named = [it.name for it in verdict.anomalies if it.name in schedule.anomalies]
+            if named and verdict.verdict == "fail":
+                yield schedule, seed, min(named, key=lambda name: name in ORACLES), run
+                break
+
+
+def _with_cell(schedule: Schedule, store: Path) -> Path:
+    """The campaign's file; where it has no cell for the mutant, a copy that has."""
+    if any(cell.name == schedule.cell.name for cell in schedule.campaign.cells):
+        return schedule.campaign.path
+    cell = (
+        f'\n[[cell]]\nname = "{schedule.cell.name}"\nmutants = ["{schedule.mutant}"]\n'
+        f'expect = {{ verdict = "fail", anomaly = "{schedule.anomalies[0]}" }}\n'
+    )
+    path = store / f"{schedule.campaign.name}-{schedule.cell.name}.toml"
+    path.write_text(schedule.campaign.text + cell, encoding="utf-8")
+    return path
+
+
+def _run(path: Path, store: Path, words: Sequence[str]) -> list[Path]:
+    """Run a campaign; its runs."""
+    _brownout("run", str(path), "--quiet", "--engine", "in-process", "--store", str(store), *words)
+    latest = (store / "latest").resolve()
+    stamp = latest.name.split("-", 1)[0]
+    return sorted(latest.parent.glob(f"{stamp}-*"))
+
+
+def _brownout(*words: str) -> str:
+    """What the command says."""
+    done = subprocess.run(
+        [sys.executable, "-m", "orchestrator", *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False
+    )
+    return done.stdout.decode()
+
+
+def shrunk(
+    schedule: Schedule, seed: int, anomaly: str, run: Path, store: Path, budget: str, real: int
+) -> Shrunk | None:
+    """Shrink a run, and try what is left in namespaces; None when nothing can be taken from it."""
+    told = _brownout(
+        "shrink", str(run), "--anomaly", anomaly, "--budget", budget, "--quiet", "--json", "--store", str(store)
+    )
+    if not told.startswith("{"):
+        return None
+    found: dict[str, Any] = json.loads(told)
+    path = Path(found["campaign"])
+    runs = []
+    if real and NAMESPACES in found["worlds"]:
+        runs = _run(path, store, ["--world", NAMESPACES, "--seeds", f"{seed}-{seed + real - 1}"])
+    shows = [anomaly in [it.name for it in Verdict.read(each / VERDICT_FILE).anomalies] for each in runs]
+    return Shrunk(
+        schedule.mutant, schedule.campaign.name, seed, anomaly, found["faults_before"], found["faults"], found["steps"],
+        found["nodes"], found["runs"], found["shown"], found["seeds"], sum(shows), len(shows), str(path),
+    )  # fmt: skip
+
+
+def wanted_of(names: Sequence[str]) -> dict[str, list[Schedule]]:
+    """By mutant, the schedules that are to kill it: those of the general campaign last."""
+    found = {}
+    for name in names or sorted(name for name, it in Brownout.mutants.items() if it.anomaly):
+        words = (word.strip(",;.") for word in Brownout.mutants[name].schedule.split())
+        named = [Path(word).stem for word in words if word.startswith("campaigns/")]
+        campaigns = [find(campaign) for campaign in dict.fromkeys([*named, GENERAL])]
+        found[name] = schedules(Brownout.mutants, [name], campaigns)
+    return found
+
+
+def main() -> None:
+    """Print a line for each mutant, and what they come to."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--store", type=Path, required=True)
+    parser.add_argument("--mutants", nargs="+", default=[])
+    parser.add_argument("--budget", default="60")
+    parser.add_argument("--namespaces", type=int, default=0)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    options.store.mkdir(parents=True, exist_ok=True)
+    kept = json.loads(options.json.read_text()) if options.json and options.json.exists() else []
+    results = [Shrunk(**each) for each in kept]
+    for mutant, wanted in wanted_of(options.mutants).items():
+        if any(it.mutant == mutant for it in results):
+            continue
+        store = Store(options.store.resolve()).root
+        for schedule, seed, anomaly, run in killing(wanted, store):
+            result = shrunk(schedule, seed, anomaly, run, store, options.budget, options.namespaces)
+            if result is not None:
+                results.append(result)
+                print(f"{mutant:36} {_line(result)}", flush=True)
+                break
+        else:
+            print(f"{mutant:36} no run of seeds {SEEDS} showed it", flush=True)
+        if options.json:
+            options.json.write_text(json.dumps([asdict(it) for it in results], indent=1) + "\n", encoding="utf-8")
+    few = sum(it.faults <= FEW for it in results)
+    tried = [it for it in results if it.tried]
+    real = sum(it.real > 0 for it in tried)
+    print(f"{few} of {len(results)} have at most {FEW} faults; {real} of {len(tried)} show it in namespaces")
+
+
+def _line(it: Shrunk) -> str:
+    tried = f"{it.real} of {it.tried} in namespaces" if it.tried else "not for namespaces"
+    return (
+        f"{it.anomaly} in {it.campaign}, seed {it.seed}: {it.faults_before} -> {it.faults} faults, {it.steps} steps,"
+        f" {it.nodes} nodes ({it.runs} runs); {it.shown} of {it.seeds} seeds; {tried}"
+    )
+
+
+if __name__ == "__main__":
+    main()
