@@ -65,6 +65,13 @@ def _last_is_away(state: State) -> bool:
     return last is not None and last.runs != "up" and any(replica.runs == "up" for replica in state.replicas)
 
 
+class Visit(NamedTuple):
+    """When a run came to a state, in seconds since its load began; -1 before that."""
+
+    at_s: float
+    state: State
+
+
 DEEP: Final[Mapping[str, Callable[[State], bool]]] = {
     "two leaders": lambda it: sum(r.role == "leader" and r.runs != "down" for r in it.replicas) > 1,
     "a leader alone in its ISR": _leads_alone,
@@ -101,7 +108,7 @@ class _Cluster:
 
 def states_of(run_dir: Path, topic: str) -> tuple[str, ...]:
     """The abstract states of a topic's partitions in a run, each once, in the order in which they were reached."""
-    return tuple(dict.fromkeys(map(str, visit(run_dir, topic))))
+    return tuple(dict.fromkeys(str(it.state) for it in visits(run_dir, topic)))
 
 
 def constellation(state: str) -> str:
@@ -111,17 +118,20 @@ def constellation(state: str) -> str:
     return " ".join(sorted(text[:-3] + text[-2:-1] + text[-1:].strip("<=?") for text in replicas))
 
 
-def visit(run_dir: Path, topic: str) -> Iterator[State]:
+def visits(run_dir: Path, topic: str) -> Iterator[Visit]:
     """The state of a partition after each event that has to do with it; of all after an event of the whole cluster."""
-    names = node_names(run_dir)
+    names, began_ns = node_names(run_dir), 0
     cluster = _Cluster({name: _Node() for name in names})
-    for _, _, node, event in sorted(_happenings(run_dir, names), key=lambda it: it[:2]):
+    for at_ns, _, node, event in sorted(_happenings(run_dir, names), key=lambda it: it[:2]):
+        if event["event"] == "phase":
+            began_ns = at_ns
+            continue
         touched = _of_journal(cluster, event) if node is None else _of_node(cluster, node, event)
         if touched is None:
             continue
         for key in sorted(cluster.isr) if touched == _ALL else [touched]:
             if key[0] == topic and key in cluster.isr:
-                yield _abstract(cluster, key)
+                yield Visit((at_ns - began_ns) / 1e9 if began_ns else -1.0, _abstract(cluster, key))
 
 
 def _happenings(run_dir: Path, names: list[str]) -> Iterator[tuple[int, int, str | None, Mapping[str, Any]]]:
@@ -129,7 +139,8 @@ def _happenings(run_dir: Path, names: list[str]) -> Iterator[tuple[int, int, str
     order = 0
     for line in (run_dir / "history" / JOURNAL).read_text(encoding="utf-8").splitlines():
         entry = json.loads(line)
-        if entry["event"] in ("fault_injected", "fault_invoked", "fault_healed"):
+        is_main = entry["event"] == "phase" and entry["name"] == "main"
+        if is_main or entry["event"] in ("fault_injected", "fault_invoked", "fault_healed"):
             yield round(entry["wall"] * 1e9), (order := order + 1), None, entry
     for name in names:
         for event in node_events(run_dir, name):

@@ -88,6 +88,13 @@ class Arm:
         """How much is to be hoped for of a run's variations: what few runs came through, it did; and they were few."""
         return sum(self._runs_with[it] ** -RARITY for it in parent.constellations) / (1 + parent.used)
 
+    def _rare_moment(self, attempted: Attempted, rng: Random) -> float | None:
+        """When a run came to one of its constellations, the rather, the fewer runs did."""
+        if not attempted.moments:
+            return None
+        (chosen,) = rng.choices(list(attempted.moments), [self._runs_with[it] ** -RARITY for it in attempted.moments])
+        return attempted.moments[chosen]
+
     def round(self, most: int) -> list[Task]:
         """The next runs, at most so many."""
         rng = Random(f"{self.source.first}/{self.name}/{len(self.made)}")
@@ -115,7 +122,8 @@ class Arm:
         # Of a cluster that is drawn only that seed's other schedules have its nodes.
         alike = [it for it in self._parents if self.source.campaign.swarm is None or it.attempted.seed == seed]
         (other,) = rng.choices(alike, list(map(self._weight, alike)))
-        chance = Chance(rng, campaign.topology.names, kinds_of(campaign), base.lasted_s)
+        rare_s = self._rare_moment(parent.attempted, rng)
+        chance = Chance(rng, campaign.topology.names, kinds_of(campaign), base.lasted_s, rare_s)
         schedule = vary(base, other.schedule, chance)
         if not schedule.faults:
             return None

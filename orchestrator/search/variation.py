@@ -19,13 +19,17 @@ Change = Callable[[list[Inflicted], "Chance"], list[Inflicted]]
 
 
 class Chance:
-    """Where a variation takes its choices from. `kinds`: those that the campaign has and scripts can inflict."""
+    """Where a variation takes its choices from. `kinds`: those that the campaign has and scripts can inflict. `rare_s`:
+    when under load the run that is varied was where few are, in seconds; None: at no time."""
 
-    def __init__(self, rng: Random, nodes: Sequence[str], kinds: Sequence[str], lasts_s: float) -> None:
+    def __init__(
+        self, rng: Random, nodes: Sequence[str], kinds: Sequence[str], lasts_s: float, rare_s: float | None = None
+    ) -> None:
         self.rng = rng
         self.nodes = tuple(nodes)
         self.kinds = tuple(kinds)
         self.lasts_s = lasts_s
+        self.rare_s = rare_s
 
     def fault(self) -> Inflicted:
         """A fault of chance."""
@@ -98,6 +102,14 @@ def _follow(faults: list[Inflicted], chance: Chance) -> list[Inflicted]:
     return [*faults, replace(new, begin_s=begin_s, end_s=begin_s + new.end_s - new.begin_s)]
 
 
+def _strike(faults: list[Inflicted], chance: Chance) -> list[Inflicted]:
+    """Another fault in the moment in which the run was where few are: from there it goes on to where fewer are."""
+    if chance.rare_s is None:
+        return _follow(faults, chance)
+    new, begin_s = chance.fault(), chance.rare_s + chance.rng.uniform(0.0, 0.5)
+    return [*faults, replace(new, begin_s=begin_s, end_s=begin_s + new.end_s - new.begin_s)]
+
+
 def _one(faults: list[Inflicted], chance: Chance, change: Callable[[Inflicted], Inflicted]) -> list[Inflicted]:
     if not faults:
         return faults
@@ -105,7 +117,7 @@ def _one(faults: list[Inflicted], chance: Chance, change: Callable[[Inflicted], 
     return [change(fault) if number == at else fault for number, fault in enumerate(faults)]
 
 
-_CHANGES: Final[tuple[Change, ...]] = (_add, _drop, _move, _stretch, _aim, _follow, _follow)
+_CHANGES: Final[tuple[Change, ...]] = (_add, _drop, _move, _stretch, _aim, _follow, _strike, _strike)
 
 
 def possible(faults: Sequence[Inflicted], lasted_s: float) -> list[Inflicted]:

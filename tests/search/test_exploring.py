@@ -19,7 +19,7 @@ from orchestrator.command.line import main
 from orchestrator.command.shrink import whole_document
 from orchestrator.errors import Interrupted, UsageError
 from orchestrator.search.attempt import Attempted, Task, attempt, spread
-from orchestrator.search.coverage import DEEP, Replica, State, states_of, visit
+from orchestrator.search.coverage import DEEP, Replica, State, states_of, visits
 from orchestrator.search.exploring import GUIDED, RANDOM, Arm, Source, cheapest, explore
 from orchestrator.search.record import Exploration, Head
 from orchestrator.search.script import Inflicted, Inflictions, steps_of
@@ -229,6 +229,23 @@ def test_every_variation_can_be_inflicted_and_proven(seed: int) -> None:
     assert steps_of(told, NODES) or not told.faults
 
 
+def test_a_variation_strikes_where_few_runs_were() -> None:
+    def struck(rare_s: float | None) -> int:
+        chances = (Chance(Random(seed), NODES, ("kill",), 10.0, rare_s) for seed in range(100))
+        told = [vary(schedule(), schedule(), chance) for chance in chances]
+        return sum(any(5.0 <= it.begin_s <= 5.5 for it in variation.faults) for variation in told)
+
+    assert struck(5.0) > 2 * struck(None)
+
+
+def test_when_a_run_was_where_is_told_in_seconds_of_its_load(bounced: SimulatedRun) -> None:
+    moments = [it.at_s for it in visits(bounced.path, "log")]
+    (began,) = (line["wall"] for line in bounced.of("phase") if line["name"] == "main")
+    (first, *_) = (line["wall"] for line in bounced.of("fault_injected"))
+    assert moments[0] == -1.0, "before the load"
+    assert any(abs(moment - (first - began)) < 0.001 for moment in moments)
+
+
 def test_what_would_meet_another_fault_comes_after_it() -> None:
     one, other = Inflicted("kill", ("n1",), 1.0, 3.0, {}), Inflicted("pause", ("n1",), 2.0, 2.5, {})
     moved = possible([other, one], 10.0)[1]
@@ -245,7 +262,7 @@ def bounced(tmp_path: Path) -> SimulatedRun:
 
 
 def test_states_are_those_of_the_traces(bounced: SimulatedRun) -> None:
-    states = list(visit(bounced.path, "log"))
+    states = [it.state for it in visits(bounced.path, "log")]
     assert any(state.faults == ("partition-one", "partition-one", "power-loss") for state in states)
     last = states[-1]
     assert sorted(replica.role for replica in last.replicas) == ["follower", "leader"]
