@@ -145,13 +145,13 @@ class Reasons:
     """Why simulated runs reach less than `LEAST` of a module."""
 
     def __init__(self) -> None:
-        self._told: dict[str, str] = tomllib.loads(REASONS.read_text(encoding="utf-8"))["reason"]
+        self.all: dict[str, str] = tomllib.loads(REASONS.read_text(encoding="utf-8"))["reason"]
 
     def of(self, module: str) -> str | None:
         """The module's own, or that of the package in which it lies."""
-        while module not in self._told and "." in module:
+        while module not in self.all and "." in module:
             module = module.rpartition(".")[0]
-        return self._told.get(module)
+        return self.all.get(module)
 
 
 def page(found: list[Reached], made: list[Run]) -> str:

@@ -1,0 +1,45 @@
+"""What is told of the lines that simulated runs reach: every campaign has its run, and every reason a module."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from orchestrator.campaign.file import load
+from tests.simulator.reached_lines import DRAWN, LEAST, REASONS, ROOT, Reached, Reasons, page, runs
+
+
+def test_every_reason_is_that_of_a_module_or_a_package() -> None:
+    for name in Reasons().all:
+        path = ROOT.joinpath(*name.split("."))
+        assert path.is_dir() or path.with_suffix(".py").is_file(), f"{REASONS.name}: there is no {name}"
+
+
+def test_a_package_has_the_reason_of_its_modules_that_have_none() -> None:
+    reasons = Reasons()
+    assert reasons.of("broker.groups.group") == reasons.of("broker.groups")
+    assert reasons.of("broker.replica.leader") is None
+
+
+def test_every_run_has_a_broker_as_it_should_be_and_what_is_left_over_is_drawn() -> None:
+    made = list(islice(runs(), 200))
+    assert len(set(made)) == len(made)
+    for run in made:
+        assert not next(cell for cell in load(run.campaign).cells if cell.name == run.cell).mutants
+    drawn = [run.seed for run in made if run.campaign == DRAWN]
+    assert drawn == list(range(1, len(drawn) + 1))
+    assert 0 < len(drawn) < 200
+
+
+def test_the_page_has_a_row_for_each_module_that_is_reached_too_little() -> None:
+    told = page(
+        [
+            Reached("broker.disk", 100, 0, "1-100"),
+            Reached("broker.replica.leader", 10, 8, "3-4"),
+            Reached("b", 10, 9, ""),
+        ],
+        list(islice(runs(), 60)),
+    )
+    assert f"Of 3 modules 1 have {LEAST:.0%} or more; all together 14.2%." in told
+    assert "| `broker.replica.leader` | 10 | 80% | **not known** |" in told
+    assert "| `broker.disk` | 100 | 0% | the real disk" in told
+    assert "| `b` |" not in told
