@@ -23,6 +23,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
+from analysis.verdict import UNKNOWN
 from orchestrator.campaign.file import load
 from orchestrator.search.attempt import Attempted, attempt
 from orchestrator.search.coverage import DEEP
@@ -65,10 +66,8 @@ def start(arm: str, first: int, most: int) -> Start:
                 reached.setdefault(state, len(made))
             if reached.keys() >= set(STATES):
                 break
-    anomalies, unknown = (
-        sum(map(test, made)) for test in (lambda it: bool(it.anomalies), lambda it: it.verdict == "unknown")
-    )
-    return Start(arm, first, len(made), reached, unknown, anomalies)
+    unknown, failed = sum(it.verdict == UNKNOWN for it in made), sum(bool(it.anomalies) for it in made)
+    return Start(arm, first, len(made), reached, unknown, failed)
 
 
 def starts(number: int, first: int, most: int, jobs: int) -> Iterator[Start]:

@@ -22,6 +22,7 @@ from analysis.verdict import VERDICT_FILE, Verdict
 from orchestrator.campaign.finding import find
 from orchestrator.campaign.store import Store
 from orchestrator.command.mutants import GENERAL
+from orchestrator.errors import EXIT_INTERNAL, EXIT_USAGE
 from orchestrator.search.mutation import Schedule, schedules
 from simulator.oracles import ORACLES
 from systems.brownout.broker import Brownout
@@ -90,11 +91,11 @@ def _run(path: Path, store: Path, words: Sequence[str]) -> list[Path]:
 
 
 def _brownout(*words: str) -> str:
-    """What the command says."""
-    done = subprocess.run(
-        [sys.executable, "-m", "orchestrator", *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False
-    )
-    return done.stdout.decode()
+    """What the command says. Raises `SystemExit` for one that was refused or broke down: there is no run to look at."""
+    done = subprocess.run([sys.executable, "-m", "orchestrator", *words], capture_output=True, text=True, check=False)
+    if done.returncode in (EXIT_USAGE, EXIT_INTERNAL):
+        sys.exit(done.stderr.strip())
+    return done.stdout
 
 
 def shrunk(
