@@ -163,7 +163,7 @@ def main() -> None:
 
 
 def _line(it: Shrunk) -> str:
-    tried = f"{it.real} of {it.tried} in namespaces" if it.tried else "not for namespaces"
+    tried = f"{it.real} of {it.tried} in namespaces" if it.tried else "not tried in namespaces"
     return (
         f"{it.anomaly} in {it.campaign}, seed {it.seed}: {it.faults_before} -> {it.faults} faults, {it.steps} steps,"
         f" {it.nodes} nodes ({it.runs} runs); {it.shown} of {it.seeds} seeds; {tried}"
