@@ -10,6 +10,7 @@ verdict that is expected of it is named; one that fails is an alarm, which a bro
 from __future__ import annotations
 
 import argparse
+import signal
 import subprocess
 import sys
 import tempfile
@@ -104,10 +105,12 @@ def make(seeds: int, jobs: int, part: int, directory: Path) -> int:
     from orchestrator.campaign.plan import PlannedRun, run_id
     from orchestrator.campaign.store import Store
     from orchestrator.campaign.swarm import draw
+    from orchestrator.machine import syscalls
     from orchestrator.running.interrupts import Interrupts
     from orchestrator.running.progress import Progress
     from orchestrator.search.making import WHERE, Maker
 
+    syscalls.die_with_parent(signal.SIGKILL)
     alarms = 0
     for run in islice(runs(), part, seeds, jobs):
         campaign = load(run.campaign)
@@ -186,7 +189,9 @@ def main() -> int:
         parts = [
             subprocess.Popen([*again, "--part", str(number), directory], cwd=ROOT) for number in range(options.jobs)
         ]
-        alarms = sum(part.wait() for part in parts)
+        alarms = sum(part.wait() > 0 for part in parts)
+        if len(list(Path(directory).glob(f"{_DATA}.*"))) < len(parts):
+            sys.exit("a process that made runs ended before all of its own were made: nothing is told of the others'")
         found = measured(Path(directory))
     reasons = Reasons()
     below = [it for it in found if it.share < LEAST]
