@@ -88,8 +88,9 @@ class Groups:
 class GroupWriter:
     """Writes the file of one member, each line at once. Use it as a context manager."""
 
-    def __init__(self, operations: Path | str, member: str) -> None:
+    def __init__(self, operations: Path | str, member: str, clock: Callable[[], int] = time.monotonic_ns) -> None:
         """`operations`: where the member's operations are recorded. Raises FileExistsError."""
+        self._clock = clock
         directory = Path(operations).parent / GROUPS
         directory.mkdir(exist_ok=True)
         self._lines = LineWriter(directory / f"{member}{_SUFFIX}")
@@ -99,16 +100,20 @@ class GroupWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """The member ends in order."""
         self._lines.write({"what": "closed"})
         self._lines.close()
 
     def assigned(self, partitions: Sequence[int]) -> None:
         """The member was given these partitions, beside those that it has."""
-        self._lines.write({"what": "assigned", "partitions": list(partitions), "t": time.monotonic_ns()})
+        self._lines.write({"what": "assigned", "partitions": list(partitions), "t": self._clock()})
 
     def revoked(self, partitions: Sequence[int], *, lost: bool) -> None:
         """The member has these partitions no more; `lost`: others may have had them for a while."""
-        self._lines.write({"what": "revoked", "partitions": list(partitions), "lost": lost, "t": time.monotonic_ns()})
+        self._lines.write({"what": "revoked", "partitions": list(partitions), "lost": lost, "t": self._clock()})
 
     def delivered(self, partition: int, first: int, last: int, at: int) -> None:
         self._lines.write({"what": "delivered", "partition": partition, "first": first, "last": last, "t": at})
@@ -116,15 +121,15 @@ class GroupWriter:
     def committing(self, number: int, offsets: Mapping[int, int]) -> None:
         """A commit is about to be sent: before it is, so that one that was never answered is on record too."""
         places = {str(partition): offset for partition, offset in offsets.items()}
-        self._lines.write({"what": "committing", "id": number, "offsets": places, "t": time.monotonic_ns()})
+        self._lines.write({"what": "committing", "id": number, "offsets": places, "t": self._clock()})
 
     def committed(self, number: int, partitions: Sequence[int]) -> None:
         """These of its partitions were acknowledged."""
-        self._lines.write({"what": "committed", "id": number, "partitions": list(partitions), "t": time.monotonic_ns()})
+        self._lines.write({"what": "committed", "id": number, "partitions": list(partitions), "t": self._clock()})
 
     def fetched(self, offsets: Mapping[int, int], *, inv: int) -> None:
         places = {str(partition): offset for partition, offset in offsets.items()}
-        self._lines.write({"what": "fetched", "offsets": places, "inv": inv, "t": time.monotonic_ns()})
+        self._lines.write({"what": "fetched", "offsets": places, "inv": inv, "t": self._clock()})
 
 
 def read_groups(run: Path | str) -> Groups:

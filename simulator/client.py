@@ -33,6 +33,7 @@ from broker.protocol.messages.produce import (
 from broker.protocol.records import Record, build_batch, iter_batches, read_records
 from broker.protocol.schema import Message
 from broker.server.client import Address, PeerConnector
+from simulator.codecs import compressed, opened
 
 CLIENT_ID = -1
 RESPONSE_MAX_BYTES = 16 << 20
@@ -214,6 +215,7 @@ class SimulatedClient:
         producer_id: int = -1,
         sequence: int = -1,
         key: bytes | None = None,
+        compression: str = "none",
     ) -> tuple[ErrorCode, int]:
         """Send one batch, once: the leader's answer and the offset of its first record. Raises `UncertainError` when
         there was none, `ValueError` for acks=0, which is not answered."""
@@ -225,7 +227,8 @@ class SimulatedClient:
             producer_epoch=min(producer_id, 0),
             base_sequence=sequence,
         )
-        data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=partition, records=records)])
+        batch = PartitionProduceData(index=partition, records=compressed(records, compression))
+        data = TopicProduceData(name=topic, partition_data=[batch])
         request = ProduceRequest(acks=acks, timeout_ms=int(timeout * 1000), topic_data=[data])
         answer = await self._ask_leader(topic, partition, request, PRODUCE_VERSION, timeout + 1)
         assert isinstance(answer, ProduceResponse)
@@ -266,7 +269,8 @@ class SimulatedClient:
         for position, header in iter_batches(data):
             next_offset = header.next_offset
             if not header.is_control:
-                records += [record for record in read_records(data, position) if record.offset >= offset]
+                batch = opened(data[position : position + header.size])
+                records += [record for record in read_records(batch) if record.offset >= offset]
         return Fetched(records, next_offset, found.high_watermark)
 
     async def read_all(self, topic: str, partition: int, timeout: float = 30.0) -> list[Record]:

@@ -33,6 +33,9 @@ def _section(kind: Kind) -> str:
         if isinstance(each.default, bool):
             lines.append(f"| `{each.key}` | {str(each.default).lower()} | true or false | {each.meaning} |")
             continue
+        if isinstance(each.default, str):
+            lines.append(f"| `{each.key}` | {each.default} | {', '.join(each.choices)} | {each.meaning} |")
+            continue
         unit = f" {each.unit}" if each.unit else ""
         most = "or more" if each.maximum is None else f"to {each.maximum:,}"
         lines.append(f"| `{each.key}` | {each.default}{unit} | {each.minimum:,} {most} | {each.meaning} |")

@@ -31,16 +31,24 @@ class KindError(Exception):
 
 @dataclass(frozen=True)
 class Parameter:
-    """One key of a kind in a campaign's [workload]. Its type is the default's: bool, int or float.
+    """One key of a kind in a campaign's [workload]. Its type is the default's: bool, int, float or str.
 
-    `unit` and `meaning` are for the documentation; `maximum` None: none."""
+    `unit` and `meaning` are for the documentation; `maximum` None: none. `choices`: what a text may be."""
 
     key: str
-    default: bool | int | float
+    default: bool | int | float | str
     meaning: str
     unit: str = ""
     minimum: int | float = 0
     maximum: int | float | None = None
+    choices: tuple[str, ...] = ()
+
+    @property
+    def takes_default(self) -> bool:
+        """Whether the default is within the bounds."""
+        if isinstance(self.default, str):
+            return self.default in self.choices
+        return self.minimum <= self.default and (self.maximum is None or self.default <= self.maximum)
 
 
 @dataclass(frozen=True)
@@ -124,9 +132,7 @@ class Kind:
     def _contradictions(self) -> list[tuple[bool, str]]:
         keys = [parameter.key for parameter in self.parameters]
         defaults = {parameter.key: parameter.default for parameter in self.parameters}
-        bad_bounds = [
-            p.key for p in self.parameters if p.default < p.minimum or (p.maximum is not None and p.default > p.maximum)
-        ]
+        bad_bounds = [parameter.key for parameter in self.parameters if not parameter.takes_default]
         taken = sorted(SHARED_KEYS & set(keys))
         return [
             (_NAME.fullmatch(self.name) is None, "its name needs small letters, digits and '-' only"),

@@ -17,28 +17,22 @@ from history import OperationWriter
 from history.groups import NO_OFFSET, GroupWriter
 from workloads.consumer import POLL_RECORDS, ReaderClient, offset_of, value_of
 from workloads.control import Close, Command, Control, Counts, ReadAll, ReadDone, Ready, Start, Stop, Stopped
+from workloads.kinds.group import FETCH_EVERY_S, HEARTBEATS_PER_SESSION, group_of, session_ms
 from workloads.runs import contiguous_runs
 from workloads.settings import ClientSettings, consumer_config
 
 POLL_S = 0.1
-FETCH_EVERY_S = 2.0  # between two questions of a member for what is committed
-HEARTBEATS_PER_SESSION = 10
-
-
-def group_of(settings: ClientSettings) -> str:
-    """The name of the group that reads a topic."""
-    return f"{settings.topic}-group"
 
 
 def group_config(settings: ClientSettings) -> dict[str, Any]:
     """A consumer of the group. Its session is short, so that the group notices a dead coordinator's silence soon."""
-    session_ms = int(settings.parameters["session_timeout_s"] * 1000 * settings.time_scale)
+    silence_ms = session_ms(settings)
     return {
         **consumer_config(settings),
         "group.id": group_of(settings),
         "auto.offset.reset": "earliest",
-        "session.timeout.ms": session_ms,
-        "heartbeat.interval.ms": session_ms // HEARTBEATS_PER_SESSION,
+        "session.timeout.ms": silence_ms,
+        "heartbeat.interval.ms": silence_ms // HEARTBEATS_PER_SESSION,
         "partition.assignment.strategy": "range",
     }
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import Protocol
+from typing import Final, Protocol
 
 from workloads.settings import ClientSettings
+
+_IDEMPOTENT_DEPTH: Final = 16
 
 
 class Pacer:
@@ -34,6 +36,12 @@ class Pacer:
             return False
         self._due_s = max(self._due_s, now_s - self._burst_s) + self._rng.expovariate(self._rate)
         return True
+
+
+def depth(settings: ClientSettings) -> int:
+    """How many appends a producer has under way in a partition: its library sends those of an idempotent one in up to
+    five requests."""
+    return _IDEMPOTENT_DEPTH if settings.idempotent else 1
 
 
 class Slots:

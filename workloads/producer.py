@@ -29,14 +29,10 @@ from workloads.control import (
     Stop,
     Stopped,
 )
-from workloads.pacing import MakePacing, Pacing, Slots, steady
+from workloads.pacing import MakePacing, Pacing, Slots, depth, steady
 from workloads.settings import ClientSettings, producer_config, retries
 
 IDLE_S = 0.05
-IDEMPOTENT_DEPTH = (
-    16  # appends that an idempotent producer has under way in a partition, of which it sends five requests
-)
-
 Done = Callable[[str, int, str], None]
 
 
@@ -117,8 +113,7 @@ class ProducerClient:
         self._pacing = pacing
         self._counts = Counts(control)
         self._rng = Random(settings.seed)
-        depth = IDEMPOTENT_DEPTH if settings.idempotent else 1
-        self._slots = Slots(settings.partitions, self._rng, depth)
+        self._slots = Slots(settings.partitions, self._rng, depth(settings))
         self._load = Appender(settings, writer, acks=-1)
         self._pacer: Pacing | None = None
         self._acknowledged = False

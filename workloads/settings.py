@@ -155,7 +155,7 @@ def producer_config(settings: ClientSettings, acks: int, *, timeout_s: float | N
         "request.timeout.ms": int(min(REQUEST_TIMEOUT_S * settings.time_scale, timeout_s) * 1000),
         "linger.ms": 1,
         "message.max.bytes": max(1_000_000, 2 * settings.parameters.get("record_bytes", 0)),
-        "compression.type": "none",
+        "compression.type": settings.parameters.get("compression", "none"),
     }
 
 

@@ -72,7 +72,7 @@ class Workload:
     rate: float = 100.0
     duration_s: float = 60.0
     operations: int = 0
-    parameters: Mapping[str, int | float] = field(default_factory=dict)
+    parameters: Mapping[str, int | float | str] = field(default_factory=dict)
 
     @property
     def load(self) -> Load:

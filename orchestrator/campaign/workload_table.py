@@ -145,14 +145,16 @@ def _program(command: list[str], directory: Path) -> list[str]:
     return [str((directory / program).resolve()) if "/" in program else program, *command[1:]]
 
 
-def _parameters(table: Table, kind: Kind) -> dict[str, int | float]:
-    values: dict[str, int | float] = {}
+def _parameters(table: Table, kind: Kind) -> dict[str, int | float | str]:
+    values: dict[str, int | float | str] = {}
     for each in kind.parameters:
         if isinstance(each.default, bool):
             values[each.key] = table.boolean(each.key, each.default)
         elif isinstance(each.default, int):
             least, most = int(each.minimum), None if each.maximum is None else int(each.maximum)
             values[each.key] = table.integer(each.key, each.default, minimum=least, maximum=most)
+        elif isinstance(each.default, str):
+            values[each.key] = table.text(each.key, each.default, choices=each.choices)
         else:
             value = values[each.key] = table.number(each.key, each.default, minimum=each.minimum)
             if each.maximum is not None and value > each.maximum:

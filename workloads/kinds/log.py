@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from workloads.control import Control
 from workloads.kind import MAX_CLIENTS, Kind, Load, Mix, Parameter, PlannedClient, Role
@@ -56,7 +56,7 @@ def mix(load: Load) -> Mix:
     return Mix(appends, END_QUERIES_SHARE * sum(client.rate for client in planned if client.role == "consumer"))
 
 
-def problem(parameters: Mapping[str, bool | int | float]) -> str | None:
+def problem(parameters: Mapping[str, Any]) -> str | None:
     """A probe that nobody acknowledges proves nothing."""
     return "probe_acks: 0 is acknowledged by nobody; give -1 or 1" if parameters.get("probe_acks") == 0 else None
 
@@ -73,6 +73,12 @@ PROBE_ACKS: Final = Parameter(
     "who acknowledges the probe: all that are in sync (-1), or the leader alone (1)",
     minimum=-1,
     maximum=1,
+)
+COMPRESSION: Final = Parameter(
+    "compression",
+    "none",
+    "how producers compress what they send together",
+    choices=("none", "gzip", "snappy", "lz4", "zstd"),
 )
 CONSUMERS: Final = Parameter("consumers", 2, "processes that read and ask for ends", maximum=MAX_CLIENTS)
 
@@ -92,6 +98,7 @@ KIND: Final = Kind(
             "producers number what they send, send it again until it is acknowledged, and have several appends under "
             "way; brokers keep one of each, in order",
         ),
+        COMPRESSION,
     ),
     roles={
         "producer": Role(_producer, changes=True),

@@ -8,7 +8,7 @@ from typing import ClassVar
 from orchestrator.errors import WorldError
 from orchestrator.worlds.per_run import PerRunLab
 from orchestrator.worlds.simulation.world import SimulationWorld
-from systems.kafka_protocol.virtual import PACINGS
+from systems.kafka_protocol.virtual.serving import KINDS
 
 SYSTEM = "brownout"
 
@@ -18,7 +18,7 @@ class SimulationLab(PerRunLab):
 
     kind = SimulationWorld
     systems: ClassVar[frozenset[str] | None] = frozenset({SYSTEM})
-    workloads: ClassVar[frozenset[str] | None] = frozenset(PACINGS)
+    workloads: ClassVar[frozenset[str] | None] = frozenset(KINDS)
     repeatable = True
 
     def shell(self, name: str, command: Sequence[str] = ()) -> list[str]:

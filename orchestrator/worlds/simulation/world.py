@@ -32,7 +32,7 @@ from simulator.guard import Guard
 from simulator.messages import Recorder
 from systems import Member, System
 from systems.kafka_protocol.observer import KafkaObserver
-from systems.kafka_protocol.virtual import VirtualAsking
+from systems.kafka_protocol.virtual.asking import VirtualAsking
 from systems.service import Deployment, Service
 from workloads.process import ClientHandle
 from workloads.settings import ClientSettings

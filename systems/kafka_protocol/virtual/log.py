@@ -1,99 +1,67 @@
-"""Clients of the log workloads in virtual time: what `workloads.producer` and `workloads.consumer` are as processes.
-
-They take the same commands, issue at the same pace, call an outcome by the same rule and record the same history; only
-the library differs, for librdkafka has a time of its own. A poll here is one fetch, asked for after it was invoked.
-"""
+"""Clients of the log workloads in virtual time. A poll here is one fetch, asked for after it was invoked."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from random import Random
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final
 
 from broker.errors import ErrorCode
 from broker.protocol.records import Record
-from broker.protocol.schema import Message
-from broker.server.client import PeerConnector
 from history import ACKS_ALL, NOT_A_VALUE, OperationWriter, record_bytes, value_of_record
 from simulator.client import RefusedError, SimulatedClient, UncertainError
-from systems.kafka_protocol.requests import RequestError
-from systems.kafka_protocol.virtual_sender import Sender
+from systems.kafka_protocol.virtual.control import ClockNs, VirtualControl
+from systems.kafka_protocol.virtual.sender import Sender
 from workloads.control import (
     Append,
     Appended,
     AppendResult,
-    Close,
     Command,
     Counts,
-    Event,
     FirstAck,
     Probe,
     Probed,
     ReadAll,
     ReadDone,
-    Ready,
     Refused,
-    Request,
     SetPhase,
     Start,
     Stop,
     Stopped,
-    Trouble,
 )
-from workloads.kinds import log_bursts
 from workloads.kinds.log import END_QUERIES_SHARE
-from workloads.pacing import MakePacing, Pacer, Slots, steady
+from workloads.pacing import MakePacing, Pacer, Slots, depth
 from workloads.runs import contiguous_runs
 from workloads.settings import ClientSettings
 
-PACINGS: Final[Mapping[str, MakePacing]] = {"log": steady, "log-bursts": log_bursts.pacing}
-"""The kinds of workload whose clients there are, each with the pace of its producers."""
-
-FLUSH_EVERY_NS: Final = 1 << 62  # nobody but the run itself could be interrupted: rows are written when there are many
-ANSWER_MAX_BYTES: Final = 16 << 20
-POLL_S = 0.1
-IDLE_S = 0.05
-RETRY_S = 0.05
-
-T = TypeVar("T")
-R = TypeVar("R")
-Answer = TypeVar("Answer", bound=Message)
-ClockNs = Callable[[], int]
-
-
-class VirtualControl:
-    """The client's end of what is a pipe in reality."""
-
-    def __init__(self, hear: Callable[[Event], None]) -> None:
-        self.commands: asyncio.Queue[Command] = asyncio.Queue()
-        self._hear = hear
-
-    def tell(self, event: Event) -> None:
-        self._hear(event)
-
-    def decline(self, who: str, command: Command) -> None:
-        """Answer a command that this client has no use for."""
-        text = f"a {who} does not know the command {type(command).__struct_config__.tag!r}"
-        self.tell(Refused(command.id, text) if isinstance(command, Request) else Trouble(text))
+POLL_S: Final = 0.1
+IDLE_S: Final = 0.05
+RETRY_S: Final = 0.05
 
 
 class Producer:
     """Appends at its pace between `start` and `stop`, and on command at any time."""
 
     def __init__(
-        self, settings: ClientSettings, control: VirtualControl, writer: OperationWriter, clock: ClockNs, kind: str
+        self,
+        settings: ClientSettings,
+        control: VirtualControl,
+        writer: OperationWriter,
+        clock: ClockNs,
+        *,
+        pacing: MakePacing,
     ) -> None:
         self._settings = settings
         self._control = control
         self._writer = writer
         self._clock = clock
-        self._pacing = PACINGS[kind]
+        self._pacing = pacing
         self._client = SimulatedClient(addresses(settings))
         self._sender = Sender(settings, self._client)
         self._counts = Counts(control)
         self._rng = Random(settings.seed)
-        self._slots = Slots(settings.partitions, self._rng)
+        self._slots = Slots(settings.partitions, self._rng, depth(settings))
         self._upkeep = asyncio.create_task(self._client.keep_up(settings.topic))
         self._load: asyncio.Task[None] | None = None
         self._in_flight: dict[asyncio.Task[None], None] = {}  # in the order in which they were sent
@@ -119,8 +87,9 @@ class Producer:
             case _:
                 self._control.decline("producer", command)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._upkeep.cancel()
+        self._sender.close()
         self._client.close()
 
     async def _issue(self) -> None:
@@ -190,25 +159,34 @@ class Producer:
 class Reading:
     """Reads partitions and records each contiguous run of records as one read."""
 
-    def __init__(self, settings: ClientSettings, writer: OperationWriter, clock: ClockNs) -> None:
+    def __init__(
+        self,
+        settings: ClientSettings,
+        writer: OperationWriter,
+        clock: ClockNs,
+        *,
+        on_records: Callable[[int, int, int, int], None] | None = None,
+    ) -> None:
+        """`on_records`: is told of each run of records the partition, the first and the last offset, and when."""
         self._settings = settings
         self._writer = writer
         self._clock = clock
+        self._on_records = on_records
         self._client = SimulatedClient(addresses(settings))
         self._upkeep = asyncio.create_task(self._client.keep_up(settings.topic))
         self.next = dict.fromkeys(range(settings.partitions), 0)
         """By partition: the offset after the last record that was read."""
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._upkeep.cancel()
         self._client.close()
 
-    async def poll(self, partition: int) -> tuple[int, int]:
+    async def poll(self, partition: int, wait_s: float = POLL_S) -> tuple[int, int]:
         """Fetch once and record it; how many reads it made, and how many failed."""
         topic, start, inv = self._settings.topic, self.next[partition], self._clock()
         try:
             fetched = await self._client.fetch(
-                topic, partition, start, max_wait=POLL_S, timeout=self._settings.query_timeout_s
+                topic, partition, start, max_wait=wait_s, timeout=self._settings.query_timeout_s
             )
         except (RefusedError, UncertainError) as error:
             self._failed(partition, inv, _name(error), start=start)
@@ -222,6 +200,8 @@ class Reading:
                 topic, partition, inv=inv, ret=ret, start=self.next[partition], offsets=offsets, values=values
             )
             self.next[partition] = offsets[-1] + 1
+            if self._on_records is not None:
+                self._on_records(partition, offsets[0], offsets[-1], ret)
             reads += 1
         self.next[partition] = max(self.next[partition], fetched.next_offset)
         if not fetched.records and self._settings.polls_show_ends and fetched.high_watermark == start:
@@ -250,9 +230,8 @@ class Consumer:
     """Reads all partitions from their start while the load runs, and asks for their ends now and then."""
 
     def __init__(
-        self, settings: ClientSettings, control: VirtualControl, writer: OperationWriter, clock: ClockNs, kind: str
+        self, settings: ClientSettings, control: VirtualControl, writer: OperationWriter, clock: ClockNs
     ) -> None:
-        del kind  # consumers of every kind read alike
         self._settings = settings
         self._control = control
         self._writer = writer
@@ -275,8 +254,8 @@ class Consumer:
             case _:
                 self._control.decline("consumer", command)
 
-    def close(self) -> None:
-        self._reading.close()
+    async def close(self) -> None:
+        await self._reading.close()
 
     async def _work(self) -> None:
         loop, rate = asyncio.get_running_loop(), self._settings.rate
@@ -298,9 +277,8 @@ class FinalReader:
     """Reads whole partitions on command, from the first record to the end that the leader states."""
 
     def __init__(
-        self, settings: ClientSettings, control: VirtualControl, writer: OperationWriter, clock: ClockNs, kind: str
+        self, settings: ClientSettings, control: VirtualControl, writer: OperationWriter, clock: ClockNs
     ) -> None:
-        del kind
         self._control = control
         self._writer = writer
         self._reading = Reading(settings, writer, clock)
@@ -314,8 +292,8 @@ class FinalReader:
             case _:
                 self._control.decline("reader", command)
 
-    def close(self) -> None:
-        self._reading.close()
+    async def close(self) -> None:
+        await self._reading.close()
 
     async def _read(self, command: ReadAll) -> ReadDone:
         loop, partition = asyncio.get_running_loop(), command.place
@@ -334,76 +312,6 @@ class FinalReader:
         self._writer.flush()
         read = self._reading.next[partition]
         return ReadDone(command.id, complete=read >= end, end=end, read=read)
-
-
-class Serving(Protocol):
-    """A client in one of its roles."""
-
-    async def obey(self, command: Command) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class Role(Protocol):
-    """Makes one, in its own host's context."""
-
-    def __call__(
-        self, settings: ClientSettings, control: VirtualControl, writer: OperationWriter, clock: ClockNs, kind: str
-    ) -> Serving: ...
-
-
-ROLES: Final[Mapping[str, Role]] = {"producer": Producer, "consumer": Consumer, "reader": FinalReader}
-
-
-async def serve(kind: str, role: str, settings: ClientSettings, control: VirtualControl, clock: ClockNs) -> None:
-    """A client, from its first word to its last. `clock`: nanoseconds of the run's time."""
-    with OperationWriter(
-        settings.directory,
-        client=settings.client,
-        session=settings.session,
-        process=settings.process,
-        producer=settings.producer if settings.producer >= 0 else None,
-        clock=clock,
-        flush_every_ns=FLUSH_EVERY_NS,
-    ) as writer:
-        client = ROLES[role](settings, control, writer, clock, kind)
-        control.tell(Ready())
-        while not isinstance(command := await control.commands.get(), Close):
-            await client.obey(command)
-        client.close()
-
-
-class VirtualAsking:
-    """Asks nodes through the simulated network; `run` runs a coroutine on the observer's host to its end."""
-
-    def __init__(self, run: Callable[[Coroutine[Any, Any, Message]], Message]) -> None:
-        self._run = run
-
-    def ask(
-        self, address: tuple[str, int], request: Message, answer: type[Answer], version: int, *, timeout_s: float
-    ) -> Answer:
-        """Raises `RequestError`."""
-        try:
-            given = self._run(_ask_once(address, request, version, timeout_s))
-        except OSError as error:
-            raise RequestError(f"{address[0]}:{address[1]}: {error}") from error
-        assert isinstance(given, answer)
-        return given
-
-    def each(self, action: Callable[[T], R], items: Sequence[T]) -> Iterable[R]:
-        """One after the other: there is one thread."""
-        return [action(item) for item in items]
-
-    def close(self) -> None:
-        """Every question has had a connection of its own."""
-
-
-async def _ask_once(address: tuple[str, int], request: Message, version: int, timeout_s: float) -> Message:
-    connector = PeerConnector(-1, {0: address}, response_max_bytes=ANSWER_MAX_BYTES)
-    try:
-        return await connector.request(0, request, version, timeout_s)
-    finally:
-        connector.close()
 
 
 def addresses(settings: ClientSettings) -> dict[int, tuple[str, int]]:

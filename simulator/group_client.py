@@ -1,0 +1,170 @@
+"""A member of a consumer group on the broker's own protocol: it joins, shares, commits and leaves."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeVar
+
+from broker.errors import ErrorCode
+from broker.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from broker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from broker.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from broker.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from broker.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from broker.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+from broker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from broker.protocol.schema import Message
+from broker.server.client import Address, PeerConnector
+
+FIND_VERSION, JOIN_VERSION, SYNC_VERSION, HEARTBEAT_VERSION, LEAVE_VERSION = 4, 9, 5, 4, 5
+COMMIT_VERSION, FETCH_VERSION = 9, 9
+RESPONSE_MAX_BYTES = 1 << 20
+FIND_TIMEOUT_S, LEAVE_TIMEOUT_S = 1.0, 2.0
+TYPE, BY_TURNS = "consumer", "by-turns"
+
+# Errors after which another broker coordinates, or may.
+_MOVED: Final = frozenset(
+    {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+)
+
+Answer = TypeVar("Answer", bound=Message)
+
+
+class GroupError(Exception):
+    """The coordinator refused, with this error code: nothing of what was asked is so."""
+
+    def __init__(self, code: ErrorCode) -> None:
+        super().__init__(code.name)
+        self.code = code
+
+
+class GroupClient:
+    """One member, or somebody who only asks. Timeouts are in seconds.
+
+    Every method raises `GroupError` for a refusal and `OSError` when there was no answer; the next call looks for the
+    coordinator anew where that may be why.
+    """
+
+    def __init__(self, group: str, brokers: Mapping[int, Address], *, session_ms: int = 6_000) -> None:
+        """`session_ms`: of silence, after which the group has lost this member."""
+        self.generation = -1
+        self._group = group
+        self._session_ms = session_ms
+        self._brokers = sorted(brokers)
+        self._connector = PeerConnector(-1, brokers, response_max_bytes=RESPONSE_MAX_BYTES)
+        self._member = ""
+        self._coordinator: int | None = None
+
+    async def join(self, partitions: int) -> list[int]:
+        """Which of so many partitions this member has in a new generation: they go round, in the order of members."""
+        protocols = [JoinGroupRequestProtocol(BY_TURNS, b"")]
+        patience_s = 2.0 * self._session_ms / 1000  # the others have a session's time to come as well
+        while True:
+            request = JoinGroupRequest(
+                self._group, self._session_ms, self._session_ms, self._member, None, TYPE, protocols
+            )
+            joined = await self._ask(request, JoinGroupResponse, JOIN_VERSION, patience_s)
+            if joined.error_code != ErrorCode.MEMBER_ID_REQUIRED:
+                break
+            self._member = joined.member_id
+        self._check(joined.error_code)
+        self._member, self.generation = joined.member_id, joined.generation_id
+        names = sorted(member.member_id for member in joined.members)
+        shares = [
+            SyncGroupRequestAssignment(name, _as_bytes(range(number, partitions, len(names))))
+            for number, name in enumerate(names)
+        ]
+        sync = SyncGroupRequest(self._group, self.generation, self._member, assignments=shares)
+        assigned = await self._ask(sync, SyncGroupResponse, SYNC_VERSION, patience_s)
+        self._check(assigned.error_code)
+        return [int(text) for text in assigned.assignment.split()]
+
+    async def heartbeat(self, timeout: float = 2.0) -> None:
+        """Say that this member lives."""
+        beat = HeartbeatRequest(self._group, self.generation, self._member)
+        self._check((await self._ask(beat, HeartbeatResponse, HEARTBEAT_VERSION, timeout)).error_code)
+
+    async def commit(self, topic: str, offsets: Mapping[int, int], timeout: float = 6.0) -> dict[int, ErrorCode]:
+        """Commit offsets, once: the answer for each partition."""
+        places = [OffsetCommitRequestPartition(partition, offset, -1, "") for partition, offset in offsets.items()]
+        request = OffsetCommitRequest(
+            self._group, self.generation, self._member, topics=[OffsetCommitRequestTopic(topic, places)]
+        )
+        answer = await self._ask(request, OffsetCommitResponse, COMMIT_VERSION, timeout)
+        codes = {each.partition_index: ErrorCode(each.error_code) for each in answer.topics[0].partitions}
+        for code in codes.values():
+            self._learn(code)
+        return codes
+
+    async def committed(self, topic: str, partitions: Sequence[int], timeout: float = 2.0) -> dict[int, int]:
+        """The committed offsets of these partitions; -1 where there is none."""
+        asked = OffsetFetchRequestGroup(self._group, topics=[OffsetFetchRequestTopics(topic, list(partitions))])
+        answer = await self._ask(OffsetFetchRequest(groups=[asked]), OffsetFetchResponse, FETCH_VERSION, timeout)
+        (group,) = answer.groups
+        self._check(group.error_code)
+        return {
+            each.partition_index: each.committed_offset
+            for each in group.topics[0].partitions
+            if each.error_code == ErrorCode.NONE
+        }
+
+    async def leave(self) -> None:
+        """Tell the coordinator, if it hears, and drop every connection."""
+        if self._member:
+            request = LeaveGroupRequest(self._group, members=[MemberIdentity(self._member)])
+            with contextlib.suppress(OSError, GroupError):
+                await self._ask(request, LeaveGroupResponse, LEAVE_VERSION, LEAVE_TIMEOUT_S)
+        self._connector.close()
+
+    # --- the coordinator
+
+    async def _ask(self, request: Message, answer: type[Answer], version: int, timeout: float) -> Answer:
+        if self._coordinator is None:
+            self._coordinator = await self._find()
+        try:
+            given = await self._connector.request(self._coordinator, request, version, timeout)
+        except OSError:
+            self._coordinator = None
+            raise
+        assert isinstance(given, answer)
+        return given
+
+    async def _find(self) -> int:
+        self._brokers.append(self._brokers.pop(0))  # one that is cut off goes on naming who coordinated before
+        request = FindCoordinatorRequest(coordinator_keys=[self._group])
+        for node in tuple(self._brokers):
+            try:
+                answer = await self._connector.request(node, request, FIND_VERSION, FIND_TIMEOUT_S)
+            except OSError:
+                continue
+            assert isinstance(answer, FindCoordinatorResponse)
+            (found,) = answer.coordinators
+            if found.error_code == ErrorCode.NONE:
+                return found.node_id
+        raise GroupError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def _check(self, code: int) -> None:
+        if code != ErrorCode.NONE:
+            self._learn(ErrorCode(code))
+            raise GroupError(ErrorCode(code))
+
+    def _learn(self, code: ErrorCode) -> None:
+        if code in _MOVED:
+            self._coordinator = None
+        elif code == ErrorCode.UNKNOWN_MEMBER_ID:
+            self._member = ""
+
+
+def _as_bytes(partitions: range) -> bytes:
+    return " ".join(str(partition) for partition in partitions).encode()
