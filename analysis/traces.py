@@ -31,6 +31,8 @@ _INTEGERS: Final[Mapping[str, tuple[str, ...]]] = {
 """The fields without which an event of the quorum says nothing."""
 _NULLABLE: Final[Mapping[str, tuple[str, ...]]] = {"quorum_high_watermark": ("digest",)}
 """Fields that must be there too, and may be null: who begins with a snapshot knows no digest of what lies below it."""
+_LISTS: Final[Mapping[str, tuple[str, ...]]] = {"quorum_leader_change": ("voters", "granting")}
+"""Lists of numbers, which may be missing: a node that does not tell of them says less."""
 
 
 @dataclass(frozen=True)
@@ -104,5 +106,8 @@ def _event(line: bytes) -> dict[str, Any] | None:
         return None
     needed = (*_ALWAYS, *_INTEGERS.get(event["event"], ()))
     nullable = _NULLABLE.get(event["event"], ())
+    lists = [event[key] for key in _LISTS.get(event["event"], ()) if key in event]
+    if not all(isinstance(each, list) and all(type(member) is int for member in each) for each in lists):
+        return None
     whole = all(type(event.get(key)) is int for key in needed)
     return event if whole and all(type(event.get(key, "")) in (int, type(None)) for key in nullable) else None

@@ -36,13 +36,15 @@ EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     # the metadata quorum. restored: what the quorum-state file of this disk says at a start; persisted: what it says
     # from here on, whatever happens; vote: one is granted to another (a candidate's own goes without saying);
     # high_watermark: everything below `offset` is committed, as learned in `epoch`, and applied; `digest` of what is
-    # applied (`quorum.committed.digest_with`); voters: the log names who votes from `offset` on, committed or not.
+    # applied (`quorum.committed.digest_with`); leader_change: a control record that opens an epoch is committed, with
+    # the voters that there were and those that voted for the leader; voters: the log names who votes from `offset` on,
+    # committed or not.
     "quorum_restored": ("epoch", "leader", "voted", "directory"),
     "quorum_persisted": ("epoch", "leader", "voted"),
     "quorum_vote": ("epoch", "candidate"),
     "quorum_role": ("role", "epoch", "leader"),
     "quorum_high_watermark": ("offset", "epoch", "digest"),
-    "quorum_leader_change": ("offset", "epoch", "leader"),
+    "quorum_leader_change": ("offset", "epoch", "leader", "voters", "granting"),
     "quorum_snapshot": ("offset", "epoch", "records"),
     "quorum_voters": ("offset", "voters"),
     "quorum_bad_answer": ("peer", "error"),

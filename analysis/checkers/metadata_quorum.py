@@ -136,8 +136,8 @@ def _doubts(members: Sequence[Member], *, traced: bool) -> Iterator[str]:
             yield f"{member.node} is node {replica.id} by its files, and its trace is of another"
         if traced and not member.trace.doubts and not any(member.told(HIGH_WATERMARK)):
             yield f"{member.node} told of no committed metadata: nothing can be compared"
-    if not any(len(member.replica.leader_changes) for member in members):
-        yield "no log holds the election of a leader: nothing can be compared"
+    if not any(True for member in members for _ in member.elections()):
+        yield "no log holds the election of a leader, and no node told of one: nothing can be compared"
 
 
 def _not_as_told(member: Member, voters: frozenset[int]) -> Iterator[str]:
@@ -162,7 +162,7 @@ def _not_as_told(member: Member, voters: frozenset[int]) -> Iterator[str]:
 def _compared(members: Sequence[Member], records: int) -> str:
     from analysis.core.committed_metadata import high_watermark_of
 
-    epochs = len({change.epoch for member in members for change in member.replica.leader_changes})
+    epochs = len({change.epoch for member in members for change, _ in member.elections()})
     committed = max(high_watermark_of(member) for member in members)
     known = f"committed up to {committed}" if committed >= 0 else "what is committed is not known"
     led = "1 epoch with one leader" if epochs == 1 else f"{epochs} epochs with one leader each"

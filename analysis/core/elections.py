@@ -1,7 +1,7 @@
 """Was each epoch of the quorum led by one node, elected by a majority that votes once and remembers?
 
-Judged from all that says who led and who voted: the control records that open epochs, the quorum-state files, and what
-the nodes told. No clock is used.
+Judged from all that says who led and who voted: the control records that open epochs, in the logs and, where snapshots
+have replaced them, as the nodes told of them; the quorum-state files; and what else the nodes told. No clock is used.
 
 - E1 an epoch has at most one leader, whoever names it;
 - E2 a voter votes for at most one candidate in an epoch, restarts included (who leads has voted for itself);
@@ -62,9 +62,9 @@ def leaders_of(members: Sequence[Member]) -> Iterator[Claim]:
 def votes_of(members: Sequence[Member]) -> Iterator[Claim]:
     """Every mention of a vote."""
     for member in members:
-        for change in member.replica.leader_changes:
+        for change, row in member.elections():
             for voter in change.granting:
-                yield Claim(change.epoch, voter, change.leader, member.change_row(change))
+                yield Claim(change.epoch, voter, change.leader, row)
         state, own = member.replica.state, member.replica.id
         if state is not None and own is not None and state.voted != NOBODY:
             yield Claim(state.epoch, own, state.voted, member.state_row(state))
@@ -120,7 +120,7 @@ def _elected_by_minority(members: Sequence[Member]) -> Iterator[Anomaly]:
     """E3."""
     told: set[int] = set()
     for member in members:
-        for change in member.replica.leader_changes:
+        for change, row in member.elections():
             votes = set(change.granting) & set(change.voters)
             if 2 * len(votes) > len(set(change.voters)) or change.epoch in told:
                 continue
@@ -129,7 +129,7 @@ def _elected_by_minority(members: Sequence[Member]) -> Iterator[Anomaly]:
                 f"node {change.leader} led epoch {change.epoch} by the votes of {len(votes)} of "
                 f"{len(set(change.voters))} voters"
             )
-            yield anomaly("elected-by-minority", sentence, [member.change_row(change)])
+            yield anomaly("elected-by-minority", sentence, [row])
 
 
 def _votes_not_on_disk(member: Member) -> Iterator[Anomaly]:

@@ -29,6 +29,15 @@ class Member:
         for process in self.trace.processes:
             yield from (event for event in process if event["event"] in names)
 
+    def elections(self) -> Iterator[tuple[LeaderChange, Row]]:
+        """The control records that opened epochs: those in its log, and those that it told of as committed, with their
+        votes. A log has them no more once a snapshot has replaced them."""
+        yield from ((change, self.change_row(change)) for change in self.replica.leader_changes)
+        for event in self.told("quorum_leader_change"):
+            if "voters" in event and "granting" in event:
+                votes = tuple(event["voters"]), tuple(event["granting"])
+                yield LeaderChange(event["offset"], event["epoch"], event["leader"], *votes), self.event_row(event)
+
     def event_row(self, event: Event) -> Row:
         kept = {key: value for key, value in event.items() if key not in ("event", "node", "seq")}
         return {"op": event["event"], "node": self.node, "topic": TOPIC, "partition": PARTITION, **kept}
@@ -49,7 +58,7 @@ class Member:
 
 def voters_of(members: Sequence[Member]) -> frozenset[int]:
     """The node ids of the voters, as the logs and the quorum-state files name them."""
-    changes = {voter for member in members for change in member.replica.leader_changes for voter in change.voters}
+    changes = {voter for member in members for change, _ in member.elections() for voter in change.voters}
     states = (member.replica.state for member in members)
     return frozenset(changes | {voter for state in states if state is not None for voter in state.voters})
 

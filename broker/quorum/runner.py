@@ -501,8 +501,7 @@ class QuorumRunner:
         """Hand committed records on, in order, then let those go who waited for them."""
         for count, batch in enumerate(committed_batches(self._log, self._applied, high_watermark), 1):
             if batch.leader_change is not None:
-                leader = batch.leader_change.leader_id
-                self._tracer.emit("quorum_leader_change", offset=batch.base_offset, epoch=batch.epoch, leader=leader)
+                self._told.leader_change(batch.leader_change, batch.base_offset, batch.epoch)
             elif batch.records:
                 self._on_commit(batch.base_offset, batch.epoch, batch.records)
             self._applied = batch.next_offset

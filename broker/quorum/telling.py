@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.protocol.messages.control_records import LeaderChangeMessage
 from broker.protocol.uuids import id_text
 from broker.quorum.election_state import ElectionState
 from broker.quorum.messages import Request, Response, VoteRequest, VoteResponse
@@ -31,6 +32,17 @@ class QuorumTrace:
             return
         if response.granted and not request.pre_vote:
             self._tracer.emit("quorum_vote", epoch=request.epoch, candidate=request.candidate_id)
+
+    def leader_change(self, change: LeaderChangeMessage, offset: int, epoch: int) -> None:
+        """A leader's epoch is committed. The log forgets who voted for it once a snapshot replaces its records."""
+        self._tracer.emit(
+            "quorum_leader_change",
+            offset=offset,
+            epoch=epoch,
+            leader=change.leader_id,
+            voters=[voter.voter_id for voter in change.voters],
+            granting=[voter.voter_id for voter in change.granting_voters],
+        )
 
     def truncation(self, end: int, offset: int) -> None:
         """The metadata log, which ended at `end`, is cut at `offset`."""

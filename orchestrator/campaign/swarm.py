@@ -22,14 +22,17 @@ from orchestrator.campaign.model import FILESYSTEMS, STRICT, Campaign, Nemesis, 
 from systems import Settings
 
 ROLE: Final = "broker"
+GROUP: Final = "group"
+"""The kind of workload whose clients are members of a group."""
 MOST_KINDS: Final = 6
 """So many kinds of fault meet in one run at most: more would leave each of them once, and nothing to meet it."""
 MOST_PARTITIONS: Final = 4
 SAFE_LEASE: Final = (0.4, 0.72)
 """Of a session: a lease must be over before the session is, on clocks that differ by the drift of `clock-drift`."""
 
-LEAST_SNAPSHOT: Final = 32 << 10
-"""Bytes between snapshots of the metadata: with fewer nothing is left of the log by which elections are judged."""
+CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+LEAST_SESSION_S: Final = 6.0
+"""Of a group's member: brokers grant no shorter one."""
 
 _DISKS_LOST: Final = frozenset({"disk-flip"})
 """Kinds that take records from a disk that had them: another one must have them too."""
@@ -54,9 +57,11 @@ def draw(campaign: Campaign, seed: int) -> Campaign:
         return campaign
     chance = Random(f"{seed}/swarm")
     topology = _topology(chance, campaign.topology, swarm)
-    workload = _workload(chance, campaign.workload, swarm, topology.nodes)
+    workload = _workload(chance, Random(f"{seed}/clients"), campaign.workload, swarm, topology.nodes)
     nemesis = _nemesis(chance, campaign.nemesis, topology.nodes, workload)
     settings = _settings(chance, topology, swarm, workload)
+    if workload.kind == GROUP:
+        settings = {**settings, **_of_groups(Random(f"{seed}/groups"))}
     given = campaign.settings.get(ROLE, Settings())
     return replace(
         campaign,
@@ -84,14 +89,16 @@ def _topology(chance: Random, given: Topology, swarm: Swarm) -> Topology:
     return replace(given, nodes=nodes, filesystem=chance.choice((*FILESYSTEMS, STRICT)))
 
 
-def _workload(chance: Random, given: Workload, swarm: Swarm, nodes: int) -> Workload:
+def _workload(chance: Random, clients: Random, given: Workload, swarm: Swarm, nodes: int) -> Workload:
     factor = min(nodes, chance.choice((1, 2, 3, 3, 3)))
-    parameters = {
-        **given.parameters,
+    drawn: dict[str, int | float | str] = {
         "producers": chance.randint(1, 4),
         "consumers": chance.randint(1, 2),
         "record_bytes": round(_even(chance, 16, 4_000)),
+        **_of_clients(clients),
     }
+    # Kinds have some of these in common, and each has those that its clients know.
+    parameters = {key: drawn.get(key, value) for key, value in given.parameters.items()}
     return replace(
         given,
         partitions=chance.randint(1, MOST_PARTITIONS),
@@ -100,6 +107,16 @@ def _workload(chance: Random, given: Workload, swarm: Swarm, nodes: int) -> Work
         duration_s=float(round(chance.uniform(*swarm.duration_s))),
         parameters=parameters,
     )
+
+
+def _of_clients(chance: Random) -> dict[str, int | float | str]:
+    """How clients send, and how many share a topic."""
+    return {
+        "idempotent": chance.random() < 0.4,
+        "compression": chance.choice(CODECS) if chance.random() < 0.5 else "none",
+        "members": chance.randint(1, 5),
+        "session_timeout_s": round(chance.uniform(LEAST_SESSION_S, 2 * LEAST_SESSION_S), 3),
+    }
 
 
 def _nemesis(chance: Random, given: Nemesis, nodes: int, workload: Workload) -> Nemesis:
@@ -167,9 +184,22 @@ def _settings(chance: Random, topology: Topology, swarm: Swarm, workload: Worklo
         "replica.high.watermark.checkpoint.interval.ms": round(_even(chance, 50, 5_000)),
         "log.segment.bytes": chance.choice((round(_even(chance, 8_192, 1 << 20)), 1 << 30)),
         "log.index.interval.bytes": round(_even(chance, 256, 65_536)),
-        "metadata.log.max.record.bytes.between.snapshots": round(_even(chance, LEAST_SNAPSHOT, 20 << 20)),
+        "metadata.log.max.record.bytes.between.snapshots": round(_even(chance, 1_000, 20 << 20)),
     }
     return {"quorum.voters": str(voters)} | {key: str(value) for key, value in drawn.items()}
+
+
+def _of_groups(chance: Random) -> Mapping[str, str]:
+    """What coordinators of groups go by, as texts; their log is small enough to be compacted now and then."""
+    drawn = {
+        "offsets.topic.num.partitions": chance.randint(1, 4),
+        "offsets.topic.segment.bytes": round(_even(chance, 4_096, 1 << 20)),
+        "offsets.commit.timeout.ms": round(_even(chance, 300, 5_000)),
+        "group.initial.rebalance.delay.ms": round(_even(chance, 1, 3_000)),
+        "log.cleaner.backoff.ms": round(_even(chance, 100, 15_000)),
+        "log.cleaner.min.cleanable.ratio": round(chance.uniform(0.05, 0.5), 3),
+    }
+    return {key: str(value) for key, value in drawn.items()}
 
 
 def _even(chance: Random, least: float, most: float) -> float:

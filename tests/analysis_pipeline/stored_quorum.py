@@ -61,6 +61,12 @@ def mark(offset: int, epoch: int) -> Event:
     return {"event": "quorum_high_watermark", "offset": offset, "epoch": epoch, "digest": digests(story())[offset]}
 
 
+def opened(offset: int, epoch: int, leader: int, granting: tuple[int, ...]) -> Event:
+    """A node tells that the control record of an epoch is committed."""
+    votes = {"voters": [1, 2, 3], "granting": list(granting)}
+    return {"event": "quorum_leader_change", "offset": offset, "epoch": epoch, "leader": leader, **votes}
+
+
 def vote(epoch: int, candidate: int) -> Event:
     return {"event": "quorum_vote", "epoch": epoch, "candidate": candidate}
 
@@ -118,8 +124,11 @@ class StoredQuorum:
         data = directory / "data"
         log = data / f"{TOPIC}-0"
         log.mkdir(parents=True)
-        (log / f"{0:020d}.log").write_bytes(b"".join(self.logs[node]))
         entries = self.epochs[node]
+        (first,) = struct.unpack_from(">q", self.logs[node][0])
+        (log / f"{first:020d}.log").write_bytes(b"".join(self.logs[node]))
+        if first:  # a snapshot has what was before
+            (log / f"{first:020d}-{entries[0][0]:010d}.checkpoint").write_bytes(b"")
         lines = ["0", str(len(entries)), *(f"{epoch} {start}" for epoch, start in entries)]
         (log / "leader-epoch-checkpoint").write_text("\n".join(lines) + "\n")
         epoch, leader, voted = self.states[node]

@@ -21,6 +21,7 @@ from tests.analysis_pipeline.stored_quorum import (
     mark,
     metadata,
     on_disk,
+    opened,
     role,
     vote,
 )
@@ -124,6 +125,62 @@ def test_e3_a_leader_by_the_votes_of_a_minority(quorum: StoredQuorum, version: i
     for log in quorum.logs.values():
         log[5] = leader_change(5, 2, 2, (2,), version=version)
     assert found(quorum) == {"elected-by-minority": "node 2 led epoch 2 by the votes of 1 of 3 voters"}
+
+
+def without_elections(quorum: StoredQuorum, *told_of: Event) -> None:
+    """Have snapshots replace the log up to behind the last election; n1 told of these while it was there."""
+    for node, log in quorum.logs.items():
+        del log[:6]
+        quorum.epochs[node] = [(2, 6)]
+    quorum.traces["n1"][-1:-1] = told_of
+
+
+def test_elections_are_judged_by_what_was_told_where_no_log_has_them(quorum: StoredQuorum) -> None:
+    without_elections(quorum, opened(0, 1, 1, (1, 2)), opened(5, 2, 2, (1, 2)))
+    outcome = judged(quorum.write())
+    assert (outcome.verdict, outcome.doubts) == ("pass", ()), outcome
+    assert "2 epochs with one leader each" in outcome.detail
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        (opened(5, 2, 2, (2,)), {"elected-by-minority": "node 2 led epoch 2 by the votes of 1 of 3 voters"}),
+        (
+            opened(5, 2, 2, (2, 3)),  # n3 followed another in epoch 1, and has voted for nobody in epoch 2
+            None,
+        ),
+        (
+            opened(0, 1, 3, (2, 3)),
+            {
+                "two-leaders": "epoch 1 of the metadata quorum was led by node 1 (quorum_persisted of n1) and by node "
+                "3 (quorum_leader_change of n1)",
+                "two-votes": "node 2 voted in epoch 1 for node 3 (quorum_leader_change of n1) and for node 1 "
+                "(quorum_persisted of n2)",
+            },
+        ),
+    ],
+)
+def test_what_was_told_of_elections_breaks_the_same_rules(
+    quorum: StoredQuorum, event: Event, expected: dict[str, str] | None
+) -> None:
+    without_elections(quorum, event)
+    if expected is None:
+        assert judged(quorum.write()).verdict == "pass"
+    else:
+        assert found(quorum) == expected
+
+
+def test_a_told_election_without_its_votes_is_none(quorum: StoredQuorum) -> None:
+    event = opened(5, 2, 2, (1, 2))
+    without_elections(quorum, {key: event[key] for key in ("event", "offset", "epoch", "leader")})
+    assert "no log holds the election of a leader, and no node told of one" in told(judged(quorum.write()))
+
+
+@pytest.mark.parametrize("voters", [None, 3, [1, "2"], [1, True]])
+def test_votes_that_nobody_can_read_are_told(quorum: StoredQuorum, voters: object) -> None:
+    without_elections(quorum, {**opened(5, 2, 2, (1, 2)), "voters": voters})
+    assert "of the trace of n1 cannot be read" in told(judged(quorum.write()))
 
 
 @pytest.mark.parametrize(("node", "epoch"), [("n1", 2), ("n2", 2), ("n1", 1)])

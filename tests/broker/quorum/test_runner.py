@@ -75,6 +75,7 @@ def test_every_node_processes_the_control_record_of_a_new_leader(tmp_path: Path)
             for seat in cluster.seats.values():
                 changes = told(seat, "quorum_leader_change")
                 assert [(it["leader"], it["epoch"], it["offset"]) for it in changes] == [(leader, epoch, 0)]
+                assert all(it["voters"] == [1, 2, 3] and leader in it["granting"] for it in changes)
                 assert seat.committed == [], "control records are not for the state machine"
 
     asyncio.run(story())
