@@ -138,10 +138,10 @@ MUTANTS: dict[str, Mutant] = {
         Mutant(
             name="compaction_drops_epochs",
             rule="K101-11",
-            anomaly="replica-divergence",
+            anomaly="epochs-contradict-log, replica-divergence",
             schedule="compaction removes all that is left of the batch with which a leader epoch begins; after a crash "
             "the leader takes the epoch to begin later, and a follower keeps what it should cut off; "
-            "tests/broker/log/test_compaction.py",
+            "campaigns/compacted-epochs.toml",
         ),
         Mutant(
             name="commit_acked_before_hw",

@@ -9,6 +9,7 @@ from broker.controller.image import MetadataImage, PartitionImage
 from broker.replica.follower import PartitionFollower, Phase
 from broker.replica.leader import PartitionLeader
 from broker.replica.partition import Partition
+from simulator.oracles.compacted_rules import CompactedRules
 from simulator.oracles.controller_rules import ControllerRules
 from simulator.oracles.copied_log import CopiedLog
 from simulator.oracles.findings import (
@@ -43,7 +44,8 @@ class PartitionRules:
         self._of: dict[str, dict[Partition, Replica]] = {}
         self._known_offset = -1
         self._compacted: dict[bytes, None] = {}
-        """The topics whose logs are not looked at: each replica removes records of its own, when it comes to that."""
+        """The topics of which each replica removes records of its own, when it comes to that: they have other rules."""
+        self._compacted_rules = CompactedRules(findings)
 
     def look(self, machine: MachineView, partitions: Iterable[Partition]) -> None:
         """Look at the partitions of a broker whose code has run."""
@@ -52,6 +54,7 @@ class PartitionRules:
             if partition.compaction is not None:
                 self._compacted[partition.topic_id] = None
             if partition.topic_id in self._compacted:
+                self._compacted_rules.look(machine, partition)
                 if isinstance(partition.role, PartitionLeader) and partition.role.pending is not None:
                     self._controller.asked((partition.topic_id, partition.index), partition.role.pending)
                 continue

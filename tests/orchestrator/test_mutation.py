@@ -60,8 +60,17 @@ def test_what_the_simulation_cannot_make_is_refused() -> None:
         schedules(Brownout.mutants, ["bounce_unseen"], [find("etcd-chaos")])
 
 
-def test_of_all_mutants_those_without_a_campaign_are_named_and_the_others_tried() -> None:
-    found, without = all_schedules(Brownout.mutants, [find("bounce-unseen"), find("commit-acked-before-hw")])
+CLIENT = """
+[client]
+client_command = ["/bin/true"]
+"""
+
+
+def test_of_all_mutants_those_without_a_campaign_are_named_and_the_others_tried(tmp_path: Path) -> None:
+    strange = tmp_path / "strange.toml"
+    text = find("commit-acked-before-hw").read_text()
+    strange.write_text(text.replace('kind = "group"', 'kind = "append-log"').replace("members = 4", "") + CLIENT)
+    found, without = all_schedules(Brownout.mutants, [find("bounce-unseen"), strange])
     assert [each.mutant for each in found] == ["bounce_unseen"]
     assert without.keys() == Brownout.mutants.keys() - {"bounce_unseen"}
     assert "no campaign has a cell" in without["serve_while_recovering"]

@@ -3,7 +3,7 @@
     python -m tests.simulator.reached_lines [--seeds 200] [--jobs 2] [--write]
 
 Of every campaign that the simulated world can make, the first cell whose broker is as it should be has one seed; the
-seeds that are left over are those of `campaigns/swarm.toml`, whose clusters are drawn. A run that does not come to the
+seeds that are left over are those of the campaigns whose clusters are drawn, by turns. A run that does not come to the
 verdict that is expected of it is named; one that fails is an alarm, which a broker without a mutant must never raise.
 """
 
@@ -17,7 +17,7 @@ import tempfile
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +27,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 PAGE: Final = ROOT / "docs" / "reached-lines.md"
 REASONS: Final = Path(__file__).with_name("reached_lines.toml")
 CAMPAIGNS: Final = ROOT / "campaigns"
-DRAWN: Final = CAMPAIGNS / "swarm.toml"
+DRAWN: Final = (CAMPAIGNS / "swarm.toml", CAMPAIGNS / "swarm-groups.toml")
 LEAST: Final = 0.9
 """Of a module's lines: what is less has its reason in `REASONS`."""
 _NEVER_RUN: Final = (r"if TYPE_CHECKING:", r"^\s*\.\.\.$", r"@overload")
@@ -87,12 +87,10 @@ def runs() -> Iterator[Run]:
             require_simulation(campaign, "its broker's lines are looked at")
         except UsageError:
             continue
-        if cell is not None and path != DRAWN:
+        if cell is not None and path not in DRAWN:
             yield Run(path, cell.name, 1)
-    (cell,) = load(DRAWN).cells
-    seed = 0
-    while True:
-        yield Run(DRAWN, cell.name, (seed := seed + 1))
+    for seed in count(1):
+        yield from (Run(path, load(path).cells[0].name, seed) for path in DRAWN)
 
 
 def make(seeds: int, jobs: int, part: int, directory: Path) -> int:
@@ -160,7 +158,7 @@ class Reasons:
 def page(found: list[Reached], made: list[Run]) -> str:
     """The page, with a row for each module below `LEAST`."""
     lines, reached = sum(it.lines for it in found), sum(it.reached for it in found)
-    drawn = sum(run.campaign == DRAWN for run in made)
+    drawn = sum(run.campaign in DRAWN for run in made)
     told = INTRODUCTION.format(
         runs=len(made), campaigns=len(made) - drawn, drawn=drawn, least=LEAST, modules=len(found),
         reached=sum(it.share >= LEAST for it in found), share=reached / lines,

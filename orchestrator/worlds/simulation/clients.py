@@ -59,7 +59,7 @@ class SimulatedClientProcess(ClientHandle):
 
     def _tell(self, command: Command) -> None:
         self._check_alive()
-        self._control.commands.put_nowait(command)
+        self._control.give(command)
 
     def _until(self, holds: Callable[[], bool], timeout_s: float) -> bool:
         self._scheduler.until(lambda: holds() or not self.alive, timeout_s)

@@ -14,7 +14,7 @@ from typing import Final
 from broker.errors import ErrorCode
 from history import OperationWriter
 from history.groups import NO_OFFSET, GroupWriter
-from simulator.group_client import GroupClient, GroupError
+from simulator.group_client import LEFT, GroupClient, GroupError
 from systems.kafka_protocol.virtual.control import ClockNs, VirtualControl
 from systems.kafka_protocol.virtual.log import POLL_S, RETRY_S, FinalReader, Reading, addresses
 from workloads.control import Command, Counts, ReadAll, ReadDone, Start, Stop, Stopped
@@ -37,17 +37,17 @@ class Member:
         self._clock = clock
         self._record = GroupWriter(settings.directory, settings.client, clock)
         self._group = GroupClient(group_of(settings), addresses(settings), session_ms=session_ms(settings))
-        self._reading = Reading(settings, writer, clock, on_records=self._delivered)
+        self._reading = Reading(settings, control, writer, clock, on_records=self._delivered)
         self._counts = Counts(control)
         self._committed: dict[int, int] = {}
         self._commits = 0
-        self._commit_at = self._fetch_at = 0.0
+        self._commit_at = self._fetch_at = self._heard_at = 0.0
         self._life: asyncio.Task[None] | None = None
 
     async def obey(self, command: Command) -> None:
         match command:
             case Start():
-                self._life = asyncio.create_task(self._live())
+                self._life = self._control.run(self._live())
             case Stop():  # the group reads on: it is to come to the end of what was written
                 self._writer.flush()
                 self._counts.report(asyncio.get_running_loop().time(), force=True)
@@ -74,13 +74,15 @@ class Member:
 
     async def _generation(self, partitions: Sequence[int]) -> None:
         """Read these partitions and commit until the generation is over. Raises `GroupError` and `OSError`."""
-        beating = asyncio.create_task(self._beat())
+        over = list[OSError | GroupError]()
+        self._heard_at = asyncio.get_running_loop().time()
+        beating = self._control.run(self._beat(over))
         settled = False
         try:
-            self._begin_at(await self._fetch(partitions) if partitions else {})
-            while not beating.done():
+            await self._begin(partitions, over)
+            while not over:
                 await self._work(partitions)
-            beating.result()
+            raise over[0]
         except GroupError as error:
             settled = error.code in _SETTLED
             raise
@@ -90,14 +92,29 @@ class Member:
                 await self._hand_over(partitions)
             self._record.revoked(partitions, lost=not settled)
 
-    async def _beat(self) -> None:
-        """As the library does in the background; ends with what a heartbeat meets."""
-        every_s = session_ms(self._settings) / 1000 / HEARTBEATS_PER_SESSION
-        while True:
-            await asyncio.sleep(every_s)
-            await self._group.heartbeat(self._settings.query_timeout_s)
+    async def _beat(self, over: list[OSError | GroupError]) -> None:
+        """As the library does in the background, until the generation is over: `over` says why. A coordinator that is
+        gone has a successor, which knows the generation; who finds none within a session has left."""
+        loop, session_s = asyncio.get_running_loop(), session_ms(self._settings) / 1000
+        while not over:
+            await asyncio.sleep(session_s / HEARTBEATS_PER_SESSION)
+            try:
+                await self._group.heartbeat(self._settings.query_timeout_s)
+                self._heard_at = loop.time()
+            except (OSError, GroupError) as error:
+                if _has_left(error) or loop.time() - self._heard_at > session_s:
+                    over.append(error)
 
-    def _begin_at(self, committed: dict[int, int]) -> None:
+    async def _begin(self, partitions: Sequence[int], over: list[OSError | GroupError]) -> None:
+        """Go on where the group has committed, as soon as somebody says where that is."""
+        committed: dict[int, int] = {}
+        while not over and not committed.keys() >= set(partitions):
+            try:
+                committed = await self._fetch(partitions)
+            except (OSError, GroupError) as error:
+                if _has_left(error):
+                    raise
+                await asyncio.sleep(RETRY_S)
         self._committed = {partition: max(0, offset) for partition, offset in committed.items()}
         self._reading.next.update(self._committed)
 
@@ -107,12 +124,17 @@ class Member:
             reads, failed = await self._reading.poll(partition, wait_s=0.0)
             self._counts.add("ok", reads)
             self._counts.add("fail", failed)
-        if loop.time() >= self._commit_at:
-            await self._commit(partitions)
-            self._commit_at = loop.time() + 1.0 / self._settings.rate
-        if loop.time() >= self._fetch_at:  # all, those of other members too
-            await self._fetch(range(self._settings.partitions))
-            self._fetch_at = loop.time() + FETCH_EVERY_S
+        try:
+            if loop.time() >= self._commit_at:
+                self._commit_at = loop.time() + 1.0 / self._settings.rate
+                await self._commit(partitions)
+            if loop.time() >= self._fetch_at:  # all, those of other members too
+                self._fetch_at = loop.time() + FETCH_EVERY_S
+                await self._fetch(range(self._settings.partitions))
+        except (OSError, GroupError) as error:
+            if _has_left(error):
+                raise
+            self._counts.add("fail")
         self._counts.report(loop.time())
         await asyncio.sleep(POLL_S)
 
@@ -150,6 +172,10 @@ class Member:
     async def _fetch(self, partitions: Sequence[int]) -> dict[int, int]:
         """What the group has committed, recorded. Raises `GroupError` and `OSError`."""
         return await fetch_committed(self._group, self._settings, partitions, self._record, self._clock)
+
+
+def _has_left(error: OSError | GroupError) -> bool:
+    return isinstance(error, GroupError) and error.code in LEFT
 
 
 async def fetch_committed(

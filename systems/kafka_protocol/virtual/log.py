@@ -58,11 +58,11 @@ class Producer:
         self._clock = clock
         self._pacing = pacing
         self._client = SimulatedClient(addresses(settings))
-        self._sender = Sender(settings, self._client)
+        self._sender = Sender(settings, control, self._client)
         self._counts = Counts(control)
         self._rng = Random(settings.seed)
         self._slots = Slots(settings.partitions, self._rng, depth(settings))
-        self._upkeep = asyncio.create_task(self._client.keep_up(settings.topic))
+        self._upkeep = control.run(self._client.keep_up(settings.topic))
         self._load: asyncio.Task[None] | None = None
         self._in_flight: dict[asyncio.Task[None], None] = {}  # in the order in which they were sent
         self._acknowledged = False
@@ -70,7 +70,7 @@ class Producer:
     async def obey(self, command: Command) -> None:
         match command:
             case Start():
-                self._load = asyncio.create_task(self._issue())
+                self._load = self._control.run(self._issue())
             case Stop():
                 await self._stop()
             case Append(acks=0):
@@ -100,15 +100,13 @@ class Producer:
             while pacer.take(loop.time()):
                 partition = self._slots.take()
                 if partition is not None:
-                    task = asyncio.create_task(self._one(partition))
+                    task = self._control.run(self._one(partition))
                     self._in_flight[task] = None
                     task.add_done_callback(self._landed)
             self._counts.report(loop.time())
 
     def _landed(self, task: asyncio.Task[None]) -> None:
         self._in_flight.pop(task, None)
-        if not task.cancelled():
-            task.result()
 
     async def _one(self, partition: int) -> None:
         result = await self._send(partition, -1, self._settings.append_timeout_s)
@@ -162,6 +160,7 @@ class Reading:
     def __init__(
         self,
         settings: ClientSettings,
+        control: VirtualControl,
         writer: OperationWriter,
         clock: ClockNs,
         *,
@@ -173,7 +172,7 @@ class Reading:
         self._clock = clock
         self._on_records = on_records
         self._client = SimulatedClient(addresses(settings))
-        self._upkeep = asyncio.create_task(self._client.keep_up(settings.topic))
+        self._upkeep = control.run(self._client.keep_up(settings.topic))
         self.next = dict.fromkeys(range(settings.partitions), 0)
         """By partition: the offset after the last record that was read."""
 
@@ -237,13 +236,13 @@ class Consumer:
         self._writer = writer
         self._counts = Counts(control)
         self._rng = Random(settings.seed)
-        self._reading = Reading(settings, writer, clock)
+        self._reading = Reading(settings, control, writer, clock)
         self._load: asyncio.Task[None] | None = None
 
     async def obey(self, command: Command) -> None:
         match command:
             case Start():
-                self._load = asyncio.create_task(self._work())
+                self._load = self._control.run(self._work())
             case Stop():
                 if self._load is not None:
                     self._load.cancel()
@@ -281,7 +280,7 @@ class FinalReader:
     ) -> None:
         self._control = control
         self._writer = writer
-        self._reading = Reading(settings, writer, clock)
+        self._reading = Reading(settings, control, writer, clock)
 
     async def obey(self, command: Command) -> None:
         match command:

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from broker.errors import ErrorCode
 from simulator.client import SimulatedClient, UncertainError
+from systems.kafka_protocol.virtual.control import VirtualControl
 from workloads import outcomes
 from workloads.settings import ALL, ClientSettings, retries
 
@@ -66,8 +67,9 @@ class Sender:
     what it gave up may still be appended.
     """
 
-    def __init__(self, settings: ClientSettings, client: SimulatedClient) -> None:
+    def __init__(self, settings: ClientSettings, control: VirtualControl, client: SimulatedClient) -> None:
         self._settings = settings
+        self._control = control
         self._client = client
         self._compression = settings.parameters.get("compression", "none")
         self._lanes = {partition: _Lane() for partition in range(settings.partitions)}
@@ -80,7 +82,7 @@ class Sender:
         told: asyncio.Future[Sent] = loop.create_future()
         lane.waiting.append(_Waiting(payload, loop.time() + timeout_s, told))
         if lane.sending is None or lane.sending.done():
-            lane.sending = asyncio.create_task(self._send_all(partition, lane))
+            lane.sending = self._control.run(self._send_all(partition, lane))
         return await told
 
     def close(self) -> None:

@@ -55,6 +55,6 @@ async def serve(kind: str, role: str, settings: ClientSettings, control: Virtual
     ) as writer:
         client = KINDS[kind][role](settings, control, writer, clock)
         control.tell(Ready())
-        while not isinstance(command := await control.commands.get(), Close):
+        while not isinstance(command := await control.next(), Close):
             await client.obey(command)
         await client.close()

@@ -1,0 +1,164 @@
+"""The oracles of a compacted topic, of which each replica removes records of its own: what must be left of the log.
+
+What is known of such a log is what leaders have committed of it, as it was when they did: of each record its epoch and
+key, and of each key the latest record.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from broker.log.compaction import raw_records
+from broker.log.log import PartitionLog
+from broker.protocol.records import BATCH_HEADER_SIZE, BatchHeader
+from broker.replica.leader import PartitionLeader
+from broker.replica.partition import Partition
+from simulator.oracles.findings import EPOCHS_DIFFER, LOGS_DIFFER, PREFIX_CHANGED, Findings
+from simulator.oracles.machine_view import MachineView
+
+Seen = tuple[Any, ...]
+
+
+class Written(NamedTuple):
+    """A record, and what it is. `key` None: it is none of this log's, and goes with the first pass."""
+
+    epoch: int
+    key: bytes | None
+    is_tombstone: bool
+
+
+@dataclass
+class CommittedKeys:
+    """What leaders have committed of a log. `latest`: of each key the offset of its last record."""
+
+    end: int = 0
+    records: dict[int, Written] = field(default_factory=dict)
+    latest: dict[bytes, int] = field(default_factory=dict)
+
+    def take(self, records: dict[int, Written], end: int) -> None:
+        for offset, record in records.items():
+            if self.end <= offset < end:
+                self.records[offset] = record
+                if record.key is not None:
+                    self.latest[record.key] = offset
+        self.end = max(self.end, end)
+
+    def forget(self, end: int) -> None:
+        """What is committed may have become another: an unclean election has lost some of it."""
+        self.records.clear()
+        self.latest.clear()
+        self.end = end
+
+
+class CompactedRules:
+    """All replicas of the partitions of compacted topics."""
+
+    def __init__(self, findings: Findings) -> None:
+        self._findings = findings
+        self._committed: dict[tuple[bytes, int], CommittedKeys] = {}
+        self._seen: dict[tuple[str, bytes, int], Seen] = {}
+
+    def look(self, machine: MachineView, partition: Partition) -> None:
+        """Look at a replica whose broker's code has run."""
+        log, role = partition.log, partition.role
+        mark = role.high_watermark if isinstance(role, PartitionLeader) else -1
+        key = (machine.name, partition.topic_id, partition.index)
+        now = (log, log.cleaned_to, mark)
+        before = self._seen.get(key, (None, 0, -1))
+        if now == before:
+            return
+        self._seen[key] = now
+        committed = self._committed.setdefault((partition.topic_id, partition.index), CommittedKeys())
+        with machine.disk.as_written():
+            if isinstance(role, PartitionLeader):
+                if role.recovering:
+                    committed.forget(log.log_end_offset)
+                elif mark > committed.end:
+                    committed.take(_records(log, committed.end), mark)
+            if log.cleaned_to and (log, log.cleaned_to) != before[:2]:
+                self._compacted(machine.name, partition, committed)
+
+    def _compacted(self, name: str, partition: Partition, committed: CommittedKeys) -> None:
+        log, where = partition.log, f"{partition.topic}-{partition.index}"
+        records = {offset: each for offset, each in _records(log, 0).items() if offset >= log.log_start_offset}
+        self._epochs(name, where, partition)
+        self._same(name, where, partition, committed, records)
+        self._latest(name, where, partition, committed, records)
+
+    def _epochs(self, name: str, where: str, partition: Partition) -> None:
+        """Whoever reads the log anew finds each epoch where it began: the batch that began it is there (K101-11)."""
+        log, firsts = partition.log, dict[int, int]()
+        for segment in log.segments:
+            for _, header in segment.walk(0):
+                firsts.setdefault(header.leader_epoch, header.base_offset)
+        for epoch, start in log.epochs.entries:
+            if not log.log_start_offset < start < log.log_end_offset:
+                continue
+            self._findings.checks[EPOCHS_DIFFER] += 1
+            if firsts.get(epoch) != start:
+                found = "no batch of it" if epoch not in firsts else f"its first batch at {firsts[epoch]}"
+                sentence = (
+                    f"{where}: {name} has compacted its log up to {log.cleaned_to}, in which epoch {epoch} began at "
+                    f"{start}, and has {found}"
+                )
+                self._report(EPOCHS_DIFFER, partition, sentence, {"node": name, "epoch": epoch, "offset": start})
+                return
+
+    def _same(
+        self, name: str, where: str, partition: Partition, committed: CommittedKeys, records: dict[int, Written]
+    ) -> None:
+        """What was compacted was committed: what is left of it is what was written there."""
+        self._findings.checks[LOGS_DIFFER] += len(records)
+        for offset, record in records.items():
+            if offset >= partition.log.cleaned_to:
+                return
+            other = committed.records.get(offset)
+            if other is not None and other != record:
+                sentence = (
+                    f"{where}: {name} has a record of epoch {record.epoch} at offset {offset} of its compacted log, "
+                    f"and one of epoch {other.epoch} was committed there"
+                )
+                self._report(LOGS_DIFFER, partition, sentence, {"node": name, "offset": offset, "epoch": record.epoch})
+                return
+
+    def _latest(
+        self, name: str, where: str, partition: Partition, committed: CommittedKeys, records: dict[int, Written]
+    ) -> None:
+        """Compaction removes what a later record of its key replaces, and tombstones once they are old."""
+        log = partition.log
+        self._findings.checks[PREFIX_CHANGED] += len(committed.latest)
+        for offset in committed.latest.values():
+            if not log.log_start_offset <= offset < log.cleaned_to or committed.records[offset].is_tombstone:
+                continue
+            if offset not in records:
+                sentence = (
+                    f"{where}: {name} has compacted its log up to {log.cleaned_to}, without offset {offset}, the last "
+                    "committed record of its key"
+                )
+                self._report(PREFIX_CHANGED, partition, sentence, {"node": name, "offset": offset})
+                return
+
+    def _report(self, oracle: str, partition: Partition, sentence: str, witness: dict[str, object]) -> None:
+        self._findings.report(oracle, partition.topic, partition.index, sentence, witness)
+
+
+def _records(log: PartitionLog, start: int) -> dict[int, Written]:
+    """The records of a log from an offset on, by offset."""
+    found: dict[int, Written] = {}
+    for segment in log.segments:
+        if segment.next_offset <= start and segment is not log.segments[-1]:
+            continue
+        for position, header in segment.walk(0):
+            if header.next_offset > start and not header.is_control:
+                found |= _written(header, segment.file.read(position, header.size))
+    return found
+
+
+def _written(header: BatchHeader, batch: bytes) -> dict[int, Written]:
+    if len(batch) <= BATCH_HEADER_SIZE:
+        return {}
+    return {
+        header.base_offset + record.offset_delta: Written(header.leader_epoch, record.key, record.is_tombstone)
+        for record in raw_records(header, batch)
+    }

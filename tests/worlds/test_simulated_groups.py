@@ -1,0 +1,124 @@
+"""Consumer groups in the simulated world: members as on nodes, judged by the same checker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from history.groups import Groups, read_groups
+from simulator.group_client import GroupClient
+from tests.worlds.simulated import SimulatedRun, campaign, simulate
+
+SHORT = """
+name = "short-groups"
+[topology]
+nodes = 3
+world = "simulation"
+[broker]
+"log.flush.interval.messages" = 1
+"min.insync.replicas" = 2
+"replica.lag.time.max.ms" = 2000
+"broker.session.timeout.ms" = 2500
+"broker.lease.ms" = 1800
+"offsets.topic.num.partitions" = 2
+"offsets.topic.segment.bytes" = 4096
+"log.cleaner.backoff.ms" = 1000
+"group.initial.rebalance.delay.ms" = 500
+[workload]
+kind = "group"
+partitions = 6
+replication_factor = 3
+producers = 1
+members = 3
+rate = 40
+duration_s = 25
+operations = 500
+[nemesis]
+kind = "random"
+faults = ["kill"]
+interval_s = [1.0, 3.0]
+duration_s = [1.0, 2.0]
+[checks]
+min_ok = 300
+required_faults = ["kill"]
+"""
+
+
+@pytest.fixture
+def short(tmp_path: Path) -> Path:
+    path = tmp_path / "short-groups.toml"
+    path.write_text(SHORT)
+    return path
+
+
+def told_of_groups(run: SimulatedRun) -> str:
+    (check,) = (check for check in run.verdict.checks if check.name == "consumer groups")
+    return "; ".join((check.verdict, check.detail, *run.verdict.reasons))
+
+
+@pytest.mark.conforms("CG-1", "CG-2", "CG-3", "CG-4")
+def test_nothing_is_lost_and_nothing_passed_over_through_kills(short: Path, tmp_path: Path) -> None:
+    run = simulate(short, tmp_path)
+    assert run.verdict.verdict == "pass", run.verdict.reasons
+    record: Groups = read_groups(run.path)
+    assert set(record.members) == {"member-1", "member-2", "member-3", "reader-1"}
+    assert sum(commit.acknowledged for commit in record.commits) > 100, "a run with few commits shows little"
+    assert {delivered.partition for delivered in record.deliveries} == set(range(6))
+    assert record.assignments == 3, "a killed coordinator's successor knows the generation"
+    assert (run.path / "nodes" / "n1" / "events.jsonl").read_text().count('"log_compacted"'), "commits are compacted"
+
+
+@pytest.mark.kills("commit_acked_before_hw")
+@pytest.mark.conforms("CG-3", "CG-4")
+@pytest.mark.parametrize(("cell", "expected"), [("mutated", {"lost-acknowledged-commit"}), ("fixed", set())])
+def test_a_coordinator_that_is_cut_off_loses_only_what_it_acknowledged_early(
+    cell: str, expected: set[str], tmp_path: Path
+) -> None:
+    text = campaign("commit-acked-before-hw").read_text()
+    for long, short in (("s = 90", "s = 40"), ("= 1500", "= 500"), ("[3.0, 6.0]", "[1.0, 3.0]")):
+        assert long in text
+        text = text.replace(long, short)
+    shortened = tmp_path / "shortened.toml"
+    shortened.write_text(text)
+    run = simulate(shortened, tmp_path, cell=cell, seeds=[2])
+    assert run.verdict.met, run.verdict.reasons
+    assert run.anomalies == expected
+
+
+@pytest.mark.kills("compaction_drops_epochs")
+@pytest.mark.conforms("K101-11")
+@pytest.mark.parametrize(("cell", "expected"), [("mutated", {"epochs-contradict-log"}), ("fixed", set())])
+def test_a_compacted_log_keeps_where_its_epochs_began(cell: str, expected: set[str], tmp_path: Path) -> None:
+    run = simulate(campaign("compacted-epochs"), tmp_path, cell=cell)
+    assert run.verdict.met, run.verdict.reasons
+    assert run.anomalies == expected
+
+
+def test_a_member_that_ends_by_itself_is_no_pass(short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original, beats = GroupClient.heartbeat, list[int]()
+
+    async def failing(client: GroupClient, timeout: float = 2.0) -> None:
+        beats.append(1)
+        if len(beats) == 10:
+            raise KeyError("planted")
+        await original(client, timeout)
+
+    monkeypatch.setattr(GroupClient, "heartbeat", failing)
+    run = simulate(short, tmp_path)
+    assert run.verdict.verdict == "unknown"
+    assert "planted" in told_of_groups(run)
+
+
+def test_a_commit_that_the_record_lacks_is_seen(short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The members' record is what is judged: an offset that the group has, and that nobody committed, is a phantom."""
+    original = GroupClient.committed
+
+    async def one_more(client: GroupClient, *arguments: object, **more: object) -> dict[int, int]:
+        offsets = await original(client, *arguments, **more)  # type: ignore[arg-type]
+        return {partition: offset + 1_000_000 for partition, offset in offsets.items()}
+
+    monkeypatch.setattr(GroupClient, "committed", one_more)
+    run = simulate(short, tmp_path)
+    assert run.verdict.verdict == "fail"
+    assert "phantom-commit" in run.anomalies
