@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from systems.local_ports import LocalPorts
 from systems.service import Deployment, Service
 
 USED = "-XX:SharedArchiveFile="
@@ -79,12 +80,15 @@ def make(deployment: Deployment, archive: Path, *, root: Root = Root(), files_di
 
     Raises `ArchiveError`, and `OSError` where nothing can be written."""
     draft = archive.with_name(f".draft-{os.getpid()}-{archive.name}")
-    with tempfile.TemporaryDirectory(
-        prefix="brownout-classes-", dir=None if root.is_own else root.own("/tmp")
-    ) as scratch:
+    with (
+        tempfile.TemporaryDirectory(
+            prefix="brownout-classes-", dir=None if root.is_own else root.own("/tmp")
+        ) as scratch,
+        LocalPorts(str(archive)) as ports,
+    ):
         inside = root.seen(scratch)
         node = Alone(
-            ports=_free_ports(deployment.ports(1)),
+            ports={name: ports.take() for name in deployment.ports(1)},
             data_dir=f"{inside}/data",
             etc_dir=f"{inside}/etc",
             var_dir=f"{inside}/var",
@@ -175,14 +179,3 @@ def _await_port(process: subprocess.Popen[bytes], address: tuple[str, int], give
 def _last_words(log: Path) -> str:
     said = log.read_text(encoding="utf-8", errors="replace").strip()
     return f"its last words: {said[-_LAST_WORDS:] or 'none'}"
-
-
-def _free_ports(names: Sequence[str] | Mapping[str, int]) -> dict[str, int]:
-    """A port for each name that nobody listens on now, all different."""
-    with contextlib.ExitStack() as held:
-        ports = {}
-        for name in names:
-            probe = held.enter_context(socket.socket())
-            probe.bind((_ADDRESS, 0))
-            ports[name] = probe.getsockname()[1]
-        return ports

@@ -79,6 +79,7 @@ def add_broker_routes(dispatcher: Dispatcher, listener: str, parts: Parts) -> No
         lambda: parts.quorum.leader_id,
         dispatcher.turns,
         create if config.auto_create_topics_enable else None,
+        node_id=config.node_id,
     )
     offsets, logs = OffsetsHandler(replicas), LogHandler(replicas, config.log_dir)
     dispatcher.serve(ApiKey.PRODUCE, ProduceHandler(replicas, config.message_max_bytes, dispatcher).serve)

@@ -29,7 +29,7 @@ from orchestrator.worlds.namespaces import machine, roots
 from orchestrator.worlds.namespaces import world as namespaces
 from orchestrator.worlds.namespaces.world import NamespaceWorld
 from systems import Deployed, load_system
-from tests.worlds.support import send, specification
+from tests.worlds.support import own_run_id, send, specification
 
 LOG = "/data/log/topic-0/00000000000000000000.log"
 
@@ -253,9 +253,10 @@ def same_directory(run_dir: str) -> Any:
 def wait_to_be_killed(run_dir: str, moment: str) -> Any:
     """Get to some point of a run, say so, and stay there."""
     tell({"pid": os.getpid()})
+    run_id = own_run_id(run_dir)
     if moment == "starting":
-        NamespaceWorld(specification(Path(run_dir))).up(lambda _: time.sleep(60))
-    with world(run_dir) as made:
+        NamespaceWorld(specification(Path(run_dir), run_id=run_id)).up(lambda _: time.sleep(60))
+    with world(run_dir, run_id=run_id) as made:
         made.start_services()
         Nemesis(made.site).inject(Fault("pause", ("n1",)))
         if moment == "in the dark":

@@ -6,6 +6,7 @@ import json
 import socket
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +54,11 @@ class StandIns:
             command=(sys.executable, str(STAND_IN), "--config", properties, *self.arguments),
             files={properties: self.configure(node)},
         )
+
+
+def own_run_id(directory: Path | str) -> str:
+    """A run's id that no other run on this machine has: its disks are found by it, among those of all."""
+    return f"run-{zlib.crc32(str(directory).encode()):08x}"
 
 
 def specification(

@@ -17,7 +17,7 @@ from installation.files import PROJECT_ROOT
 from orchestrator.machine import cgroups
 from orchestrator.machine.sandbox import Sandbox, current_sandbox, spawn_in_sandbox
 from tests.worlds.footprint import Footprint, children, machine_wide
-from tests.worlds.support import DEADLINE_S, launch, result
+from tests.worlds.support import DEADLINE_S, launch, own_run_id, result
 
 pytestmark = pytest.mark.root
 
@@ -57,7 +57,7 @@ def test_nothing_outlives_the_sandbox_whoever_is_killed(tmp_path: Path, victim: 
     with ended(launch("wait_to_be_killed", str(tmp_path), "running")) as sandbox:
         assert [tell(sandbox), tell(sandbox)][1] == "ready"
         outer = sandbox.process.pid
-        footprint = Footprint(outer, "run")
+        footprint = Footprint(outer, own_run_id(tmp_path))
         present = footprint.present()
         assert set(present) == {"processes", "loop devices", "control group"}, "else the test would prove nothing"
         assert machine_wide() == before, "nothing of the sandbox is in the machine's own namespaces"
@@ -82,7 +82,7 @@ def test_the_orchestrator_may_be_killed_at_any_moment(tmp_path: Path, moment: st
         if moment != "starting":
             assert tell(sandbox) == "ready"
         outer = sandbox.process.pid
-        footprint = Footprint(outer, "run")
+        footprint = Footprint(outer, own_run_id(tmp_path))
         os.kill(first_and_command(outer)[1], signal.SIGKILL)
         assert footprint.wait_gone() == {}
         assert sandbox.wait(DEADLINE_S) == 128 + signal.SIGKILL

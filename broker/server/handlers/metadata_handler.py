@@ -49,9 +49,12 @@ class MetadataHandler:
         controller_id: Callable[[], int | None],
         turns: Turns,
         create: ForCaller[CreateTopicsRequest] | None = None,
+        *,
+        node_id: int,
     ) -> None:
         """`listener`: the one that clients come through, and find in the answers. `create` makes the topics that a
-        request asks for and that are not there; None: it does not."""
+        request asks for and that are not there; None: it does not. `node_id`: of this broker."""
+        self._node_id = node_id
         self._listener = listener
         self._create = create
         self._image = image
@@ -145,10 +148,12 @@ class MetadataHandler:
         return [(broker, endpoint) for broker, endpoint in found if endpoint is not None]
 
     def _controller(self, image: MetadataImage) -> int:
-        """A controller whose address is not in the answer would only confuse clients."""
-        controller = self._controller_id()
-        broker = image.brokers.get(controller) if controller is not None else None
-        return broker.id if broker is not None and not broker.fenced else NOBODY
+        """The quorum's leader, as far as known, else this broker, or another that is alive: each hands on what only the
+        controller answers (KIP-590). Who is told of none may not ask again: librdkafka waits for a change of its
+        connections, and all of them may be up. One whose address is not in the answer would only confuse clients."""
+        alive = [broker.id for broker, _ in self._found(image) if not broker.fenced]
+        preferred = (self._controller_id(), self._node_id)
+        return next((each for each in (*preferred, *alive) if each in alive), NOBODY)
 
 
 def _asked_for(image: MetadataImage, asked: MetadataRequestTopic) -> Work[MetadataResponseTopic]:

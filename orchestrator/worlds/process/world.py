@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import random
 import shutil
-import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nemeses import Host, Site, inflictable
@@ -15,11 +13,8 @@ from orchestrator.worlds.base import Node, Progress, WorldSpec, no_progress
 from orchestrator.worlds.collect import EARLIER, copy_data, copy_records, keep_configuration
 from orchestrator.worlds.process.host import LocalHost, Supervisor
 from orchestrator.worlds.services import ServicesOnHosts
+from systems.local_ports import ADDRESS, LocalPorts, NoPortError
 from systems.service import Deployment
-
-_ADDRESS = "127.0.0.1"
-# Below the ports that kernels give to outgoing connections, which could otherwise be taken between choice and use.
-_PORTS = range(20_000, 30_000)
 
 
 class ProcessWorld(ServicesOnHosts):
@@ -39,8 +34,11 @@ class ProcessWorld(ServicesOnHosts):
             "all services share one kernel, one filesystem and one clock",
         ]
         self._spec = spec
-        ports = _free_ports(spec.run_id)
-        self._nodes = [self._node(number, ports) for number in range(1, spec.node_count + 1)]
+        self._ports = LocalPorts(spec.run_id)
+        try:
+            self._nodes = [self._node(number) for number in range(1, spec.node_count + 1)]
+        except NoPortError as error:
+            raise WorldError(f"{error}; end what listens there") from error
         self._hosts: dict[str, LocalHost] = {}
         self._supervisor: Supervisor | None = None
         self._lock = RunLock(spec.run_dir)
@@ -83,6 +81,7 @@ class ProcessWorld(ServicesOnHosts):
             self._supervisor.close()
             self._supervisor = None
         shutil.rmtree(self._scratch, ignore_errors=True)
+        self._ports.release()
         self._lock.release()
 
     def dump(self, node: Node) -> bool:
@@ -111,32 +110,17 @@ class ProcessWorld(ServicesOnHosts):
     def _scratch(self) -> Path:
         return self._spec.run_dir / "world"
 
-    def _node(self, number: int, free: Iterator[int]) -> Node:
+    def _node(self, number: int) -> Node:
         name = f"n{number}"
         records = self._spec.run_dir / "nodes" / name
         return Node(
             name=name,
             id=number,
-            address=_ADDRESS,
-            ports={port: next(free) for port in self._spec.deployment.ports(number)},
+            address=ADDRESS,
+            ports={port: self._ports.take() for port in self._spec.deployment.ports(number)},
             data_dir=str(self._scratch / name),
             etc_dir=str(records),
             var_dir=str(records),
             record_dir=records,
             files_dir=self._spec.deployment.files_dir,
         )
-
-
-def _free_ports(run_id: str) -> Iterator[int]:
-    """Ports that nobody listens on now; runs begin to look at different places, so that they seldom meet."""
-    start = random.Random(run_id).randrange(len(_PORTS))
-    for step in range(len(_PORTS)):
-        port = _PORTS[(start + step) % len(_PORTS)]
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((_ADDRESS, port))
-            except OSError:
-                continue
-        yield port
-    raise WorldError(f"no free port between {_PORTS.start} and {_PORTS.stop} on {_ADDRESS}")

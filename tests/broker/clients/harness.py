@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import resource
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+
+from systems.local_ports import LocalPorts
 
 ROOT = Path(__file__).resolve().parents[3]
 PATIENCE = 120.0  # seconds: far beyond what anything takes, so that a slow machine does not fail a test
@@ -25,16 +26,12 @@ def until(condition: Callable[[], object], what: str, deadline: float = PATIENCE
         time.sleep(0.01)
 
 
+_PORTS = LocalPorts(f"{os.getpid()}")
+
+
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens at now."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for sock in sockets:
-            sock.bind(("127.0.0.1", 0))
-        return [sock.getsockname()[1] for sock in sockets]
-    finally:
-        for sock in sockets:
-            sock.close()
+    """Ports that nobody listens at, and that no other process of tests or runs takes while this one lives."""
+    return [_PORTS.take() for _ in range(count)]
 
 
 class BrokerProcess:
@@ -125,8 +122,8 @@ class Cluster:
     """Some brokers that form one quorum."""
 
     def __init__(self, directory: Path, size: int, settings: Mapping[str, object]) -> None:
-        free = free_ports(2 * size)
-        ports = list(zip(free[:size], free[size:], strict=True))
+        self._ports = LocalPorts(str(directory))
+        ports = [(self._ports.take(), self._ports.take()) for _ in range(size)]
         voters = ",".join(f"{number}@127.0.0.1:{controllers}" for number, (_, controllers) in enumerate(ports, 1))
         self.brokers = {
             number: BrokerProcess(directory / f"n{number}", number, pair, voters, settings)
@@ -148,6 +145,7 @@ class Cluster:
             if broker.process is not None and broker.process.poll() is None:
                 broker.process.kill()
                 broker.process.wait(PATIENCE)
+        self._ports.release()
 
 
 @contextmanager

@@ -8,10 +8,11 @@ import pytest
 
 from broker.controller.image import BrokerImage, MetadataImage
 from broker.listeners import plaintext
+from broker.protocol.messages.describe_cluster import DescribeClusterRequest
 from broker.protocol.messages.metadata import MetadataRequest
 from broker.server.connection import NotReady
 from broker.server.handlers import metadata_handler
-from broker.server.handlers.metadata_handler import MetadataHandler
+from broker.server.handlers.metadata_handler import NOBODY, MetadataHandler
 from broker.server.turns import Turns
 
 VERSION = 12
@@ -24,12 +25,14 @@ def two_brokers(*, second_fenced: bool) -> MetadataImage:
     return image
 
 
-def handler(image: MetadataImage, *, caught_up: bool) -> MetadataHandler:
+def handler(image: MetadataImage, *, caught_up: bool, controller: int | None = 1, node_id: int = 1) -> MetadataHandler:
     events = asyncio.Event(), asyncio.Event()
     events[0].set()
     if caught_up:
         events[1].set()
-    return MetadataHandler(lambda: image, "PLAINTEXT", *events, controller_id=lambda: 1, turns=Turns())
+    return MetadataHandler(
+        lambda: image, "PLAINTEXT", *events, controller_id=lambda: controller, turns=Turns(), node_id=node_id
+    )
 
 
 def test_fenced_brokers_are_listed_so_that_clients_do_not_take_them_for_gone() -> None:
@@ -40,6 +43,42 @@ def test_fenced_brokers_are_listed_so_that_clients_do_not_take_them_for_gone() -
         return [broker.node_id for broker in response.brokers]
 
     assert asyncio.run(story()) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("controller", "node_id", "second_fenced", "told"),
+    [
+        (2, 1, False, 2),
+        (None, 1, False, 1),  # an election goes on
+        (None, 2, False, 2),
+        (2, 1, True, 1),  # it leads the quorum, and clients should not go there
+        (2, 2, True, 1),
+        (3, 1, False, 1),  # a controller that is no broker
+    ],
+)
+def test_clients_are_told_of_a_broker_that_hands_on_what_only_the_controller_answers(
+    controller: int | None, node_id: int, second_fenced: bool, told: int
+) -> None:
+    async def story() -> int:
+        asked = handler(
+            two_brokers(second_fenced=second_fenced), caught_up=True, controller=controller, node_id=node_id
+        )
+        assert asked.describe_cluster(DescribeClusterRequest(), 0).controller_id == told
+        return (await asked.metadata(MetadataRequest(), VERSION, None)).controller_id
+
+    assert asyncio.run(story()) == told
+
+
+def test_nobody_alive_is_nobody() -> None:
+    image = two_brokers(second_fenced=True)
+    image.brokers[1] = image.brokers[1].__class__(1, 1, b"a" * 16, (plaintext("n1", 9092),), fenced=True)
+
+    async def story() -> int:
+        return (
+            await handler(image, caught_up=True, controller=1).metadata(MetadataRequest(), VERSION, None)
+        ).controller_id
+
+    assert asyncio.run(story()) == NOBODY
 
 
 def test_a_broker_that_still_reads_the_metadata_log_tells_nobody_of_the_past(monkeypatch: pytest.MonkeyPatch) -> None:

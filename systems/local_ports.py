@@ -1,0 +1,73 @@
+"""Ports of this machine's loopback for servers that are about to be started.
+
+Between the moment in which a port is found free and the one in which its server listens, another run may find it free,
+too, and one of the two servers ends. Whoever takes a port here holds it against all who take theirs here, by a name in
+the abstract namespace of Unix sockets: it is gone with the process, however that ends, and leaves no file.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+from typing import Final, Self
+
+ADDRESS: Final = "127.0.0.1"
+PORTS: Final = range(20_000, 30_000)
+"""Below the ports that kernels give to outgoing connections, which could otherwise be taken between choice and use."""
+
+
+class NoPortError(Exception):
+    """All ports are taken; the message names them."""
+
+
+class LocalPorts:
+    """Ports that are the owner's until `release`, or the end of its process."""
+
+    def __init__(self, beginning: str) -> None:
+        """`beginning`: any text; whoever gives the same looks for its first port at the same place."""
+        self._at = random.Random(beginning).randrange(len(PORTS))
+        self._held: list[socket.socket] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def take(self) -> int:
+        """A port that nobody listens at or holds. Raises `NoPortError`."""
+        for _ in PORTS:
+            port = PORTS[self._at]
+            self._at = (self._at + 1) % len(PORTS)
+            if (holder := _hold(port)) is None:
+                continue
+            if _is_free(port):
+                self._held.append(holder)
+                return port
+            holder.close()
+        raise NoPortError(f"no free port between {PORTS.start} and {PORTS.stop} on {ADDRESS}")
+
+    def release(self) -> None:
+        """Let go of all; safe to call twice."""
+        while self._held:
+            self._held.pop().close()
+
+
+def _hold(port: int) -> socket.socket | None:
+    holder = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        holder.bind(f"\0brownout/port/{port}")
+    except OSError:
+        holder.close()
+        return None
+    return holder
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((ADDRESS, port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,51 @@
+"""Ports of servers that are about to be started: two runs side by side never take the same."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from installation.files import PROJECT_ROOT
+from systems import local_ports
+from systems.local_ports import ADDRESS, LocalPorts, NoPortError
+
+OTHER = """
+import sys
+from systems.local_ports import LocalPorts
+ports = LocalPorts("the same")
+print([ports.take() for _ in range(3)], flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_what_another_process_holds_is_not_taken_until_it_has_ended() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", OTHER], cwd=PROJECT_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        theirs = set(eval(other.stdout.readline()))
+        with LocalPorts("the same") as ports:
+            mine = {ports.take() for _ in range(3)}
+        assert len(mine | theirs) == 6
+        other.kill()
+    with LocalPorts("the same") as ports:
+        assert {ports.take() for _ in range(3)} & theirs
+
+
+def test_a_port_at_which_somebody_listens_is_not_taken() -> None:
+    with LocalPorts("a") as ports:
+        first = ports.take()
+    with socket.create_server((ADDRESS, first)), LocalPorts("a") as ports:
+        assert ports.take() != first
+
+
+def test_what_was_released_can_be_taken_again_and_no_more_than_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_ports, "PORTS", range(29_990, 29_993))
+    for _ in range(2):
+        with LocalPorts("b") as ports:
+            assert {ports.take() for _ in range(3)} == {29_990, 29_991, 29_992}
+            with pytest.raises(NoPortError, match="no free port between 29990 and 29993 on 127.0.0.1"):
+                ports.take()
