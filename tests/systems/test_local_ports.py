@@ -47,5 +47,5 @@ def test_what_was_released_can_be_taken_again_and_no_more_than_there_are(monkeyp
     for _ in range(2):
         with LocalPorts("b") as ports:
             assert {ports.take() for _ in range(3)} == {29_990, 29_991, 29_992}
-            with pytest.raises(NoPortError, match="no free port between 29990 and 29993 on 127.0.0.1"):
+            with pytest.raises(NoPortError, match="no free port between 29990 and 29993"):
                 ports.take()
