@@ -20,6 +20,7 @@ from nemeses import KINDS
 from nemeses.generate import ScheduleError, plan_schedule
 from orchestrator.campaign.model import FILESYSTEMS, STRICT, Campaign, Nemesis, Swarm, Topology, Workload
 from systems import Settings
+from workloads.kinds.log import COMPRESSION
 
 ROLE: Final = "broker"
 GROUP: Final = "group"
@@ -30,7 +31,6 @@ MOST_PARTITIONS: Final = 4
 SAFE_LEASE: Final = (0.4, 0.72)
 """Of a session: a lease must be over before the session is, on clocks that differ by the drift of `clock-drift`."""
 
-CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 LEAST_SESSION_S: Final = 6.0
 """Of a group's member: brokers grant no shorter one."""
 
@@ -113,7 +113,7 @@ def _of_clients(chance: Random) -> dict[str, int | float | str]:
     """How clients send, and how many share a topic."""
     return {
         "idempotent": chance.random() < 0.4,
-        "compression": chance.choice(CODECS) if chance.random() < 0.5 else "none",
+        "compression": chance.choice(COMPRESSION.choices) if chance.random() < 0.5 else "none",
         "members": chance.randint(1, 5),
         "session_timeout_s": round(chance.uniform(LEAST_SESSION_S, 2 * LEAST_SESSION_S), 3),
     }

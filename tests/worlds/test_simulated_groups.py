@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from broker.log import compaction
+from broker.log.compaction import Compaction, RawRecord
+from broker.protocol.records import BatchHeader
 from history.groups import Groups, read_groups
 from simulator.group_client import GroupClient
 from tests.worlds.simulated import SimulatedRun, campaign, simulate
@@ -93,6 +96,31 @@ def test_a_compacted_log_keeps_where_its_epochs_began(cell: str, expected: set[s
     run = simulate(campaign("compacted-epochs"), tmp_path, cell=cell)
     assert run.verdict.met, run.verdict.reasons
     assert run.anomalies == expected
+
+
+def test_a_compaction_that_loses_the_last_record_of_a_key_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = Compaction._stays
+
+    def losing(compaction: Compaction, header: BatchHeader, record: RawRecord, expired: bool) -> bool:
+        lost = (header.base_offset + record.offset_delta) % 5 == 0
+        return not lost and original(compaction, header, record, expired)
+
+    monkeypatch.setattr(Compaction, "_stays", losing)
+    run = simulate(campaign("compacted-epochs"), tmp_path, cell="fixed")
+    assert "committed-prefix-changed" in run.anomalies, run.verdict.reasons
+
+
+def test_a_compaction_that_writes_what_was_not_there_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = compaction.rebuilt
+
+    def of_another_epoch(header: BatchHeader, records: list[RawRecord], horizon_ms: int | None) -> bytes:
+        return original(header._replace(leader_epoch=header.leader_epoch + 1), records, horizon_ms)
+
+    monkeypatch.setattr(compaction, "rebuilt", of_another_epoch)
+    run = simulate(campaign("compacted-epochs"), tmp_path, cell="fixed")
+    assert "log-mismatch" in run.anomalies, run.verdict.reasons
 
 
 def test_a_member_that_ends_by_itself_is_no_pass(short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,9 +37,10 @@ class Member:
         self._clock = clock
         self._record = GroupWriter(settings.directory, settings.client, clock)
         self._group = GroupClient(group_of(settings), addresses(settings), session_ms=session_ms(settings))
-        self._reading = Reading(settings, control, writer, clock, on_records=self._delivered)
+        self._reading = Reading(settings, control, writer, clock, on_records=self._record.delivered)
         self._counts = Counts(control)
         self._committed: dict[int, int] = {}
+        """Of each partition that is read in this generation; none before it is known where to go on."""
         self._commits = 0
         self._commit_at = self._fetch_at = self._heard_at = 0.0
         self._life: asyncio.Task[None] | None = None
@@ -76,6 +77,7 @@ class Member:
         """Read these partitions and commit until the generation is over. Raises `GroupError` and `OSError`."""
         over = list[OSError | GroupError]()
         self._heard_at = asyncio.get_running_loop().time()
+        self._committed = {}
         beating = self._control.run(self._beat(over))
         settled = False
         try:
@@ -138,9 +140,6 @@ class Member:
         self._counts.report(loop.time())
         await asyncio.sleep(POLL_S)
 
-    def _delivered(self, partition: int, first: int, last: int, at: int) -> None:
-        self._record.delivered(partition, first, last, at)
-
     # --- offsets
 
     async def _hand_over(self, partitions: Sequence[int]) -> None:
@@ -151,8 +150,8 @@ class Member:
 
     async def _commit(self, partitions: Sequence[int]) -> None:
         """Commit what was read of these partitions since the last time. Raises `GroupError` and `OSError`."""
-        read_to = self._reading.next
-        offsets = {each: read_to[each] for each in partitions if self._committed.get(each, 0) != read_to[each]}
+        read_to, known = self._reading.next, self._committed
+        offsets = {each: read_to[each] for each in partitions if each in known and known[each] != read_to[each]}
         if not offsets:
             return
         self._commits += 1
