@@ -27,12 +27,16 @@ def machine_wide() -> dict[str, set[str]]:
 
 
 class Footprint:
-    """One sandbox's traces, by its outer parent's pid. Look once while it runs; then wait until all is gone."""
+    """One sandbox's traces, by its outer parent's pid. Look once while it runs; then wait until all is gone.
+
+    The kernel gives the numbers of namespaces that are gone to new ones, other sandboxes' too: a process that began
+    later counts only in this one's control group."""
 
     def __init__(self, outer: int, run_id: str) -> None:
         self._run_id = run_id
         self._namespaces = {each for pid in descendants(outer) for each in _namespaces(pid)} - _namespaces(os.getpid())
         self._group = _group_of(outer)
+        self._looked = float(Path("/proc/uptime").read_text().split()[0])
 
     def present(self) -> dict[str, object]:
         """What is there now, by kind; empty when nothing is."""
@@ -51,7 +55,16 @@ class Footprint:
         return left
 
     def _processes(self) -> Iterator[int]:
-        return (pid for pid in filter(_lives, _pids()) if _namespaces(pid) & self._namespaces)
+        return (pid for pid in filter(_lives, _pids()) if _namespaces(pid) & self._namespaces and self._is_its(pid))
+
+    def _is_its(self, pid: int) -> bool:
+        try:
+            ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[19])
+            groups = Path(f"/proc/{pid}/cgroup").read_text()
+        except OSError:
+            return False  # it has ended meanwhile
+        began = ticks / os.sysconf("SC_CLK_TCK")
+        return began <= self._looked or (self._group is not None and self._group.name in groups)
 
 
 def descendants(pid: int) -> set[int]:
