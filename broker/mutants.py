@@ -61,8 +61,9 @@ MUTANTS: dict[str, Mutant] = {
         Mutant(
             name="isr_grows_while_recovering",
             rule="K704-4",
-            anomaly="election-not-allowed, replica-divergence",
-            schedule="a leader that recovers from an unclean election asks for a second member of its ISR, and gets it",
+            anomaly="isr-would-be-granted, election-not-allowed, replica-divergence",
+            schedule="a leader that recovers from an unclean election would get a second member of its ISR, if it "
+            "asked for it; campaigns/joins-in-recovery.toml",
         ),
         Mutant(
             name="serve_while_recovering",
@@ -195,15 +196,18 @@ MUTANTS: dict[str, Mutant] = {
         Mutant(
             name="no_fence_fetch",
             rule="H3",
-            anomaly="counted-not-shared, high-watermark-invalid, leader-incomplete, lost-acknowledged-write",
+            anomaly="counted-not-shared, fetch-would-be-counted, high-watermark-invalid, leader-incomplete, "
+            "lost-acknowledged-write",
             schedule="a leader takes the fetch of a follower that is in an older epoch for one of its own; "
             "campaigns/stale-leader-epoch.toml",
         ),
         Mutant(
             name="diverging_updates_leo",
             rule="H6",
-            anomaly="counted-not-shared, high-watermark-invalid, leader-incomplete, lost-acknowledged-write",
-            schedule="the first fetch of a deposed leader, whose log diverges, counts as progress",
+            anomaly="fetch-would-be-counted, counted-not-shared, high-watermark-invalid, leader-incomplete, "
+            "lost-acknowledged-write",
+            schedule="the first fetch of a deposed leader, whose log diverges, would count as progress; "
+            "campaigns/deposed-leader.toml",
         ),
         Mutant(
             name="isr_join_at_hw_only",
@@ -228,23 +232,24 @@ MUTANTS: dict[str, Mutant] = {
         Mutant(
             name="stale_partition_epoch_ok",
             rule="H13",
-            anomaly="isr-not-granted, isr-too-narrow, high-watermark-invalid, leader-incomplete, "
-            "lost-acknowledged-write",
+            anomaly="isr-not-granted, isr-would-be-granted, isr-too-narrow, high-watermark-invalid, "
+            "leader-incomplete, lost-acknowledged-write",
             schedule="an AlterPartition is decided on top of a state that has changed since; "
             "campaigns/stale-partition-epoch.toml",
         ),
         Mutant(
             name="stale_broker_epoch_ok",
             rule="H15",
-            anomaly="isr-not-granted, high-watermark-invalid, leader-incomplete, lost-acknowledged-write",
+            anomaly="isr-not-granted, isr-would-be-granted, high-watermark-invalid, leader-incomplete, "
+            "lost-acknowledged-write",
             schedule="a follower fetches, loses power, and joins by what its process before had; "
             "campaigns/stale-proposal.toml",
         ),
         Mutant(
             name="fenced_in_isr",
             rule="H14",
-            anomaly="isr-not-granted, high-watermark-invalid, leader-incomplete, lost-acknowledged-write, "
-            "not-converged",
+            anomaly="isr-not-granted, isr-would-be-granted, high-watermark-invalid, leader-incomplete, "
+            "lost-acknowledged-write, not-converged",
             schedule="a follower is fenced while its leader proposes it; campaigns/fenced-follower.toml",
         ),
         Mutant(
@@ -308,7 +313,8 @@ MUTANTS: dict[str, Mutant] = {
             name="vote_length_only",
             rule="K595-18",
             anomaly="vote-against-log, leader-incomplete, lost-committed-metadata, committed-prefix-changed",
-            schedule="a voter with a long log of an old epoch is elected over a shorter, newer one",
+            schedule="a voter with a long log of an old epoch is elected over a shorter, newer one; "
+            "campaigns/long-old-log.toml",
         ),
         Mutant(
             name="minority_wins",
@@ -321,7 +327,7 @@ MUTANTS: dict[str, Mutant] = {
             name="late_vote_counted",
             rule="K595-21",
             anomaly="led-without-votes, elected-by-minority, two-leaders, two-votes, two-leaders-of-one-epoch",
-            schedule="a grant of an earlier epoch arrives, and counts",
+            schedule="a grant of an earlier epoch arrives, and counts; campaigns/late-vote.toml",
         ),
         Mutant(
             name="commit_old_epoch",

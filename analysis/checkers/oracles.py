@@ -160,6 +160,19 @@ ANOMALIES: Final = (
         "A node led an epoch of the quorum for which a majority of the voters had not voted for it.",
         ("K595-21",),
     ),
+    AnomalyKind(
+        "isr-would-be-granted",
+        SAFE_STATE,
+        "The controller would have granted an ISR that it must refuse, had a broker asked for it at that moment.",
+        ("H13", "H14", "H15", "K704-4"),
+    ),
+    AnomalyKind(
+        "fetch-would-be-counted",
+        SAFE_STATE,
+        "A leader would have counted a fetch of another epoch, or of a log that parts from its own, had there been one "
+        "at that moment.",
+        ("H3", "H6"),
+    ),
 )
 MAY_REST: Final = {
     "committed-prefix-changed": "no log was cut",
@@ -170,6 +183,8 @@ MAY_REST: Final = {
     "followed-unmatched": "no follower had a record when it began",
     "served-in-recovery": "no leader had to recover",
     "vote-against-log": "nobody was voted for by another",
+    "isr-would-be-granted": "no partition had a second replica",
+    "fetch-would-be-counted": "no partition had a second replica",
 }
 """Oracles that may have compared nothing in a run of which all is seen, and when. Every other one compares in each run
 that elects a leader of the quorum and commits metadata with a topic, which none can do without."""

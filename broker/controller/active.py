@@ -116,6 +116,11 @@ class ActiveController:
     def is_active(self) -> bool:
         return self._term is not None and not self._term.operations.closed
 
+    @property
+    def rules(self) -> Controller:
+        """What this node decides by when it is the controller; whoever asks them has decided nothing."""
+        return self._rules
+
     # --- what the node tells
 
     def leadership_changed(self, epoch: int | None) -> None:

@@ -122,7 +122,7 @@ class ReplicaManager:
         self._recovery = LeaderRecovery(
             checkpoint=self._checkpoint_high_watermarks, propose=self._propose_changes, background=self._background
         )
-        self._reader = PartitionReader(self._find, lease_valid, self._replica_fetched, mutants)
+        self.reader = PartitionReader(self._find, lease_valid, self._replica_fetched, mutants)
         self._compactor = Compactor(
             disk=disk,
             partitions=self._partitions.values,
@@ -409,15 +409,15 @@ class ReplicaManager:
 
     def fetch_now(self, limits: FetchLimits, positions: Sequence[FetchPosition]) -> list[PartitionRead] | None:
         """The answer to a Fetch when there is one already; None: go on with `wait_for_fetch`."""
-        return self._reader.fetch_now(limits, positions)
+        return self.reader.fetch_now(limits, positions)
 
     async def wait_for_fetch(self, limits: FetchLimits, positions: Sequence[FetchPosition]) -> list[PartitionRead]:
         """The answer to a Fetch that `fetch_now` could not give, once there is enough or time is up."""
-        return await self._reader.wait_for_fetch(limits, positions)
+        return await self.reader.wait_for_fetch(limits, positions)
 
     def answer_parked_fetches(self, replica_id: int) -> None:
         """A follower has news for this leader and cannot tell it before its parked fetch is answered."""
-        self._reader.answer_parked(replica_id)
+        self.reader.answer_parked(replica_id)
 
     def list_offset(
         self, topic: str, partition: int, timestamp: int, current_leader_epoch: int = -1, *, by_replica: bool = False

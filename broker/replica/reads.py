@@ -219,18 +219,24 @@ class PartitionReader:
         refusal.error = ErrorCode.OFFSET_OUT_OF_RANGE
         return refusal
 
-    def _count(self, limits: FetchLimits, position: FetchPosition) -> None:
+    def shown_by(self, limits: FetchLimits, position: FetchPosition) -> Partition | None:
+        """The partition of which a replica shows by this fetch that it has everything below its offset.
+
+        H6: a fetch that diverges or is out of range says nothing about what the follower shares with this log.
+        """
         found = self._checked(limits, position)
-        # H6: a fetch that diverges or is out of range says nothing about what the follower shares with this log.
-        if isinstance(found, PartitionRead):
-            lagging = self._find(position.topic, position.partition)
-            if not self._counts_diverging or found.diverging is None or isinstance(lagging, ErrorCode):
-                return
-            partition = lagging
-        else:
-            partition, _ = found
-        partition.replica_fetched(limits.replica_id, limits.replica_epoch, position.fetch_offset)
-        self._on_replica_fetch(partition, limits.replica_id)
+        if not isinstance(found, PartitionRead):
+            return found[0]
+        lagging = self._find(position.topic, position.partition)
+        if not self._counts_diverging or found.diverging is None or isinstance(lagging, ErrorCode):
+            return None
+        return lagging
+
+    def _count(self, limits: FetchLimits, position: FetchPosition) -> None:
+        partition = self.shown_by(limits, position)
+        if partition is not None:
+            partition.replica_fetched(limits.replica_id, limits.replica_epoch, position.fetch_offset)
+            self._on_replica_fetch(partition, limits.replica_id)
 
     def _park(self, limits: FetchLimits, positions: Sequence[FetchPosition], woken: asyncio.Future[None]) -> None:
         for position in positions:

@@ -112,10 +112,7 @@ class Stepper:
             case NodeStep():
                 self._node_step(step)
             case CutStep():
-                first, second = self._groups(step, step.between)
-                pairs = [[a, b] for a in first for b in second]
-                pairs += [] if step.one_way else [[b, a] for a, b in pairs]
-                self._inject(step, first, {"pairs": pairs})
+                self._cut(step)
             case HealStep():
                 self._heal(step)
             case ProduceStep():
@@ -146,6 +143,15 @@ class Stepper:
     def _try_to_elect(self, node: str, partition: int | None) -> tuple[bool, str]:
         complaint = self._cluster.elect(node, partition)
         return complaint is None, complaint or ""
+
+    def _cut(self, step: CutStep) -> None:
+        """Who is in both groups, by the names of roles, is cut from the others."""
+        first, second = self._groups(step, step.between)
+        pairs = [[a, b] for a in first for b in second if a != b]
+        if not pairs:
+            raise RunError(f"{step.title}: both are {first[0]}, which cannot be cut from itself")
+        pairs += [] if step.one_way else [[b, a] for a, b in pairs if [b, a] not in pairs]
+        self._inject(step, first, {"pairs": pairs})
 
     def _groups(self, step: Step, groups: Groups) -> Groups:
         """The nodes that two groups mean now."""

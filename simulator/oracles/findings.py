@@ -28,6 +28,8 @@ IN_RECOVERY: Final = "served-in-recovery"
 VOTE_AGAINST: Final = "vote-against-log"
 OLD_EPOCH: Final = "committed-old-epoch"
 NO_VOTES: Final = "led-without-votes"
+WOULD_GRANT: Final = "isr-would-be-granted"
+WOULD_COUNT: Final = "fetch-would-be-counted"
 
 ORACLES: Final = (
     EPOCH_FELL,
@@ -52,6 +54,8 @@ ORACLES: Final = (
     VOTE_AGAINST,
     OLD_EPOCH,
     NO_VOTES,
+    WOULD_GRANT,
+    WOULD_COUNT,
 )
 """The oracles, each named as the anomaly that it finds (`analysis/checkers/oracles.py` says what they mean)."""
 

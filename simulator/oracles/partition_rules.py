@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from broker.controller.controller import Controller
 from broker.controller.image import MetadataImage, PartitionImage
 from broker.replica.follower import PartitionFollower, Phase
 from broker.replica.leader import PartitionLeader
@@ -28,6 +29,7 @@ from simulator.oracles.follower_rules import counted, counts, matched, proposed
 from simulator.oracles.log_rules import LogRules
 from simulator.oracles.machine_view import MachineView
 from simulator.oracles.replica import Replica
+from simulator.oracles.supposed_rules import would_count, would_grant
 
 Key = tuple[bytes, int]
 
@@ -43,6 +45,9 @@ class PartitionRules:
         self._replicas: dict[Key, dict[str, Replica]] = {}
         self._of: dict[str, dict[Partition, Replica]] = {}
         self._known_offset = -1
+        self._unasked: dict[Key, None] = {}
+        """The partitions of whose state no controller has been asked, or none yet with all that goes with it."""
+        self._asked_at = -1
         self._compacted: dict[bytes, None] = {}
         """The topics of which each replica removes records of its own, when it comes to that: they have other rules."""
         self._compacted_rules = CompactedRules(findings)
@@ -68,7 +73,11 @@ class PartitionRules:
             self._known_offset = machine.image.offset
             for topic, index, state in self._controller.look(machine.image):
                 self._eligible(topic.id, index, state)
+                self._unasked[topic.id, index] = None
             self._isr_everywhere()
+        controller = machine.node.controller if machine.node is not None else None
+        if self._unasked and controller is not None and controller.is_active and machine.image.offset > self._asked_at:
+            self._ask(controller.rules, machine.image)
 
     def power_lost(self, machine: MachineView) -> None:
         """A machine's page cache is gone: what its disk holds is what its replicas are now."""
@@ -133,6 +142,8 @@ class PartitionRules:
             self._controller.asked((partition.topic_id, partition.index), role.pending)
             proposed(rules, replica, role, role.pending, self._others(partition, replica))
         counted(rules, replica, role, self._others(partition, replica))
+        if replica.machine.node is not None:
+            would_count(rules, replica.machine.node.replicas.reader, replica, self._others(partition, replica))
 
     def _new_role(
         self, rules: LogRules, replica: Replica, partition: Partition, role: PartitionLeader | PartitionFollower
@@ -298,6 +309,19 @@ class PartitionRules:
             rules.report(IN_RECOVERY, sentence, {"node": replica.name, "epoch": role.leader_epoch, "end": end})
 
     # --- the in-sync set
+
+    def _ask(self, rules: Controller, image: MetadataImage) -> None:
+        """Whoever controls is asked of what has changed, by the metadata that it has itself; of a leader that recovers
+        again and again, since who could join it may come later."""
+        self._asked_at = image.offset
+        unasked, self._unasked = self._unasked, {}
+        for topic_id, index in unasked:
+            topic = image.topic_by_id(topic_id)
+            state = None if topic is None else topic.partitions.get(index)
+            if topic is not None and state is not None:
+                would_grant(self._findings, rules, image, topic, index, state)
+                if state.recovering:
+                    self._unasked[topic_id, index] = None
 
     def _eligible(self, topic_id: bytes, index: int, state: PartitionImage) -> None:
         """Whoever may be elected without a recovery has all that is committed (H5, H16)."""

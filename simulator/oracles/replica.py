@@ -14,7 +14,8 @@ from simulator.oracles.machine_view import MachineView
 class Replica:
     """A replica of a partition as it was seen last. `partition`: None on a machine without power. `flushes`: it counts
     as in sync only for what is on its disk. `rose_in`: the leader epoch in which its high watermark rose last, at the
-    least. `counted`: of each follower where its log ends by what this one counts as a leader, and in which epoch."""
+    least. `counted`: of each follower where its log ends by what this one counts as a leader, and in which epoch;
+    `supposed`: of each, what it was like when this leader was asked what it would count."""
 
     machine: MachineView
     copy: CopiedLog
@@ -26,6 +27,7 @@ class Replica:
     start: int = 0
     flushes: bool = False
     counted: dict[int, tuple[int, int]] = field(default_factory=dict)
+    supposed: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

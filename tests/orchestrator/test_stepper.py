@@ -197,6 +197,14 @@ def test_a_cut_and_its_end(world: FakeWorld) -> None:
     ]
 
 
+def test_who_is_in_both_groups_by_its_role_is_cut_from_the_others(world: FakeWorld) -> None:
+    journal = play(world, 'do = "cut"; between = [["leader:0"], ["n1", "n2", "n3"]]')
+    (invoked,) = [line for line in journal if line["event"] == "fault_invoked"]
+    assert invoked["parameters"]["pairs"] == [["n1", "n2"], ["n1", "n3"], ["n2", "n1"], ["n3", "n1"]]
+    with pytest.raises(RunError, match=r"step 1 \(cut leader:0 <-> n1\): both are n1, which cannot be cut from itself"):
+        play(world, 'do = "cut"; between = ["leader:0", "n1"]')
+
+
 def test_machines_are_stopped_and_go_on_and_clocks_jump(world: FakeWorld) -> None:
     journal = play(
         world,

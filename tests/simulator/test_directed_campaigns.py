@@ -73,6 +73,20 @@ CASES = [
         "leader-incomplete",
         marks=pytest.mark.kills("last_known_leader_leads"),
     ),
+    pytest.param("vote_length_only", "long-old-log", "vote-against-log", marks=pytest.mark.kills("vote_length_only")),
+    pytest.param("late_vote_counted", "late-vote", "led-without-votes", marks=pytest.mark.kills("late_vote_counted")),
+    pytest.param(
+        "isr_grows_while_recovering",
+        "joins-in-recovery",
+        "isr-would-be-granted",
+        marks=pytest.mark.kills("isr_grows_while_recovering"),
+    ),
+    pytest.param(
+        "diverging_updates_leo",
+        "deposed-leader",
+        "fetch-would-be-counted",
+        marks=pytest.mark.kills("diverging_updates_leo"),
+    ),
 ]
 UNHARMED = (
     "fenced-follower",
@@ -89,6 +103,10 @@ UNHARMED = (
     "moved-under-lease",
     "wiped-majority",
     "wiped-voter",
+    "long-old-log",
+    "late-vote",
+    "joins-in-recovery",
+    "deposed-leader",
 )
 SEED = 1
 
@@ -101,8 +119,8 @@ def tried(wanted: Sequence[Schedule], scratch: Path, seed: int = SEED) -> Measur
     return result
 
 
-@pytest.mark.conforms("H1", "H3", "H5", "H9", "H14", "H15", "K101-15", "H22", "K595-18", "K595-36", "K595-40", "K704-1")
-@pytest.mark.conforms("K704-5")
+@pytest.mark.conforms("H1", "H3", "H5", "H6", "H9", "H14", "H15", "K101-15", "H22", "K595-18", "K595-21", "K595-36")
+@pytest.mark.conforms("K595-40", "K704-1", "K704-4", "K704-5")
 @pytest.mark.parametrize(("mutant", "campaign", "oracle"), CASES)
 def test_a_broken_rule_is_named_by_its_oracle(mutant: str, campaign: str, oracle: str, tmp_path: Path) -> None:
     loaded = load(find(campaign))

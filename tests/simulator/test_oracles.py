@@ -103,6 +103,10 @@ KILLED_BY_A_STORM = [
         {"faults": ["isolate"], "properties": {"min.insync.replicas": "2"}},
         marks=pytest.mark.kills("hw_below_min_isr"),
     ),
+    pytest.param(
+        "diverging_updates_leo", "fetch-would-be-counted", {}, marks=pytest.mark.kills("diverging_updates_leo")
+    ),
+    pytest.param("no_fence_fetch", "fetch-would-be-counted", {}, marks=pytest.mark.kills("no_fence_fetch")),
     pytest.param("hw_forgotten_at_lead", "high-watermark-fell", {}, marks=pytest.mark.kills("hw_forgotten_at_lead")),
     pytest.param("resume_as_leader", "two-leaders-of-one-epoch", {}, marks=pytest.mark.kills("resume_as_leader")),
     pytest.param("fetch_no_epoch_check", "log-mismatch", {}, marks=pytest.mark.kills("fetch_no_epoch_check")),
@@ -119,7 +123,7 @@ KILLED_BY_A_STORM = [
 
 
 @pytest.mark.conforms("K101-3", "K101-7", "K101-8", "K101-11", "K101-12", "K595-7", "K595-13", "K595-19", "K595-21")
-@pytest.mark.conforms("K595-35", "H8", "H10", "H13", "H16", "H18", "H27", "H33")
+@pytest.mark.conforms("K595-35", "H3", "H6", "H8", "H10", "H13", "H16", "H18", "H27", "H33")
 @pytest.mark.parametrize(("mutant", "oracle", "how"), KILLED_BY_A_STORM)
 def test_a_storm_of_faults_kills(mutant: str, oracle: str, how: Mapping[str, object]) -> None:
     options = {"seconds": 8.0, **how}

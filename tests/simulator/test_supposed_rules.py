@@ -1,0 +1,84 @@
+"""What a controller would grant, asked at states of its metadata: nothing that is forbidden, but by a mutant."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.protocol.messages.elect_leaders import UNCLEAN
+from simulator.oracles.findings import WOULD_GRANT, Findings
+from simulator.oracles.supposed_rules import would_grant
+from tests.broker.controller.world import World
+
+
+def led(*mutants: str) -> World:
+    """Broker 1 leads with 2 in sync, and 3 not."""
+    world = World(*mutants)
+    world.start(1, 2, 3)
+    world.create("t", [1, 2, 3])
+    world.alter(world.proposal(1, [1, 2], "t"))
+    return world
+
+
+def recovering(*mutants: str) -> World:
+    """Broker 2 leads, elected uncleanly, and has not recovered; the one before it is back, and 3 as well."""
+    world = World(*mutants)
+    world.start(1, 2, 3)
+    world.create("t", [1, 2, 3])
+    world.alter(world.proposal(1, [1], "t"))
+    world.fence(1)
+    world.elect(UNCLEAN)
+    world.heartbeat(1)
+    return world
+
+
+def asked(world: World) -> tuple[int, list[str]]:
+    """How often the controller was asked of the partition, and what it would have granted."""
+    findings, topic = Findings(lambda: 0.0), world.image.topics["t"]
+    would_grant(findings, world.rules, world.image, topic, 0, topic.partitions[0])
+    return findings.checks[WOULD_GRANT], [finding.sentence for finding in findings.found]
+
+
+@pytest.mark.conforms("H13", "H14", "H15", "K704-4")
+def test_the_rules_grant_nothing_that_they_forbid() -> None:
+    assert asked(led()) == (5, [])
+    world = led()
+    world.fence(3)
+    assert asked(world) == (5, [])
+    assert asked(recovering()) == (6, [])
+
+
+@pytest.mark.conforms("K704-4")
+@pytest.mark.kills("isr_grows_while_recovering")
+def test_who_would_let_another_join_a_leader_that_recovers_is_seen() -> None:
+    (sentence,) = asked(recovering("isr_grows_while_recovering"))[1]
+    assert sentence.endswith("the leader recovers, and does so alone")
+
+
+@pytest.mark.conforms("H13")
+@pytest.mark.kills("stale_partition_epoch_ok")
+def test_who_would_grant_on_top_of_an_older_state_is_seen() -> None:
+    (sentence,) = asked(led("stale_partition_epoch_ok"))[1]
+    assert sentence.endswith("the state has changed since")
+
+
+@pytest.mark.conforms("H14")
+@pytest.mark.kills("fenced_in_isr")
+def test_who_would_take_a_fenced_broker_is_seen() -> None:
+    world = led("fenced_in_isr")
+    world.fence(3)
+    (sentence,) = asked(world)[1]
+    assert sentence.endswith("the ISR [1, 2, 3] on top of partition epoch 1: 3 cannot be reached")
+
+
+@pytest.mark.conforms("H15")
+@pytest.mark.kills("stale_broker_epoch_ok")
+def test_who_would_take_an_earlier_process_is_seen() -> None:
+    (sentence,) = asked(led("stale_broker_epoch_ok"))[1]
+    assert "is another process than the one of epoch" in sentence
+
+
+def test_where_nothing_is_granted_there_is_nothing_to_ask() -> None:
+    world = led()
+    for broker in (1, 2, 3):
+        world.fence(broker)
+    assert asked(world) == (0, []), "nobody leads"
