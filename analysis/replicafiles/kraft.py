@@ -113,7 +113,7 @@ def _log(node: str, directory: Path, doubts: list[str]) -> ReplicaLog | None:
         doubts.append(f"{node} has no metadata log")
         return None
     log = kafka.read_replica(node, TOPIC, PARTITION, directory)
-    if log.is_whole and not len(log.offset):
+    if log.is_whole and not len(log.offset) and not _is_replaced(directory, log.end):
         doubts.append(f"the metadata log of {node} is empty")
     log = replace(log, value=np.full(len(log.offset), NO_VALUE, np.int64))
     if not len(log.offset):
@@ -130,6 +130,16 @@ def _log(node: str, directory: Path, doubts: list[str]) -> ReplicaLog | None:
         older = tuple(entry for entry in told if entry[0] <= epoch and entry[1] <= start)
         return replace(log, epochs=(*older, *log.epochs[1:]) if older else log.epochs)
     return log
+
+
+def _is_replaced(directory: Path, end: int) -> bool:
+    """Whether a snapshot has everything that was in front of an empty log: it ends there, and is whole itself."""
+    for match in _snapshots(directory):
+        if int(match[1]) == end:
+            data = (directory / match[0]).read_bytes()
+            table, position, _, _ = batches.scan(data, 0, 0)
+            return len(table) > 0 and position == len(data)
+    return False
 
 
 def _state(node: str, path: Path, doubts: list[str]) -> ElectionState | None:

@@ -373,6 +373,25 @@ def test_a_log_may_begin_where_a_snapshot_ends(quorum: StoredQuorum) -> None:
     assert judged(run).verdict == "pass"
 
 
+@pytest.mark.parametrize("traced", [True, False])
+def test_a_log_may_be_replaced_by_its_snapshot_as_a_whole(quorum: StoredQuorum, traced: bool) -> None:
+    quorum.traced = traced
+    run = quorum.write()
+    log = run / "nodes" / "n3" / LOG
+    (log / f"{0:020d}.log").unlink()
+    (log / f"{10:020d}.log").write_bytes(b"")
+    (log / "leader-epoch-checkpoint").write_text("0\n1\n2 10\n")
+    snapshot = log / f"{10:020d}-{2:010d}.checkpoint"
+    whole = b"".join(quorum.logs["n3"][:3])
+    for content in (b"", whole[:-1], b"x" * 100):
+        snapshot.write_bytes(content)
+        assert "the metadata log of n3 is empty" in told(judged(run)), "a snapshot that is not whole has nothing"
+    snapshot.write_bytes(whole)
+    assert judged(run).verdict == "pass"
+    snapshot.rename(snapshot.with_name(f"{9:020d}-{2:010d}.checkpoint"))
+    assert "the metadata log of n3 is empty" in told(judged(run)), "nobody has what lies behind the snapshot"
+
+
 # --- what is missing
 
 
