@@ -1,15 +1,19 @@
 """Makes docs/reached-lines.md: which lines of the broker simulated runs reach.
 
-    python -m tests.simulator.reached_lines [--seeds 200] [--jobs 2] [--write]
+    python -m tests.simulator.reached_lines [--seeds 200] [--jobs 2] [--keep DIRECTORY] [--write]
 
 Of every campaign that the simulated world can make, the first cell whose broker is as it should be has one seed; the
 seeds that are left over are those of the campaigns whose clusters are drawn, by turns. A run that does not come to the
 verdict that is expected of it is named; one that fails is an alarm, which a broker without a mutant must never raise.
+Hundreds of runs whose lines are traced take hours of processor time: in a directory that is kept, what an interrupted
+measurement has made counts, as long as the broker is what it was.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
+import re
 import signal
 import subprocess
 import sys
@@ -33,13 +37,17 @@ LEAST: Final = 0.9
 _NEVER_RUN: Final = (r"if TYPE_CHECKING:", r"^\s*\.\.\.$", r"@overload")
 """Lines that say something of types, to those who check them."""
 _DATA: Final = ".reached"
+_MADE: Final = ".made"
+"""Of a run that was made: a file with what was to be said of it, empty for nothing."""
+ALARM: Final = "alarm: "
+NOT_KNOWN: Final = "**not known**"
 
 INTRODUCTION: Final = """# What simulated runs reach of the broker
 
 Made by `python -m tests.simulator.reached_lines --write` ({runs} runs: a seed of each of {campaigns} campaigns, and
 {drawn} clusters that seeds drew). Lines are those that Python can execute; `__main__` is left out. A module below
 {least:.0%} has its reason: most are rooms that only a process of its own has - sockets, TLS, files that a user
-writes -, which tests with real processes reach.
+writes -, which tests with real processes reach. A test fails when a module of the broker is not on this page.
 
 Of {modules} modules {reached} have {least:.0%} or more; all together {share:.1%}.
 
@@ -73,6 +81,10 @@ class Run:
     def __str__(self) -> str:
         return f"{self.campaign.name} --cell {self.cell} --seed {self.seed}"
 
+    def made(self, directory: Path) -> Path:
+        """Where it is noted that this run was made."""
+        return directory / f"{self.campaign.stem}-{self.cell}-{self.seed}{_MADE}"
+
 
 def runs() -> Iterator[Run]:
     """A run of each campaign, then clusters that are drawn, for ever."""
@@ -93,9 +105,9 @@ def runs() -> Iterator[Run]:
         yield from (Run(path, load(path).cells[0].name, seed) for path in DRAWN)
 
 
-def make(seeds: int, jobs: int, part: int, directory: Path) -> int:
-    """Make this part's share of the runs in this process, with the lines of the broker kept in `directory`; how many
-    raised an alarm."""
+def make(seeds: int, jobs: int, part: int, directory: Path) -> None:
+    """Make this part's share of the runs in this process, but those that were made, with the lines of the broker kept
+    in `directory` run by run."""
     recorder = Coverage(data_file=str(directory / _DATA), data_suffix=True, source=["broker"], config_file=False)
     recorder.start()  # before anything of the broker is there
     from analysis.verdict import FAIL
@@ -109,28 +121,28 @@ def make(seeds: int, jobs: int, part: int, directory: Path) -> int:
     from orchestrator.search.making import WHERE, Maker
 
     syscalls.die_with_parent(signal.SIGKILL)
-    alarms = 0
     for run in islice(runs(), part, seeds, jobs):
+        if run.made(directory).exists():
+            continue
         campaign = load(run.campaign)
         cell = next(it for it in campaign.cells if it.name == run.cell)
         with tempfile.TemporaryDirectory(dir=directory) as kept:
             maker = Maker(Store(Path(kept)), Progress(quiet=True), Interrupts(lambda: None, lambda: None))
             drawn = draw(campaign, run.seed)
             made = maker.make(PlannedRun(run_id("reached", cell.name, run.seed), drawn, cell, run.seed, WHERE))
-        if not made.verdict.met:
-            alarms += made.verdict.verdict == FAIL
-            print(f"{run}: {made.verdict.verdict}: {'; '.join(made.verdict.reasons)}", file=sys.stderr, flush=True)
+        said = "" if made.verdict.met else f"{run}: {made.verdict.verdict}: {'; '.join(made.verdict.reasons)}"
+        if said:
+            print(said, file=sys.stderr, flush=True)
+        recorder.save()
+        run.made(directory).write_text(f"{ALARM}{said}" if made.verdict.verdict == FAIL and said else said)
         print(run, flush=True)
     recorder.stop()
-    recorder.save()
-    return alarms
 
 
 def measured(directory: Path) -> list[Reached]:
     """What the runs that kept their lines in `directory` reached, by module; also those that none of them imported."""
-    told = Coverage(data_file=str(directory / _DATA), source=["broker"], config_file=False)
-    told.combine([str(directory)])
-    told.load()
+    told = Coverage(data_file=None, source=["broker"], config_file=False)
+    told.combine([str(path) for path in directory.glob(f"{_DATA}.*")], keep=True)
     for pattern in _NEVER_RUN:
         told.exclude(pattern)
     found = []
@@ -166,8 +178,25 @@ def page(found: list[Reached], made: list[Run]) -> str:
     reasons = Reasons()
     for it in sorted(found, key=lambda it: it.share):
         if it.share < LEAST:
-            told += f"| `{it.module}` | {it.lines} | {it.share:.0%} | {reasons.of(it.module) or '**not known**'} |\n"
-    return told
+            told += f"| `{it.module}` | {it.lines} | {it.share:.0%} | {reasons.of(it.module) or NOT_KNOWN} |\n"
+    enough = (f"`{it.module}`" for it in sorted(found, key=lambda it: it.module) if it.share >= LEAST)
+    return f"{told}\n{LEAST:.0%} or more: {', '.join(enough)}.\n"
+
+
+def modules() -> Iterator[str]:
+    """Those of the broker that have code, but its entry."""
+    for path in sorted((ROOT / "broker").rglob("*.py")):
+        code = ast.parse(path.read_text(encoding="utf-8")).body
+        if path.name != "__main__.py" and any(not isinstance(statement, ast.Expr) for statement in code):
+            yield ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def unexplained(told: str) -> list[str]:
+    """The modules of which a page says neither that simulated runs reach `LEAST` of them, nor why they do not."""
+    table, _, enough = told.partition(f"\n{LEAST:.0%} or more: ")
+    rows = (row.split(" | ") for row in table.splitlines() if row.startswith("| `"))
+    known = {row[0].strip("| `") for row in rows if NOT_KNOWN not in row[-1]} | set(re.findall("`([^`]+)`", enough))
+    return [module for module in modules() if module not in known]
 
 
 def main() -> int:
@@ -177,20 +206,26 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--write", action="store_true", help="the page, too")
+    parser.add_argument("--keep", type=Path, metavar="DIRECTORY", help="what runs reach stays there, and counts again")
     parser.add_argument("--part", nargs=2, metavar=("N", "DIRECTORY"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.part:
-        number, directory = options.part
-        return int(make(options.seeds, options.jobs, int(number), Path(directory)) > 0)
-    with tempfile.TemporaryDirectory(prefix="brownout-reached-") as directory:
+        make(options.seeds, options.jobs, int(options.part[0]), Path(options.part[1]))
+        return 0
+    with tempfile.TemporaryDirectory(prefix="brownout-reached-") as temporary:
+        directory = options.keep or Path(temporary)
+        directory.mkdir(parents=True, exist_ok=True)
         again = [sys.executable, "-m", "tests.simulator.reached_lines", *sys.argv[1:]]
         parts = [
-            subprocess.Popen([*again, "--part", str(number), directory], cwd=ROOT) for number in range(options.jobs)
+            subprocess.Popen([*again, "--part", str(number), str(directory.resolve())], cwd=ROOT)
+            for number in range(options.jobs)
         ]
-        alarms = sum(part.wait() > 0 for part in parts)
-        if len(list(Path(directory).glob(f"{_DATA}.*"))) < len(parts):
+        ended = [part.wait() for part in parts]
+        notes = [run.made(directory) for run in islice(runs(), options.seeds)]
+        if any(ended) or not all(note.exists() for note in notes):
             sys.exit("a process that made runs ended before all of its own were made: nothing is told of the others'")
-        found = measured(Path(directory))
+        alarms = sum(note.read_text().startswith(ALARM) for note in notes)
+        found = measured(directory)
     reasons = Reasons()
     below = [it for it in found if it.share < LEAST]
     for it in below:

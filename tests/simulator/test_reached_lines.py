@@ -4,8 +4,22 @@ from __future__ import annotations
 
 from itertools import islice
 
+import pytest
+
 from orchestrator.campaign.file import load
-from tests.simulator.reached_lines import DRAWN, LEAST, REASONS, ROOT, Reached, Reasons, page, runs
+from tests.simulator.reached_lines import (
+    DRAWN,
+    LEAST,
+    PAGE,
+    REASONS,
+    ROOT,
+    Reached,
+    Reasons,
+    modules,
+    page,
+    runs,
+    unexplained,
+)
 
 
 def test_every_reason_is_that_of_a_module_or_a_package() -> None:
@@ -44,3 +58,24 @@ def test_the_page_has_a_row_for_each_module_that_is_reached_too_little() -> None
     assert "| `broker.replica.leader` | 10 | 80% | **not known** |" in told
     assert "| `broker.disk` | 100 | 0% | the real disk" in told
     assert "| `b` |" not in told
+    assert told.endswith("\n90% or more: `b`.\n")
+
+
+def test_a_module_that_is_on_no_page_or_has_no_reason_is_named() -> None:
+    of_all = list(modules())
+    assert "broker.replica.leader" in of_all
+    assert not any(name.endswith("__main__") for name in of_all)
+    made = list(islice(runs(), 60))
+    whole = page([Reached(name, 10, 10, "") for name in of_all], made)
+    assert unexplained(whole) == []
+    assert unexplained(page([Reached(name, 10, 10, "") for name in of_all[1:]], made)) == of_all[:1]
+    reasons = Reasons()
+    none = page([Reached(name, 10, 0, "1-10") for name in of_all], made)
+    assert unexplained(none) == [name for name in of_all if reasons.of(name) is None]
+
+
+@pytest.mark.skipif(not PAGE.exists(), reason="the page has not been made yet")
+def test_the_page_has_every_module_of_the_broker_or_says_why_not() -> None:
+    assert unexplained(PAGE.read_text(encoding="utf-8")) == [], (
+        "make it anew with: .venv/bin/python -m tests.simulator.reached_lines --write"
+    )
