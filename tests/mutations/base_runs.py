@@ -17,6 +17,7 @@ nodes = 3
 "min.insync.replicas" = 2
 "broker.session.timeout.ms" = 1500
 "broker.lease.ms" = 1000
+"offsets.topic.num.partitions" = 1
 [workload]
 partitions = 2
 producers = 2
