@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from nemeses.fault import Evidence, Fault, Status, combine, worst
 from nemeses.kind import Facts, Kind, Lot, Need, facts_of, listed, node_facts
@@ -12,7 +12,7 @@ from nemeses.mechanisms.at_stake import AtStake
 from nemeses.mechanisms.marks import Marks
 from nemeses.mechanisms.parallel import guarded, on_each
 from nemeses.mechanisms.service import start_and_verify
-from nemeses.parameters import Choice, ParameterError
+from nemeses.parameters import Choice, Files, Parameter, ParameterError
 from nemeses.ports import Host, HostError, PowerSwitch, Site
 from nemeses.shown import Shown
 
@@ -147,7 +147,7 @@ class PowerLossKind(Kind[Power]):
     )
     mechanism = Power
     needs = frozenset[Need]({"power"})
-    parameters = (
+    parameters: ClassVar[tuple[Parameter | Choice | Files, ...]] = (
         Choice("tear", "write some dirty pages back first, as a dying machine may (by a seed)", scripted=True),
     )
     proven_late = True
