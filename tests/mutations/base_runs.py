@@ -17,7 +17,6 @@ nodes = 3
 "min.insync.replicas" = 2
 "broker.session.timeout.ms" = 1500
 "broker.lease.ms" = 1000
-"offsets.topic.num.partitions" = 1
 [workload]
 partitions = 2
 producers = 2
