@@ -15,7 +15,7 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -70,11 +70,12 @@ def start(arm: str, first: int, most: int) -> Start:
     return Start(arm, first, len(made), reached, unknown, failed)
 
 
-def starts(number: int, first: int, most: int, jobs: int) -> Iterator[Start]:
-    """Both ways from each start, as they end."""
-    firsts = range(first, first + number * most, most)
+def starts(number: int, first: int, most: int, jobs: int, made: Sequence[Start]) -> Iterator[Start]:
+    """Both ways from each start that was not made before, as they end."""
+    known = {(it.arm, it.first) for it in made}
+    ways = [(arm, seed) for seed in range(first, first + number * most, most) for arm in (GUIDED, RANDOM)]
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        for each in [pool.submit(partial(start, arm, seed, most)) for seed in firsts for arm in (GUIDED, RANDOM)]:
+        for each in [pool.submit(partial(start, *way, most)) for way in ways if way not in known]:
             yield each.result()
 
 
@@ -85,10 +86,12 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=400)
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--json", type=Path, help="the figures of each start, too")
+    parser.add_argument("--json", type=Path, help="the figures of each start; those it has are not made again")
     options = parser.parse_args()
-    began_s, found = time.monotonic(), []
-    for each in starts(options.starts, options.first, options.most, options.jobs):
+    began_s, found = time.monotonic(), list[Start]()
+    if options.json and options.json.exists():
+        found = [Start(**it) for it in json.loads(options.json.read_text(encoding="utf-8"))]
+    for each in starts(options.starts, options.first, options.most, options.jobs, tuple(found)):
         found.append(each)
         print(
             f"[{time.monotonic() - began_s:7.1f} s] from seed {each.first:5}: {each.arm} {each.needed:4} runs"
