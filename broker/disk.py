@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Sequence
 from broker.descriptors import with_descriptors
 from broker.ports import Buffer, File
 
+WRITTEN_AGAIN_AT_ONCE = 1 << 20  # bytes
 MOST_BUFFERS = 1024  # of one vectored write (IOV_MAX of Linux)
 
 
@@ -194,6 +195,18 @@ class RealFile:
         if changes == self._durable_changes:
             return
         await self._commit.run(self, self._make_durable)
+        self._durable_changes = max(self._durable_changes, changes)
+
+    async def sync_again(self, start: int) -> None:
+        self._refuse_after_failure()
+        changes = self._changes
+
+        def write_and_sync() -> None:
+            for position in range(start, self._size, WRITTEN_AGAIN_AT_ONCE):
+                self._write([os.pread(self._fd, WRITTEN_AGAIN_AT_ONCE, position)], position)
+            self._make_durable()
+
+        await self._commit.run((self, "again"), write_and_sync)
         self._durable_changes = max(self._durable_changes, changes)
 
     def send_to(self, transport: asyncio.WriteTransport, offset: int, length: int) -> int:

@@ -45,6 +45,12 @@ class File(Protocol):
         and for a file that is closed. What the metadata quorum rests on waits for no sync of a partition."""
         ...
 
+    async def sync_again(self, start: int) -> None:
+        """`sync`, of bytes that another process wrote, from `start` on: they are written once more before. Where a sync
+        of that process failed, the kernel takes them for clean, and would write none of them. Nobody may change the
+        file meanwhile."""
+        ...
+
     def send_to(self, transport: asyncio.WriteTransport, offset: int, length: int) -> int:
         """Hand up to `length` bytes from `offset` to a connection without copying them; the number of bytes taken.
 

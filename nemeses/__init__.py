@@ -5,7 +5,7 @@ from nemeses.fault import Evidence, Fault, Status
 from nemeses.generate import FaultPlan, Schedule, ScheduleError, plan_schedule
 from nemeses.kind import Kind, Lot, Need
 from nemeses.nemesis import Nemesis
-from nemeses.parameters import Choice, Parameter, ParameterError
+from nemeses.parameters import Choice, Files, Parameter, ParameterError
 from nemeses.ports import (
     Host,
     HostError,
@@ -29,6 +29,7 @@ __all__ = [
     "Evidence",
     "Fault",
     "FaultPlan",
+    "Files",
     "Host",
     "HostError",
     "HostUnreachableError",

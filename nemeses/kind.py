@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 from nemeses.aiming import Aim, ClusterView, candidates
 from nemeses.fault import Evidence, Fault
 from nemeses.mechanism import Mechanism
-from nemeses.parameters import Choice, Direction, Parameter, ParameterError
+from nemeses.parameters import Choice, Direction, Files, Parameter, ParameterError
 from nemeses.shown import Shown
 
 Need = Literal["power", "network", "netem", "stall", "freeze", "clock", "drift", "wire", "disk"]
@@ -57,7 +57,7 @@ class Kind(ABC, Generic[M]):
 
     needs: ClassVar[frozenset[Need]] = frozenset()
     """What a world must have for it beside hosts with a service; nothing: every world can inflict it."""
-    parameters: ClassVar[tuple[Parameter | Choice, ...]] = ()
+    parameters: ClassVar[tuple[Parameter | Choice | Files, ...]] = ()
     aim: ClassVar[Aim | None] = None
     """Whom random schedules always aim it at; None: that is drawn."""
     proven_late: ClassVar[bool] = False
@@ -112,11 +112,11 @@ class Kind(ABC, Generic[M]):
     def check(self, parameters: Mapping[str, Any]) -> None:
         """Raises `ParameterError` for parameters that this kind cannot take. What it does not know is not looked at."""
         for each in self.parameters:
-            if not isinstance(each, Parameter):
+            if isinstance(each, Choice):
                 continue
             if each.name in parameters:
                 each.check(parameters[each.name])
-            elif each.default is None:
+            elif isinstance(each, Parameter) and each.default is None:
                 raise ParameterError(each.name, f"missing; {self.name} needs it: {each.bounds}")
 
 

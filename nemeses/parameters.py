@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal
@@ -63,6 +64,24 @@ class Choice:
     meaning: str
     drawn: bool = True
     scripted: bool = False
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files of a node's data directory that a fault takes, as a pattern for their paths below it: `log/log-0/*.log`.
+    Scripts may give it; random schedules cannot know any."""
+
+    name: str
+    meaning: str
+
+    def check(self, value: Any) -> None:
+        """Raises `ParameterError`."""
+        parts = value.split("/") if isinstance(value, str) else ()
+        sensible = [re.fullmatch(r"[\w.*?-]+", part, re.ASCII) and part not in (".", "..") for part in parts]
+        if not sensible or not all(sensible):
+            raise ParameterError(
+                self.name, f"{value!r} is no pattern for files below the data directory, such as log/log-0/*.log"
+            )
 
 
 Direction = Literal["both", "out", "in"]

@@ -97,6 +97,23 @@ class ReadMarks:
 
 
 @dataclass(frozen=True)
+class DigestFiles:
+    """For each file of a directory that is like the pattern and not empty: its path below it, with its size and the
+    SHA-256 of its content; and `noted`."""
+
+    directory: str
+    pattern: str
+
+
+@dataclass(frozen=True)
+class DigestHeads:
+    """The same of the first so many bytes of each of these (path, size), of as many of them as there are."""
+
+    directory: str
+    heads: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
 class Queues:
     """`queues`: the queues in front of the host's devices, as a JSON array."""
 
@@ -175,6 +192,8 @@ Question = (
     | RenewMark
     | LeaveMark
     | ReadMarks
+    | DigestFiles
+    | DigestHeads
     | Queues
     | FindWay
     | SetQueue

@@ -81,6 +81,10 @@ class SimulatedFile:
             self._failure = failure.errno or errno.EIO
             raise
 
+    async def sync_again(self, start: int) -> None:
+        self._inode.write_again(start)
+        await self.sync()
+
     def send_to(self, transport: asyncio.WriteTransport, offset: int, length: int) -> int:
         assert isinstance(transport, SimulatedTransport)
         room = min(length, transport.room(), HIGHEST_SEND)
@@ -381,6 +385,10 @@ class SimulatedDisk:
                 inode.flip(flip.at, flip.bit)
                 mended.append(flip)
         return mended
+
+    def has_rotted(self, directory: str) -> bool:
+        """Whether a bit of a file in a directory has been turned over, and not back."""
+        return any(flip.path.startswith(f"{directory}/") for flip, _ in self._flips)
 
     def image(self) -> Content:
         """A copy of everything that is durable, as `files` has it."""

@@ -131,6 +131,11 @@ class Inode:
             self._forgotten.append((self._kept, self._sync_kept))
         self.fail_sync()
 
+    def write_again(self, start: int) -> None:
+        """The bytes from `start` on are written once more, as they are: the kernel knows that they are not on the
+        disk."""
+        self._forgotten = [(first, min(end, start)) for first, end in self._forgotten if first < start]
+
     def flip(self, at: int, bit: int) -> None:
         """Turn over a bit, on the disk and so in what is read from it."""
         self.data[at] ^= 1 << bit

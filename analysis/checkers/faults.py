@@ -108,16 +108,22 @@ def _doubts(fault: _Fault, finished: bool) -> Iterator[str]:
         yield f"{fault.name} was begun, and what came of it is not on record"
         return
     if fault.status != CONFIRMED:
-        yield f"{fault.name} is {fault.status}: no proof that it took effect{_already(injected)}"
+        yield f"{fault.name} is {fault.status}: no proof that it took effect{_because(injected, fault.one('healed'))}"
     else:
         yield from _disbelieved(fault, invoked, "seen", injected.get("evidence"), "is called confirmed")
     if finished:
         yield from _not_healed(fault, invoked)
 
 
-def _already(injected: Line) -> str:
-    already = (injected.get("evidence") or {}).get("already", ())
-    return f" ({'; '.join(map(str, already))})" if already else ""
+def _because(injected: Line, healed: Line | None) -> str:
+    """What was wrong before the fault, and what its heal says of why it proves nothing."""
+    heal = ((healed or {}).get("evidence") or {}).get("healed") or {}
+    detail = heal.get("detail") if isinstance(heal, Mapping) else None
+    reasons = [
+        *((injected.get("evidence") or {}).get("already") or ()),
+        *((detail.get("because") if isinstance(detail, Mapping) else None) or ()),
+    ]
+    return f" ({'; '.join(map(str, reasons))})" if reasons else ""
 
 
 def _not_healed(fault: _Fault, invoked: Line) -> Iterator[str]:

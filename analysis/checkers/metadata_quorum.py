@@ -152,10 +152,14 @@ def _not_as_told(member: Member, voters: frozenset[int]) -> Iterator[str]:
     told = list(member.told("quorum_persisted"))
     last = told[-1] if told and member.at_rest else None
     # A vote is forgotten lawfully once the epoch's leader is known.
-    if last is not None and (state.epoch != last["epoch"] or state.voted not in (last["voted"], NOBODY)):
+    if last is None:
+        return
+    same = (state.epoch, state.leader) == (last["epoch"], last["leader"]) and state.voted in (last["voted"], NOBODY)
+    if not same:
         yield (
-            f"the quorum-state file of {member.node} has epoch {state.epoch} and vote {state.voted}, and the node told "
-            f"last that it had written epoch {last['epoch']} and vote {last['voted']}"
+            f"the quorum-state file of {member.node} has epoch {state.epoch}, leader {state.leader} and vote "
+            f"{state.voted}, and the node told last that it had written epoch {last['epoch']}, leader "
+            f"{last['leader']} and vote {last['voted']}"
         )
 
 

@@ -17,7 +17,7 @@ from broker.log.record_walk import LEAST_TIMESTAMP, MOST_TIMESTAMP, structure_of
 from broker.ports import Buffer
 from broker.protocol.records import BATCH_HEADER_SIZE
 
-FEWEST = 8
+FEWEST = 6
 """Batches; fewer are not worth the comparison."""
 MOST = 512
 """Batches that are compared at once."""

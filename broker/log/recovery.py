@@ -229,7 +229,7 @@ async def _find(
         _close(segments)
     points = _Points(max(bases[0], start_offset), recovery_point)
     result = await _scan(disk, directory, interval_bytes, bases, points, compacted=compacted)
-    await _make_durable(disk, directory, result)
+    await _make_durable(disk, directory, result, recovery_point)
     return result
 
 
@@ -361,12 +361,19 @@ def _take(segment: Segment, scan: EpochScan, header: BatchHeader) -> None:
     segment.note([Batch.of(header)])
 
 
-async def _make_durable(disk: Disk, directory: str, result: Recovered) -> None:
-    """A killed process leaves pages that are not on disk yet: what counts as recovered has to be there."""
+async def _make_durable(disk: Disk, directory: str, result: Recovered, recovery_point: int) -> None:
+    """A killed process leaves pages that are not on disk yet: what counts as recovered has to be there.
+
+    Of one that ended because a sync had failed they may be clean, and their next sync good without writing them: what
+    lies past the recovery point is written again (fsyncgate; PostgreSQL reads it from its own log for that reason)."""
     for segment in result.segments[:-1]:
         segment.finish()
     for segment in result.segments:
-        await segment.file.sync()
+        if segment.next_offset <= recovery_point:
+            await segment.file.sync()
+        else:
+            doubted = segment.position_of(max(recovery_point, segment.base_offset))
+            await segment.file.sync_again(doubted)
     await disk.sync_directory(directory)
     await result.epochs.write_durably()
 

@@ -70,6 +70,11 @@ class PartitionRead:
         return self.error is not ErrorCode.NONE or self.diverging is not None
 
 
+Led = tuple[Partition, PartitionLeader]
+Checked = Led | PartitionRead
+"""What a fetch of a partition is served by, or the answer that says why it is not."""
+
+
 def epoch_error(leader_epoch: int, current_leader_epoch: int) -> ErrorCode:
     """Compare the epoch that a request believes in with the leader's own (H3)."""
     if current_leader_epoch < leader_epoch:
@@ -99,10 +104,11 @@ class PartitionReader:
 
     def fetch_now(self, limits: FetchLimits, positions: Sequence[FetchPosition]) -> list[PartitionRead] | None:
         """Count a replica's fetch, then read. None: there is too little yet, go on with `wait_for_fetch`."""
+        checked = [self._checked(limits, position) for position in positions]
         if limits.is_replica:
-            for position in positions:
-                self._count(limits, position)
-        reads = self._read_all(limits, positions)
+            for position, found in zip(positions, checked, strict=True):
+                self._count(limits, position, found)
+        reads = self._read_all(limits, positions, checked)
         return reads if limits.max_wait <= 0 or _enough(limits, reads) else None
 
     async def wait_for_fetch(self, limits: FetchLimits, positions: Sequence[FetchPosition]) -> list[PartitionRead]:
@@ -125,7 +131,7 @@ class PartitionReader:
         parked[expire] = None
         try:
             while True:
-                reads = self._read_all(limits, positions)
+                reads = self._read_all(limits, positions, [self._checked(limits, it) for it in positions])
                 if expired or _enough(limits, reads):
                     return reads
                 woken = loop.create_future()
@@ -143,27 +149,28 @@ class PartitionReader:
         for expire in list(self._parked.get(replica_id, ())):
             expire()
 
-    def _read_all(self, limits: FetchLimits, positions: Sequence[FetchPosition]) -> list[PartitionRead]:
+    def _read_all(
+        self, limits: FetchLimits, positions: Sequence[FetchPosition], checked: Sequence[Checked]
+    ) -> list[PartitionRead]:
         fenced = not limits.is_replica and not self._lease_valid()
         left = limits.max_bytes
         reads: list[PartitionRead] = []
         empty = True
-        for position in positions:
+        for position, found in zip(positions, checked, strict=True):
             if fenced:
                 read = PartitionRead(position.topic, position.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            elif isinstance(found, PartitionRead):
+                read = found
             else:
-                read = self._read(limits, position, max(0, min(left, position.max_bytes)), at_least_one=empty)
+                read = self._read(limits, position, found, max(0, min(left, position.max_bytes)), at_least_one=empty)
             left -= read.size
             empty = empty and not read.size
             reads.append(read)
         return reads
 
     def _read(
-        self, limits: FetchLimits, position: FetchPosition, max_bytes: int, *, at_least_one: bool
+        self, limits: FetchLimits, position: FetchPosition, found: Led, max_bytes: int, *, at_least_one: bool
     ) -> PartitionRead:
-        found = self._checked(limits, position)
-        if isinstance(found, PartitionRead):
-            return found
         partition, leader = found
         log = partition.log
         known = limits.is_replica or leader.high_watermark_is_known
@@ -181,46 +188,43 @@ class PartitionReader:
             except OSError as error:
                 partition.fail(error)
                 return PartitionRead(position.topic, position.partition, ErrorCode.KAFKA_STORAGE_ERROR)
-            read.size = sum(part.length for part in read.slices)
+            for part in read.slices:
+                read.size += part.length
         return read
 
-    def _checked(
-        self, limits: FetchLimits, position: FetchPosition
-    ) -> tuple[Partition, PartitionLeader] | PartitionRead:
+    def _checked(self, limits: FetchLimits, position: FetchPosition) -> Checked:
         """The partition and its leader role, or the answer that says why not: error or divergence."""
-        refusal = PartitionRead(position.topic, position.partition)
         partition = self._find(position.topic, position.partition)
         if isinstance(partition, ErrorCode):
-            refusal.error = partition
-            return refusal
+            return PartitionRead(position.topic, position.partition, partition)
         leader = partition.serving
-        if leader is None:
-            refusal.error = partition.error
-            return refusal
-        # A replica must say which epoch it follows: only fetches in the leader's own epoch count.
-        if limits.is_replica or position.current_leader_epoch != UNDEFINED:
-            refusal.error = epoch_error(leader.leader_epoch, position.current_leader_epoch)
-        if limits.is_replica and self._fences_nobody:
-            refusal.error = ErrorCode.NONE
-        if position.topic_id is not None and position.topic_id != partition.topic_id:
-            refusal.error = ErrorCode.INCONSISTENT_TOPIC_ID
-        if limits.is_replica and limits.replica_id not in leader.replicas:
-            refusal.error = ErrorCode.REPLICA_NOT_AVAILABLE
-        if refusal.error is not ErrorCode.NONE:
-            return refusal
+        error = partition.error if leader is None else self._refusal(limits, position, partition, leader)
+        if leader is None or error is not ErrorCode.NONE:
+            return PartitionRead(position.topic, position.partition, error)
         log, offset = partition.log, position.fetch_offset
-        refusal.log_start_offset = log.log_start_offset
-        if offset >= log.log_start_offset:
-            refusal.diverging = divergence(log, offset, position.last_fetched_epoch)
-        if refusal.diverging is not None:
-            return refusal
-        if log.log_start_offset <= offset <= log.log_end_offset:
-            return partition, leader
-        refusal.error = ErrorCode.OFFSET_OUT_OF_RANGE
-        return refusal
+        start = log.log_start_offset
+        if offset < start:
+            diverging = None
+        else:
+            diverging = divergence(log, offset, position.last_fetched_epoch)
+            if diverging is None and offset <= log.log_end_offset:
+                return partition, leader
+        error = ErrorCode.OFFSET_OUT_OF_RANGE if diverging is None else ErrorCode.NONE
+        return PartitionRead(position.topic, position.partition, error, log_start_offset=start, diverging=diverging)
 
-    def _count(self, limits: FetchLimits, position: FetchPosition) -> None:
-        found = self._checked(limits, position)
+    def _refusal(
+        self, limits: FetchLimits, position: FetchPosition, partition: Partition, leader: PartitionLeader
+    ) -> ErrorCode:
+        """Why this leader answers none of it, whatever its log has; NONE if it does."""
+        if limits.is_replica and limits.replica_id not in leader.replicas:
+            return ErrorCode.REPLICA_NOT_AVAILABLE
+        if position.topic_id is not None and position.topic_id != partition.topic_id:
+            return ErrorCode.INCONSISTENT_TOPIC_ID
+        # A replica must say which epoch it follows: only fetches in the leader's own epoch count.
+        fenced = not self._fences_nobody if limits.is_replica else position.current_leader_epoch != UNDEFINED
+        return epoch_error(leader.leader_epoch, position.current_leader_epoch) if fenced else ErrorCode.NONE
+
+    def _count(self, limits: FetchLimits, position: FetchPosition, found: Checked) -> None:
         # H6: a fetch that diverges or is out of range says nothing about what the follower shares with this log.
         if isinstance(found, PartitionRead):
             lagging = self._find(position.topic, position.partition)

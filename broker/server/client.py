@@ -10,8 +10,7 @@ behind a fetch that is parked at its leader.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from struct import Struct
 from typing import cast
 
@@ -70,7 +69,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._input.make_room()
         self._transport: asyncio.Transport | None = None
         self._waiting: dict[int, asyncio.Future[memoryview]] = {}
-        self._patience: dict[asyncio.Timeout, float] = {}
+        self._heard_at = 0.0
         self._reason = "the connection was closed"
         self._believed_until: float | None = None
         self._retired = False
@@ -104,7 +103,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._input.received(nbytes)
-        self._progress()
+        self._heard_at = asyncio.get_running_loop().time()
         try:
             while (frame := self._input.next_frame()) is not None:
                 self._answer(frame)
@@ -130,21 +129,31 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._transport.write(frame)
         return future
 
-    @contextlib.contextmanager
-    def patient(self, limit: asyncio.Timeout, timeout: float) -> Iterator[None]:
-        """Let whatever is received meanwhile put the limit off, to `timeout` seconds from then: answers come in the
-        order of the requests, so it belongs to this one's answer or to one before it."""
-        self._patience[limit] = timeout
-        try:
-            yield
-        finally:
-            del self._patience[limit]
+    async def ask(self, correlation_id: int, frame: bytearray, timeout: float, since: float) -> memoryview:
+        """Send a request and wait for the answer's frame.
 
-    def _progress(self) -> None:
-        now = asyncio.get_running_loop().time()
-        for limit, timeout in self._patience.items():
-            if not limit.expired():
-                limit.reschedule(now + timeout)
+        Whatever is received puts the limit off: answers come in the order of the requests, so it belongs to this one's
+        answer or to one before it. Raises `TimeoutError` once nothing has come for `timeout` seconds, counted from
+        `since` on, and `ConnectionError`.
+        """
+        loop = asyncio.get_running_loop()
+        answer = self.send(correlation_id, frame)
+        timer: asyncio.TimerHandle | None = None
+
+        def look() -> None:
+            nonlocal timer
+            limit = max(since, self._heard_at) + timeout
+            if loop.time() < limit:
+                timer = loop.call_at(limit, look)
+            elif not answer.done():
+                answer.set_exception(TimeoutError())
+
+        look()
+        try:
+            return await answer
+        finally:
+            if timer is not None:
+                timer.cancel()
 
     def drop(self, reason: str) -> None:
         """Give the connection up at once: what was asked may or may not have happened."""
@@ -181,11 +190,17 @@ class Link:
         self._failures = 0
         self._not_before = 0.0
 
+    @property
+    def ready(self) -> PeerConnection | None:
+        """The open connection; None when there is none, or when it is time for another."""
+        connection = self._connection
+        return connection if connection is not None and connection.is_open and not connection.is_worn else None
+
     async def connection(self) -> PeerConnection:
         """The open connection, opened if need be. Raises `ConnectionError`."""
+        if (connection := self.ready) is not None:
+            return connection
         if self._connection is not None:
-            if self._connection.is_open and not self._connection.is_worn:
-                return self._connection
             if self._connection.is_open:
                 self._retire(self._connection)
             else:
@@ -326,12 +341,13 @@ class PeerConnector:
         link = self._link(node_id, _purpose(api.key, message), as_controller=_asks_controller(api.key, message))
         self._correlation_id = correlation_id = self._correlation_id % 0x7FFFFFFF + 1
         frame = encode_request(message, version, correlation_id, self._client_id)
-        connection: PeerConnection | None = None
+        since = asyncio.get_running_loop().time()
         try:
-            async with asyncio.timeout(timeout) as limit:
-                connection = await link.connection()
-                with connection.patient(limit, timeout):
-                    body = await connection.send(correlation_id, frame)
+            connection = link.ready
+            if connection is None:
+                async with asyncio.timeout(timeout):
+                    connection = await link.connection()
+            body = await connection.ask(correlation_id, frame, timeout, since)
         except TimeoutError:
             link.drop(f"no answer within {timeout:g} s")
             raise TimeoutError(f"{link.name}: nothing of {api.key.name}'s answer within {timeout:g} s") from None

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar
 
 from nemeses.fault import Evidence, Fault, Status, combine, worst
 from nemeses.kind import Facts, Kind, Lot, Need, facts_of, listed, node_facts
 from nemeses.mechanism import Mechanism
+from nemeses.mechanisms.at_stake import AtStake
 from nemeses.mechanisms.marks import Marks
 from nemeses.mechanisms.parallel import guarded, on_each
 from nemeses.mechanisms.service import start_and_verify
-from nemeses.parameters import Choice
+from nemeses.parameters import Choice, Files, Parameter, ParameterError
 from nemeses.ports import Host, HostError, PowerSwitch, Site
 from nemeses.shown import Shown
 
+_NOT_LOST = "the cut was to take what of it was not synced, and that had been written back before"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
@@ -27,6 +29,7 @@ class Power(Mechanism):
     def __init__(self, site: Site) -> None:
         super().__init__(site)
         self._marks = Marks(site)
+        self._at_stake = AtStake()
         self._boot_before: dict[str, str] = {}
 
     def arm(self) -> Evidence | None:
@@ -40,6 +43,10 @@ class Power(Mechanism):
         if power is None:
             return Evidence("inconclusive", {"error": "this world has no power switch"})
         self._prepare(fault.targets)
+        if (pattern := fault.parameters.get("loses")) is not None:
+            noted = combine(on_each(self.site, fault.targets, lambda host: self._note(host, pattern)))
+            if not noted.confirmed:
+                return noted
         try:
             lost = power.cut(fault.targets, fault.parameters.get("tear"))
         except HostError as error:
@@ -56,7 +63,13 @@ class Power(Mechanism):
             booted = power.restore(fault.targets)
         except HostError as error:
             return Evidence("inconclusive", {"error": str(error)})
-        return combine(on_each(self.site, fault.targets, lambda host: self._back(host, booted.get(host.name, {}))))
+        seen = on_each(self.site, fault.targets, lambda host: self._back(host, booted.get(host.name, {})))
+        evidence = combine(seen)
+        kept = {name: each.detail["kept"] for name, each in seen.items() if each.detail.get("at_stake") == "kept"}
+        if not kept:
+            return evidence
+        because = [f"{name}: its disk kept all of {', '.join(files)}: {_NOT_LOST}" for name, files in kept.items()]
+        return Evidence(evidence.status, {**evidence.detail, "because": because})
 
     def heal_all(self) -> Evidence | None:
         return None if self.site.power is None else switch_on(self.site, self.site.power)
@@ -72,6 +85,10 @@ class Power(Mechanism):
 
         on_each(self.site, targets, note)
 
+    def _note(self, host: Host, pattern: str) -> Evidence:
+        self._at_stake.note(host, pattern)
+        return Evidence("confirmed", {})
+
     def _silent(self, host: Host, power: PowerSwitch, lost: dict[str, Any]) -> Evidence:
         answers = self.site.answers(host)
         off = not power.is_on(host.name)
@@ -80,10 +97,12 @@ class Power(Mechanism):
     def _back(self, host: Host, booted: dict[str, Any]) -> Evidence:
         boot_id, before = read_boot_id(host), self._boot_before.get(host.name)
         marks = guarded(self._marks.look_after_cut, host)
+        at_stake = guarded(self._at_stake.look_after_cut, host)  # before the service comes and mends its files
         service = start_and_verify(host, self.site)
         boot: Status = "inconclusive" if before is None else "mismatch" if boot_id == before else "confirmed"
-        detail = {"boot_id_before": before, "boot_id": boot_id, **booted, **marks.detail, "service": service.detail}
-        return Evidence(worst([boot, marks.status, service.status]), detail)
+        detail = {"boot_id_before": before, "boot_id": boot_id, **booted, **marks.detail, **at_stake.detail}
+        statuses = [boot, marks.status, at_stake.status, service.status]
+        return Evidence(worst(statuses), {**detail, "service": service.detail})
 
 
 def switch_on(site: Site, power: PowerSwitch) -> Evidence:
@@ -128,11 +147,16 @@ class PowerLossKind(Kind[Power]):
     )
     mechanism = Power
     needs = frozenset[Need]({"power"})
-    parameters = (
+    parameters: ClassVar[tuple[Parameter | Choice | Files, ...]] = (
         Choice("tear", "write some dirty pages back first, as a dying machine may (by a seed)", scripted=True),
     )
     proven_late = True
     ended_by = "power-on"
+
+    def check(self, parameters: Mapping[str, Any]) -> None:
+        super().check(parameters)
+        if parameters.get("loses") is not None and parameters.get("tear") is not None:
+            raise ParameterError("loses", "a cut that tears may keep anything; leave tear out")
 
     def inflict(self, by: Power, fault: Fault) -> Evidence:
         return by.cut(fault)
@@ -162,6 +186,8 @@ class PowerLossKind(Kind[Power]):
             if any(counts) or (counts and fact == "pages_dropped"):
                 told.append(f"{sum(counts)} {words}")
         marks = [facts_of(after, name) for name in nodes if "synced_mark" in facts_of(after, name)]
+        fates = {name: facts_of(after, name).get("at_stake") for name in nodes}
+        told += [f"what was at stake on {name}: {fate}" for name, fate in fates.items() if fate is not None]
         if marks:
             kept = sum(mark["synced_mark"] == "kept" for mark in marks)
             lost = sum(mark.get("unsynced_mark") == "lost" for mark in marks)

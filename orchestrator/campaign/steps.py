@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from nemeses import BEGINS, ENDS, Choice, Kind, Parameter, ParameterError
+from nemeses import BEGINS, ENDS, Choice, Files, Kind, Parameter, ParameterError
 from systems.toml_tables import Table
 
 DEFAULT_DEADLINE_S = 30.0
@@ -86,7 +86,8 @@ class NodeStep(Step):
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def describe(self) -> str:
-        how = "".join(f" {key}={value:g}" for key, value in self.parameters.items() if value is not None)
+        given = {key: value for key, value in self.parameters.items() if value is not None}
+        how = "".join(f" {key}={value if isinstance(value, str) else f'{value:g}'}" for key, value in given.items())
         return f"{self.do} {self.node}{how}" + (f" as {self.alias}" if self.alias else "")
 
 
@@ -219,6 +220,8 @@ class StepParser:
                     told[name] = table.number(name) if default is None else table.number(name, default)
                 case Choice(name, scripted=True):
                     told[name] = number if table.boolean(name, False) else None
+                case Files(name) if name in table:
+                    told[name] = table.text(name)
         try:
             BEGINS[do].check(told)
         except ParameterError as error:

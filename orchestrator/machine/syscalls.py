@@ -104,6 +104,16 @@ def shut_filesystem_down(descriptor: int, how: int) -> None:
     fcntl.ioctl(descriptor, _FS_IOC_SHUTDOWN, struct.pack("I", how))
 
 
+def sync_filesystem(path: str | os.PathLike[str]) -> None:
+    """Write back all of the filesystem that a file or directory is on, and of no other: `os.sync` is for the whole
+    machine, and saves what other runs on it have at stake."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _check(_libc.syncfs(ctypes.c_int(descriptor)), f"syncfs {path}")
+    finally:
+        os.close(descriptor)
+
+
 def dirty_pages(descriptor: int, offset: int, length: int) -> int:
     """How many pages of a file's range are in memory only. ENOSYS on kernels before 6.5."""
     span = ctypes.create_string_buffer(struct.pack("QQ", offset, length))

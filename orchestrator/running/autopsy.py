@@ -12,7 +12,7 @@ from nemeses.ports import Host, HostError
 from nemeses.scheduling import REAL_TIME, Scheduler
 
 _SIGNALLED = 128  # a shell's status of a process that a signal has ended begins here
-_STATUS_S = 1.0
+_STATUS_S = 5.0  # what waits for the process may itself get no processor for a while
 _AGAIN_S = 0.05
 _DUMPS_CORE = frozenset(
     {signal.SIGQUIT, signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGFPE, signal.SIGBUS, signal.SIGSEGV}

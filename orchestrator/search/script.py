@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from history.journal import FILE_NAME as JOURNAL
-from nemeses import BEGINS, KINDS, Parameter
+from nemeses import BEGINS, KINDS, Files, Parameter
 from orchestrator.errors import UsageError
 
 StepTable = dict[str, Any]
@@ -128,7 +128,7 @@ def _begin_and_end(fault: Inflicted, nodes: Sequence[str]) -> tuple[list[StepTab
 
 
 def _is_scripted(parameter: object, given: Mapping[str, Any]) -> bool:
-    return isinstance(parameter, Parameter) and given.get(parameter.name) is not None
+    return isinstance(parameter, Parameter | Files) and given.get(parameter.name) is not None
 
 
 def _between(fault: Inflicted, nodes: Sequence[str]) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def unpack(module: AnsibleModule, tree: dict[str, Any]) -> None:
     os.rename(draft, target)
     shutil.rmtree(old, ignore_errors=True)
     # What the key vouches for must be on the disk before the key is.
-    os.sync()
+    module.run_command(["sync", "--file-system", target], check_rc=True)
     with open(f"{target}.key", "w", encoding="utf-8") as key:
         key.write(f"{tree['key']}\n")
 

@@ -272,7 +272,7 @@ class PartitionRules:
                 rules.follow(held.name, held.copy, held.alive.log, machine.disk)
                 if held.copy.end < mark or not held.copy.holds(rules.committed.batches[-1]):
                     self._beyond(rules, replica, held.name, mark, BAD_MARK, "that of {0} ends at {1}", held.copy.end)
-            if held.flushes:
+            if held.flushes and not (held.rotted and machine.registered_in != self._epoch_of(member)):
                 rules.checked(NOT_DURABLE)
                 durable = held.copy.durable_end(machine.disk)
                 if durable < mark:

@@ -35,3 +35,9 @@ class Replica:
     def alive(self) -> Partition | None:
         """The partition, while the process lives that it belongs to."""
         return self.partition if self.machine.running else None
+
+    @property
+    def rotted(self) -> bool:
+        """Whether bits of the log have turned over: a process that begins cuts it off there, and what another had on
+        the disk is gone."""
+        return self.machine.disk.has_rotted(self.copy.path)

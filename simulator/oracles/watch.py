@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from broker.server.broker_node import BrokerNode
 from broker.trace import Value
@@ -52,8 +52,14 @@ class Watch:
 
     def heard(self, name: str, event: Mapping[str, Value]) -> None:
         """A broker tells of something at this very moment."""
+        machine = self._machines[name]
         if str(event["event"]).startswith("quorum_"):
-            self._quorum.heard(self._machines[name], event)
+            self._quorum.heard(machine, event)
+        elif event["event"] == "partition_role" and machine.node is not None:
+            # A role may be gone again by the end of the step, and what it has committed is committed.
+            partition = machine.node.replicas.partition(str(event["topic"]), cast(int, event["partition"]))
+            if partition is not None:
+                self._partitions.look(machine, [partition])
 
     def to_json(self) -> dict[str, Any]:
         return {"looks": self.looks, **self.findings.to_json()}

@@ -77,6 +77,10 @@ def healed(status: str = "confirmed", **facts: Any) -> Line:
     return {"healed": {"status": status, "detail": {"n2": facts}}}
 
 
+def kept() -> Line:
+    return {"healed": {"status": "mismatch", "detail": {"n2": {}, "because": ["n2: its disk kept all of it"]}}}
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -90,6 +94,10 @@ def healed(status: str = "confirmed", **facts: Any) -> Line:
         (
             having("fault_injected", status="inconclusive", evidence={"already": ["n2: its service had ended before"]}),
             "fault f1 (kill) is inconclusive: no proof that it took effect (n2: its service had ended before)",
+        ),
+        (
+            having("fault_healed", status="mismatch", evidence=kept()),
+            "fault f1 (kill) is mismatch: no proof that it took effect (n2: its disk kept all of it)",
         ),
         (without("fault_injected"), "fault f1 (kill) was begun, and what came of it is not on record"),
         (without("fault_invoked"), "is a fault_injected of f1, which was never invoked"),

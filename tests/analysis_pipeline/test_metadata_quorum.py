@@ -437,6 +437,15 @@ def test_evidence_that_is_missing_or_damaged_is_told(
     assert complaint in told(outcome)
 
 
+def test_a_leader_on_a_disk_that_its_node_never_told_of_is_told(quorum: StoredQuorum) -> None:
+    last = next(event for event in reversed(quorum.traces["n3"]) if event["event"] == "quorum_persisted")
+    replace(quorum, "n3", last, last | {"leader": -1})
+    outcome = judged(quorum.write())
+    assert outcome.verdict == "unknown", outcome
+    assert "the quorum-state file of n3 has epoch 2, leader 2 and vote" in told(outcome)
+    assert "that it had written epoch 2, leader -1" in told(outcome)
+
+
 def test_a_line_that_a_killed_process_left_torn_is_no_damage(quorum: StoredQuorum) -> None:
     run = quorum.write()
     path = run / "nodes" / "n3" / "events.jsonl"

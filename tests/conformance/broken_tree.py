@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from importlib.util import cache_from_source
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -25,6 +24,8 @@ from tests.conformance.breaks import ROOT, Break
 NOT_COPIED = (".*", "store", "*.egg-info")
 SLIPS = ("AttributeError", "ImportError", "ModuleNotFoundError", "NameError", "SyntaxError", "UnboundLocalError")
 WAITED = ("TimeoutError", "subprocess.TimeoutExpired")
+LEFT_OUT = ("-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:hypothesispytest")
+"""Plugins that take longer to import than most of these tests take to run."""
 LIMIT_S = 300.0  # for tests that take a second or two: only what hangs meets it
 
 
@@ -59,7 +60,7 @@ class BrokenTree:
         """What these tests say of the copy as it is: *survived* when all pass."""
         with tempfile.TemporaryDirectory() as scratch:
             report = Path(scratch) / "report.xml"
-            command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
+            command = [sys.executable, "-m", "pytest", "-x", "-q", *LEFT_OUT, f"--junitxml={report}"]
             try:
                 ran = subprocess.run(
                     [*command, f"--basetemp={scratch}/tests", *tests],
@@ -79,20 +80,28 @@ class BrokenTree:
         """The copy, broken for a while. Bytecode goes with its source: two sources of a size within one second look
         alike to the interpreter."""
         path, true = self._copy / one.file, self._root / one.file
-        bytecode = Path(cache_from_source(str(path)))
         broken = one.broken(true.read_text(encoding="utf-8"))
-        bytecode.unlink(missing_ok=True)
+        _forget_bytecode(path)
         path.write_text(broken, encoding="utf-8")
         try:
             yield
         finally:
-            bytecode.unlink(missing_ok=True)
+            _forget_bytecode(path)
             shutil.copy2(true, path)
 
     def _environment(self) -> dict[str, str]:
-        """Nothing of a pytest around this one, and no other place to import the project from."""
+        """Nothing of a pytest around this one, no other place to import the project from, and bytecode that is kept:
+        all that is not broken is the same in every trial."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"):
+            kept.pop(name, None)
         return kept | {"PYTHONPATH": str(self._copy)}
+
+
+def _forget_bytecode(source: Path) -> None:
+    """Also what pytest has compiled, under names of its own."""
+    for bytecode in (source.parent / "__pycache__").glob(f"{source.stem}.*.pyc"):
+        bytecode.unlink()
 
 
 def judged(ran: subprocess.CompletedProcess[str], report: Path) -> Trial:

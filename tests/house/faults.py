@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nemeses import ENDS, KINDS, Choice, Parameter
+from nemeses import ENDS, KINDS, Choice, Files, Parameter
 from orchestrator.campaign.steps import HEAL
 from orchestrator.worlds.namespaces.world import NamespaceWorld
 from orchestrator.worlds.process.world import ProcessWorld
@@ -70,6 +70,9 @@ def _parameters() -> list[str]:
                     scripted = each.scripted and kind.begun_by
                     values, default = ("true or false", "false") if scripted else ("–", "–")
                     drawn = "yes" if each.drawn else "no"
+                case Files():
+                    values, default = "a pattern", "none"
+                    drawn = "no"
             rows.append(f"| `{kind.name}` | `{each.name}` | {each.meaning} | {values} | {default} | {drawn} |")
     return [
         "## How much of it",

@@ -31,15 +31,11 @@ class Bench:
 
     bases: Mapping[str, Path]
     directory: Path
-    _resealed: dict[str, Judgement] = field(default_factory=dict)
+    _looked_at: dict[str, tuple[tuple[list[str], list[str]], Judgement]] = field(default_factory=dict)
 
     def resealed(self, mutation: Mutation) -> Judgement:
         """What is said of a run that ended with this change; judged in this process, once."""
-        if mutation.name not in self._resealed:
-            with self._mutant(mutation, "in-process") as mutant:
-                self._ended_so(mutation, mutant)
-                self._resealed[mutation.name] = judge(mutant)
-        return self._resealed[mutation.name]
+        return self._look(mutation)[1]
 
     def resealed_on_spark(self, mutation: Mutation, session: SparkHandle) -> Judgement:
         with self._mutant(mutation, "spark") as mutant:
@@ -59,9 +55,17 @@ class Bench:
 
     def complaints(self, mutation: Mutation) -> tuple[list[str], list[str]]:
         """What the seal says of a run that was changed behind its back, and what was changed."""
-        with self._mutant(mutation, "in-process") as mutant:
-            found = list(complaints(mutant)) if (mutant / "history").is_dir() else ["history is missing"]
-            return found, changed_files(self.bases[mutation.base], mutant)
+        return self._look(mutation)[0]
+
+    def _look(self, mutation: Mutation) -> tuple[tuple[list[str], list[str]], Judgement]:
+        """`complaints` and `resealed`, of one mutant: making one takes as long as looking at it."""
+        if mutation.name not in self._looked_at:
+            with self._mutant(mutation, "in-process") as mutant:
+                found = list(complaints(mutant)) if (mutant / "history").is_dir() else ["history is missing"]
+                changed = changed_files(self.bases[mutation.base], mutant)
+                self._ended_so(mutation, mutant)
+                self._looked_at[mutation.name] = (found, changed), judge(mutant)
+        return self._looked_at[mutation.name]
 
     def as_is(self, mutation: Mutation) -> tuple[Judgement, tuple[Want, ...]]:
         """What is said of a run that was changed behind its back, and what is honest then."""

@@ -46,8 +46,10 @@ def storm(
     faults: Sequence[str] = FAULTS,
     seconds: float = FAULTS_S,
     writers: int = WRITERS,
+    until: str | None = None,
 ) -> SimulatedCluster:
-    """The cluster after so many virtual seconds of these faults, closed; `watch.findings` is what the oracles found."""
+    """The cluster after so many virtual seconds of these faults, closed; `watch.findings` is what the oracles found.
+    `until`: an oracle whose first finding ends it, for what comes then does not matter any more."""
     rng = Random(f"{seed}/storm")
     config = {**choices(rng, nodes), **(properties or {})}
     with SimulatedCluster(seed, nodes, properties=config, mutants=mutants) as cluster:
@@ -58,10 +60,12 @@ def storm(
             clients = [SimulatedClient(cluster.addresses) for _ in range(max(1, writers))]
             await clients[0].create_topic(TOPIC)
             writing = [asyncio.create_task(write(client, number)) for number, client in enumerate(clients[:writers])]
-            until = asyncio.get_running_loop().time() + seconds
-            while asyncio.get_running_loop().time() < until:
+            ends_s = asyncio.get_running_loop().time() + seconds
+            while asyncio.get_running_loop().time() < ends_s:
                 await asyncio.sleep(rng.uniform(0.0, 1.2))
                 await _inflict(cluster, rng, rng.choice(list(faults)))
+                if any(finding.oracle == until for finding in cluster.watch.findings.found):
+                    break
             cluster.heal()
             for name in cluster.machines:
                 cluster.go_on(name)

@@ -448,3 +448,20 @@ def test_appends_and_rolls_during_a_flush_are_not_taken_for_durable(seed: int) -
     durable = loop.run_until_complete(life())
     disk.power_loss(rng, commit=False)
     assert loop.run_until_complete(reopen()) >= durable
+
+
+def test_what_is_written_again_is_no_longer_forgotten() -> None:
+    async def case(disk: SimulatedDisk) -> None:
+        file = disk.open("a", create=True)
+        file.append([b"kept"])
+        await file.sync()
+        file.append([b" forgotten"])
+        disk.faults.failing = True
+        with pytest.raises(OSError, match="Input/output"):
+            await file.sync()
+        disk.faults.failing = False
+        await disk.open("a").sync_again(len(b"kept"))
+
+    disk = disk_with(EXT4, case)
+    disk.power_loss(random.Random(0), commit=False)
+    assert disk.open("a").read(0, 30) == b"kept forgotten"

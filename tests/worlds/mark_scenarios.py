@@ -28,5 +28,22 @@ def cuts(run_dir: str, filesystem: str) -> Any:
     return {"armed": armed.to_json(), "cuts": seen, "found": found}
 
 
+def at_stake(run_dir: str, filesystem: str) -> Any:
+    """What is said of a cut that was to take a tail: one after the kernel has written it back, and one before."""
+    seen = []
+    with world(run_dir, 1, filesystem=filesystem) as made:
+        made.start_services()
+        nemesis, (node,) = Nemesis(made.site), made.nodes
+        nemesis.arm()
+        for early in (True, False):
+            send(node, "!synced")
+            send(node, "not synced")
+            if early:
+                made.hosts["n1"].run("sync -f /data")
+            fault = Fault("power-loss", ("n1",), parameters={"tear": None, "loses": "log/topic-0/*.log"})
+            seen.append([nemesis.inject(fault).to_json(), nemesis.heal(fault).to_json()])
+    return seen
+
+
 if __name__ == "__main__":
     tell(globals()[sys.argv[1]](*sys.argv[2:]))

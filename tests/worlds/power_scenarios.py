@@ -69,7 +69,7 @@ def _cut(data: DataDisk, play: Callable[[Disk], Awaitable[object]]) -> dict[str,
         for path in root.iterdir():
             path.unlink()
     root.mkdir(exist_ok=True)
-    os.sync()
+    syscalls.sync_filesystem(root)  # this one alone: what others have not synced is not to be saved by this
     disk = RealDisk(str(root))
     held = asyncio.run(_hold(play, disk))
     mounted = os.open(point, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -23,3 +23,13 @@ def test_a_cut_keeps_what_was_synced_and_takes_what_was_not(tmp_path: Path, file
             # Pages that are written back as the power goes may save the other one.
             assert detail["unsynced_mark"] == "lost" or number >= 4
         assert all("synced_mark" not in detail for detail in cut[2]["detail"].values()), "told once"
+
+
+@pytest.mark.parametrize("filesystem", ["ext4", "xfs"])
+def test_a_tail_that_was_written_back_before_the_cut_is_told(tmp_path: Path, filesystem: str) -> None:
+    early, late = play("at_stake", str(tmp_path), filesystem, module="tests.worlds.mark_scenarios")
+    assert [each["status"] for each in early] == ["confirmed", "mismatch"]
+    assert early[1]["detail"]["n1"]["at_stake"] == "kept"
+    assert "its disk kept all of log/topic-0/00000000000000000000.log" in early[1]["detail"]["because"][0]
+    assert [each["status"] for each in late] == ["confirmed", "confirmed"]
+    assert late[1]["detail"]["n1"]["at_stake"] == "lost"

@@ -70,6 +70,23 @@ def test_a_scenario_has_the_verdict_that_it_has_on_nodes(
     assert anomaly is None or anomaly in run.anomalies
 
 
+@pytest.mark.parametrize("cell", ["mutated", "fixed"])
+def test_a_scenario_whose_cut_takes_nothing_is_unknown_and_says_why(cell: str, tmp_path: Path) -> None:
+    text = campaign("kip101-scenario2").read_text()
+    early = text.replace(
+        '[[nemesis.step]]\ndo = "power-loss"\nnode = "n2"',
+        '[[nemesis.step]]\ndo = "sync"\nnode = "n2"\n\n[[nemesis.step]]\ndo = "power-loss"\nnode = "n2"',
+    )
+    assert early != text
+    (tmp_path / "early.toml").write_text(early)
+    verdict = simulate(tmp_path / "early.toml", tmp_path, cell=cell, seeds=[1]).verdict
+    assert verdict.verdict == "unknown"
+    assert any(
+        "(power-loss) is mismatch" in reason and "n2: its disk kept all of log/log-0/00000000000000000000.log" in reason
+        for reason in verdict.reasons
+    ), verdict.reasons
+
+
 def test_random_faults_are_inflicted_and_proven_as_on_nodes(short: Path, tmp_path: Path) -> None:
     run = simulate(short, tmp_path)
     assert run.verdict.verdict == "pass", run.verdict.reasons

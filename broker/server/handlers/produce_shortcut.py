@@ -26,7 +26,7 @@ from broker.server.dispatch import Call
 from broker.server.handlers.fetch_response import uvarint
 
 NO_TAGS = b"\0\0\0"  # of the partition, the topic and the request
-LARGEST = 1 << 13  # bytes of records; larger ones are not worth being copied together
+LARGEST = 1 << 13  # bytes of records; larger ones are not worth being copied together, and are appended alone
 MOST_BYTES = 1 << 18  # of records that are appended together
 COMPRESSED = 16  # so many times its size counts what is compressed: it is opened within one turn of the loop
 
@@ -69,7 +69,7 @@ class ProduceShortcut:
     ) -> None:
         """`prefix` is everything in front of the length of the records in the request of `call`."""
         self._replicas = replicas
-        self._largest = min(LARGEST, max_batch_bytes)
+        self._largest = max_batch_bytes
         self._connection = call.connection
         self._version = call.version
         self._topic, self._partition = topic, partition
@@ -107,6 +107,8 @@ class ProduceShortcut:
         if not whole or not BATCH_HEADER_SIZE <= size <= self._largest:
             return False
         weight = size * COMPRESSED if attributes & COMPRESSION_MASK else size
+        if size > LARGEST:
+            weight = MOST_BYTES
         if self._gathered and self._bytes + weight > MOST_BYTES:
             return False
         self._bytes += weight

@@ -46,6 +46,7 @@ class NamespaceWorld(ServicesOnHosts):
         self.limits = [
             "all nodes share one kernel and one real-time clock: clock faults and kernel crashes are not exercised",
             "a power cut loses what the kernel holds in memory; the disk itself has no volatile cache to lose",
+            "nodes share one page cache: a sync of the whole machine, or 30 s, put what was not synced on every disk",
         ]
         self._spec = spec
         self._root = choose_root(spec.rootfs)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import shlex
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
+from fnmatch import fnmatchcase
 from random import Random
 from typing import Any, TypeVar
 
@@ -14,6 +16,8 @@ from nemeses.ports import HostError, HostUnreachableError, Result
 from nemeses.questions import (
     AboutProcess,
     AwaitPort,
+    DigestFiles,
+    DigestHeads,
     FindWay,
     ForgetMove,
     Kill,
@@ -162,6 +166,12 @@ class SimulatedHost:
                 }
             case RenewMark() | LeaveMark() | ReadMarks():
                 return self._marks(question, timeout_s)
+            case DigestFiles():
+                files = self._files()
+                held = {path: len(content) for path, content in files.items() if _is_like(path, question.pattern)}
+                return {"noted": "yes", **_digests(files, {path: size for path, size in held.items() if size})}
+            case DigestHeads():
+                return _digests(self._files(), dict(question.heads))
             case FindWay():
                 return f"{question.address} dev {_DEVICE} src {self.address} \\    cache"
             case SetQueue():
@@ -269,6 +279,9 @@ class SimulatedHost:
                 disk.open(unsynced, create=True).append([question.mark.encode()])
                 return {"written": "yes"}
 
+    def _files(self) -> dict[str, bytes]:
+        return {path: content for path, content in self._machine.disk.files() if content is not None}
+
     def _content(self, path: str) -> str | None:
         if path == BOOT_ID:
             return f"{self.boot_id}\n"
@@ -280,3 +293,13 @@ class SimulatedHost:
         except OSError as error:
             raise HostError(f"{self.name}: {path}: {error}") from error
         return file.read(0, file.size()).decode(errors="replace")
+
+
+def _is_like(path: str, pattern: str) -> bool:
+    """As a shell's patterns are: no asterisk reaches into another directory."""
+    parts, patterns = path.split("/"), pattern.split("/")
+    return len(parts) == len(patterns) and all(map(fnmatchcase, parts, patterns))
+
+
+def _digests(files: Mapping[str, bytes], sizes: Mapping[str, int]) -> dict[str, str]:
+    return {path: f"{size} {hashlib.sha256(files.get(path, b'')[:size]).hexdigest()}" for path, size in sizes.items()}

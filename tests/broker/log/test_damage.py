@@ -228,3 +228,35 @@ def test_a_flipped_bit_on_the_simulated_disk_is_damage_too() -> None:
             await PartitionLog.open(disk, DIRECTORY, SMALL, clean_shutdown=False, recovery_point=2)
 
     loop.run_until_complete(story())
+
+
+def test_what_a_sync_that_failed_has_left_is_written_again_before_it_counts() -> None:
+    """The kernel takes the pages for clean, and the next process's sync is good without them: no recovery point may
+    rest on it, or a power cut would turn what it covers into damage."""
+    loop = new_loop()
+    disk = SimulatedDisk(loop, random.Random(0), file_system=FileSystem.EXT4)
+
+    async def opened(recovery_point: int) -> PartitionLog:
+        return await PartitionLog.open(disk, DIRECTORY, SMALL, clean_shutdown=False, recovery_point=recovery_point)
+
+    async def until_a_sync_fails() -> None:
+        log = await opened(0)
+        await write(log, 1, *RECORDS[:3])
+        assert await log.flush() == 3
+        await write(log, 1, *RECORDS[3:6])
+        disk.faults.failing = True
+        with pytest.raises(OSError, match="Input/output"):
+            await log.flush()
+        disk.faults.failing = False
+
+    async def next_process() -> None:
+        log = await opened(3)
+        assert log.recovery_point == 6
+
+    async def after_the_power_cut() -> None:
+        assert values(await opened(6)) == RECORDS[:6]
+
+    loop.run_until_complete(until_a_sync_fails())
+    loop.run_until_complete(next_process())
+    disk.power_loss(random.Random(0), commit=False)
+    loop.run_until_complete(after_the_power_cut())

@@ -272,3 +272,34 @@ async def test_what_lies_apart_waits_for_no_other_sync(tmp_path: Path, monkeypat
     log.append([b"more"])
     log.close()
     disk.close()
+
+
+@in_loop
+async def test_another_processs_bytes_are_written_before_they_are_synced_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = bytes(range(256)) * 10_000  # more than is written at once
+    (tmp_path / "a").write_bytes(content)
+    file = RealDisk(str(tmp_path)).open("a")
+    done: list[tuple[int, int] | str] = []
+    pwrite, fsync = os.pwrite, os.fsync
+
+    def written(fd: int, data: bytes, position: int) -> int:
+        done.append((position, len(data)))
+        return pwrite(fd, data, position)
+
+    def synced(fd: int) -> None:
+        done.append("sync")
+        fsync(fd)
+
+    monkeypatch.setattr(os, "pwrite", written)
+    monkeypatch.setattr(os, "fsync", synced)
+    await file.sync_again(1000)
+    *pieces, last = done
+    assert last == "sync"
+    assert sum(int(piece[1]) for piece in pieces) == len(content) - 1000
+    assert pieces[0][0] == 1000
+    assert (tmp_path / "a").read_bytes() == content
+    await file.sync()
+    assert done[-1] == "sync", "there is nothing more to sync"
+    assert done.count("sync") == 1

@@ -17,11 +17,17 @@ SHAPES: dict[str, Drawn] = {
     "alike": lambda _, number: Record(number, 5, None, b"v" * 100),
     "alike, with keys and times": lambda _, number: Record(number, number // 7, b"%06d" % number, b"v" * 30),
     "alike, with larger and larger times": lambda _, number: Record(number, number * 100, None, b"v" * 200),
+    "alike, with times forwards and backwards": lambda _, number: Record(number, _wide(number), None, b"v" * 20),
     "of many sizes": lambda rng, number: Record(number, rng.randint(-90, 90), None, bytes(rng.randint(0, 300))),
     "now alike, now not": lambda rng, number: Record(number, 0, None, bytes(50 if number % 90 else rng.randint(0, 9))),
     "with headers": lambda rng, number: Record(number, 0, b"k", None, (("name", rng.choice([None, b"x"])),)),
     "null": lambda _, number: Record(number, 0, None, None),
 }
+
+
+def _wide(number: int) -> int:
+    """A time of two bytes whose sign changes."""
+    return (100 + number) * (-1) ** number if number else 0
 
 
 def payload(records: list[Record]) -> bytes:

@@ -83,6 +83,9 @@ class SickFile:
             raise OSError(errno.EIO, "Input/output error", self.path)
         await self._file.sync()
 
+    async def sync_again(self, start: int) -> None:
+        await self._file.sync_again(start)
+
     def send_to(self, transport: asyncio.WriteTransport, offset: int, length: int) -> int:
         return self._file.send_to(transport, offset, length)
 

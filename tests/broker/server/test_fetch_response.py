@@ -45,6 +45,9 @@ class MemoryFile:
     async def sync(self) -> None:
         raise NotImplementedError
 
+    async def sync_again(self, start: int) -> None:
+        raise NotImplementedError
+
     def send_to(self, transport: asyncio.WriteTransport, offset: int, length: int) -> int:
         raise NotImplementedError
 

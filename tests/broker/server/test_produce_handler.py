@@ -153,6 +153,21 @@ def test_small_requests_of_one_read_are_appended_together() -> None:
     story(tell)
 
 
+def test_large_batches_are_appended_alone() -> None:
+    """Nothing is copied together with them, and what is sent behind them keeps its place."""
+
+    async def tell(client: Client, replicas: Replicas) -> None:
+        large = batch(7, size=2_000)
+        client.send(client.request(large))
+        await client.answers(1)
+        client.send(*(client.request(it) for it in (large, large, batch(), batch(), large)))
+        assert await client.answers(5) == [(0, 7), (0, 14), (0, 21), (0, 22), (0, 23)]
+        assert replicas.appends[:3] == [7, 7, 7]
+        assert replicas.appends[-1] == 7
+
+    story(tell)
+
+
 def test_requests_of_another_kind_between_them_keep_their_place() -> None:
     async def tell(client: Client, replicas: Replicas) -> None:  # noqa: ARG001
         client.send(client.request(batch()))

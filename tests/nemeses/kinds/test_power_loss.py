@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nemeses import Evidence, Fault, Nemesis, Site
+from nemeses import KINDS, Evidence, Fault, Nemesis, Site
 from nemeses.mechanisms import marks as marks_module
 from nemeses.ports import HostError, Result
 from tests.nemeses.fakes import FakeHost, FakePower, heal, inject, lines
@@ -122,6 +122,66 @@ def test_a_mark_that_is_lost_is_told_even_if_no_other_can_be_written(
     assert healed.detail["n1"]["synced_mark"] == "LOST"
     assert "exit code" in healed.detail["n1"]["marks"]
     assert Nemesis(Site({"n1": machine}, power)).arm().status == "inconclusive"
+
+
+AT_STAKE = Fault("power-loss", ("n1",), parameters={"tear": None, "loses": "log/log-0/*.log"})
+
+
+class StakedMachine(MarkedMachine):
+    """A boot leaves of its log what `left` says; None: nothing at all."""
+
+    def __init__(self, disk: Path, power: FakePower, left: bytes | None) -> None:
+        super().__init__(disk, power, "unsynced")
+        self._left, self._was_booted = left, False
+        self.log = disk / "log" / "log-0" / "0.log"
+        self.log.parent.mkdir(parents=True)
+
+    def run(self, command: str, *, timeout_s: float = 10.0) -> Result:
+        if self._power.boots and not self._was_booted:
+            self._was_booted = True
+            self.log.unlink()
+            if self._left is not None:
+                self.log.write_bytes(self._left)
+        return super().run(command, timeout_s=timeout_s)
+
+
+@pytest.mark.parametrize(
+    ("left", "status", "fate"),
+    [
+        (b"synced", "confirmed", "lost"),
+        (b"synced" + bytes(5), "confirmed", "lost"),
+        (None, "confirmed", "lost"),
+        (b"synced tail", "mismatch", "kept"),
+        (b"synced tail and what came after the look", "mismatch", "kept"),
+    ],
+)
+def test_a_cut_that_took_nothing_of_what_was_at_stake_is_a_mismatch(
+    tmp_path: Path, left: bytes | None, status: str, fate: str
+) -> None:
+    power = FakePower()
+    machine = StakedMachine(tmp_path, power, left)
+    machine.log.write_bytes(b"synced tail")
+    (machine.log.parent / "empty.log").touch()
+    nemesis = Nemesis(Site({"n1": machine}, power))
+    assert nemesis.arm().status == "confirmed"
+    assert nemesis.inject(AT_STAKE).status == "confirmed"
+    healed = nemesis.heal(AT_STAKE)
+    assert (healed.status, healed.detail["n1"]["at_stake"]) == (status, fate)
+    assert healed.detail["n1"]["service"]["port"] == "open"
+    because = healed.detail.get("because", [])
+    assert [status, *because] == ["confirmed"] or "n1: its disk kept all of log/log-0/0.log" in because[0]
+    assert f"what was at stake on n1: {fate}" in KINDS["power-loss"].proof({"n1": {}}, healed.detail)
+    assert "at_stake" not in nemesis.heal(AT_STAKE).detail["n1"], "told once"
+
+
+def test_a_cut_is_not_made_where_nothing_is_at_stake(tmp_path: Path) -> None:
+    power = FakePower()
+    machine = StakedMachine(tmp_path, power, None)
+    machine.log.touch()
+    injected = Nemesis(Site({"n1": machine}, power)).inject(AT_STAKE)
+    assert injected.status == "inconclusive"
+    assert "no file in" in injected.detail["n1"]["error"]
+    assert power.is_on("n1")
 
 
 def test_a_world_without_power_needs_no_marks() -> None:
