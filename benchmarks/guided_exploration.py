@@ -15,7 +15,7 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -53,29 +53,32 @@ class Start:
         return max(self.reached.get(state, self.runs) for state in STATES)
 
 
-def start(arm: str, first: int, most: int) -> Start:
-    """Explore until all states are reached."""
-    campaign = load(CAMPAIGN)
-    way = Arm(arm, Source(campaign, campaign.cells[0], first))
+def start(first: int, most: int) -> list[Start]:
+    """Explore both ways until all states are reached; what a seed came to is known to the second way, too."""
+    campaign, known = load(CAMPAIGN), dict[int, Attempted]()
+    source = Source(campaign, campaign.cells[0], first)
+    return [_explored(Arm(name, source), most, known) for name in (GUIDED, RANDOM)]
+
+
+def _explored(way: Arm, most: int, known: dict[int, Attempted]) -> Start:
     reached: dict[str, int] = {}
     made: list[Attempted] = []
     with tempfile.TemporaryDirectory(prefix="brownout-guided-") as directory:
-        for each in explore(way, most, lambda tasks: (attempt(it, Path(directory)) for it in tasks), known={}, kept={}):
+        tried = explore(way, most, lambda tasks: (attempt(it, Path(directory)) for it in tasks), known=known, kept={})
+        for each in tried:
             made.append(each)
             for state in each.deep:
                 reached.setdefault(state, len(made))
             if reached.keys() >= set(STATES):
                 break
     unknown, failed = sum(it.verdict == UNKNOWN for it in made), sum(bool(it.anomalies) for it in made)
-    return Start(arm, first, len(made), reached, unknown, failed)
+    return Start(way.name, way.source.first, len(made), reached, unknown, failed)
 
 
-def starts(number: int, first: int, most: int, jobs: int) -> Iterator[Start]:
-    """Both ways from each start, as they end."""
-    firsts = range(first, first + number * most, most)
+def starts(firsts: Sequence[int], most: int, jobs: int) -> Iterator[list[Start]]:
+    """Both ways from each start, in the starts' order."""
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        for each in [pool.submit(partial(start, arm, seed, most)) for seed in firsts for arm in (GUIDED, RANDOM)]:
-            yield each.result()
+        yield from pool.map(partial(start, most=most), firsts)
 
 
 def main() -> None:
@@ -85,16 +88,21 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=400)
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--json", type=Path, help="the figures of each start, too")
+    parser.add_argument("--json", type=Path, help="the figures of each start; those it has are not made again")
     options = parser.parse_args()
-    began_s, found = time.monotonic(), []
-    for each in starts(options.starts, options.first, options.most, options.jobs):
-        found.append(each)
-        print(
-            f"[{time.monotonic() - began_s:7.1f} s] from seed {each.first:5}: {each.arm} {each.needed:4} runs"
-            f" ({len(each.reached)} states; {each.unknown} unknown, {each.failed} with an anomaly)",
-            flush=True,
-        )
+    began_s, found = time.monotonic(), list[Start]()
+    if options.json and options.json.exists():
+        found = [Start(**it) for it in json.loads(options.json.read_text(encoding="utf-8"))]
+    firsts = range(options.first, options.first + options.starts * options.most, options.most)
+    todo = [first for first in firsts if first not in {it.first for it in found}]
+    for both in starts(todo, options.most, options.jobs):
+        found += both
+        for each in both:
+            print(
+                f"[{time.monotonic() - began_s:7.1f} s] from seed {each.first:5}: {each.arm} {each.needed:4} runs"
+                f" ({len(each.reached)} states; {each.unknown} unknown, {each.failed} with an anomaly)",
+                flush=True,
+            )
         if options.json:
             options.json.write_text(json.dumps([asdict(it) for it in found], indent=1) + "\n", encoding="utf-8")
     guided, random = ([it for it in found if it.arm == arm] for arm in (GUIDED, RANDOM))

@@ -19,7 +19,7 @@ from orchestrator.campaign.swarm import draw
 from orchestrator.errors import UsageError
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
-from orchestrator.search.coverage import DEEP, State, constellation, visits
+from orchestrator.search.coverage import DEEP, Stay, stays, visits
 from orchestrator.search.making import WHERE, Maker
 from orchestrator.search.script import Inflictions, inflictions_of
 from systems.toml_tables import Source
@@ -47,8 +47,8 @@ class Task:
 class Attempted(msgspec.Struct, frozen=True):
     """What a run came to. `states`: its abstract states, in the order of the first visit; `deep`: those of `DEEP` among
     them. `schedule`: its faults, None when it never came to the end of its load. `text`: the campaign's, empty where it
-    is the one that is explored. `steps`: of the event loop, a measure of cost that is the same everywhere. `moments`:
-    when it first came to each constellation under load, in seconds since that began."""
+    is the one that is explored. `steps`: of the event loop, a measure of cost that is the same everywhere. `stays`:
+    by constellation, its longest stay there under load."""
 
     number: int
     arm: str
@@ -65,7 +65,7 @@ class Attempted(msgspec.Struct, frozen=True):
     steps: int = 0
     simulated_s: float = 0.0
     cpu_s: float = 0.0
-    moments: dict[str, float] = {}
+    stays: dict[str, Stay] = {}
 
 
 def attempt(task: Task, scratch: Path, interrupts: Interrupts | None = None) -> Attempted:
@@ -88,12 +88,8 @@ def _attempt(task: Task, directory: Path, interrupts: Interrupts) -> Attempted:
     drawn = draw(campaign, task.seed)
     planned = PlannedRun(run_id(store.new_stamp(), cell.name, task.seed), drawn, cell, task.seed, WHERE)
     made = Maker(store, Progress(quiet=True), interrupts).make(planned)
-    moments: dict[str, float] = {}
-    visited: dict[State, None] = {}
-    for at_s, state in visits(made.directory.path, campaign.workload.topic):
-        visited[state] = None
-        if at_s >= 0:
-            moments.setdefault(constellation(str(state)), round(at_s, 3))
+    visited = list(visits(made.directory.path, campaign.workload.topic))
+    states = dict.fromkeys(it.state for it in visited)
     return Attempted(
         number=task.number,
         arm=task.arm,
@@ -102,10 +98,10 @@ def _attempt(task: Task, directory: Path, interrupts: Interrupts) -> Attempted:
         verdict=made.verdict.verdict,
         anomalies=made.anomalies,
         reason="; ".join(first_reasons(made.verdict.reasons, 2)),
-        states=tuple(map(str, visited)),
-        deep=tuple(name for name, holds in DEEP.items() if any(map(holds, visited))),
+        states=tuple(map(str, states)),
+        deep=tuple(name for name, holds in DEEP.items() if any(map(holds, states))),
         schedule=_schedule(made.directory.path),
-        moments=moments,
+        stays=stays(visited),
         text=task.own,
         digest=made.digest,
         steps=made.steps,

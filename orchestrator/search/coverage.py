@@ -8,7 +8,7 @@ log's end compares with the leader's; the roles of the metadata quorum's voters;
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -66,10 +66,22 @@ def _last_is_away(state: State) -> bool:
 
 
 class Visit(NamedTuple):
-    """When a run came to a state, in seconds since its load began; -1 before that."""
+    """When a run came to a state, in seconds since its load began; -1 before that. `partition`: whose state it is;
+    `nodes`: which node each of its replicas is on."""
 
     at_s: float
     state: State
+    partition: Partition
+    nodes: tuple[str, ...]
+
+
+class Stay(NamedTuple):
+    """When a run came to a constellation, in seconds since its load began, for how many seconds, and which nodes had
+    which part in it."""
+
+    at_s: float
+    lasts_s: float
+    parts: dict[str, list[str]]
 
 
 DEEP: Final[Mapping[str, Callable[[State], bool]]] = {
@@ -114,8 +126,37 @@ def states_of(run_dir: Path, topic: str) -> tuple[str, ...]:
 def constellation(state: str) -> str:
     """An abstract state's text, more roughly: which replicas run, lead, are in sync and ahead of the leader. There are
     some hundred of these, and thousands of states: so it says something that few runs came to one."""
-    replicas = state.partition(" | ")[0].split()
-    return " ".join(sorted(text[:-3] + text[-2:-1] + text[-1:].strip("<=?") for text in replicas))
+    return " ".join(sorted(map(_part, state.partition(" | ")[0].split())))
+
+
+def _part(replica: str) -> str:
+    """What part a replica has in a constellation."""
+    return replica[:-3] + replica[-2:-1] + replica[-1:].strip("<=?")
+
+
+def stays(visits: Iterable[Visit]) -> dict[str, Stay]:
+    """The longest stay under load in each constellation that a run came to, in the order in which it first did."""
+    longest: dict[str, Stay] = {}
+    current: dict[Partition, tuple[str, Stay]] = {}
+    for at_s, state, partition, nodes in visits:
+        if at_s < 0:
+            continue
+        name = constellation(str(state))
+        if partition in current and current[partition][0] == name:
+            continue
+        _close(longest, current.get(partition), at_s)
+        parts: dict[str, list[str]] = {}
+        for replica, node in zip(state.replicas, nodes, strict=True):
+            parts.setdefault(_part(str(replica)), []).append(node)
+        current[partition] = name, Stay(round(at_s, 3), 0.0, parts)
+        longest.setdefault(name, current[partition][1])
+    return longest
+
+
+def _close(longest: dict[str, Stay], stay: tuple[str, Stay] | None, at_s: float) -> None:
+    """What was come to ends now; at a run's end nothing more is told of how long it would have stayed."""
+    if stay is not None and at_s - stay[1].at_s > longest[stay[0]].lasts_s:
+        longest[stay[0]] = stay[1]._replace(lasts_s=round(at_s - stay[1].at_s, 3))
 
 
 def visits(run_dir: Path, topic: str) -> Iterator[Visit]:
@@ -131,7 +172,7 @@ def visits(run_dir: Path, topic: str) -> Iterator[Visit]:
             continue
         for key in sorted(cluster.isr) if touched == _ALL else [touched]:
             if key[0] == topic and key in cluster.isr:
-                yield Visit((at_ns - began_ns) / 1e9 if began_ns else -1.0, _abstract(cluster, key))
+                yield Visit((at_ns - began_ns) / 1e9 if began_ns else -1.0, *_abstract(cluster, key))
 
 
 def _happenings(run_dir: Path, names: list[str]) -> Iterator[tuple[int, int, str | None, Mapping[str, Any]]]:
@@ -194,7 +235,7 @@ def _count_in_sync(cluster: _Cluster, key: Partition, event: Mapping[str, Any]) 
         cluster.isr[key] = epoch, frozenset(f"n{member}" for member in event["isr"])
 
 
-def _abstract(cluster: _Cluster, key: Partition) -> State:
+def _abstract(cluster: _Cluster, key: Partition) -> tuple[State, Partition, tuple[str, ...]]:
     told = {name: node.roles[key] for name, node in cluster.nodes.items() if key in node.roles}
     highest = max((epoch for _, epoch in told.values()), default=-1)
     leader_end = max(
@@ -206,14 +247,17 @@ def _abstract(cluster: _Cluster, key: Partition) -> State:
         role, epoch = told.get(name, ("-", -1))
         end = cluster.nodes[name].ends.get(key, 0)
         against = "?" if leader_end is None else _compare(end, leader_end)
-        replicas.append(Replica(_runs(cluster, name), role, _compare(epoch, highest), name in in_sync, against))
+        replica = Replica(_runs(cluster, name), role, _compare(epoch, highest), name in in_sync, against)
+        replicas.append((replica, name))
     voters = [node for node in cluster.nodes.values() if node.quorum_epoch >= 0]
     newest = max((node.quorum_epoch for node in voters), default=-1)
-    return State(
-        tuple(sorted(replicas)),
+    replicas.sort()
+    state = State(
+        tuple(replica for replica, _ in replicas),
         tuple(sorted(f"{node.quorum}{_compare(node.quorum_epoch, newest)}" for node in voters)),
         tuple(sorted(kind for kind, _ in cluster.faults.values())),
     )
+    return state, key, tuple(name for _, name in replicas)
 
 
 def _runs(cluster: _Cluster, name: str) -> str:

@@ -18,18 +18,21 @@ from orchestrator.campaign.model import SIMULATION, Campaign, Cell
 from orchestrator.campaign.swarm import draw
 from orchestrator.errors import UsageError
 from orchestrator.search.attempt import Attempted, Task
-from orchestrator.search.coverage import constellation
+from orchestrator.search.coverage import Stay, constellation
 from orchestrator.search.document import document_of
-from orchestrator.search.script import Inflictions, steps_of
+from orchestrator.search.script import Inflictions, asked_for, steps_of
 from orchestrator.search.variation import Chance, vary
 from orchestrator.worlds.selection import lab_named
 
-ROUND: Final = 8
-"""Runs, where nobody asks for another number: a cluster of more cores needs more of them."""
+ROUND: Final = 4
+"""Runs, where nobody asks for another number: the fewer, the sooner is learned from them; a cluster of more cores needs
+more of them."""
 FRESH_SHARE: Final = 0.25
 """Of a guided round: seeds of the campaign itself, which lead to where no variation does."""
 RARITY: Final = 2
 """How much rarer constellations count for more."""
+LEAST_LEFT_S: Final = 0.5
+"""Of a run's load, for a fault that strikes in it and what comes of that."""
 GUIDED, RANDOM = "guided", "random"
 SUFFIX: Final = "-explored"
 
@@ -45,11 +48,14 @@ class Source:
 
 @dataclass
 class Parent:
-    """A run whose schedule may be varied, as it was `used` times; it came through these constellations of replicas."""
+    """A run whose schedule may be varied, as it was `used` times; it came through these constellations of replicas.
+    `asked`: the schedule that it was given. `stays`: by constellation, those in which a fault can strike, by the clock
+    of what was asked for."""
 
     attempted: Attempted
-    schedule: Inflictions
+    asked: Inflictions
     constellations: frozenset[str]
+    stays: dict[str, Stay]
     used: int = 0
 
 
@@ -66,6 +72,8 @@ class Arm:
     _states: set[str] = field(default_factory=set)
     _parents: list[Parent] = field(default_factory=list)
     _runs_with: Counter[str] = field(default_factory=Counter)
+    _struck: Counter[str] = field(default_factory=Counter)
+    _asked: dict[int, Inflictions] = field(default_factory=dict)
 
     @property
     def states(self) -> int:
@@ -80,7 +88,9 @@ class Arm:
         constellations = frozenset(map(constellation, attempted.states))
         self._runs_with.update(constellations)
         if new and attempted.schedule is not None:
-            self._parents.append(Parent(attempted, attempted.schedule, constellations))
+            asked = self._asked.get(attempted.number, attempted.schedule)
+            stays = strikeable(attempted.stays, asked, attempted.schedule)
+            self._parents.append(Parent(attempted, asked, constellations, stays))
         for parent in self._parents:
             parent.used += parent.attempted.number == attempted.parent
 
@@ -88,12 +98,14 @@ class Arm:
         """How much is to be hoped for of a run's variations: what few runs came through, it did; and they were few."""
         return sum(self._runs_with[it] ** -RARITY for it in parent.constellations) / (1 + parent.used)
 
-    def _rare_moment(self, attempted: Attempted, rng: Random) -> float | None:
-        """When a run came to one of its constellations, the rather, the fewer runs did."""
-        if not attempted.moments:
+    def _rare(self, parent: Parent, rng: Random) -> Stay | None:
+        """One of a run's stays, the rather, the fewer runs came there or were struck there."""
+        if not parent.stays:
             return None
-        (chosen,) = rng.choices(list(attempted.moments), [self._runs_with[it] ** -RARITY for it in attempted.moments])
-        return attempted.moments[chosen]
+        weights = [(self._runs_with[it] + self._struck[it]) ** -RARITY for it in parent.stays]
+        (chosen,) = rng.choices(list(parent.stays), weights)
+        self._struck[chosen] += 1
+        return parent.stays[chosen]
 
     def round(self, most: int) -> list[Task]:
         """The next runs, at most so many."""
@@ -117,18 +129,29 @@ class Arm:
     def _variation(self, number: int, rng: Random) -> Task | None:
         """A variation of a run's schedule, under that run's seed; None where nothing of it can be inflicted."""
         (parent,) = rng.choices(self._parents, list(map(self._weight, self._parents)))
-        seed, base = parent.attempted.seed, parent.schedule
+        seed, base = parent.attempted.seed, parent.asked
         campaign = draw(self.source.campaign, seed)
         # Of a cluster that is drawn only that seed's other schedules have its nodes.
         alike = [it for it in self._parents if self.source.campaign.swarm is None or it.attempted.seed == seed]
         (other,) = rng.choices(alike, list(map(self._weight, alike)))
-        rare_s = self._rare_moment(parent.attempted, rng)
-        chance = Chance(rng, campaign.topology.names, kinds_of(campaign), base.lasted_s, rare_s)
-        schedule = vary(base, other.schedule, chance)
+        rare = self._rare(parent, rng)
+        chance = Chance(rng, campaign.topology.names, kinds_of(campaign), base.lasted_s, rare)
+        schedule = vary(base, other.asked, chance)
         if not schedule.faults:
             return None
+        self._asked[number] = schedule
         text = text_of(self.source, schedule, parent.attempted)
         return Task(number, self.name, text, str(campaign.path), self.source.cell.name, seed, parent.attempted.number)
+
+
+def strikeable(stays: Mapping[str, Stay], asked: Inflictions, happened: Inflictions) -> dict[str, Stay]:
+    """By the clock of what was asked for, the stays of a run in which somebody runs who can be hit, when time is left
+    for what comes of it."""
+    return {
+        name: stay._replace(at_s=asked_for(stay.at_s, asked, happened))
+        for name, stay in stays.items()
+        if "up/" in name and stay.lasts_s > 0 and stay.at_s + LEAST_LEFT_S < happened.lasted_s
+    }
 
 
 def text_of(source: Source, schedule: Inflictions, parent: Attempted) -> str:

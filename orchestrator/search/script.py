@@ -87,6 +87,26 @@ def steps_of(inflictions: Inflictions, nodes: Sequence[str]) -> list[StepTable]:
     return [*steps, *_wait(inflictions.lasted_s - now_s)]
 
 
+def asked_for(at_s: float, asked: Inflictions, happened: Inflictions) -> float:
+    """The moment of a script that came to be `at_s` in its run: a fault and its end take time themselves, and each step
+    waits for the one before."""
+    late_s = 0.0
+    for wanted_s, came_s in zip(_edges(asked), _edges(happened), strict=False):
+        if came_s > at_s:
+            break
+        late_s = came_s - wanted_s
+    return max(0.0, at_s - late_s)
+
+
+def _edges(inflictions: Inflictions) -> list[float]:
+    """When faults began and ended; for each node of those that are inflicted on one after the other."""
+    edges: list[float] = []
+    for fault in inflictions.faults:
+        times = 1 if KINDS[fault.kind].takes == "groups" else len(fault.targets)
+        edges += [fault.begin_s, fault.end_s] * times
+    return sorted(edges)
+
+
 def _wait(seconds: float) -> Iterator[StepTable]:
     if (rounded := round(seconds, _PLACES)) > 0:
         yield {"do": "wait", "seconds": rounded}

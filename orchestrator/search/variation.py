@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Final
 
 from nemeses import KINDS, Parameter
+from orchestrator.search.coverage import Stay
 from orchestrator.search.script import Inflicted, Inflictions
 
 _LEAST_S, _MOST_S = 0.2, 8.0  # that a fault lasts
 _PAUSE_S: Final = 0.2
+_SOON_S: Final = 0.5
+_TRIES: Final = 8
+_MOST_MORE: Final = 3  # faults that come upon a strike
+STRIKES: Final = 0.7
+"""Of the variations of runs that were where few are: the others change what led there."""
 _ALL: Final = "*"
 _NETWORK: Final = "the network"
 
@@ -19,23 +26,37 @@ Change = Callable[[list[Inflicted], "Chance"], list[Inflicted]]
 
 
 class Chance:
-    """Where a variation takes its choices from. `kinds`: those that the campaign has and scripts can inflict. `rare_s`:
-    when under load the run that is varied was where few are, in seconds; None: at no time."""
+    """Where a variation takes its choices from. `kinds`: those that the campaign has and scripts can inflict. `rare`:
+    when under load, by the clock of its schedule, the run that is varied was where few are; None: at no time."""
 
     def __init__(
-        self, rng: Random, nodes: Sequence[str], kinds: Sequence[str], lasts_s: float, rare_s: float | None = None
+        self, rng: Random, nodes: Sequence[str], kinds: Sequence[str], lasts_s: float, rare: Stay | None = None
     ) -> None:
         self.rng = rng
         self.nodes = tuple(nodes)
         self.kinds = tuple(kinds)
         self.lasts_s = lasts_s
-        self.rare_s = rare_s
+        self.rare = rare
 
     def fault(self) -> Inflicted:
         """A fault of chance."""
         kind, rng = self.rng.choice(self.kinds), self.rng
         begin_s = rng.uniform(0.0, self.lasts_s * 0.9)
-        return Inflicted(kind, self.targets(kind), begin_s, begin_s + rng.uniform(_LEAST_S, _MOST_S), self._how(kind))
+        return Inflicted(kind, self.targets(kind), begin_s, begin_s + self._length_s(), self._how(kind))
+
+    def strike(self, stay: Stay) -> Inflicted:
+        """A fault of chance while a run stays somewhere, on whoever has some part there."""
+        kind, rng = self.rng.choice(self.kinds), self.rng
+        begin_s = stay.at_s + rng.uniform(0.0, min(stay.lasts_s, _SOON_S))
+        targets = self.targets(kind)
+        if len(targets) == 1:
+            targets = (rng.choice(stay.parts[rng.choice(sorted(stay.parts))]),)
+        end_s = begin_s + max(_LEAST_S, min(self._length_s(), self.lasts_s - begin_s - _PAUSE_S))
+        return Inflicted(kind, targets, begin_s, end_s, self._how(kind))
+
+    def _length_s(self) -> float:
+        """Of a fault: short ones leave time for more, long ones are what some states need; so its logarithm is even."""
+        return math.exp(self.rng.uniform(math.log(_LEAST_S), math.log(_MOST_S)))
 
     def targets(self, kind: str) -> tuple[str, ...]:
         """Whom a fault of a kind hits."""
@@ -54,14 +75,23 @@ class Chance:
 
 
 def vary(parent: Inflictions, other: Inflictions, chance: Chance) -> Inflictions:
-    """One to three changes of a schedule, or its beginning with another's end; always one that can be inflicted."""
+    """A fault in the moment in which a run was where few are; or one to three changes of a schedule, or its beginning
+    with another's end. Always one that can be inflicted."""
     faults = list(parent.faults)
+    if chance.rare is not None and chance.rng.random() < STRIKES:
+        faults = _struck(faults, chance.rare, chance)
+    else:
+        faults = _changed(faults, other, parent.lasted_s, chance)
+    return Inflictions(tuple(possible(faults, parent.lasted_s)), parent.lasted_s)
+
+
+def _changed(faults: list[Inflicted], other: Inflictions, lasted_s: float, chance: Chance) -> list[Inflicted]:
     if chance.rng.random() < 0.2:
-        cut_s = chance.rng.uniform(0.2, 0.8) * parent.lasted_s
+        cut_s = chance.rng.uniform(0.2, 0.8) * lasted_s
         faults = [it for it in faults if it.begin_s < cut_s] + [it for it in other.faults if it.begin_s >= cut_s]
     for _ in range(chance.rng.randint(1, 3)):
         faults = chance.rng.choice(_CHANGES)(faults, chance)
-    return Inflictions(tuple(possible(faults, parent.lasted_s)), parent.lasted_s)
+    return faults
 
 
 def _add(faults: list[Inflicted], chance: Chance) -> list[Inflicted]:
@@ -97,17 +127,34 @@ def _follow(faults: list[Inflicted], chance: Chance) -> list[Inflicted]:
     """Another fault while one is in force, or right after it: what most deep states need."""
     if not faults:
         return [chance.fault()]
-    before, new = chance.rng.choice(faults), chance.fault()
-    begin_s = chance.rng.uniform(before.begin_s, before.end_s + 0.5)
-    return [*faults, replace(new, begin_s=begin_s, end_s=begin_s + new.end_s - new.begin_s)]
+    before = chance.rng.choice(faults)
+    return [*faults, _beside(faults, lambda: _after(before, chance))]
 
 
-def _strike(faults: list[Inflicted], chance: Chance) -> list[Inflicted]:
-    """Another fault in the moment in which the run was where few are: from there it goes on to where fewer are."""
-    if chance.rare_s is None:
-        return _follow(faults, chance)
-    new, begin_s = chance.fault(), chance.rare_s + chance.rng.uniform(0.0, 0.5)
-    return [*faults, replace(new, begin_s=begin_s, end_s=begin_s + new.end_s - new.begin_s)]
+def _struck(faults: list[Inflicted], rare: Stay, chance: Chance) -> list[Inflicted]:
+    """Another fault where few runs were, from where it goes on to where fewer are, and more upon that. Nothing is
+    changed before, so that the run comes there again."""
+    new = _beside(faults, lambda: chance.strike(rare))
+    faults = [*faults, new]
+    for _ in range(chance.rng.randint(1, _MOST_MORE)):
+        faults = [*faults, _beside(faults, lambda: _after(new, chance))]
+    return faults
+
+
+def _after(before: Inflicted, chance: Chance) -> Inflicted:
+    """A fault of chance while another is in force, or right after it."""
+    new, begin_s = chance.fault(), chance.rng.uniform(before.begin_s, before.end_s + _SOON_S)
+    return replace(new, begin_s=begin_s, end_s=begin_s + new.end_s - new.begin_s)
+
+
+def _beside(faults: Sequence[Inflicted], draw: Callable[[], Inflicted]) -> Inflicted:
+    """A fault that can begin when it is to, beside those that are in force then; where none is found, one that will be
+    put off."""
+    for _ in range(_TRIES):
+        new = draw()
+        if not any(it.begin_s <= new.begin_s and _collide(it, new) for it in faults):
+            break
+    return new
 
 
 def _one(faults: list[Inflicted], chance: Chance, change: Callable[[Inflicted], Inflicted]) -> list[Inflicted]:
@@ -117,7 +164,7 @@ def _one(faults: list[Inflicted], chance: Chance, change: Callable[[Inflicted], 
     return [change(fault) if number == at else fault for number, fault in enumerate(faults)]
 
 
-_CHANGES: Final[tuple[Change, ...]] = (_add, _drop, _move, _stretch, _aim, _follow, _strike, _strike)
+_CHANGES: Final[tuple[Change, ...]] = (_add, _drop, _move, _stretch, _aim, _follow)
 
 
 def possible(faults: Sequence[Inflicted], lasted_s: float) -> list[Inflicted]:

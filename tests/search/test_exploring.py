@@ -5,27 +5,27 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from random import Random
 from types import SimpleNamespace
 
 import pytest
 from msgspec import structs
 
 from analysis.spark import SparkHandle, SparkUnavailableError, java_version
+from nemeses import KINDS
 from orchestrator.campaign.file import load, parse
+from orchestrator.campaign.steps import WaitStep
 from orchestrator.campaign.store import LABS, RunDirectory, Store
 from orchestrator.campaign.swarm import draw
 from orchestrator.command.line import main
 from orchestrator.command.shrink import whole_document
 from orchestrator.errors import Interrupted, UsageError
 from orchestrator.search.attempt import Attempted, Task, attempt, spread
-from orchestrator.search.coverage import DEEP, Replica, State, states_of, visits
-from orchestrator.search.exploring import GUIDED, RANDOM, Arm, Source, cheapest, explore
+from orchestrator.search.coverage import Stay
+from orchestrator.search.exploring import GUIDED, RANDOM, Arm, Source, cheapest, explore, strikeable
 from orchestrator.search.record import Exploration, Head
-from orchestrator.search.script import Inflicted, Inflictions, steps_of
+from orchestrator.search.script import Inflicted, Inflictions
 from orchestrator.search.stored import stored_plan
 from orchestrator.search.telling import comparison, told_of
-from orchestrator.search.variation import Chance, possible, vary
 from simulator.loop import VirtualLoop
 from systems.toml_tables import Source as TomlSource
 from tests.worlds.simulated import SimulatedRun, campaign, simulate
@@ -60,8 +60,6 @@ expect = { verdict = "fail", anomaly = "lost-acknowledged-write" }
 [[cell]]
 name = "fixed"
 """
-KINDS = ("kill", "pause", "power-loss", "power-loss-all", "partition-one", "partition-halves", "stop")
-NODES = ("n1", "n2", "n3")
 
 
 @pytest.fixture
@@ -113,10 +111,10 @@ def test_guided_varies_what_led_to_new_states_and_goes_on_with_fresh_seeds(short
     world, guided = World(), arm(GUIDED, short)
     list(explore(guided, 24, world.make, known={}, kept={}))
     varied = [task for task in world.asked if task.parent >= 0]
-    assert [task.parent for task in world.asked[:8]] == [-1] * 8, "nothing is known yet"
-    assert len(varied) == 12, "three quarters of each later round"
-    assert [task.seed for task in world.asked if task.parent < 0] == list(range(1, 13))
-    assert guided.states == 12 + 3 * 12
+    assert [task.parent for task in world.asked[:4]] == [-1] * 4, "nothing is known yet"
+    assert len(varied) == 15, "three quarters of each later round"
+    assert [task.seed for task in world.asked if task.parent < 0] == list(range(1, 10))
+    assert guided.states == 9 + 3 * 15
     for task in varied:
         variation = parse(TomlSource(task.path, task.text), Path(task.path))
         assert variation.nemesis.kind == "steps"
@@ -134,9 +132,78 @@ def test_what_few_runs_came_through_is_varied_most(short: Path) -> None:
             for task, one in zip(tasks, World().make(tasks), strict=True)
         ]
 
-    list(explore(arm(GUIDED, short), 16, make, known={}, kept={}))
+    guided = arm(GUIDED, short)
+    guided.round_runs = 8
+    list(explore(guided, 16, make, known={}, kept={}))
     parents = [task.parent for task in asked if task.parent >= 0]
     assert parents.count(2) > len(parents) / 2
+
+
+UP, FEW = "up/leaderi up/followeri", "up/leaderi up/followero"
+
+
+def test_a_stay_in_which_nobody_runs_or_no_time_is_left_is_not_struck() -> None:
+    stays = {
+        UP: Stay(1.0, 0.5, {}),
+        "down/leaderi still/followeri": Stay(2.0, 0.5, {}),
+        FEW: Stay(9.8, 0.5, {}),
+        "up/leaderi": Stay(3.0, 0.0, {}),
+    }
+    assert strikeable(stays, schedule(), schedule()) == {UP: Stay(1.0, 0.5, {})}
+
+
+def test_strikes_fall_where_few_runs_were_and_few_strikes_fell(short: Path) -> None:
+    """Every run stays in both, and few in the second come to a third thing: each is struck, again and again."""
+    asked: list[Task] = []
+    stays = {
+        "up/leaderi": Stay(3.0, 0.1, {"up/leaderi": ["n1"]}),
+        "up/followero": Stay(7.0, 0.1, {"up/leaderi": ["n1"]}),
+    }
+
+    def make(tasks: list[Task]) -> list[Attempted]:
+        asked.extend(tasks)
+        return [
+            structs.replace(
+                one, stays=stays, states=(f"up/leader=i= | {task.number}", f"up/follower=o= | {task.number}")
+            )
+            for task, one in zip(tasks, World().make(tasks), strict=True)
+        ]
+
+    list(explore(arm(GUIDED, short), 64, make, known={}, kept={}))
+    begun = [begins_of(task) for task in asked if task.parent >= 0]
+    at = [sum(any(since <= it <= since + 0.1 for it in each) for each in begun) for since in (3.0, 7.0)]
+    assert sum(at) > len(begun) / 2
+    assert min(at) > sum(at) / 4
+
+
+def begins_of(task: Task) -> list[float]:
+    """When the faults of a variation begin, by its script's clock."""
+    steps = parse(TomlSource(task.path, task.text), Path(task.path)).nemesis.steps
+    now_s, begins = 0.0, list[float]()
+    for step in steps:
+        if isinstance(step, WaitStep):
+            seconds = step.arguments["seconds"]
+            assert isinstance(seconds, float)
+            now_s += seconds
+        elif step.needs:
+            begins.append(now_s)
+    return begins
+
+
+def test_a_variation_of_a_variation_repeats_what_was_asked_for_not_what_came_of_it(short: Path) -> None:
+    """Else every generation would come later, and to other places than the one before."""
+    asked: dict[int, Task] = {}
+    late = Inflictions((Inflicted("kill", ("n1",), 1.125, 2.2, {}),), 11.0)
+
+    def make(tasks: list[Task]) -> list[Attempted]:
+        asked.update((task.number, task) for task in tasks)
+        made = World().make(tasks)
+        return [structs.replace(it, schedule=late) if it.parent >= 0 else it for it in made]
+
+    list(explore(arm(GUIDED, short), 64, make, known={}, kept={}))
+    again = [it for it in asked.values() if it.parent >= 0 and asked[it.parent].parent >= 0]
+    assert again
+    assert not any(1.125 in begins_of(task) for task in asked.values() if task.parent >= 0)
 
 
 def test_clusters_that_are_drawn_are_varied_as_their_seeds_drew_them(tmp_path: Path) -> None:
@@ -150,7 +217,15 @@ def test_clusters_that_are_drawn_are_varied_as_their_seeds_drew_them(tmp_path: P
         assert (variation.topology, variation.workload) == (drawn.topology, drawn.workload)
         assert variation.settings == drawn.settings
         assert variation.checks.converge_s == swarm.checks.converge_s, "it must recover as the campaign's runs must"
-        assert {step.needs for step in variation.nemesis.steps if step.needs} <= {*drawn.nemesis.faults, "kill"}
+        words = {word_of(name) for name in (*drawn.nemesis.faults, "kill")}
+        assert {step.needs for step in variation.nemesis.steps if step.needs} <= words
+
+
+def word_of(kind: str) -> str:
+    """The kind whose word begins a kind of fault in scripts."""
+    if KINDS[kind].begun_by:
+        return kind
+    return "partition-one" if KINDS[kind].takes == "groups" else "power-loss"
 
 
 def test_a_drawn_cluster_is_the_same_explored_run_and_replayed_and_can_be_written_down(tmp_path: Path) -> None:
@@ -183,7 +258,7 @@ def test_the_same_exploration_makes_the_same_runs_and_seeds_are_not_made_twice(s
     before = len(first.asked)
     plain = arm(RANDOM, short)
     list(explore(plain, 20, first.make, known=known, kept={}))
-    assert [task.seed for task in first.asked[before:]] == list(range(13, 21)), "12 seeds were known"
+    assert [task.seed for task in first.asked[before:]] == list(range(10, 21)), "9 seeds were known"
     assert len(plain.made) == 20
 
 
@@ -200,119 +275,12 @@ def test_the_report_compares_only_what_was_measured(short: Path) -> None:
     list(explore(guided, 24, World().make, known={}, kept={}))
     assert "Only one way" in comparison([guided])
     list(explore(plain, 24, World().make, known={}, kept={}))
-    assert "guided had seen 48 different states and random 24" in comparison([guided, plain])
-    assert "after 15 runs" in comparison([guided, plain])
+    assert "guided had seen 54 different states and random 24" in comparison([guided, plain])
+    assert "after 12 runs" in comparison([guided, plain])
     head = Head("short", SHORT, "mutated", 1, 24, (GUIDED, RANDOM), True)
     told = told_of(head, [guided, plain], {"lost-acknowledged-write": "short/run"}, "over")
     assert told["verdict"] == "fail"
     assert told["found"][0]["link"] == "../../../short/run/report.html"
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_every_variation_can_be_inflicted_and_proven(seed: int) -> None:
-    rng = Random(seed)
-    told = schedule(
-        Inflicted("kill", ("n1",), 1.0, 2.5, {}),
-        Inflicted("partition-one", ("n2",), 3.0, 5.0, {"direction": "both"}),
-        Inflicted("power-loss", ("n3",), 6.0, 8.0, {"tear": None}),
-    )
-    chance = Chance(rng, NODES, KINDS, told.lasted_s)
-    for _ in range(5):
-        told = vary(told, schedule(), chance)
-    assert all(0 <= it.begin_s < it.end_s <= told.lasted_s for it in told.faults)
-    for number, one in enumerate(told.faults):
-        for other in told.faults[number + 1 :]:
-            if other.begin_s < one.end_s:
-                assert not set(one.targets) & set(other.targets) or "partition" in one.kind + other.kind
-                assert "power-loss-all" not in (one.kind, other.kind)
-                assert not ("partition" in one.kind and other.kind.startswith("power"))
-    assert steps_of(told, NODES) or not told.faults
-
-
-def test_a_variation_strikes_where_few_runs_were() -> None:
-    def struck(rare_s: float | None) -> int:
-        chances = (Chance(Random(seed), NODES, ("kill",), 10.0, rare_s) for seed in range(100))
-        told = [vary(schedule(), schedule(), chance) for chance in chances]
-        return sum(any(5.0 <= it.begin_s <= 5.5 for it in variation.faults) for variation in told)
-
-    assert struck(5.0) > 2 * struck(None)
-
-
-def test_when_a_run_was_where_is_told_in_seconds_of_its_load(bounced: SimulatedRun) -> None:
-    moments = [it.at_s for it in visits(bounced.path, "log")]
-    (began,) = (line["wall"] for line in bounced.of("phase") if line["name"] == "main")
-    (first, *_) = (line["wall"] for line in bounced.of("fault_injected"))
-    assert moments[0] == -1.0, "before the load"
-    assert any(abs(moment - (first - began)) < 0.001 for moment in moments)
-
-
-def test_what_would_meet_another_fault_comes_after_it() -> None:
-    one, other = Inflicted("kill", ("n1",), 1.0, 3.0, {}), Inflicted("pause", ("n1",), 2.0, 2.5, {})
-    moved = possible([other, one], 10.0)[1]
-    assert moved.kind == "pause"
-    assert moved.begin_s == pytest.approx(3.2)
-    assert possible([one, other], 3.5) == [one], "what has no time left is gone"
-    elsewhere = Inflicted("pause", ("n2",), 2.0, 2.5, {})
-    assert possible([one, elsewhere], 10.0) == [one, elsewhere], "on two nodes faults may meet"
-
-
-@pytest.fixture
-def bounced(tmp_path: Path) -> SimulatedRun:
-    return simulate(campaign("bounce-unseen"), tmp_path, cell="mutated", seeds=[2])
-
-
-def test_states_are_those_of_the_traces(bounced: SimulatedRun) -> None:
-    states = [it.state for it in visits(bounced.path, "log")]
-    assert any(state.faults == ("partition-one", "partition-one", "power-loss") for state in states)
-    last = states[-1]
-    assert sorted(replica.role for replica in last.replicas) == ["follower", "leader"]
-    assert all(replica.runs == "up" and replica.epoch == "=" and replica.in_sync for replica in last.replicas)
-    assert DEEP["an ISR member that does not run"](next(state for state in states if "power-loss" in state.faults))
-    told = states_of(bounced.path, "log")
-    assert len(told) == len(set(told)) == len(set(map(str, states)))
-    assert states_of(bounced.path, "other") == ()
-
-
-@pytest.mark.parametrize(
-    ("name", "deep", "shallow"),
-    [
-        (
-            "two leaders",
-            [Replica("up", "leader", "<", False, "="), Replica("up", "leader", "=", True, "=")],
-            [Replica("down", "leader", "<", False, "="), Replica("up", "leader", "=", True, "=")],
-        ),
-        (
-            "a leader alone in its ISR",
-            [Replica("up", "leader", "=", True, "="), Replica("up", "follower", "=", False, "<")],
-            [Replica("up", "leader", "=", True, "="), Replica("up", "follower", "=", True, "=")],
-        ),
-        (
-            "a follower ahead of its leader",
-            [Replica("up", "leader", "=", True, "="), Replica("up", "follower", "=", True, ">")],
-            [Replica("up", "leader", "=", True, "="), Replica("up", "follower", "=", True, "<")],
-        ),
-        (
-            "a leader alone in its ISR behind another replica",
-            [Replica("up", "leader", "=", True, "="), Replica("up", "follower", "<", False, ">")],
-            [Replica("up", "leader", "=", True, "="), Replica("up", "follower", "<", True, ">")],
-        ),
-        (
-            "the last ISR member does not run while another replica does",
-            [Replica("down", "leader", "=", True, "="), Replica("up", "follower", "=", False, "<")],
-            [Replica("down", "leader", "=", True, "="), Replica("still", "follower", "=", False, "<")],
-        ),
-    ],
-)
-def test_a_deep_state_is_told_from_one_that_is_not(name: str, deep: list[Replica], shallow: list[Replica]) -> None:
-    assert DEEP[name](State(tuple(deep), (), ()))
-    assert not DEEP[name](State(tuple(shallow), (), ()))
-
-
-def test_a_leader_that_is_alone_and_cut_off_is_deep() -> None:
-    alone = (Replica("up", "leader", "=", True, "="), Replica("up", "follower", "<", False, "<"))
-    deep = DEEP["a leader alone in its ISR while a partition is in force"]
-    assert deep(State(alone, (), ("partition-one",)))
-    assert not deep(State(alone, (), ("kill",)))
 
 
 @pytest.mark.spark

@@ -1,0 +1,125 @@
+"""Which states a run has been in, how long it stayed where, and which of them are deep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from analysis.rundir import node_events
+from orchestrator.search.coverage import DEEP, Replica, State, Stay, Visit, constellation, states_of, stays, visits
+from tests.worlds.simulated import SimulatedRun, campaign, simulate
+
+
+@pytest.fixture
+def bounced(tmp_path: Path) -> SimulatedRun:
+    return simulate(campaign("bounce-unseen"), tmp_path, cell="mutated", seeds=[2])
+
+
+def test_when_a_run_was_where_is_told_in_seconds_of_its_load(bounced: SimulatedRun) -> None:
+    moments = [it.at_s for it in visits(bounced.path, "log")]
+    (began,) = (line["wall"] for line in bounced.of("phase") if line["name"] == "main")
+    (first, *_) = (line["wall"] for line in bounced.of("fault_injected"))
+    assert moments[0] == -1.0, "before the load"
+    assert any(abs(moment - (first - began)) < 0.001 for moment in moments)
+
+
+LOG = ("log", 0)
+LEADER, FOLLOWER, LAGGARD = (
+    Replica("up", "leader", "=", True, "="),
+    Replica("up", "follower", "=", True, "="),
+    Replica("up", "follower", "<", False, "<"),
+)
+BOTH, ALONE = State((FOLLOWER, LEADER), (), ()), State((LAGGARD, LEADER), (), ())
+
+
+def test_the_longest_stay_in_a_constellation_is_told_with_who_was_what() -> None:
+    shaken = State(BOTH.replicas, (), ("kill",))
+    told = stays(
+        [
+            Visit(-1.0, ALONE, LOG, ("n9", "n8")),
+            Visit(1.0, BOTH, LOG, ("n1", "n2")),
+            Visit(1.5, shaken, LOG, ("n1", "n2")),
+            Visit(2.0, ALONE, LOG, ("n1", "n2")),
+            Visit(2.25, BOTH, LOG, ("n1", "n2")),
+            Visit(2.5, ALONE, LOG, ("n2", "n1")),
+            Visit(3.5, BOTH, LOG, ("n1", "n2")),
+        ]
+    )
+    assert told == {
+        constellation(str(BOTH)): Stay(1.0, 1.0, {"up/followeri": ["n1"], "up/leaderi": ["n2"]}),
+        constellation(str(ALONE)): Stay(2.5, 1.0, {"up/followero": ["n2"], "up/leaderi": ["n1"]}),
+    }
+
+
+def test_partitions_stay_each_for_itself() -> None:
+    told = stays(
+        [
+            Visit(1.0, ALONE, LOG, ("n1", "n2")),
+            Visit(1.5, BOTH, ("log", 1), ("n1", "n2")),
+            Visit(3.0, BOTH, LOG, ("n1", "n2")),
+        ]
+    )
+    assert told[constellation(str(ALONE))].lasts_s == 2.0
+
+
+def test_which_node_a_replica_is_on_is_told(bounced: SimulatedRun) -> None:
+    last = list(visits(bounced.path, "log"))[-1]
+    leader = next(node for node, it in zip(last.nodes, last.state.replicas, strict=True) if it.role == "leader")
+    told = [event for node in last.nodes for event in node_events(bounced.path, node)]
+    led = [it for it in told if it["event"] == "partition_role" and it["role"] == "leader" and it["topic"] == "log"]
+    assert leader == f"n{max(led, key=lambda event: event['leader_epoch'])['node']}"
+
+
+def test_states_are_those_of_the_traces(bounced: SimulatedRun) -> None:
+    states = [it.state for it in visits(bounced.path, "log")]
+    assert any(state.faults == ("partition-one", "partition-one", "power-loss") for state in states)
+    last = states[-1]
+    assert sorted(replica.role for replica in last.replicas) == ["follower", "leader"]
+    assert all(replica.runs == "up" and replica.epoch == "=" and replica.in_sync for replica in last.replicas)
+    assert DEEP["an ISR member that does not run"](next(state for state in states if "power-loss" in state.faults))
+    told = states_of(bounced.path, "log")
+    assert len(told) == len(set(told)) == len(set(map(str, states)))
+    assert states_of(bounced.path, "other") == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "deep", "shallow"),
+    [
+        (
+            "two leaders",
+            [Replica("up", "leader", "<", False, "="), Replica("up", "leader", "=", True, "=")],
+            [Replica("down", "leader", "<", False, "="), Replica("up", "leader", "=", True, "=")],
+        ),
+        (
+            "a leader alone in its ISR",
+            [Replica("up", "leader", "=", True, "="), Replica("up", "follower", "=", False, "<")],
+            [Replica("up", "leader", "=", True, "="), Replica("up", "follower", "=", True, "=")],
+        ),
+        (
+            "a follower ahead of its leader",
+            [Replica("up", "leader", "=", True, "="), Replica("up", "follower", "=", True, ">")],
+            [Replica("up", "leader", "=", True, "="), Replica("up", "follower", "=", True, "<")],
+        ),
+        (
+            "a leader alone in its ISR behind another replica",
+            [Replica("up", "leader", "=", True, "="), Replica("up", "follower", "<", False, ">")],
+            [Replica("up", "leader", "=", True, "="), Replica("up", "follower", "<", True, ">")],
+        ),
+        (
+            "the last ISR member does not run while another replica does",
+            [Replica("down", "leader", "=", True, "="), Replica("up", "follower", "=", False, "<")],
+            [Replica("down", "leader", "=", True, "="), Replica("still", "follower", "=", False, "<")],
+        ),
+    ],
+)
+def test_a_deep_state_is_told_from_one_that_is_not(name: str, deep: list[Replica], shallow: list[Replica]) -> None:
+    assert DEEP[name](State(tuple(deep), (), ()))
+    assert not DEEP[name](State(tuple(shallow), (), ()))
+
+
+def test_a_leader_that_is_alone_and_cut_off_is_deep() -> None:
+    alone = (Replica("up", "leader", "=", True, "="), Replica("up", "follower", "<", False, "<"))
+    deep = DEEP["a leader alone in its ISR while a partition is in force"]
+    assert deep(State(alone, (), ("partition-one",)))
+    assert not deep(State(alone, (), ("kill",)))

@@ -1,0 +1,125 @@
+"""Schedules that are a little different from another: what may change, what must stay, and what can be inflicted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+
+from orchestrator.search.coverage import Stay
+from orchestrator.search.script import Inflicted, Inflictions, asked_for, steps_of
+from orchestrator.search.variation import Chance, possible, vary
+
+KINDS = ("kill", "pause", "power-loss", "power-loss-all", "partition-one", "partition-halves", "stop")
+NODES = ("n1", "n2", "n3")
+ALONE = Stay(5.0, 0.1, {"up/leaderi": ["n2"], "up/followero": ["n1", "n3"]})
+"""A stay of a tenth of a second."""
+
+
+def schedule(*faults: Inflicted) -> Inflictions:
+    return Inflictions(faults or (Inflicted("kill", ("n1",), 1.0, 2.0, {}),), 10.0)
+
+
+TOLD = schedule(
+    Inflicted("kill", ("n1",), 1.0, 2.5, {}),
+    Inflicted("partition-one", ("n2",), 3.0, 5.0, {"direction": "both"}),
+    Inflicted("power-loss", ("n3",), 6.0, 8.0, {"tear": None}),
+)
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("rare", [None, ALONE])
+def test_every_variation_can_be_inflicted_and_proven(seed: int, rare: Stay | None) -> None:
+    chance, told = Chance(Random(seed), NODES, KINDS, TOLD.lasted_s, rare), TOLD
+    for _ in range(5):
+        told = vary(told, schedule(), chance)
+    assert all(0 <= it.begin_s < it.end_s <= told.lasted_s for it in told.faults)
+    for number, one in enumerate(told.faults):
+        for other in told.faults[number + 1 :]:
+            if other.begin_s < one.end_s:
+                assert not set(one.targets) & set(other.targets) or "partition" in one.kind + other.kind
+                assert "power-loss-all" not in (one.kind, other.kind)
+                assert not ("partition" in one.kind and other.kind.startswith("power"))
+    assert steps_of(told, NODES) or not told.faults
+
+
+def variations(parent: Inflictions, rare: Stay | None, kinds: tuple[str, ...] = KINDS) -> list[Inflictions]:
+    return [vary(parent, schedule(), Chance(Random(seed), NODES, kinds, parent.lasted_s, rare)) for seed in range(300)]
+
+
+def struck(variation: Inflictions) -> list[Inflicted]:
+    """The faults that begin during the stay."""
+    return [it for it in variation.faults if ALONE.at_s <= it.begin_s <= ALONE.at_s + ALONE.lasts_s]
+
+
+def test_a_variation_strikes_during_the_stay_where_few_runs_were() -> None:
+    assert sum(bool(struck(it)) for it in variations(schedule(), ALONE)) > 150
+    assert sum(bool(struck(it)) for it in variations(schedule(), None)) < 30
+
+
+def test_whom_a_strike_hits_is_drawn_by_the_parts_that_nodes_have_there() -> None:
+    """The leader is as likely to be hit as both followers together."""
+    made = variations(schedule(), ALONE, ("kill",))
+    hit = Counter(target for it in made if (new := struck(it)) for target in new[0].targets)
+    assert hit.keys() == set(NODES)
+    assert 0.4 < hit["n2"] / hit.total() < 0.6
+
+
+def test_nothing_is_changed_before_a_strike() -> None:
+    """So the run comes to where few were again."""
+    before = tuple(it for it in TOLD.faults if it.begin_s < ALONE.at_s)
+    struck_there = [it for it in variations(TOLD, ALONE) if struck(it)]
+    assert sum(it.faults[: len(before)] == before for it in struck_there) > 0.9 * len(struck_there)
+
+
+def test_a_strike_is_not_put_off_by_what_is_in_force() -> None:
+    """n2 does not run, so only the others are hit, and at once."""
+    parent = schedule(Inflicted("kill", ("n2",), 4.0, 9.0, {}))
+    made = [it for it in variations(parent, ALONE, ("kill",)) if struck(it)]
+    assert len(made) > 100
+    assert all(new.targets != ("n2",) for it in made for new in struck(it))
+
+
+def test_where_all_is_dark_nothing_can_strike_and_something_follows() -> None:
+    parent = schedule(Inflicted("power-loss-all", NODES, 4.0, 6.0, {"tear": None}))
+    assert not any(struck(it) for it in variations(parent, ALONE))
+    assert any(len(it.faults) > 1 for it in variations(parent, ALONE))
+
+
+def test_more_faults_come_upon_a_strike_beside_it() -> None:
+    """While it is in force or right after it, on somebody else."""
+    made = [it for it in variations(schedule(), ALONE, ("kill", "pause")) if struck(it)]
+    followed = 0
+    for variation in made:
+        (first, *_), faults = struck(variation), variation.faults
+        upon = [it for it in faults if it is not first and first.begin_s <= it.begin_s <= first.end_s + 0.5]
+        assert all(it.targets != first.targets for it in upon if it.begin_s <= first.end_s)
+        followed += bool(upon)
+    assert followed > 0.8 * len(made)
+
+
+def test_what_happened_later_than_it_was_asked_for_is_struck_by_the_clock_of_the_script() -> None:
+    """Each step takes time itself, and the next ones wait for it; on three nodes, one after the other."""
+    asked = schedule(
+        Inflicted("power-loss-all", NODES, 1.0, 2.0, {"tear": None}), Inflicted("kill", ("n1",), 4.0, 5.0, {})
+    )
+    happened = schedule(
+        *(Inflicted("power-loss", (name,), 1.1 + at / 100, 2.3 + at / 100, {}) for at, name in enumerate(NODES)),
+        Inflicted("kill", ("n1",), 4.32, 5.4, {}),
+    )
+    assert asked_for(0.5, asked, happened) == 0.5, "nothing had been done"
+    assert asked_for(3.0, asked, happened) == pytest.approx(3.0 - 0.32)
+    assert asked_for(4.32, asked, happened) == pytest.approx(4.0)
+    assert asked_for(6.0, asked, happened) == pytest.approx(5.6)
+    assert asked_for(3.0, asked, asked) == 3.0
+
+
+def test_what_would_meet_another_fault_comes_after_it() -> None:
+    one, other = Inflicted("kill", ("n1",), 1.0, 3.0, {}), Inflicted("pause", ("n1",), 2.0, 2.5, {})
+    moved = possible([other, one], 10.0)[1]
+    assert moved.kind == "pause"
+    assert moved.begin_s == pytest.approx(3.2)
+    assert possible([one, other], 3.5) == [one], "what has no time left is gone"
+    elsewhere = Inflicted("pause", ("n2",), 2.0, 2.5, {})
+    assert possible([one, elsewhere], 10.0) == [one, elsewhere], "on two nodes faults may meet"
