@@ -30,6 +30,19 @@ class Committed:
         self.end = 0
         self.start = 0
         self.lost_in = -1
+        self._by: list[tuple[int, int]] = []  # from which offset on leaders of which epoch have committed
+
+    def add(self, batches: Sequence[Batch], end: int, epoch: int) -> None:
+        """A leader of this epoch has committed these, up to `end`."""
+        if batches and (not self._by or self._by[-1][1] != epoch):
+            self._by.append((self.end, epoch))
+        self.batches += batches
+        self.end = end
+
+    def end_in(self, epoch: int) -> int:
+        """Where that ends which leaders of epochs up to this one have committed: what a leader of it has to have, also
+        one that has not heard of those behind it."""
+        return next((start for start, by in self._by if by > epoch), self.end)
 
     def holds(self, batch: Batch) -> bool:
         at = bisect_left(self.batches, batch)
@@ -39,6 +52,7 @@ class Committed:
         """What is committed ends there from this leader epoch on."""
         while self.batches and self.batches[-1].next > end:
             self.batches.pop()
+        self._by = [entry for entry in self._by if entry[0] < end]
         self.end, self.lost_in = min(self.end, end), epoch
 
 
@@ -186,19 +200,21 @@ class LogRules:
             sentence = f"epoch {epoch} is led by {_process(name, life)} and by {_process(who, its_life)}"
             self.report(TWO_LEADERS, sentence, {"node": name, "epoch": epoch}, {"node": who, "epoch": epoch})
 
-    def missing_in(self, copy: CopiedLog, start: int) -> Batch | None:
-        """The first committed batch behind `start` that a log lacks."""
+    def missing_in(self, copy: CopiedLog, start: int, epoch: int | None = None) -> Batch | None:
+        """The first committed batch behind `start` that a log lacks. `epoch`: of what leaders of epochs up to that one
+        have committed."""
         batches = self.committed.batches
-        mine = copy.between(start, self.committed.end)
-        theirs = batches[bisect_left(batches, (start,)) :]
+        end = self.committed.end if epoch is None else self.committed.end_in(epoch)
+        mine = copy.between(start, end)
+        theirs = batches[bisect_left(batches, (start,)) : bisect_left(batches, (end,))]
         if mine == theirs:
             return None
         return next((batch for batch in theirs if batch.next > start and not copy.holds(batch)), None)
 
     def complete(self, name: str, copy: CopiedLog, start: int, epoch: int, how: str) -> bool:
-        """Whether a leader has all that is committed; a finding if not."""
+        """Whether a leader has all that was committed before its epoch, and in it; a finding if not."""
         self.checked(INCOMPLETE)
-        missing = self.missing_in(copy, start)
+        missing = self.missing_in(copy, start, epoch)
         if missing is None:
             return True
         sentence = (
@@ -208,11 +224,9 @@ class LogRules:
         self.report(INCOMPLETE, sentence, {"node": name, "leads": epoch, **missing.to_json()})
         return False
 
-    def commit(self, copy: CopiedLog, high_watermark: int) -> None:
-        """A leader has committed everything below `high_watermark`, as it is in its log."""
-        committed = self.committed
-        committed.batches += copy.between(committed.end, high_watermark)
-        committed.end = high_watermark
+    def commit(self, copy: CopiedLog, high_watermark: int, epoch: int) -> None:
+        """A leader of this epoch has committed everything below `high_watermark`, as it is in its log."""
+        self.committed.add(copy.between(self.committed.end, high_watermark), high_watermark, epoch)
 
 
 def durable_epochs(disk: SimulatedDisk, path: str) -> list[tuple[int, int]] | None:

@@ -162,14 +162,14 @@ class PartitionRules:
             self._most_complete(rules, replica, partition, epoch)
         elif rules.complete(name, replica.copy, start, epoch, "leads"):
             return
-        missing = rules.missing_in(replica.copy, start)
+        missing = rules.missing_in(replica.copy, start, epoch)
         if missing is not None:
             rules.committed.cut(missing.base, epoch)
 
     def _most_complete(self, rules: LogRules, replica: Replica, partition: Partition, epoch: int) -> None:
         """Nobody was certain to have all that is committed: whoever leads has as much of it as any that was asked."""
         state = replica.machine.image.partition(partition.topic, partition.index)
-        missing = rules.missing_in(replica.copy, partition.log.log_start_offset)
+        missing = rules.missing_in(replica.copy, partition.log.log_start_offset, epoch)
         if state is None or state.leader_epoch != epoch or missing is None:
             return
         for other in self._others(partition, replica):
@@ -234,7 +234,7 @@ class PartitionRules:
         mark, name = role.high_watermark, replica.name
         if mark <= rules.committed.end or role.leader_epoch < rules.committed.lost_in:
             return  # what a leader commits that an unclean election has deposed is lost with the rest
-        rules.commit(replica.copy, mark)
+        rules.commit(replica.copy, mark, role.leader_epoch)
         if not role.enough_in_sync:
             sentence = (
                 f"{name} commits up to {mark} with the ISR {list(role.isr)}, smaller than {role.min_insync_replicas}"

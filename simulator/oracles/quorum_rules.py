@@ -92,7 +92,7 @@ class QuorumRules:
         if mark is not None and quorum.is_leader and mark > member.high_watermark:
             self._of_its_epoch(member, mark, quorum.epoch)
         if mark is not None and mark > self._rules.committed.end:
-            self._committed(member, mark, list(quorum.voter_ids))
+            self._committed(member, mark, quorum.epoch, list(quorum.voter_ids))
         self._applied(member, quorum.high_watermark)
 
     def heard(self, machine: MachineView, event: Mapping[str, Value]) -> None:
@@ -192,10 +192,10 @@ class QuorumRules:
             sentence = f"{name} leads epoch {epoch}, and commits up to {mark}, with a record of epoch {last.epoch}"
             self._rules.report(OLD_EPOCH, sentence, {"node": name, "leads": epoch, **last.to_json()})
 
-    def _committed(self, leader: Member, mark: int, voters: list[int]) -> None:
+    def _committed(self, leader: Member, mark: int, epoch: int, voters: list[int]) -> None:
         """What a leader commits is in the logs, and on the disks, of a majority of the voters."""
         rules, name = self._rules, leader.machine.name
-        rules.commit(leader.copy, mark)
+        rules.commit(leader.copy, mark, epoch)
         if not rules.committed.batches:
             return
         rules.checked(NO_MAJORITY)
