@@ -138,16 +138,21 @@ def test_what_lies_in_a_directory_that_was_not_durable_is_gone_with_it() -> None
     assert disk.files() == []
 
 
+async def forgotten(disk: SimulatedDisk) -> None:
+    """A file whose last sync has failed."""
+    file = disk.open("a", create=True)
+    file.append([b"kept"])
+    await file.sync()
+    file.append([b" forgotten"])
+    disk.faults.failing = True
+    with pytest.raises(OSError, match="Input/output"):
+        await file.sync()
+    disk.faults.failing = False
+
+
 def test_syncs_that_fail_forget_what_they_should_have_written() -> None:
     async def case(disk: SimulatedDisk) -> None:
-        file = disk.open("a", create=True)
-        file.append([b"kept"])
-        await file.sync()
-        file.append([b" forgotten"])
-        disk.faults.failing = True
-        with pytest.raises(OSError, match="Input/output"):
-            await file.sync()
-        disk.faults.failing = False
+        await forgotten(disk)
         again = disk.open("a")
         assert again.read(0, 20) == b"kept forgotten", "the page cache shows it"
         again.append([b" later"])
@@ -452,14 +457,7 @@ def test_appends_and_rolls_during_a_flush_are_not_taken_for_durable(seed: int) -
 
 def test_what_is_written_again_is_no_longer_forgotten() -> None:
     async def case(disk: SimulatedDisk) -> None:
-        file = disk.open("a", create=True)
-        file.append([b"kept"])
-        await file.sync()
-        file.append([b" forgotten"])
-        disk.faults.failing = True
-        with pytest.raises(OSError, match="Input/output"):
-            await file.sync()
-        disk.faults.failing = False
+        await forgotten(disk)
         await disk.open("a").sync_again(len(b"kept"))
 
     disk = disk_with(EXT4, case)
