@@ -50,7 +50,11 @@ def commit() -> str:
 def _git(*arguments: str) -> str | None:
     try:
         result = subprocess.run(
-            ["git", "-C", str(PROJECT_ROOT), *arguments], capture_output=True, text=True, timeout=5, check=True
+            ["git", "--no-optional-locks", "-C", str(PROJECT_ROOT), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return None

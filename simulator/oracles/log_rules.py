@@ -118,19 +118,24 @@ class LogRules:
     def _cut(
         self, name: str, copy: CopiedLog, log: PartitionLog, disk: SimulatedDisk, removed: Sequence[Batch]
     ) -> None:
-        self.checked(PREFIX_CHANGED)
-        start = max(self.committed.start, log.log_start_offset)
-        for batch in reversed(removed):
-            if batch.next > start and self.committed.holds(batch):
-                sentence = f"{name} has cut off offset {batch.base} of epoch {batch.epoch}, which was committed"
-                self.report(PREFIX_CHANGED, sentence, {"node": name, **batch.to_json()})
-                break
+        if not disk.has_rotted(copy.path):
+            self._cut_committed(name, log, removed)
         self.checked(EPOCHS_DIFFER)
         end = log.log_end_offset
         for epoch, first in durable_epochs(disk, copy.path) or ():
             if first >= end:
                 sentence = f"{name} has cut its log to {end}, and its epoch file has epoch {epoch} from {first} on"
                 self.report(EPOCHS_DIFFER, sentence, {"node": name, "epoch": epoch, "offset": first, "end": end})
+                return
+
+    def _cut_committed(self, name: str, log: PartitionLog, removed: Sequence[Batch]) -> None:
+        """What is committed stays, in every log that has it."""
+        self.checked(PREFIX_CHANGED)
+        start = max(self.committed.start, log.log_start_offset)
+        for batch in reversed(removed):
+            if batch.next > start and self.committed.holds(batch):
+                sentence = f"{name} has cut off offset {batch.base} of epoch {batch.epoch}, which was committed"
+                self.report(PREFIX_CHANGED, sentence, {"node": name, **batch.to_json()})
                 return
 
     # --- epochs

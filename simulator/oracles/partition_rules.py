@@ -194,7 +194,7 @@ class PartitionRules:
         committed = rules.committed
         if replica.rose_in >= committed.lost_in:
             rules.checked(MARK_FELL)
-            if mark < before:
+            if mark < before and not replica.rotted:
                 sentence = f"the high watermark of {name} was {before} and is {mark}"
                 rules.report(MARK_FELL, sentence, {"node": name, "before": before, "high_watermark": mark})
         if mark <= before:

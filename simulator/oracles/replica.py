@@ -40,6 +40,6 @@ class Replica:
 
     @property
     def rotted(self) -> bool:
-        """Whether bits of the log have turned over: a process that begins cuts it off there, and what another had on
-        the disk is gone."""
+        """Whether bits of the log have turned over: a process that begins cuts it off there, or, where a base offset
+        has, which no CRC covers, takes it for longer than it is and cuts that off as its leader says."""
         return self.machine.disk.has_rotted(self.copy.path)

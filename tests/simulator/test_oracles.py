@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import pytest
 
 from broker.mutants import BENIGN
+from broker.protocol.records import iter_batches
 from broker.replica.follower import PartitionFollower
 from broker.replica.leader import PartitionLeader
 from broker.replica.partition import Partition
@@ -363,6 +364,50 @@ def test_bits_that_have_rotted_on_a_disk_are_not_the_brokers_deed() -> None:
             await cluster.ready()
             await cluster.until(lambda: len(_isr_of(cluster)) == 3)
             assert disk.mend() == 1, "it ran on the bit"
+
+        cluster.run(story())
+        assert found(cluster) == {}
+
+
+class At(random.Random):
+    """Turns over the lowest bit of one byte of a file."""
+
+    def __init__(self, byte: int) -> None:
+        super().__init__()
+        self._ahead = [byte, 0]
+
+    def randrange(self, *_: Any, **__: Any) -> int:
+        return self._ahead.pop(0)
+
+
+def test_a_log_that_rot_made_longer_than_it_is_may_be_cut() -> None:
+    """No CRC covers a base offset: with one that has rotted, a follower takes its log for longer than its leader's, and
+    the batch is cut off with what the leader does not have."""
+    with SimulatedCluster(1, properties=QUICK) as cluster:
+
+        async def story() -> None:
+            cluster.start()
+            await cluster.ready()
+            client = SimulatedClient(cluster.addresses)
+            await client.create_topic(TOPIC, replication_factor=3)
+            for number in range(3):
+                await client.produce(TOPIC, 0, [b"%d" % number])
+            await cluster.until(lambda: len(_isr_of(cluster)) == 3)
+            leader = await client.leader_of(TOPIC, 0)
+            rotten = next(f"n{number}" for number in (1, 2, 3) if number != leader)
+            disk = cluster.machines[rotten].disk
+            await cluster.until(lambda: any(f"{TOPIC} 0 3".encode() in (data or b"") for _, data in disk.files()))
+            cluster.kill(rotten)
+            (log,) = (path for path, data in disk.files() if data and path.endswith(f"{TOPIC}-0/{0:020d}.log"))
+            data = disk.open(log).read(0, disk.open(log).size())
+            last = [position for position, _ in iter_batches(data)][-1]
+            assert disk.flip(At(last), [log]) is not None
+            events: list[Mapping[str, Any]] = []
+            cluster.machines[rotten].trace = events.append
+            cluster.start(rotten)
+            await cluster.until(lambda: any(it["event"] == "truncated" and it["to_offset"] == 2 for it in events))
+            await cluster.until(lambda: disk.open(log).size() == len(data))
+            await cluster.until(lambda: disk.open(log).size() == len(data))
 
         cluster.run(story())
         assert found(cluster) == {}
