@@ -160,6 +160,11 @@ class Pipe:
             data = data[:size]
         return data
 
+    def put_back(self, data: bytes) -> None:
+        """So much of what was taken last is left for later, and needs its room still."""
+        self._arrived.appendleft(data)
+        self._outstanding += len(data)
+
     @property
     def waits(self) -> bool:
         """Whether something has arrived that nobody has read."""
@@ -371,10 +376,14 @@ class SimulatedTransport(asyncio.Transport):
             self.wake()
 
     def _receive(self, data: bytes) -> None:
+        """Hand over what was taken; once the protocol has paused, the rest waits as in a socket."""
         protocol = self._protocol
         if isinstance(protocol, asyncio.BufferedProtocol):
             view = memoryview(data)
             while view and self._protocol is not None and not self._closing:
+                if not self._reading:
+                    self._pipe_in.put_back(bytes(view))
+                    return
                 space = memoryview(protocol.get_buffer(-1))
                 size = min(len(space), len(view))
                 if not size:

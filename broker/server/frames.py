@@ -139,9 +139,9 @@ class FrameBuffer:
             if start:
                 self._to_the_front()
         elif wanted > capacity or not start:
-            # Memory follows the bytes that have come.
+            # Memory follows the bytes that have come, which may be of more frames than the first.
             roomy = wanted + max(SMALL, min(ROOMY, wanted // 4))
-            self._replace(min(roomy, max(2 * capacity, end - start + LEAST_ROOM)))
+            self._replace(max(end - start + LEAST_ROOM, min(roomy, 2 * capacity)))
         else:
             self._to_the_front()
 

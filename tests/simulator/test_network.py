@@ -63,18 +63,28 @@ class Client(asyncio.Protocol):
 
 
 class Buffered(asyncio.BufferedProtocol):
-    """Receives into a buffer of three bytes."""
+    """Receives into a buffer of three bytes. `pauses_at`: it pauses once it has so many."""
+
+    transport: asyncio.Transport
 
     def __init__(self) -> None:
         self.buffer = bytearray(3)
         self.received = bytearray()
         self.ended = False
+        self.pauses_at = 1 << 30
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
 
     def get_buffer(self, sizehint: int) -> bytearray:  # noqa: ARG002
         return self.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         self.received += self.buffer[:nbytes]
+        if len(self.received) >= self.pauses_at:
+            self.pauses_at = 1 << 30
+            self.transport.pause_reading()
 
     def eof_received(self) -> bool:
         self.ended = True
@@ -123,6 +133,25 @@ def test_buffered_protocols() -> None:
         client.transport.close()
         assert client.transport.is_closing()
         assert await client.lost is None
+        await asyncio.sleep(1)
+
+    world.run("a", body())
+    assert (bytes(server.received), server.ended) == (b"abcdefgh", True)
+
+
+def test_once_paused_a_protocol_gets_no_further_bytes_until_it_resumes() -> None:
+    world = World()
+    server = Buffered()
+    serve(world, factory=lambda: server)
+
+    async def body() -> None:
+        server.pauses_at = 3
+        client = await connect(world)
+        client.transport.write(b"abcdefgh")
+        client.transport.close()
+        await asyncio.sleep(1)
+        assert (bytes(server.received), server.ended) == (b"abc", False)
+        server.transport.resume_reading()
         await asyncio.sleep(1)
 
     world.run("a", body())

@@ -133,6 +133,22 @@ def test_a_lent_frame_counts_until_it_is_given_back() -> None:
         poor.lend()
 
 
+def test_there_is_room_however_many_whole_frames_are_waiting() -> None:
+    buffer = FrameBuffer(1 << 20, Unlimited())
+    buffer.make_room()
+    stream = framed(b"short") * (5 * SMALL)
+    position = 0
+    while position < 3 * SMALL:  # nobody asks for a frame
+        size = len(buffer.space())
+        assert size > 0
+        buffer.space()[:] = stream[position : position + size]
+        buffer.received(size)
+        position += size
+        buffer.make_room()
+    assert buffer.capacity <= 2 * position
+    assert bytes(buffer.next_frame() or b"") == b"short"
+
+
 def test_a_frame_that_comes_byte_by_byte_gets_no_more_memory_than_one_that_comes_at_once() -> None:
     buffer = FrameBuffer(100 << 20, Unlimited())
     buffer.make_room()
