@@ -81,15 +81,18 @@ class PartitionRules:
 
     def power_lost(self, machine: MachineView) -> None:
         """A machine's page cache is gone: what its disk holds is what its replicas are now."""
-        self._of.pop(machine.name, None)
-        for replicas in self._replicas.values():
-            replica = replicas.get(machine.name)
-            if replica is not None:
-                replica.partition = None
-                replica.copy.read_from(machine.disk)
+        self.process_ended(machine)
+        for replica in self._replicas_on(machine):
+            replica.copy.read_from(machine.disk)
 
     def process_ended(self, machine: MachineView) -> None:
+        """The next process may have no such partitions: those whose logs it finds damaged are offline."""
         self._of.pop(machine.name, None)
+        for replica in self._replicas_on(machine):
+            replica.partition = None
+
+    def _replicas_on(self, machine: MachineView) -> list[Replica]:
+        return [replicas[machine.name] for replicas in self._replicas.values() if machine.name in replicas]
 
     def _first_seen(self, machine: MachineView, partition: Partition) -> Replica:
         key = (partition.topic_id, partition.index)

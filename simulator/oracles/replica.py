@@ -12,10 +12,10 @@ from simulator.oracles.machine_view import MachineView
 
 @dataclass
 class Replica:
-    """A replica of a partition as it was seen last. `partition`: None on a machine without power. `flushes`: it counts
-    as in sync only for what is on its disk. `rose_in`: the leader epoch in which its high watermark rose last, at the
-    least. `counted`: of each follower where its log ends by what this one counts as a leader, and in which epoch;
-    `supposed`: of each, what it was like when this leader was asked what it would count."""
+    """A replica of a partition as it was seen last. `partition`: that of the process that lives now, None where it has
+    none. `flushes`: it counts as in sync only for what is on its disk. `rose_in`: the leader epoch in which its high
+    watermark rose last, at the least. `counted`: of each follower where its log ends by what this one counts as a
+    leader, and in which epoch; `supposed`: of each, what it was like when this leader was asked what it would count."""
 
     machine: MachineView
     copy: CopiedLog
@@ -35,7 +35,7 @@ class Replica:
 
     @property
     def alive(self) -> Partition | None:
-        """The partition, while the process lives that it belongs to."""
+        """The partition, once its process has recovered what is on the disk."""
         return self.partition if self.machine.running else None
 
     @property

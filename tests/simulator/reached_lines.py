@@ -25,7 +25,8 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Final
 
-from coverage import Coverage
+from coverage import Coverage, CoverageData
+from slipcover import FileMatcher, ImportManager, Slipcover
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGE: Final = ROOT / "docs" / "reached-lines.md"
@@ -108,8 +109,9 @@ def runs() -> Iterator[Run]:
 def make(seeds: int, jobs: int, part: int, directory: Path) -> None:
     """Make this part's share of the runs in this process, but those that were made, with the lines of the broker kept
     in `directory` run by run."""
-    recorder = Coverage(data_file=str(directory / _DATA), data_suffix=True, source=["broker"], config_file=False)
-    recorder.start()  # before anything of the broker is there
+    recorder = Slipcover()
+    broker = ImportManager(recorder, FileMatcher([ROOT / "broker"]))
+    broker.__enter__()  # before anything of the broker is there
     from analysis.verdict import FAIL
     from orchestrator.campaign.file import load
     from orchestrator.campaign.plan import PlannedRun, run_id
@@ -133,10 +135,17 @@ def make(seeds: int, jobs: int, part: int, directory: Path) -> None:
         said = "" if made.verdict.met else f"{run}: {made.verdict.verdict}: {'; '.join(made.verdict.reasons)}"
         if said:
             print(said, file=sys.stderr, flush=True)
-        recorder.save()
+        keep(recorder, directory)
         run.made(directory).write_text(f"{ALARM}{said}" if made.verdict.verdict == FAIL and said else said)
         print(run, flush=True)
-    recorder.stop()
+
+
+def keep(recorder: Slipcover, directory: Path) -> None:
+    """Keep what was reached until now."""
+    data = CoverageData(str(directory / _DATA), suffix=True)
+    files = recorder.get_coverage()["files"]
+    data.add_lines({str(ROOT / name): lines["executed_lines"] for name, lines in files.items()})
+    data.write()
 
 
 def measured(directory: Path) -> list[Reached]:

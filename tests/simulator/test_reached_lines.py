@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from itertools import islice
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +18,7 @@ from tests.simulator.reached_lines import (
     ROOT,
     Reached,
     Reasons,
+    measured,
     modules,
     page,
     runs,
@@ -79,3 +83,17 @@ def test_the_page_has_every_module_of_the_broker_or_says_why_not() -> None:
     assert unexplained(PAGE.read_text(encoding="utf-8")) == [], (
         "make it anew with: .venv/bin/python -m tests.simulator.reached_lines --write"
     )
+
+
+def test_what_a_run_reaches_is_kept_and_counted_again(tmp_path: Path) -> None:
+    for _ in range(2):
+        told = subprocess.run(
+            [sys.executable, "-m", "tests.simulator.reached_lines", "--seeds", "1", "--jobs", "1", "--keep", tmp_path],
+            cwd=ROOT, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert "broker.server.sasl_gate" in told.stdout, told.stderr
+    assert next(runs()).made(tmp_path).read_text() == "", "it came to its verdict"
+    reached = {it.module: it.share for it in measured(tmp_path)}
+    assert reached["broker.replica.leader"] > 0.5
+    assert reached["broker.server.sasl_gate"] < 0.5
+    assert len(list(tmp_path.glob(".reached*"))) == 1, "it was made once"
