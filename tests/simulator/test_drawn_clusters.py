@@ -1,4 +1,4 @@
-"""Drawn clusters that once showed a defect, raised an alarm that was none, or came to no verdict: each seed with what it met.
+"""Drawn clusters that once showed a defect, raised a false alarm or came to no verdict: each seed with what it had met.
 
 What a seed draws changes with the swarm, so each story has a test of its own, too, where it could be told by one.
 """
