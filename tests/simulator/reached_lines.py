@@ -5,8 +5,7 @@
 Of every campaign that the simulated world can make, the first cell whose broker is as it should be has one seed; the
 seeds that are left over are those of the campaigns whose clusters are drawn, by turns. A run that does not come to the
 verdict that is expected of it is named; one that fails is an alarm, which a broker without a mutant must never raise.
-Hundreds of runs whose lines are traced take hours of processor time: in a directory that is kept, what an interrupted
-measurement has made counts, as long as the broker is what it was.
+In a directory that is kept, what an interrupted measurement has made counts, as long as the broker is what it was.
 """
 
 from __future__ import annotations
@@ -187,7 +186,9 @@ def page(found: list[Reached], made: list[Run]) -> str:
     reasons = Reasons()
     for it in sorted(found, key=lambda it: it.share):
         if it.share < LEAST:
-            told += f"| `{it.module}` | {it.lines} | {it.share:.0%} | {reasons.of(it.module) or NOT_KNOWN} |\n"
+            told += (
+                f"| `{it.module}` | {it.lines} | {it.share * 100 // 1:.0f}% | {reasons.of(it.module) or NOT_KNOWN} |\n"
+            )
     enough = (f"`{it.module}`" for it in sorted(found, key=lambda it: it.module) if it.share >= LEAST)
     return f"{told}\n{LEAST:.0%} or more: {', '.join(enough)}.\n"
 

@@ -7,8 +7,6 @@ import sys
 from itertools import islice
 from pathlib import Path
 
-import pytest
-
 from orchestrator.campaign.file import load
 from tests.simulator.reached_lines import (
     DRAWN,
@@ -78,7 +76,6 @@ def test_a_module_that_is_on_no_page_or_has_no_reason_is_named() -> None:
     assert unexplained(none) == [name for name in of_all if reasons.of(name) is None]
 
 
-@pytest.mark.skipif(not PAGE.exists(), reason="the page has not been made yet")
 def test_the_page_has_every_module_of_the_broker_or_says_why_not() -> None:
     assert unexplained(PAGE.read_text(encoding="utf-8")) == [], (
         "make it anew with: .venv/bin/python -m tests.simulator.reached_lines --write"
