@@ -18,7 +18,6 @@ from analysis.checkers.faults import never_confirmed
 from analysis.checking import Outcome, Run
 from analysis.core.anomalies import CHECKERS
 from analysis.core.anomaly import Anomaly
-from analysis.gallery import draw
 from analysis.load import load_of, load_statistics
 from analysis.revision import revision
 from analysis.rundir import RunDescription, describe
@@ -124,6 +123,8 @@ def _judge(
     )
     judged.write(run_dir / VERDICT_FILE)
     if pictures:  # last: one that cannot be drawn takes nothing back of what was proven
+        from analysis.gallery import draw  # matplotlib takes half a second, and most runs are not drawn
+
         draw(run_dir, view, judged)
     return judged
 

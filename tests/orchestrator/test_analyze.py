@@ -91,7 +91,7 @@ def test_an_analysis_that_breaks_is_unknown_with_the_whole_text(
 
 
 def test_a_picture_that_cannot_be_drawn_takes_nothing_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from analysis import pipeline
+    from analysis import gallery
 
     def broken(*_: object) -> None:
         raise ZeroDivisionError("no such picture")
@@ -99,7 +99,7 @@ def test_a_picture_that_cannot_be_drawn_takes_nothing_back(tmp_path: Path, monke
     campaign = StoredCampaign(tmp_path / "store", "")
     (planned,) = campaign.plan()
     run = campaign.make(planned, lost=7)
-    monkeypatch.setattr(pipeline, "draw", broken)
+    monkeypatch.setattr(gallery, "draw", broken)
     assert ask("analyze", *IN_PROCESS, run).code == 1
     assert "no such picture" in (run / "analysis-error.txt").read_text()
 
