@@ -59,7 +59,10 @@ def draw(campaign: Campaign, seed: int) -> Campaign:
     topology = _topology(chance, campaign.topology, swarm)
     workload = _workload(chance, Random(f"{seed}/clients"), campaign.workload, swarm, topology.nodes)
     nemesis = _nemesis(chance, campaign.nemesis, topology.nodes, workload)
-    settings = _settings(chance, topology, swarm, workload)
+    settings = {
+        **_settings(chance, topology, swarm, workload),
+        **_in_sync(Random(f"{seed}/in-sync"), workload.replication_factor, nemesis.faults),
+    }
     if workload.kind == GROUP:
         settings = {**settings, **_of_groups(Random(f"{seed}/groups"))}
     given = campaign.settings.get(ROLE, Settings())
@@ -170,7 +173,6 @@ def _settings(chance: Random, topology: Topology, swarm: Swarm, workload: Worklo
     voters = min(topology.nodes, chance.randint(*swarm.voters))
     drawn: dict[str, int] = {
         "log.flush.interval.messages": 1,
-        "min.insync.replicas": max(1, workload.replication_factor - 1),
         "offsets.topic.replication.factor": min(3, topology.nodes),
         "broker.session.timeout.ms": times.session,
         "broker.heartbeat.interval.ms": max(50, times.session // chance.randint(6, 12)),
@@ -187,6 +189,13 @@ def _settings(chance: Random, topology: Topology, swarm: Swarm, workload: Worklo
         "metadata.log.max.record.bytes.between.snapshots": round(_even(chance, 1_000, 20 << 20)),
     }
     return {"quorum.voters": str(voters)} | {key: str(value) for key, value in drawn.items()}
+
+
+def _in_sync(chance: Random, replication_factor: int, faults: Sequence[str]) -> Mapping[str, str]:
+    """How many disks have a write before it counts: one is enough where no fault takes away what a disk had."""
+    most = max(1, replication_factor - 1)
+    least = most if _DISKS_LOST & set(faults) else 1
+    return {"min.insync.replicas": str(chance.randint(least, most))}
 
 
 def _of_groups(chance: Random) -> Mapping[str, str]:

@@ -57,6 +57,8 @@ def test_every_size_and_every_kind_comes(campaign: Campaign, drawn: list[Campaig
     assert {kind for each in drawn for kind in each.nemesis.faults} == set(campaign.nemesis.faults)
     assert {each.nemesis.overlap for each in drawn} == {True, False}
     assert any(each.nemesis.quiet_s for each in drawn)
+    of_three = [each for each in drawn if each.workload.replication_factor == 3]
+    assert {settings(each)["min.insync.replicas"] for each in of_three} == {"1", "2"}
 
 
 def test_what_is_drawn_keeps_the_promises(drawn: list[Campaign]) -> None:
