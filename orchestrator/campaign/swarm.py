@@ -60,7 +60,7 @@ def draw(campaign: Campaign, seed: int) -> Campaign:
     workload = _workload(chance, Random(f"{seed}/clients"), campaign.workload, swarm, topology.nodes)
     nemesis = _nemesis(chance, campaign.nemesis, topology.nodes, workload)
     settings = {
-        **_settings(chance, topology, swarm, workload),
+        **_settings(chance, topology, swarm),
         **_in_sync(Random(f"{seed}/in-sync"), workload.replication_factor, nemesis.faults),
     }
     if workload.kind == GROUP:
@@ -162,7 +162,7 @@ def _fits(
     return True
 
 
-def _settings(chance: Random, topology: Topology, swarm: Swarm, workload: Workload) -> Mapping[str, str]:
+def _settings(chance: Random, topology: Topology, swarm: Swarm) -> Mapping[str, str]:
     """A broker's properties, as texts. Each write is on the disks of those that have it before it counts."""
     times = _Times(
         session=round(_even(chance, 1_000, 6_000)),
