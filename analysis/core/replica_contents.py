@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from sys import maxsize
 
 import numpy as np
 
@@ -70,13 +71,17 @@ def lost(replicas: Sequence[ReplicaLog], order: ClientOrder, around: Circumstanc
     yield anomaly_of("lost-acknowledged-write", replicas[0], sentence, witness, len(gone))
 
 
-def not_converged(replicas: Sequence[ReplicaLog], around: Circumstances) -> Iterator[Anomaly]:
-    """D6: once the cluster is quiet, all logs begin and end at the same offsets, and the HW is there."""
+def not_converged(replicas: Sequence[ReplicaLog], appends: Appends | None, around: Circumstances) -> Iterator[Anomaly]:
+    """D6: once the cluster is quiet, all logs begin and end at the same offsets, and the HW is there.
+
+    Up to where the final reads ended, if there were some: a request whose client has long given it up may arrive after
+    them, and its record be on its way to the others, or its HW, when the nodes stop."""
+    last = maxsize if appends is None or appends.end < 0 else appends.end
     replicas = [log for log in replicas if log.is_whole]
     if not replicas:
         return
-    starts, ends = {log.start for log in replicas}, {log.end for log in replicas}
-    behind = [log for log in replicas if 0 <= log.high_watermark < log.end]
+    starts, ends = {log.start for log in replicas}, {min(log.end, last) for log in replicas}
+    behind = [log for log in replicas if 0 <= log.high_watermark < min(log.end, last)]
     told = ", ".join(f"{log.node} at {log.end} (high watermark {log.high_watermark})" for log in replicas)
     if len(ends) > 1:
         sentence = f"the logs end at different offsets: {told}"

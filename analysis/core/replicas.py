@@ -112,7 +112,7 @@ def _anomalies(
     if around.quiet:
         if order is not None:
             yield from contents.lost(replicas, order, around)
-        yield from contents.not_converged(replicas, around)
+        yield from contents.not_converged(replicas, appends, around)
         if appends is not None:
             yield from contents.final_end(replicas, appends, around, doubt)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from analysis.core.anomaly import Anomaly
-from analysis.core.replica_evidence import Circumstances, ClientOrder, client_orders
+from analysis.core.replica_evidence import Appends, Circumstances, ClientOrder, client_orders
 from analysis.core.replicas import check_partition, check_replicas
 from analysis.replicafiles.kafka import read_node
 from analysis.replicafiles.log import NO_VALUE, ReplicaLog
@@ -118,6 +118,20 @@ def test_d6_a_high_watermark_that_stays_behind_counts_only_after_a_clean_stop() 
     (anomaly,) = check_partition([a, b], around=AT_REST).anomalies
     assert anomaly.name == "not-converged"
     assert "stayed behind on n2 at 1" in anomaly.sentence
+
+
+def test_d6_what_arrives_after_the_final_reads_need_not_have_come_to_all() -> None:
+    """A request that its client had given up: the nodes stopped while its record, or its high watermark, was on the
+    way."""
+    late = Appends(sent=np.array([1, 2, 3]), refused=np.array([]), loose=np.array([3]), end=2)
+    a = replica("n1", [1, 1, 1], [1, 2, 3], hw=3)
+    for b in (replica("n2", [1, 1, 1], [1, 2, 3], hw=2), replica("n2", [1, 1], [1, 2], hw=2)):
+        assert check_partition([a, b], appends=late, around=AT_REST).ok
+        (anomaly,) = check_partition([a, b], around=AT_REST).anomalies
+        assert anomaly.name == "not-converged"
+    for b in (replica("n2", [1, 1, 1], [1, 2, 3], hw=1), replica("n2", [1], [1], hw=1)):
+        (anomaly,) = check_partition([a, b], appends=late, around=AT_REST).anomalies
+        assert anomaly.name == "not-converged", "these had their time"
 
 
 def test_d6_nothing_acknowledged_is_missing() -> None:
