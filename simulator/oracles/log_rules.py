@@ -92,7 +92,8 @@ class LogRules:
             if before is not None and before.next != added[0].base:
                 before = None
             self._match(name, before, added)
-            self._epochs_of(name, log, copy.path, disk, before, added)
+            if not disk.has_rotted(copy.path):  # no CRC covers a leader epoch
+                self._epochs_of(name, log, copy.path, disk, before, added)
 
     def _match(self, name: str, before: Batch | None, added: Sequence[Batch]) -> None:
         """Two logs that have a batch of one offset and epoch are the same up to there: so have they the one before."""
