@@ -105,12 +105,9 @@ def runs() -> Iterator[Run]:
         yield from (Run(path, load(path).cells[0].name, seed) for path in DRAWN)
 
 
-def make(seeds: int, jobs: int, part: int, directory: Path) -> None:
+def make(recorder: Slipcover, seeds: int, jobs: int, part: int, directory: Path) -> None:
     """Make this part's share of the runs in this process, but those that were made, with the lines of the broker kept
     in `directory` run by run."""
-    recorder = Slipcover()
-    broker = ImportManager(recorder, FileMatcher([ROOT / "broker"]))
-    broker.__enter__()  # before anything of the broker is there
     from analysis.verdict import FAIL
     from orchestrator.campaign.file import load
     from orchestrator.campaign.plan import PlannedRun, run_id
@@ -220,7 +217,9 @@ def main() -> int:
     parser.add_argument("--part", nargs=2, metavar=("N", "DIRECTORY"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.part:
-        make(options.seeds, options.jobs, int(options.part[0]), Path(options.part[1]))
+        recorder = Slipcover()
+        with ImportManager(recorder, FileMatcher([ROOT / "broker"])):  # before anything of the broker is there
+            make(recorder, options.seeds, options.jobs, int(options.part[0]), Path(options.part[1]))
         return 0
     with tempfile.TemporaryDirectory(prefix="brownout-reached-") as temporary:
         directory = options.keep or Path(temporary)
