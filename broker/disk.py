@@ -2,7 +2,8 @@
 
 The loop's thread writes to the page cache only. What has to be durable is handed to one thread that calls fsync;
 everything that was asked for while it was busy is served together by its next call. A directory may have a thread of
-its own: a vote must not wait until a thousand new partitions are durable.
+its own: a vote must not wait until a thousand new partitions are durable. Files are replaced in that thread, too: the
+file system lets no name change while it commits its journal, and the loop cannot wait for that many times a second.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ import fcntl
 import os
 import threading
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 
 from broker.descriptors import with_descriptors
-from broker.ports import Buffer, File
+from broker.ports import ASIDE, Buffer, File
 
 WRITTEN_AGAIN_AT_ONCE = 1 << 20  # bytes
 MOST_BUFFERS = 1024  # of one vectored write (IOV_MAX of Linux)
@@ -31,6 +33,11 @@ class _Job:
         self.action = action
         self.loop = loop
         self.waiters: list[asyncio.Future[None]] = []
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether somebody waits for it, or nobody was to."""
+        return self.loop is None or not all(waiter.done() for waiter in self.waiters)
 
     def settle(self, error: OSError | None) -> None:
         """In the loop's thread: tell the waiters how it went."""
@@ -47,7 +54,8 @@ class GroupCommit:
     """The thread that makes things durable, one at a time, in the order in which they were first asked for.
 
     Invariants: a request never joins a call that has already begun, since that call may miss what was written last;
-    and everybody who waits is told, whatever the call met: the thread does not end while somebody may ask.
+    everybody who waits is told, whatever the call met: the thread does not end while somebody may ask; and what nobody
+    waits for any more is not begun.
     """
 
     def __init__(self) -> None:
@@ -107,6 +115,8 @@ class GroupCommit:
                         return
                     self._changed.wait()
                 job = self._queue.pop(next(iter(self._queue)))
+            if not job.is_wanted:
+                continue
             error = _failure_of(job.action)
             if job.loop is not None:
                 with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
@@ -307,6 +317,10 @@ class RealDisk:
     def rename(self, source: str, target: str) -> None:
         os.replace(self._at(source), self._at(target))
 
+    async def replace_file(self, path: str, content: bytes) -> None:
+        # Each has a call of its own: to join another's would be to leave that one's bytes.
+        await self._commit_of(path).run(object(), partial(_replace, self._at(path), content))
+
     def unlink(self, path: str) -> None:
         os.unlink(self._at(path))
 
@@ -339,6 +353,24 @@ class RealDisk:
 
     def _at(self, path: str) -> str:
         return os.path.join(self._root, path) if path else self._root
+
+
+def _replace(path: str, content: bytes) -> None:
+    """In the thread of the group commit."""
+    aside = path + ASIDE
+    fd = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        written = 0
+        while written < len(content):  # a disk that is nearly full takes less than all
+            written += os.pwrite(fd, content[written:], written)
+        os.fsync(fd)
+    except OSError as failure:
+        number = failure.errno or errno.EIO
+        raise OSError(number, f"cannot be made durable: {os.strerror(number)}", aside) from failure
+    finally:
+        os.close(fd)
+    os.replace(aside, path)
+    _sync_directory(os.path.dirname(path))
 
 
 def _sync_directory(directory: str) -> None:

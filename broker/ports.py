@@ -15,6 +15,14 @@ from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
 
+ASIDE = ".tmp"
+"""Behind the name of a file that is being replaced: where its new bytes are written first."""
+
+
+def parent(path: str) -> str:
+    """The directory of a path, `""` for the disk's root."""
+    return path.rpartition("/")[0]
+
 
 class File(Protocol):
     """An open file. Offsets and sizes are in bytes. Errors of the disk surface as `OSError`."""
@@ -82,6 +90,12 @@ class Disk(Protocol):
 
     def rename(self, source: str, target: str) -> None:
         """Replace `target` by `source`, atomically. Durable after `sync_directory`."""
+        ...
+
+    async def replace_file(self, path: str, content: bytes) -> None:
+        """Return once a file durably holds these bytes and no others; a power cut before that leaves those it had, or
+        these. Written aside (`ASIDE`), synced, renamed, and the directory synced. Of one path one at a time. Raises
+        `OSError`."""
         ...
 
     def unlink(self, path: str) -> None:

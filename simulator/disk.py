@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
 
-from broker.ports import Buffer, File
+from broker.ports import ASIDE, Buffer, File, parent
 from simulator.conditions import Conditions
 from simulator.disk_faults import DiskFaults, Flip
 from simulator.host import CURRENT_HOST, Host
@@ -203,6 +203,17 @@ class SimulatedDisk:
             inode.allocate_on_commit = True
         del self._names[source]
         self._names[target] = inode
+
+    async def replace_file(self, path: str, content: bytes) -> None:
+        file = self.open(path + ASIDE, create=True)
+        try:
+            file.truncate(0)
+            file.append([content])
+            await file.sync()
+        finally:
+            file.close()
+        self.rename(path + ASIDE, path)
+        await self.sync_directory(parent(path))
 
     def unlink(self, path: str) -> None:
         self._file_at(path)

@@ -28,6 +28,9 @@ class Subtree:
     def rename(self, source: str, target: str) -> None:
         self._disk.rename(self._at(source), self._at(target))
 
+    async def replace_file(self, path: str, content: bytes) -> None:
+        await self._disk.replace_file(self._at(path), content)
+
     def unlink(self, path: str) -> None:
         self._disk.unlink(self._at(path))
 

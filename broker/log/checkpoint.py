@@ -17,13 +17,8 @@ class CorruptCheckpointError(StartupError):
     """A checkpoint file does not hold what its format says; the message names the file, the line and the remedy."""
 
 
-def parent(path: str) -> str:
-    """The directory of a path, `""` for the disk's root."""
-    return path.rpartition("/")[0]
-
-
 class AtomicFile:
-    """A file that is only ever replaced: written aside, synced, renamed, and the directory synced (H10)."""
+    """A file that is only ever replaced, durably (H10)."""
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
@@ -49,19 +44,7 @@ class AtomicFile:
         Waits for a descriptor as long as there is none. Raises `OSError` of the disk.
         """
         async with self._turn:
-            await with_descriptors(partial(self._replace, text))
-
-    async def _replace(self, text: str) -> None:
-        temporary = self.path + ".tmp"
-        file = self._disk.open(temporary, create=True)
-        try:
-            file.truncate(0)
-            file.append([text.encode("utf-8")])
-            await file.sync()
-        finally:
-            file.close()
-        self._disk.rename(temporary, self.path)
-        await self._disk.sync_directory(parent(self.path))
+            await with_descriptors(partial(self._disk.replace_file, self.path, text.encode("utf-8")))
 
     def write_unsynced(self, text: str) -> None:
         """The mutant `epoch_file_unsynced`: replace the text in the page cache, as if that were enough."""

@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 from broker.errors import ErrorCode, ProtocolError
 from broker.log.alike import FEWEST
-from broker.log.checkpoint import parent
 from broker.log.epochs import LeaderEpochCache
 from broker.log.intake import TRIES, Admit, Batch, fetched_alike, is_plain_single, stamp_batches
 from broker.log.log_config import LogConfig
@@ -28,7 +27,7 @@ from broker.log.recovery import Recovered, read_again, recover, recover_producer
 from broker.log.segment import Segment
 from broker.log.swaps import swap_in
 from broker.log.timestamps import first_not_before, latest_below
-from broker.ports import Buffer, Disk, File
+from broker.ports import Buffer, Disk, File, parent
 from broker.producers.producer_state import ProducerState
 from broker.protocol.records import (
     BatchHeader,

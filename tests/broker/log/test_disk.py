@@ -213,6 +213,96 @@ async def test_a_directory_is_synced_by_the_same_thread(tmp_path: Path) -> None:
     disk.close()
 
 
+@pytest.mark.conforms("H10", "K595-5")
+@in_loop
+async def test_a_file_is_replaced_by_what_is_on_the_disk_and_so_is_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = RealDisk(str(tmp_path))
+    disk.make_directory("x")
+    (tmp_path / "x/state").write_bytes(b"old")
+    (tmp_path / "x/state.tmp").write_bytes(b"left by somebody who was killed")
+    done: list[tuple[str, ...]] = []
+    fsync, replace = os.fsync, os.replace
+
+    def synced(fd: int) -> None:
+        fsync(fd)
+        done.append(("synced", os.readlink(f"/proc/self/fd/{fd}")))
+
+    def replaced(source: str, target: str) -> None:
+        done.append(("renamed", source, Path(source).read_text()))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", replaced)
+    await disk.replace_file("x/state", b"new")
+    aside = f"{tmp_path}/x/state.tmp"
+    assert done == [("synced", aside), ("renamed", aside, "new"), ("synced", f"{tmp_path}/x")]
+    assert disk.list("x") == ["state"]
+    disk.close()
+
+
+@in_loop
+async def test_what_cannot_be_written_whole_replaces_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = RealDisk(str(tmp_path))
+    await disk.replace_file("state", b"old")
+    write, room = os.pwrite, [3, 2, 0]
+
+    def short(fd: int, data: bytes, at: int) -> int:
+        if not room[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(fd, data[: room.pop(0)], at)
+
+    monkeypatch.setattr(os, "pwrite", short)
+    with pytest.raises(OSError, match=r"No space left on device: '.*state\.tmp'"):
+        await disk.replace_file("state", b"longer")
+    assert (tmp_path / "state").read_bytes() == b"old"
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: write(fd, data[:2], at))
+    await disk.replace_file("state", b"longer")
+    assert (tmp_path / "state").read_bytes() == b"longer"
+    disk.close()
+
+
+@in_loop
+async def test_the_loop_goes_on_while_the_file_system_takes_no_new_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = RealDisk(str(tmp_path))
+    entered, go = asyncio.Event(), threading.Event()
+    loop, replace = asyncio.get_running_loop(), os.replace
+
+    def held(source: str, target: str) -> None:
+        loop.call_soon_threadsafe(entered.set)
+        assert go.wait(20)
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", held)
+    replacing = asyncio.create_task(disk.replace_file("state", b"new"))
+    await entered.wait()
+    assert not replacing.done()
+    go.set()
+    await replacing
+    assert (tmp_path / "state").read_bytes() == b"new"
+    disk.close()
+
+
+@in_loop
+async def test_what_nobody_waits_for_any_more_is_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = HeldCommit(monkeypatch)
+    disk = RealDisk(str(tmp_path))
+    first = asyncio.create_task(disk.replace_file("state", b"first"))
+    await asyncio.to_thread(held.entered.wait, 5)
+    given_up = asyncio.create_task(disk.replace_file("given-up", b"nobody wants it"))
+    await asyncio.sleep(0)
+    given_up.cancel()
+    await asyncio.wait([given_up])
+    held.go.set()
+    await first
+    await disk.replace_file("last", b"last")
+    assert disk.list("") == ["last", "state"]
+    disk.close()
+
+
 @in_loop
 async def test_what_is_queued_is_done_before_the_thread_ends() -> None:
     commit = GroupCommit()

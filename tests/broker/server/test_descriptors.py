@@ -26,31 +26,33 @@ class Crowd:
         self.there = False
         self.refusals = 0
 
-    def patch(self, monkeypatch: pytest.MonkeyPatch, disk: type) -> None:
-        opened = disk.open  # type: ignore[attr-defined]
+    def patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        opened = SimulatedDisk.open
 
-        def open_(of: object, path: str, *, create: bool = False) -> File:
+        def open_(of: SimulatedDisk, path: str, *, create: bool = False) -> File:
             if self.there and self.about(path):
                 self.refusals += 1
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
-            found: File = opened(of, path, create=create)
-            return found
+            return opened(of, path, create=create)
 
-        monkeypatch.setattr(disk, "open", open_)
+        monkeypatch.setattr(SimulatedDisk, "open", open_)
 
 
 def test_a_checkpoint_waits_for_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
-        crowd = Crowd(lambda _: True)
-        crowd.patch(monkeypatch, RealDisk)
         file = AtomicFile(RealDisk(str(tmp_path)), "file")
         await file.write("old")
-        crowd.there = True
-        writing = asyncio.create_task(file.write("new"))
-        await asyncio.sleep(0)
-        assert crowd.refusals
-        assert not writing.done()
-        crowd.there = False
+        refused, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def refuse(path: str, *_: int) -> int:
+            loop.call_soon_threadsafe(refused.set)
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+
+        with monkeypatch.context() as crowded:
+            crowded.setattr(os, "open", refuse)
+            writing = asyncio.create_task(file.write("new"))
+            await refused.wait()
+            assert not writing.done()
         await writing
         assert file.read() == "new"
 
@@ -61,7 +63,7 @@ def test_a_checkpoint_waits_for_its_turn(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_broker_lives_on_and_makes_up_for_what_it_could_not_do(about: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Votes and marks of the metadata quorum, its log, partitions that are new, and everything at once."""
     crowd = Crowd(lambda path: about in path)
-    crowd.patch(monkeypatch, SimulatedDisk)
+    crowd.patch(monkeypatch)
     with SimulatedCluster(1, properties={"metadata.log.max.record.bytes.between.snapshots": "200"}) as cluster:
 
         async def story() -> None:
