@@ -254,17 +254,25 @@ class StepParser:
         acks = table.raw("acks", "all")
         if acks not in ("all", 0, 1, -1) or isinstance(acks, bool):
             table.refuse(f'acks: {acks!r} is not "all", 1 or 0', "acks")
+        count = table.integer("count", 1, minimum=1)
+        expect = table.text("expect", "ok", choices=("ok", "info", "fail", "any"))
+        until_ok = table.boolean("until_ok", False)
+        if count > 1 and expect in ("info", "fail"):
+            # Scripts append one after the other: what follows would be sent behind a write that may still arrive.
+            table.refuse(f"count: with expect = {expect!r} the first append is the last one; leave count out", "count")
+        if until_ok and "expect" in table:
+            table.refuse("expect: with until_ok appends go on until they are acknowledged; give one of both", "expect")
         return ProduceStep(
             number,
             "produce",
             deadline_s,
             why,
             partition=self._partition(table),
-            count=table.integer("count", 1, minimum=1),
+            count=count,
             acks=-1 if acks in ("all", -1) else acks,
             timeout_s=table.number("timeout_s", 5.0, minimum=0.1),
-            expect=table.text("expect", "ok", choices=("ok", "info", "fail", "any")),
-            until_ok=table.boolean("until_ok", False),
+            expect=expect,
+            until_ok=until_ok,
         )
 
     def _wait(self, table: Table, number: int, deadline_s: float, why: str) -> WaitStep:

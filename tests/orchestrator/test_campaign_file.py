@@ -60,7 +60,7 @@ def test_steps_are_understood() -> None:
     assert isinstance(cut, CutStep)
     assert (cut.between, cut.one_way) == ((("A",), ("n2", "n3")), True)
     assert isinstance(produce, ProduceStep)
-    assert (produce.count, produce.acks, produce.expect) == (2, 1, "info")
+    assert (produce.count, produce.acks, produce.expect) == (2, 1, "any")
     assert isinstance(wait, WaitStep)
     assert wait.arguments == {"event": "truncated", "node": "A", "where": {"partition": 0}}
     assert wait.deadline_s == 5
@@ -83,7 +83,7 @@ one_way = true
 do = "produce"
 count = 2
 acks = 1
-expect = "info"
+expect = "any"
 [[nemesis.step]]
 do = "wait"
 event = "truncated"
@@ -252,6 +252,12 @@ WRONG_STEPS = {
         "event, checkpoint, log, log_end, in_sync, seconds; 0 are given"
     ),
     'do = "produce"\nacks = 2': 'c.toml:8: [nemesis.step] acks: 2 is not "all", 1 or 0',
+    'do = "produce"\nexpect = "info"\ncount = 2': (
+        "c.toml:9: [nemesis.step] count: with expect = 'info' the first append is the last one; leave count out"
+    ),
+    'do = "produce"\nuntil_ok = true\nexpect = "any"': (
+        "c.toml:9: [nemesis.step] expect: with until_ok appends go on until they are acknowledged; give one of both"
+    ),
     'do = "heal"\ntear = true': ("c.toml:8: [nemesis.step] unknown key 'tear'; known: deadline_s, do, why"),
     'do = "heal"\ndeadline_s = -1': "c.toml:8: [nemesis.step] deadline_s: -1 is smaller than 0.001",
 }
