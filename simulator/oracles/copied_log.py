@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
 from broker.log.log import PartitionLog
@@ -38,6 +38,7 @@ class CopiedLog:
         self.path = path
         self.batches: list[Batch] = []
         self._places: list[Place] = []
+        self._whole = 0  # so many batches, of segments that grow no more, are durable: no sync takes that back
 
     @property
     def end(self) -> int:
@@ -57,11 +58,13 @@ class CopiedLog:
         while batches and batches[-1].next > end:
             removed.append(batches.pop())
             self._places.pop()
+        self._whole = min(self._whole, len(batches))
         segments = log.segments
         first = segments[0].base_offset
         if batches and batches[0].base < first:
             kept = bisect_left(batches, (first,))
             del batches[:kept], self._places[:kept]
+            self._whole = max(0, self._whole - kept)
         known = len(batches)
         if (batches[-1].next if batches else first) < end:
             at = len(segments) - 1
@@ -89,32 +92,49 @@ class CopiedLog:
         return self.batches[first : bisect_left(self.batches, (end,))]
 
     def durable_end(self, disk: SimulatedDisk) -> int:
-        """Up to which offset the log would be there after a power cut, whatever the kernel does."""
-        sizes: dict[int, int] = {}
-        for batch, place in zip(reversed(self.batches), reversed(self._places), strict=True):
-            size = sizes.get(place.segment)
-            if size is None:
-                size = sizes[place.segment] = disk.durable_size(f"{self.path}/{place.segment:020d}{SUFFIX}")
-            if place.end <= size:
-                return batch.next
-        return self.start
+        """Up to which offset the log would be there after a power cut, whatever the kernel does: as far as all in front
+        is durable. Segments that were removed at its start are no part of it, also where nobody has followed that."""
+        places, first = self._places, 0
+        while first < len(places) and not disk.exists(self._file_of(places[first].segment)):
+            first = self._behind(first)
+        at = max(first, self._whole)
+        while at < len(places):
+            segment, behind = places[at].segment, self._behind(at)
+            whole = bisect_right(places, (segment, disk.durable_size(self._file_of(segment))), at, behind)
+            if whole < behind:
+                return self.batches[whole - 1].next if whole > first else self.start
+            if behind < len(places):
+                self._whole = behind
+            at = behind
+        return self.end if at > first else self.start
+
+    def _behind(self, at: int) -> int:
+        """The first batch behind the segment in which one is."""
+        return bisect_left(self._places, (self._places[at].segment + 1,), at)
+
+    def _file_of(self, segment: int) -> str:
+        return f"{self.path}/{segment:020d}{SUFFIX}"
 
     def read_from(self, disk: SimulatedDisk) -> None:
         """Take over what the disk holds: intact batches from the first segment on, each behind the one before it."""
         self.batches.clear()
         self._places.clear()
+        self._whole = 0
         names = sorted(name for name in (disk.list(self.path) if disk.exists(self.path) else []) if _is_segment(name))
+        end = -1
         for name in names:
             base, file = int(name.removesuffix(SUFFIX)), disk.open(f"{self.path}/{name}")
             content, position = file.read(0, file.size()), 0
-            if self.batches and base != self.end:
+            if end not in (-1, base):
                 return
+            end = base
             while position < len(content):
                 try:
                     header = validate_batch(content, position)
                 except CorruptBatch:
                     return
                 position += header.size
+                end = header.next_offset
                 self._add(header, base, position)
 
     def _add(self, header: BatchHeader, segment: int, end: int) -> None:
