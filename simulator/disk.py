@@ -162,12 +162,19 @@ class SimulatedDisk:
     def durable(self, path: str) -> bytes | None:
         """What a power cut would leave of a file for certain; None where that is not even its name."""
         inode = self._durable_names.get(path)
-        return None if inode is None else inode.durable
+        return None if inode is None or not self._stays(path) else inode.durable
 
     def durable_size(self, path: str) -> int:
         """How many of a file's first bytes, as processes see them, a power cut would leave for certain."""
         inode = self._names.get(path)
-        return inode.durable_size if inode is not None and self._durable_names.get(path) is inode else 0
+        stays = inode is not None and self._durable_names.get(path) is inode and self._stays(path)
+        return inode.durable_size if inode is not None and stays else 0
+
+    def _stays(self, path: str) -> bool:
+        """Whether a power cut leaves a name for certain: it is durable, and so are those of the directories above."""
+        while path and path in self._durable_names:
+            path = parent(path)
+        return not path
 
     # --- the Disk port
 
@@ -350,9 +357,7 @@ class SimulatedDisk:
             else:
                 self.commit()
         # What lies in a directory whose own name was not durable is there no more than that.
-        for name in sorted(self._durable_names):
-            if name and name.rpartition("/")[0] not in self._durable_names:
-                del self._durable_names[name]
+        self._durable_names = {name: inode for name, inode in self._durable_names.items() if self._stays(name)}
         self._names = dict(self._durable_names)
         for inode in _inodes(self._names):
             inode.revert()
@@ -406,7 +411,7 @@ class SimulatedDisk:
         return [
             (path, None if inode is None else inode.durable)
             for path, inode in sorted(self._durable_names.items(), key=_by_path)
-            if path
+            if path and self._stays(path)
         ]
 
     def replace(self, content: Content) -> None:

@@ -9,6 +9,7 @@ from enum import Enum
 from broker.ports import Buffer
 
 PAGE = 4096
+NOWHERE = 1 << 62
 
 
 class Tear(Enum):
@@ -55,6 +56,7 @@ class Inode:
         self._sync_size = -1  # -1: no sync is under way
         self._sync_kept = 0
         self._forgotten: list[tuple[int, int]] = []  # from and to: clean to the kernel, and not on the disk
+        self._rewritten = self._sync_rewritten = NOWHERE  # behind it everything is dirty, or being synced, once more
 
     @classmethod
     def holding(cls, data: bytes) -> Inode:
@@ -74,7 +76,7 @@ class Inode:
     @property
     def durable_size(self) -> int:
         """How many of its first bytes, as they are now, a power cut would leave for certain."""
-        return self._kept
+        return min([self._kept, *(start for start, _ in self._forgotten)])
 
     def append(self, buffers: Sequence[Buffer]) -> int:
         for buffer in buffers:
@@ -88,7 +90,7 @@ class Inode:
             return
         if length < self._sync_kept and self._sync_size >= 0:
             if self._sync_image is None:
-                self._sync_image = bytes(self.data[: self._sync_size])
+                self._sync_image = self._without_forgotten(self.data[: self._sync_size], self._sync_rewritten)
             self._sync_kept = length
         if length < self._kept:
             if self._image is None:
@@ -105,10 +107,16 @@ class Inode:
         """What is written from now on is not part of the sync."""
         self._sync_size = self._sync_kept = len(self.data)
         self._sync_image = None
+        self._sync_rewritten, self._rewritten = self._rewritten, NOWHERE
 
     def finish_sync(self) -> None:
         """The content of the moment when the sync began is durable; a cut in the meantime is not, yet."""
-        self._image = self._without_forgotten(self._sync_image, self._sync_size)
+        again = self._sync_rewritten
+        self._forgotten = [(start, min(end, again)) for start, end in self._forgotten if start < again]
+        self._image = self._sync_image
+        if self._forgotten:
+            image = self.data[: self._sync_size] if self._image is None else self._image
+            self._image = self._without_forgotten(image)
         self._durable = self._sync_size
         self._kept = self._sync_kept
         self._zeros_to, self._torn = 0, None
@@ -133,8 +141,8 @@ class Inode:
 
     def write_again(self, start: int) -> None:
         """The bytes from `start` on are written once more, as they are: the kernel knows that they are not on the
-        disk."""
-        self._forgotten = [(first, min(end, start)) for first, end in self._forgotten if first < start]
+        disk, and the next sync writes them, unless it fails as well."""
+        self._rewritten = min(self._rewritten, start)
 
     def flip(self, at: int, bit: int) -> None:
         """Turn over a bit, on the disk and so in what is read from it."""
@@ -144,14 +152,13 @@ class Inode:
             image[at] ^= 1 << bit
             self._image = bytes(image)
 
-    def _without_forgotten(self, image: bytes | None, size: int) -> bytes | None:
-        """What a sync leaves on the disk where pages were forgotten before: zeros in their place."""
-        self._forgotten = [(start, min(end, size)) for start, end in self._forgotten if start < size]
-        if not self._forgotten:
-            return image
-        left = bytearray(self.data[:size] if image is None else image)
+    def _without_forgotten(self, content: bytes | bytearray, again: int = NOWHERE) -> bytes:
+        """What is on the disk of this content where pages were forgotten: zeros in their place. From `again` on they
+        have been written once more."""
+        left = bytearray(content)
         for start, end in self._forgotten:
-            left[start:end] = bytes(end - start)
+            end = min(end, again, len(left))
+            left[start:end] = bytes(max(0, end - start))
         return bytes(left)
 
     # --- the journal
@@ -165,15 +172,17 @@ class Inode:
             grown_to = max(grown_to, min(len(self.data), self._kept + PAGE - self._kept % PAGE))
         if self.allocate_on_commit:
             self._make_durable()
+            if self._forgotten:  # clean pages are not written, whoever asks
+                self._image = self._without_forgotten(self.data)
         elif sizes_first and self._kept // PAGE == self._cut_block and grown_to > self._kept and not self._forgotten:
             self._image, self._cut_block, self._zeros_to = None, -1, 0
             self._durable = self._kept = grown_to
         elif self._torn is not None:
-            self._image, self._durable = self._torn, len(self._torn)
+            self._image, self._durable = self._without_forgotten(self._torn), len(self._torn)
         elif self._image is not None:
             # Where a size was set without a sync, zeros are what is there.
             left = bytes(self.data[: self._kept]) + bytes(max(0, grown_to - self._kept))
-            self._image = self._without_forgotten(left, len(left)) or left
+            self._image = self._without_forgotten(left)
             self._durable = len(self._image)
         elif grown_to > self._kept:
             self._zeros_to = grown_to
@@ -216,6 +225,7 @@ class Inode:
             del self.data[self._durable :]
             self.data += bytes(max(0, self._zeros_to - self._durable))
         self._forgotten.clear()
+        self._rewritten = NOWHERE
         self._make_durable()
         self.fail_sync()
 

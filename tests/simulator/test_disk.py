@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -127,15 +128,24 @@ def test_a_strict_disk_keeps_only_what_the_port_promises() -> None:
 
 def test_what_lies_in_a_directory_that_was_not_durable_is_gone_with_it() -> None:
     async def case(disk: Disk) -> None:
-        disk.make_directory("d")
-        file = disk.open("d/a", create=True)
+        disk.make_directory("d/e")
+        file = disk.open("d/e/a", create=True)
         file.append([b"x"])
         await file.sync()
+        await disk.sync_directory("d/e")
         await disk.sync_directory("d")
 
     disk = disk_with(STRICT, case)
+    assert (disk.durable("d/e/a"), disk.durable_size("d/e/a"), disk.image()) == (None, 0, [])
     disk.power_loss(random.Random(0), commit=False)
     assert disk.files() == []
+
+    async def with_its_name(disk: Disk) -> None:
+        await case(disk)
+        await disk.sync_directory("")
+
+    disk = disk_with(STRICT, with_its_name)
+    assert (disk.durable("d/e/a"), disk.durable_size("d/e/a")) == (b"x", 1)
 
 
 async def forgotten(disk: SimulatedDisk) -> None:
@@ -461,5 +471,81 @@ def test_what_is_written_again_is_no_longer_forgotten() -> None:
         await disk.open("a").sync_again(len(b"kept"))
 
     disk = disk_with(EXT4, case)
+    assert disk.durable_size("a") == len(b"kept forgotten")
     disk.power_loss(random.Random(0), commit=False)
     assert disk.open("a").read(0, 30) == b"kept forgotten"
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_later_sync_of_clean_pages_is_not_believed(again: bool) -> None:
+    """Neither one that is asked to write them, and fails as well."""
+
+    async def case(disk: SimulatedDisk) -> None:
+        await forgotten(disk)
+        if again:
+            disk.faults.failing = True
+            with pytest.raises(OSError, match="Input/output"):
+                await disk.open("a").sync_again(len(b"kept"))
+            disk.faults.failing = False
+        later = disk.open("a")
+        await later.sync()
+        later.append([b" later"])
+        await later.sync()
+        later.append([b" last"])
+
+    disk = disk_with(EXT4, case)
+    assert disk.durable_size("a") == len(b"kept")
+    disk.power_loss(random.Random(0), commit=True, tear=Tear.COMPLETE)
+    assert disk.open("a").read(0, 40) == b"kept" + bytes(len(" forgotten")) + b" later last", "nothing brings them back"
+
+
+@pytest.mark.parametrize("file_system", [EXT4, XFS, STRICT])
+@pytest.mark.parametrize("seed", range(40))
+def test_a_power_cut_leaves_what_was_said_to_be_durable(file_system: FileSystem, seed: int) -> None:
+    """Whatever was done to files and directories before, and whichever syncs failed."""
+    rng, loop = random.Random(seed), new_loop()
+    disk = SimulatedDisk(loop, random.Random(seed), file_system=file_system)
+    for _ in range(8):
+        loop.run_until_complete(_anything(disk, rng))
+        before = {path: data for path, data in disk.files() if data is not None}
+        sizes = {path: disk.durable_size(path) for path in before}
+        names = [path for path in before if disk.durable(path) is not None]
+        disk.power_loss(rng)
+        left = dict(disk.files())
+        assert set(names) <= left.keys() or file_system is STRICT, (
+            "where any name may go before its directory is synced"
+        )
+        for path, size in sizes.items():
+            assert not size or (left[path] or b"")[:size] == before[path][:size], path
+
+
+async def _anything(disk: SimulatedDisk, rng: random.Random) -> None:
+    """A few operations on some files, of which syncs fail now and then."""
+    for number in range(rng.randint(1, 25)):
+        directory = rng.choice(("", "d", "d/e"))
+        disk.make_directory(directory or "d")
+        path = f"{directory}/{rng.choice('ab')}".lstrip("/")
+        file = disk.open(path, create=True)
+        disk.faults.failing = rng.random() < 0.2
+        with contextlib.suppress(OSError):
+            match rng.choice(
+                ("append", "append", "truncate", "sync", "sync", "sync again", "replace", "directory", "go on")
+            ):
+                case "append":
+                    file.append([b"%d" % number * rng.choice((1, 100, 3000))])
+                case "truncate":
+                    file.truncate(rng.randint(0, file.size()))
+                case "sync":
+                    await file.sync()
+                case "sync again":
+                    await file.sync_again(rng.randint(0, file.size()))
+                case "replace":
+                    await disk.replace_file(path, b"%d" % number * rng.choice((1, 100, 3000)))
+                case "directory":
+                    await disk.sync_directory(directory)
+                case "go on":
+                    syncing = asyncio.ensure_future(file.sync())
+                    syncing.add_done_callback(lambda done: done.cancelled() or done.exception())
+                    await asyncio.sleep(rng.choice((0.0, 0.001)))
+        file.close()
+    disk.faults.failing = False
