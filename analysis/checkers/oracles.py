@@ -189,6 +189,17 @@ MAY_REST: Final = {
 """Oracles that may have compared nothing in a run of which all is seen, and when. Every other one compares in each run
 that elects a leader of the quorum and commits metadata with a topic, which none can do without."""
 
+OF_QUORUM: Final = frozenset(
+    (
+        "committed-without-majority",
+        "vote-before-disk",
+        "vote-against-log",
+        "committed-old-epoch",
+        "led-without-votes",
+    )
+)
+"""Oracles of the quorum alone."""
+
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
@@ -214,11 +225,13 @@ class _Simulated(msgspec.Struct):
 
 
 class _Record(_Simulated):
-    """`looks`: at brokers; `checks`: comparisons by oracle."""
+    """`looks`: at brokers; `checks`: comparisons by oracle; `of_quorum`: those of the metadata log, None where that was
+    not told."""
 
     looks: _Count
     checks: dict[str, _Count]
     findings: tuple[_Finding, ...]
+    of_quorum: dict[str, _Count] | None = None
 
 
 Read = TypeVar("Read", bound=_Simulated)
@@ -244,7 +257,17 @@ def check(run: Run) -> Outcome:
     limit = "".join(
         f"; {name} had nothing to compare: {why}" for name, why in MAY_REST.items() if not record.checks[name]
     )
-    return Outcome(PASS, f"{comparisons:,} comparisons by {len(ANOMALIES)} oracles over {record.steps:,} steps{limit}")
+    told = f"{comparisons:,} comparisons by {len(ANOMALIES)} oracles over {record.steps:,} steps"
+    return Outcome(PASS, told + _of_partitions(record) + limit)
+
+
+def _of_partitions(record: _Record) -> str:
+    """How much of it was about partitions, and what only about the quorum, though it is about both."""
+    if record.of_quorum is None:
+        return ""
+    left = {name: count - record.of_quorum.get(name, 0) for name, count in record.checks.items()}
+    idle = [name for name, count in left.items() if not count and record.checks[name] and name not in OF_QUORUM]
+    return f", {sum(left.values()):,} of them of partitions" + (f" (none by {', '.join(idle)})" if idle else "")
 
 
 class _UnreadableError(Exception):

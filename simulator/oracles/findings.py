@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from broker.quorum.wire import METADATA_TOPIC
+
 EPOCH_FELL: Final = "epoch-fell"
 MARK_FELL: Final = "high-watermark-fell"
 TWO_LEADERS: Final = "two-leaders-of-one-epoch"
@@ -77,16 +79,24 @@ class Finding:
 
 
 class Findings:
-    """What was compared, by oracle, and what was found. `time` gives the virtual seconds."""
+    """What was compared, by oracle, and what of that of the metadata log; and what was found. `time` gives the virtual
+    seconds."""
 
     def __init__(self, time: Callable[[], float]) -> None:
         self.checks = dict.fromkeys(ORACLES, 0)
+        self.of_quorum = dict.fromkeys(ORACLES, 0)
         self._time = time
         self._found: dict[tuple[str, str, int], Finding] = {}
 
     @property
     def found(self) -> tuple[Finding, ...]:
         return tuple(self._found.values())
+
+    def compared(self, oracle: str, topic: str, count: int = 1) -> None:
+        """An oracle has compared something of a log, so often."""
+        self.checks[oracle] += count
+        if topic == METADATA_TOPIC:
+            self.of_quorum[oracle] += count
 
     def report(self, oracle: str, topic: str, partition: int, sentence: str, *witness: Mapping[str, Any]) -> None:
         """An oracle failed. The first time of a log is kept, the others are counted."""
@@ -98,4 +108,8 @@ class Findings:
         self._found[oracle, topic, partition] = finding
 
     def to_json(self) -> dict[str, Any]:
-        return {"checks": self.checks, "findings": [finding.to_json() for finding in self.found]}
+        return {
+            "checks": self.checks,
+            "of_quorum": self.of_quorum,
+            "findings": [finding.to_json() for finding in self.found],
+        }

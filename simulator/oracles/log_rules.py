@@ -76,7 +76,7 @@ class LogRules:
         self._findings.report(oracle, self.topic, self.index, f"{self.where}: {sentence}", *witness)
 
     def checked(self, oracle: str) -> None:
-        self._findings.checks[oracle] += 1
+        self._findings.compared(oracle, self.topic)
 
     # --- a log changes
 
@@ -97,7 +97,7 @@ class LogRules:
 
     def _match(self, name: str, before: Batch | None, added: Sequence[Batch]) -> None:
         """Two logs that have a batch of one offset and epoch are the same up to there: so have they the one before."""
-        self._findings.checks[LOGS_DIFFER] += len(added)
+        self._findings.compared(LOGS_DIFFER, self.topic, len(added))
         for batch in added:
             known = self._known.setdefault((batch.base, batch.epoch), (batch, name))
             if known[0] != batch:
@@ -153,7 +153,7 @@ class LogRules:
         """Each batch is of the epoch that the cache has there, and the file has had that before the log (K101-8).
 
         What lies below the log's start is no part of it, though its segment may still hold it."""
-        self._findings.checks[EPOCHS_DIFFER] += len(added)
+        self._findings.compared(EPOCHS_DIFFER, self.topic, len(added))
         epoch = -1 if before is None else before.epoch
         for batch in added:
             if batch.epoch == epoch or batch.next <= log.log_start_offset:

@@ -48,20 +48,22 @@ class PartitionRules:
         self._unasked: dict[Key, None] = {}
         """The partitions of whose state no controller has been asked, or none yet with all that goes with it."""
         self._asked_at = -1
-        self._compacted: dict[bytes, None] = {}
-        """The topics of which each replica removes records of its own, when it comes to that: they have other rules."""
+        self._compacted: dict[Key, None] = {}
+        """The partitions of whose logs replicas may have removed records of their own: they have other rules."""
         self._compacted_rules = CompactedRules(findings)
 
     def look(self, machine: MachineView, partitions: Iterable[Partition]) -> None:
         """Look at the partitions of a broker whose code has run."""
         known = self._of.setdefault(machine.name, {})
         for partition in partitions:
-            if partition.compaction is not None:
-                self._compacted[partition.topic_id] = None
-            if partition.topic_id in self._compacted:
+            key = (partition.topic_id, partition.index)
+            if partition.compaction is not None or key in self._compacted:
                 self._compacted_rules.look(machine, partition)
+            if partition.compaction is not None and len(partition.log.segments) > 1:
+                self._compacted[key] = None  # what grows is left alone: there is something to compact from now on
+            if key in self._compacted:
                 if isinstance(partition.role, PartitionLeader) and partition.role.pending is not None:
-                    self._controller.asked((partition.topic_id, partition.index), partition.role.pending)
+                    self._controller.asked(key, partition.role.pending)
                 continue
             replica = known.get(partition)
             if replica is None:
@@ -329,7 +331,7 @@ class PartitionRules:
     def _eligible(self, topic_id: bytes, index: int, state: PartitionImage) -> None:
         """Whoever may be elected without a recovery has all that is committed (H5, H16)."""
         rules = self._rules.get((topic_id, index))
-        if rules is None or state.recovering or topic_id in self._compacted:
+        if rules is None or state.recovering or (topic_id, index) in self._compacted:
             return
         for member in (*state.isr, *state.elr):
             machine = self._machines.get(member)

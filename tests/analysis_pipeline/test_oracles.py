@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from analysis.checkers.oracles import ANOMALIES, MAY_REST
+from analysis.checkers.oracles import ANOMALIES, MAY_REST, OF_QUORUM
 from analysis.pipeline import analyze
 from analysis.verdict import Check, Verdict
 from history.seal import seal
@@ -44,6 +44,13 @@ def test_a_record_without_findings_is_a_pass(tmp_path: Path) -> None:
     verdict, said = judged(tmp_path, WHOLE)
     assert (verdict.verdict, verdict.reasons) == ("pass", ())
     assert said.detail == f"{5 * len(ORACLES)} comparisons by {len(ORACLES)} oracles over 900 steps"
+
+
+def test_a_pass_tells_what_was_compared_of_partitions(tmp_path: Path) -> None:
+    of_quorum = {**dict.fromkeys(ORACLES, 1), **dict.fromkeys((*OF_QUORUM, "committed-not-durable"), 5)}
+    _, said = judged(tmp_path, {**WHOLE, "of_quorum": of_quorum})
+    of_partitions = 4 * (len(ORACLES) - len(OF_QUORUM) - 1)
+    assert said.detail.endswith(f" steps, {of_partitions} of them of partitions (none by committed-not-durable)")
 
 
 def test_a_finding_is_an_anomaly_with_its_witness_and_its_moment(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from broker.coordinator.offsets_topic import OFFSETS_TOPIC
 from broker.errors import ErrorCode
+from broker.log.log import PartitionLog
 from broker.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -172,6 +173,34 @@ def test_a_coordinator_that_acknowledges_before_the_high_watermark_loses_commits
     code, committed = commit_while_cut_off(0, ["commit_acked_before_hw"])
     assert code is ErrorCode.NONE
     assert committed < 8
+
+
+@pytest.mark.parametrize("planted", [True, False])
+def test_what_a_coordinator_commits_is_held_against_disks_as_any_log_is(
+    planted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until replicas may have compacted it, each for itself."""
+    flush = PartitionLog.flush
+
+    async def told(log: PartitionLog) -> int:
+        if OFFSETS_TOPIC not in log.directory:
+            return await flush(log)
+        log._durable = max(log._durable, log._end)
+        return log._durable
+
+    if planted:
+        monkeypatch.setattr(PartitionLog, "flush", told)
+    properties = {**SETTINGS, "log.flush.interval.messages": "1"}
+    with SimulatedCluster(0, properties=properties, mutants=["late_vote_counted"]) as cluster:
+
+        async def story() -> None:
+            client, node = await begin(cluster)
+            for number in range(5):
+                assert await client.commit(node, number) is ErrorCode.NONE
+
+        cluster.run(story())
+    found = {(finding.oracle, finding.topic) for finding in cluster.watch.findings.found}
+    assert found == ({("committed-not-durable", OFFSETS_TOPIC)} if planted else set())
 
 
 @pytest.mark.conforms("CG-4")

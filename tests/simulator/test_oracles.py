@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from analysis.checkers.oracles import OF_QUORUM
 from broker.mutants import BENIGN
 from broker.replica.follower import PartitionFollower
 from broker.replica.leader import PartitionLeader
@@ -41,11 +42,16 @@ def test_no_oracle_says_anything_of_the_broker_as_it_is(seed: int) -> None:
 
 
 def test_every_oracle_has_compared_something_in_a_storm() -> None:
-    checks = dict.fromkeys(ORACLES, 0)
+    checks, of_quorum = dict.fromkeys(ORACLES, 0), dict.fromkeys(ORACLES, 0)
     for seed in (1, 2):
-        for oracle, count in storm(seed, seconds=6).watch.findings.checks.items():
+        findings = storm(seed, seconds=6).watch.findings
+        for oracle, count in findings.checks.items():
             checks[oracle] += count
+            of_quorum[oracle] += findings.of_quorum[oracle]
     assert min(checks.values()) > 0, checks
+    assert {oracle for oracle in ORACLES if checks[oracle] == of_quorum[oracle]} <= OF_QUORUM, (
+        "the others see partitions"
+    )
 
 
 @pytest.mark.parametrize("mutant", BENIGN)
