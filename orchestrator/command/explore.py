@@ -22,6 +22,7 @@ from orchestrator.command.run import require_engine
 from orchestrator.errors import EXIT_INTERRUPTED, EXIT_OF_VERDICT, Interrupted, UsageError
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
+from orchestrator.running.versions import code
 from orchestrator.search.attempt import Attempted, Task, attempt, spread
 from orchestrator.search.exploring import (
     GUIDED,
@@ -82,7 +83,7 @@ def _exploration(options: argparse.Namespace, store: Store, campaign: Campaign) 
         given = [f"--{name.replace('_', '-')}" for name in _ASKED if getattr(options, name) is not None]
         if given:
             raise UsageError(f"--resume goes on with what was asked for then; leave out {', '.join(given)}")
-        return Exploration.last(store, campaign.name, campaign.text)
+        return Exploration.last(store, campaign.name, campaign.text, code())
     arms = (GUIDED, RANDOM) if options.compare else (RANDOM if options.random else GUIDED,)
     head = Head(
         campaign=campaign.name,
@@ -93,6 +94,7 @@ def _exploration(options: argparse.Namespace, store: Store, campaign: Campaign) 
         arms=arms,
         keep_going=bool(options.keep_going or options.compare),
         round_runs=options.round or ROUND,
+        code=code(),
     )
     return Exploration.begin(store, head)
 
@@ -161,7 +163,7 @@ def _make_all(
     make: Callable[[list[Task]], Iterable[Attempted]],
     progress: Progress,
 ) -> str:
-    """Every run of every arm; why it ended. One that had stopped at a failure goes on behind it."""
+    """Every run of every arm; why it ended. One that had stopped at a failure goes on behind it, however often."""
     head, known = exploration.head, dict[int, Attempted]()
     had_stopped = exploration.told().get("ended") == _FIRST
     kept: dict[str, dict[int, Attempted]] = {arm.name: {} for arm in arms}
@@ -177,7 +179,8 @@ def _make_all(
                 _show(arm, arms, before, began_s, progress)
                 if attempted.verdict != "pass":
                     progress.say(_words(attempted))
-            if attempted.anomalies and not head.keep_going and (is_new or not had_stopped):
+            goes_on = had_stopped or max(kept[arm.name], default=-1) > attempted.number
+            if attempted.anomalies and not head.keep_going and (is_new or not goes_on):
                 return _FIRST
     return _DONE
 

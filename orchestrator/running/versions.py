@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import subprocess
@@ -10,6 +11,7 @@ from importlib import metadata
 
 from installation.files import PROJECT_ROOT, build_record, is_installed
 
+CHANGES = "+changes"
 _LIBRARIES = ("confluent-kafka", "pyspark", "pyarrow", "uvloop")
 
 
@@ -44,7 +46,14 @@ def commit() -> str:
     head = _git("rev-parse", "--short=12", "HEAD")
     if head is None:
         return "unknown"
-    return head + ("+changes" if _git("status", "--porcelain", "--untracked-files=no") else "")
+    return head + (CHANGES if _git("status", "--porcelain", "--untracked-files=no") else "")
+
+
+def code() -> str:
+    """As `commit`, with a digest of what is changed: trees that say the same are the same."""
+    now = commit()
+    changes = _git("diff", "--binary", "--no-ext-diff", "HEAD") if now.endswith(CHANGES) else None
+    return now if changes is None else f"{now}-{hashlib.sha256(changes.encode()).hexdigest()[:12]}"
 
 
 def _git(*arguments: str) -> str | None:
@@ -53,6 +62,7 @@ def _git(*arguments: str) -> str | None:
             ["git", "--no-optional-locks", "-C", str(PROJECT_ROOT), *arguments],
             capture_output=True,
             text=True,
+            errors="backslashreplace",
             timeout=5,
             check=True,
         )

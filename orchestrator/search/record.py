@@ -12,6 +12,7 @@ import msgspec
 
 from orchestrator.campaign.store import Store
 from orchestrator.errors import UsageError
+from orchestrator.running.versions import CHANGES
 from orchestrator.search.attempt import Attempted
 from orchestrator.search.exploring import ROUND
 
@@ -23,7 +24,7 @@ _SUMMARY: Final = "summary.json"
 
 class Head(msgspec.Struct, frozen=True):
     """What is explored. `text`: the campaign's. `arms`: the ways of choosing runs, each with the budget of runs, so
-    many chosen at a time."""
+    many chosen at a time. `code`: what made its runs, as `versions.code` has it; empty where that was not kept."""
 
     campaign: str
     text: str
@@ -33,6 +34,7 @@ class Head(msgspec.Struct, frozen=True):
     arms: tuple[str, ...]
     keep_going: bool
     round_runs: int = ROUND
+    code: str = ""
 
 
 class Exploration:
@@ -54,8 +56,9 @@ class Exploration:
         return cls(path, head)
 
     @classmethod
-    def last(cls, store: Store, campaign: str, text: str) -> Exploration:
-        """The newest of a campaign, to go on with. Raises `UsageError` where there is none, or not of this text."""
+    def last(cls, store: Store, campaign: str, text: str, code: str) -> Exploration:
+        """The newest of a campaign, to go on with. Raises `UsageError` where there is none, or not of this text, or
+        what runs now is not for certain the code that made its runs: one result would be that of two brokers."""
         known = sorted((store.campaign_dir(campaign) / DIRECTORY).glob(f"*/{_HEAD}"))
         if not known:
             raise UsageError(f"{campaign} was never explored in {store.root}; leave out --resume")
@@ -65,6 +68,11 @@ class Exploration:
             raise UsageError(f"{known[-1]}: cannot be read: {error}; explore anew, without --resume") from error
         if head.text != text:
             raise UsageError(f"{campaign} has changed since it was explored; explore it anew, without --resume")
+        if head.code != code or code.endswith(CHANGES):
+            raise UsageError(
+                f"{campaign} was explored by commit {head.code or 'unknown'}, and this is {code}: other code may do "
+                "otherwise; explore it anew, without --resume"
+            )
         return cls(known[-1].parent, head)
 
     def add(self, attempted: Attempted) -> None:

@@ -450,6 +450,47 @@ def test_one_that_was_killed_at_a_failure_stops_there(
     assert json.loads(capsys.readouterr().out)["arms"][0]["runs"] == 5
 
 
+def test_one_that_was_interrupted_behind_a_failure_does_not_go_back_to_it(
+    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world, interruptions = World(), iter(range(1))
+
+    def make(task: Task, *_: object) -> Attempted:
+        if len(world.asked) == 7 and next(interruptions, None) is not None:
+            raise Interrupted
+        return world.make([task])[0]
+
+    monkeypatch.setattr("orchestrator.command.explore.attempt", make)
+    monkeypatch.setattr("orchestrator.command.explore._keep", lambda *_: None)
+    assert run_explore(short, tmp_path, "--cell", "mutated", "--runs", "12", "--random") == 0
+    ends = [json.loads(capsys.readouterr().out)["arms"][0]["runs"]]
+    for code in (130, 0):
+        assert run_explore(short, tmp_path, "--resume") == code
+        ends.append(json.loads(capsys.readouterr().out)["arms"][0]["runs"])
+    assert ends == [5, 7, 12]
+
+
+def test_what_other_code_has_explored_is_not_gone_on_with(
+    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World()
+    monkeypatch.setattr("orchestrator.command.explore.attempt", lambda task, *_: world.make([task])[0])
+    for then, now, goes_on in (
+        ("a", "a", True),
+        ("unknown", "unknown", True),  # outside of git
+        ("a", "b", False),
+        ("a", "a+changes-1", False),
+        ("a+changes-1", "a+changes-1", True),
+        ("a+changes", "a+changes", False),  # changes of which nothing is known
+    ):
+        monkeypatch.setattr("orchestrator.command.explore.code", lambda then=then: then)
+        assert run_explore(short, tmp_path, "--cell", "fixed", "--runs", "1") == 0
+        monkeypatch.setattr("orchestrator.command.explore.code", lambda now=now: now)
+        capsys.readouterr()
+        assert run_explore(short, tmp_path, "--resume") == (0 if goes_on else 64), (then, now)
+        assert goes_on or f"was explored by commit {then}, and this is {now}" in capsys.readouterr().err
+
+
 def test_what_another_version_had_chosen_is_not_gone_on_with(short: Path) -> None:
     kept = {0: World().make([Task(0, GUIDED, SHORT, str(short), "mutated", 77)])[0]}
     with pytest.raises(UsageError, match="run 1 of the exploration was chosen by another version"):
@@ -509,7 +550,7 @@ def test_a_torn_last_line_is_made_again(short: Path, tmp_path: Path) -> None:
         exploration.add(attempted)
     runs = exploration.path / "runs.jsonl"
     runs.write_bytes(runs.read_bytes()[:-20])
-    assert [it.number for it in Exploration.last(Store(tmp_path), "short", SHORT).runs()] == [0]
+    assert [it.number for it in Exploration.last(Store(tmp_path), "short", SHORT, head.code).runs()] == [0]
     exploration.add(made[1])
     assert [it.number for it in exploration.runs()] == [0, 1]
     runs.write_bytes(b"{" + runs.read_bytes())
