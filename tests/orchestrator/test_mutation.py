@@ -126,6 +126,10 @@ def test_what_is_not_known_is_no_success_and_an_alarm_is_none(name: str, trials:
     assert exit_code([Measured(schedule, trials)]) == code
 
 
+def test_where_nothing_was_tried_nothing_is_known() -> None:
+    assert exit_code([]) == 2
+
+
 def test_what_breaks_one_run_does_not_cost_the_others(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
