@@ -464,8 +464,8 @@ def test_one_that_was_interrupted_behind_a_failure_does_not_go_back_to_it(
     monkeypatch.setattr("orchestrator.command.explore._keep", lambda *_: None)
     assert run_explore(short, tmp_path, "--cell", "mutated", "--runs", "12", "--random") == 0
     ends = [json.loads(capsys.readouterr().out)["arms"][0]["runs"]]
-    for code in (130, 0):
-        assert run_explore(short, tmp_path, "--resume") == code
+    for expected in (130, 0):
+        assert run_explore(short, tmp_path, "--resume") == expected
         ends.append(json.loads(capsys.readouterr().out)["arms"][0]["runs"])
     assert ends == [5, 7, 12]
 
