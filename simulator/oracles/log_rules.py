@@ -82,28 +82,27 @@ class LogRules:
 
     def follow(self, name: str, copy: CopiedLog, log: PartitionLog, disk: SimulatedDisk) -> None:
         """A replica's log has changed, or is looked at for the first time."""
-        before = copy.batches[-1] if copy.batches else None
         with disk.as_written():
             removed, added = copy.follow(log)
         if removed:
             self._cut(name, copy, log, disk, removed)
-            before = copy.batches[-1] if copy.batches else None
         if added:
-            if before is not None and before.next != added[0].base:
-                before = None
+            front = len(copy.batches) - len(added)  # what was there before may be gone: a log that began anew
+            before = copy.batches[front - 1] if front else None
             self._match(name, before, added)
             if not disk.has_rotted(copy.path):  # no CRC covers a leader epoch
                 self._epochs_of(name, log, copy.path, disk, before, added)
 
     def _match(self, name: str, before: Batch | None, added: Sequence[Batch]) -> None:
-        """Two logs that have a batch of one offset and epoch are the same up to there: so have they the one before."""
+        """Two logs that have a batch of one offset and epoch are the same up to there: so have they the one before. Not
+        so in front of where one begins: what a follower has there its leader cannot tell from what it has removed."""
         self._findings.compared(LOGS_DIFFER, self.topic, len(added))
         for batch in added:
             known = self._known.setdefault((batch.base, batch.epoch), (batch, name))
             if known[0] != batch:
                 sentence = f"{name} and {known[1]} hold different records at offset {batch.base} of epoch {batch.epoch}"
                 self._differ(sentence, name, batch, known[1], known[0])
-            elif before is not None:
+            elif before is not None and batch.base > self.committed.start:
                 other = self._predecessors.setdefault(batch, before)
                 if other != before:
                     sentence = (
@@ -193,6 +192,17 @@ class LogRules:
                 f"where its cache has epoch {cached}"
             )
             self.report(EPOCHS_DIFFER, sentence, {"node": name, "cached": cached, **live[0].to_json()})
+
+    def began_anew(self, name: str, end: int, copy: CopiedLog, log: PartitionLog) -> None:
+        """Behind its own `end` a log begins only where another one does: what lies between was committed, and removed
+        there. Own retention ends within the log."""
+        start = log.log_start_offset
+        if start <= end or (copy.batches and copy.start < start):
+            return
+        self.checked(INCOMPLETE)
+        if start > self.committed.start:
+            sentence = f"{name}, whose log ended at {end}, begins anew at {start}, and no log has begun there or later"
+            self.report(INCOMPLETE, sentence, {"node": name, "end": end, "start": start})
 
     # --- leaders and what they commit
 

@@ -118,9 +118,11 @@ class PartitionRules:
         before, epoch, replica.seen = replica.seen, replica.epoch, now
         role, log = partition.role, partition.log
         replica.flushes = partition.flush_before_commit
+        end = max(replica.copy.end, replica.start)
         rules.follow(replica.name, replica.copy, log, replica.machine.disk)
         if log.log_start_offset != replica.start:
             replica.start = log.log_start_offset
+            rules.began_anew(replica.name, end, replica.copy, log)
             rules.start_moved(replica.name, replica.copy, log)
         led = before[0] if before else None
         if isinstance(led, PartitionLeader) and led is not role:

@@ -1,0 +1,106 @@
+"""The rules for all replicas of one log: where it begins, and that nothing is missing in it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from broker.log.log import PartitionLog
+from broker.log.log_config import LogConfig
+from simulator.client import SimulatedClient
+from simulator.cluster import SimulatedCluster
+from simulator.disk import SimulatedDisk
+from simulator.loop import new_loop
+from simulator.oracles.copied_log import CopiedLog
+from simulator.oracles.findings import Findings
+from simulator.oracles.log_rules import LogRules
+from tests.broker.log.making import SMALL, batch, write
+from tests.simulator.storm import QUICK, TOPIC
+
+SHORT_LOGS = {"log.segment.bytes": "4096", "log.retention.bytes": "9000", "log.retention.check.interval.ms": "100"}
+LAG = 2
+GAPS = LogConfig(segment_bytes=1000, index_interval_bytes=200, compacted=True)
+
+
+@pytest.mark.parametrize("late", [0, LAG])
+def test_a_log_begins_anew_where_another_one_does(late: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who begins later lacks what was committed, and nobody has removed."""
+    begin = PartitionLog.truncate_fully_and_start_at
+    starts: list[int] = []
+
+    async def begin_late(log: PartitionLog, offset: int) -> None:
+        if log.directory == f"{TOPIC}-0" and offset > log.log_end_offset:
+            starts.append(offset)
+            offset += late
+        await begin(log, offset)
+
+    monkeypatch.setattr(PartitionLog, "truncate_fully_and_start_at", begin_late)
+    with SimulatedCluster(1, properties={**QUICK, **SHORT_LOGS}, mutants=["late_vote_counted"]) as cluster:
+
+        async def story() -> None:
+            cluster.start()
+            await cluster.ready()
+            client = SimulatedClient(cluster.addresses)
+            await client.create_topic(TOPIC)
+            await client.produce(TOPIC, 0, [b"x"])
+            leader = await client.leader_of(TOPIC, 0)
+            away = next(name for name in cluster.machines if name != f"n{leader}")
+            cluster.kill(away)
+            for _ in range(20):
+                await client.produce(TOPIC, 0, [b"x" * 1000])
+            led = cluster.node(f"n{leader}").replicas.partition(TOPIC, 0)
+            assert led is not None
+            await cluster.until(lambda: led.log.log_start_offset > LAG)
+            cluster.start(away)
+            await cluster.until(lambda: bool(starts))
+            await cluster.ready()
+
+        cluster.run(story())
+    found = {finding.oracle: finding.sentence for finding in cluster.watch.findings.found}
+    if late:
+        assert f"begins anew at {starts[0] + LAG}, and no log has begun there" in found["leader-incomplete"]
+    else:
+        assert found == {}
+
+
+@pytest.mark.parametrize("removed", [True, False])
+def test_what_a_follower_has_in_front_of_its_leaders_start_is_nobodys(removed: bool) -> None:
+    """Asked for an epoch in front of its log, a leader answers with where that begins (K101-7)."""
+    loop = new_loop()
+    disk, findings = SimulatedDisk(loop, random.Random(0)), Findings(loop.time)
+    rules, copies = LogRules(TOPIC, 0, findings), {name: CopiedLog(name) for name in ("n1", "n2")}
+
+    async def life() -> None:
+        leads, follows = [await PartitionLog.open(disk, name, SMALL, clean_shutdown=False) for name in copies]
+        await write(leads, 3, "a", "b", "c", "d")
+        rules.follow("n1", copies["n1"], leads, disk)
+        if removed:
+            await leads.advance_start(2)
+            rules.start_moved("n1", copies["n1"], leads)
+        await write(follows, 2, "its own", "too")
+        await follows.replicate(batch("c", base=2, epoch=3) + batch("d", base=3, epoch=3), 3)
+        rules.follow("n2", copies["n2"], follows, disk)
+
+    loop.run_until_complete(life())
+    assert [finding.oracle for finding in findings.found] == ([] if removed else ["log-mismatch"])
+
+
+@pytest.mark.parametrize("lacks", [True, False])
+def test_what_is_missing_where_a_log_was_gone_on_with_is_found(lacks: bool) -> None:
+    loop = new_loop()
+    disk, findings = SimulatedDisk(loop, random.Random(0)), Findings(loop.time)
+    rules, copies = LogRules(TOPIC, 0, findings), {name: CopiedLog(name) for name in ("n1", "n2")}
+
+    async def life() -> None:
+        whole, other = [await PartitionLog.open(disk, name, GAPS, clean_shutdown=False) for name in copies]
+        await write(whole, 1, "a", "b", "c", "d")
+        rules.follow("n1", copies["n1"], whole, disk)
+        for offset, value in enumerate("abcd"):
+            if lacks and value == "c":
+                continue
+            await other.replicate(batch(value, base=offset, epoch=1), 1)
+            rules.follow("n2", copies["n2"], other, disk)
+
+    loop.run_until_complete(life())
+    assert [finding.oracle for finding in findings.found] == (["log-mismatch"] if lacks else [])
