@@ -88,8 +88,8 @@ def _measure_all(wanted: Sequence[Schedule], seeds: Sequence[int], jobs: int, re
 
 
 def exit_code(results: Sequence[Measured]) -> int:
-    """Fail when a benign mutant raised an alarm, unknown when nothing is known of some mutant, or nothing was tried; else
-    pass, however often each was killed: that is what the table is for."""
+    """Fail when a benign mutant raised an alarm, unknown when nothing is known of some mutant, or nothing was tried;
+    else pass, however often each was killed: that is what the table is for."""
     if any(each.benign and each.killed for each in results):
         return EXIT_FAIL
     return EXIT_PASS if results and all(each.decided for each in results) else EXIT_UNKNOWN
