@@ -20,6 +20,7 @@ from broker.protocol.messages.join_group import JoinGroupResponse, JoinGroupResp
 from broker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 JOINING, SYNCING = "joining", "syncing"
+AWAY_S = 1.0  # at least between two looks at whether anybody has joined, where all that are left are away
 
 
 class Rebalance:
@@ -89,7 +90,7 @@ class Rebalance:
                 self.drop(group, member)
         group.in_initial_delay = False
         if group.members and not group.elect_joined_leader():
-            self._timers.set(Timer(JOINING, group.id), now + group.rebalance_timeout_s)
+            self._timers.set(Timer(JOINING, group.id), now + max(group.rebalance_timeout_s, AWAY_S))
             return
         self._timers.cancel(Timer(JOINING, group.id))
         group.begin_generation(self._wall_ms())

@@ -97,7 +97,7 @@ class Shard:
 
     def tick(self, now: float) -> list[Effect]:
         """What time has brought about."""
-        while (timer := self._timers.pop_due(now)) is not None:
+        for timer in self._timers.due(now):
             if timer.kind == RETENTION:
                 self._administration.expire()
                 self._timers.set(timer, now + self._settings.retention_check_interval_s)

@@ -6,6 +6,7 @@ import pytest
 
 from broker.coordinator.offsets_topic import partition_of
 from broker.errors import ErrorCode
+from broker.groups.timers import Timer, Timers
 from broker.protocol.messages.group_records import OffsetCommitKey, OffsetCommitValue, read_record, record
 from broker.protocol.messages.leave_group import MemberIdentity
 from broker.protocol.messages.offset_delete import (
@@ -176,6 +177,39 @@ def test_a_group_has_only_so_many_members() -> None:
     story.joins()
     refused = story.join_answer(story.asks_to_join())
     assert refused.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+@pytest.mark.parametrize("takes_over", [False, True], ids=["the same coordinator", "another coordinator"])
+def test_a_generation_that_all_who_are_left_are_away_from_is_looked_at_now_and_then(*, takes_over: bool) -> None:
+    story = Story()
+    dynamic, _ = story.joins()
+    ticket = story.asks_to_join(instance="i", rebalance_ms=0)
+    story.asks_to_join(dynamic)
+    static, generation = story.join_answer(ticket).member_id, story.join_answer(ticket).generation_id
+    story.asks_to_sync(static, generation, instance="i")
+    story.asks_to_sync(dynamic, generation, {dynamic: b"d", static: b"s"})
+    if takes_over:
+        story.take_over()
+    assert story.state == "Stable"
+    story.leave(MemberIdentity(dynamic))
+    assert story.ticks(8.0) < 20, "it waits for no time at all to join anew"
+    assert story.state == "PreparingRebalance"
+    assert story.heartbeat(static, generation, "i") is ErrorCode.REBALANCE_IN_PROGRESS
+    back = story.join_answer(story.asks_to_join(static, instance="i", rebalance_ms=0))
+    assert (back.error_code, back.generation_id) == (ErrorCode.NONE, generation + 1)
+
+
+def test_what_a_tick_sets_is_not_due_in_the_same_tick() -> None:
+    timers = Timers()
+    timers.set(Timer("early"), 1.0)
+    timers.set(Timer("due"), 2.0)
+    found = []
+    for timer in timers.due(2.0):
+        found.append(timer.kind)
+        timers.set(timer, 2.0)
+    assert found == ["early", "due"]
+    assert timers.next() == 2.0
+    assert {timer.kind for timer in timers.due(2.0)} == {"early", "due"}
 
 
 # --- static members
