@@ -245,6 +245,32 @@ def test_two_processes_with_one_instance_id_do_not_share_a_place() -> None:
     assert story.join_answer(waiting).error_code == ErrorCode.FENCED_INSTANCE_ID
 
 
+def test_of_two_processes_that_come_back_with_one_instance_id_the_later_has_the_place() -> None:
+    story = Story()
+    first = story.join_answer(story.asks_to_join(instance="i")).member_id
+    story.asks_to_sync(first, 1, {first: b"a"}, instance="i")
+    story.slow_log = True
+    older, newer = story.asks_to_join(instance="i"), story.asks_to_join(instance="i")
+    story.log_catches_up()
+    fenced, has_the_place = story.join_answer(older), story.join_answer(newer)
+    assert fenced.error_code == ErrorCode.FENCED_INSTANCE_ID
+    assert (has_the_place.error_code, has_the_place.generation_id) == (ErrorCode.NONE, 1)
+    assert fenced.member_id != has_the_place.member_id
+    assert story.heartbeat(has_the_place.member_id, 1, "i") is ErrorCode.NONE
+    assert story.heartbeat(fenced.member_id, 1, "i") is ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_a_static_member_that_is_removed_while_it_comes_back_is_told_so() -> None:
+    story = Story()
+    first = story.join_answer(story.asks_to_join(instance="i")).member_id
+    story.asks_to_sync(first, 1, {first: b"a"}, instance="i")
+    story.slow_log = True
+    back = story.asks_to_join(instance="i")
+    assert story.leave(MemberIdentity("", "i")) == [ErrorCode.NONE]
+    story.log_catches_up()
+    assert story.join_answer(back).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
 def test_a_static_member_that_cannot_be_stored_stays_who_it_was() -> None:
     story = Story()
     first = story.join_answer(story.asks_to_join(instance="i")).member_id
