@@ -62,6 +62,7 @@ class GroupCoordinator:
         self._topics: dict[str, bytes] = {}
         self._led: dict[int, LedPartition] = {}
         self._creating: asyncio.Task[None] | None = None
+        self._reading = asyncio.Lock()
 
     # --- the partitions that this broker leads
 
@@ -95,6 +96,7 @@ class GroupCoordinator:
                 commit_timeout_s=self._config.offsets_commit_timeout_ms / 1000,
                 max_batch_bytes=self._config.message_max_bytes,
                 background=self._background,
+                reading=self._reading,
                 acknowledges_early=self._acknowledges_early,
             )
 

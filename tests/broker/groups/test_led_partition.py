@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,17 +20,20 @@ from broker.replica.background import Background
 from tests.broker.replica.cluster import TOPIC, Cluster, Node, until
 
 
-def coordinator(node: Node) -> LedPartition:
+def coordinator(
+    node: Node, *, shard: Shard | None = None, reading: asyncio.Lock | None = None, defects: list[str] | None = None
+) -> LedPartition:
     """That of the partition that a broker leads."""
     return LedPartition(
         node.partition(),
         node.leader,
-        Shard(GroupSettings(), random.Random(1), lambda: 0, lambda *_: True),
+        shard or Shard(GroupSettings(), random.Random(1), lambda: 0, lambda *_: True),
         lease_valid=lambda: True,
         wall_ms=lambda: 0,
         commit_timeout_s=5.0,
         max_batch_bytes=1 << 20,
-        background=Background(),
+        background=Background(None if defects is None else lambda text, _: defects.append(text)),
+        reading=reading or asyncio.Lock(),
         acknowledges_early=False,
     )
 
@@ -67,3 +71,57 @@ def test_a_coordinator_answers_from_what_is_committed_and_only_while_it_leads(tm
             led.close()
 
     asyncio.run(story())
+
+
+def an_offset(group: str, offset: int) -> bytearray:
+    """A batch with one offset of partition 0 of topic t."""
+    key, value = record(OffsetCommitKey(group, "t", 0), OffsetCommitValue(offset, -1, "", 0))
+    return bytearray(build_batch([Record(0, 0, key, value)]))
+
+
+class Heard(Shard):
+    """Tells of every record that it takes in."""
+
+    def __init__(self, heard: Callable[[], None]) -> None:
+        super().__init__(GroupSettings(), random.Random(1), lambda: 0, lambda *_: True)
+        self._heard = heard
+
+    def replay(self, key: bytes, value: bytes | None) -> None:
+        super().replay(key, value)
+        self._heard()
+
+
+def test_of_those_that_load_one_reads_in_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.coordinator.led_partition.LOAD_BYTES", 1)  # a batch in a turn
+    reads: list[tuple[int, int]] = []
+    turn = 0
+
+    async def story() -> None:
+        def begin_turn() -> None:
+            nonlocal turn
+            turn += 1
+            asyncio.get_running_loop().call_soon(begin_turn)
+
+        async with Cluster(tmp_path) as cluster:
+            await cluster.start(1)
+            await cluster.create_topic([1])
+            for number in range(3):
+                assert (
+                    await cluster.nodes[1].manager.produce(TOPIC, 0, an_offset(f"g{number}", 7), -1, 5.0)
+                ).error is (ErrorCode.NONE)
+            cluster.elect(1)
+            await cluster.hear()
+            begin_turn()
+            reading = asyncio.Lock()
+            several = [
+                coordinator(cluster.nodes[1], shard=Heard(lambda its=its: reads.append((turn, its))), reading=reading)
+                for its in range(4)
+            ]
+            await until(lambda: all(led.loaded for led in several))
+            for led in several:
+                led.close()
+
+    asyncio.run(story())
+    assert len(reads) == 12
+    assert len({turn for turn, _ in reads}) == 12, "each has a turn for itself"
+    assert [its for _, its in reads[:4]] == [0, 1, 2, 3], "nobody waits until another has read all"
