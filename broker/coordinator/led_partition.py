@@ -129,6 +129,8 @@ class LedPartition:
         try:
             while offset < end:
                 async with self._reading:
+                    if self._partition.role is not self.role:
+                        return  # its files may be closed by now, or another's
                     data = log.read(offset, LOAD_BYTES, end)
                     if not data:
                         break  # compaction has left nothing more below the end

@@ -125,3 +125,38 @@ def test_of_those_that_load_one_reads_in_a_turn(tmp_path: Path, monkeypatch: pyt
     assert len(reads) == 12
     assert len({turn for turn, _ in reads}) == 12, "each has a turn for itself"
     assert [its for _, its in reads[:4]] == [0, 1, 2, 3], "nobody waits until another has read all"
+
+
+def test_a_partition_that_is_taken_away_while_it_is_loaded_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.coordinator.led_partition.LOAD_BYTES", 1)  # a batch in a turn
+    records: list[None] = []
+    defects: list[str] = []
+
+    async def story() -> None:
+        async with Cluster(tmp_path) as cluster:
+            await cluster.start(1)
+            await cluster.create_topic([1])
+            for number in range(3):
+                batch = an_offset(f"g{number}", 7)
+                assert (await cluster.nodes[1].manager.produce(TOPIC, 0, batch, -1, 5.0)).error is ErrorCode.NONE
+            cluster.elect(1)
+            await cluster.hear()
+            reading = asyncio.Lock()
+            shard = Heard(lambda: records.append(None))
+            async with reading:
+                led = coordinator(cluster.nodes[1], shard=shard, reading=reading, defects=defects)
+                await asyncio.sleep(0)
+            (loading,) = (task for task in asyncio.all_tasks() if task.get_name().startswith("loading"))
+            async with reading:
+                assert len(records) == 1
+                cluster.delete_topic()
+                await cluster.hear()  # the replica is gone; the group coordinator hears of it only after that
+            await asyncio.wait([loading])
+            assert not led.loaded
+            led.close()
+
+    asyncio.run(story())
+    assert len(records) == 1
+    assert defects == []
