@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from broker.errors import ErrorCode, ProtocolError
@@ -98,9 +98,17 @@ class LedPartition:
         self._running = False
         self._timer: asyncio.TimerHandle | None = None
         self._stalled = False
+        self._gone: list[str] = []
         self._loading = background.run(self._load(), f"loading {partition.topic}-{partition.index}")
 
     # --- life
+
+    def forget(self, topics: Collection[str]) -> None:
+        """Topics were deleted: their offsets go, or will once all are loaded."""
+        if not self.loaded:
+            self._gone += topics
+        elif topics:
+            self.run(self.shard.topics_deleted(frozenset(topics)))
 
     @property
     def leads(self) -> bool:
@@ -144,6 +152,7 @@ class LedPartition:
         self.shard.begin(_now())
         self.loaded = True
         self._partition.trace("coordinator_loaded", leader_epoch=self.role.leader_epoch, records=count)
+        self.forget(self._gone)
         self._set_timer()
 
     def _replay(self, data: bytes) -> tuple[int, int]:

@@ -100,6 +100,10 @@ class Story:
                 if not self.slow_log:
                     self.log_catches_up()
 
+    def forgets(self) -> None:
+        """The topic is deleted."""
+        self._do(self.shard.topics_deleted([TOPIC]))
+
     # --- clients speak
 
     def asks_to_join(

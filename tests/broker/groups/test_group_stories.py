@@ -437,10 +437,60 @@ def test_offsets_of_a_topic_that_somebody_reads_are_not_deleted() -> None:
 def test_the_offsets_of_a_deleted_topic_go_with_it() -> None:
     story = Story()
     story.commits(5)
-    story._do(story.shard.topic_deleted(TOPIC))
+    story.forgets()
     assert story.committed() == -1
     story.take_over()
     assert story.committed() == -1
+
+
+def test_the_offsets_of_a_deleted_topic_go_with_it_though_they_were_on_their_way() -> None:
+    story = Story(slow_log=True)
+    ticket = story.asks_to_commit(5)
+    story.forgets()
+    story.log_catches_up()
+    assert story.commit_answer(ticket) is ErrorCode.NONE
+    assert story.committed() == -1
+    story.take_over()
+    assert story.committed() == -1
+
+
+def test_the_offsets_of_a_deleted_topic_go_once_the_log_takes_their_removal() -> None:
+    story = Story()
+    story.commits(5, partition=0)
+    story.commits(6, partition=1)
+    story.appends_fail_with = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    story.forgets()
+    story.wait(5)
+    assert (story.committed(0), story.committed(1)) == (5, 6)
+    story.appends_fail_with = None
+    assert story.commits(1, partition=1) is ErrorCode.NONE, "there is a new topic of that name"
+    story.wait(5)
+    assert (story.committed(0), story.committed(1)) == (-1, 1)
+    story.take_over()
+    assert (story.committed(0), story.committed(1)) == (-1, 1)
+    assert story.ticks(60) == 0, "nothing is left to be done"
+
+
+def test_a_removal_that_was_refused_waits_for_what_is_on_its_way() -> None:
+    story = Story()
+    story.commits(5, partition=0)
+    story.slow_log = True
+    story.asks_to_commit(6, partition=1)
+    before_the_deletion = story.uncommitted.pop()
+    story.appends_fail_with = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    story.forgets()
+    story.appends_fail_with = None
+    story.asks_to_commit(1, partition=0)
+    after_it = story.uncommitted.pop()
+    story.wait(5)
+    assert story.uncommitted == [], "of both partitions a change is on its way"
+    story.uncommitted += [before_the_deletion, after_it]
+    story.log_catches_up()
+    story.wait(5)
+    story.log_catches_up()
+    assert (story.committed(0), story.committed(1)) == (1, -1)
+    story.take_over()
+    assert (story.committed(0), story.committed(1)) == (1, -1)
 
 
 # --- what others must be able to read

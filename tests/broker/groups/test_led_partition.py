@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from broker.controller.image import MetadataImage
+from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.led_partition import LedPartition
+from broker.coordinator.offsets_topic import OFFSETS_TOPIC
 from broker.errors import ErrorCode, ProtocolError
+from broker.groups.commits import answer_to_all
 from broker.groups.group_settings import GroupSettings
 from broker.groups.shard import Shard
+from broker.mutants import Mutants
 from broker.protocol.messages.group_records import OffsetCommitKey, OffsetCommitValue, record
+from broker.protocol.messages.metadata_records import MetadataRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
+from broker.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from broker.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from broker.protocol.records import Record, build_batch
 from broker.replica.background import Background
+from broker.replica.partition import Partition
 from tests.broker.replica.cluster import TOPIC, Cluster, Node, until
+
+OFFSETS_ID = b"id of offsets   "
 
 
 def coordinator(
@@ -160,3 +175,195 @@ def test_a_partition_that_is_taken_away_while_it_is_loaded_is_left_alone(
     asyncio.run(story())
     assert len(records) == 1
     assert defects == []
+
+
+class Broker:
+    """The group coordinator of one broker. Its partition of offsets is one in which group g has committed 7 for t."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.leads = False
+        self.image = MetadataImage()
+        self._learn(TopicRecord(OFFSETS_TOPIC, OFFSETS_ID))
+        self.hears_of_a_leader(1, node.leader.leader_epoch)
+        self.hears_that_t_is_created(b"the first t     ")
+        replicas: Any = self
+        nobody: Any = None
+        self.groups = GroupCoordinator(
+            config=node.config,
+            replicas=replicas,
+            peers=nobody,
+            controller_id=lambda: None,
+            lease_valid=lambda: True,
+            wall_ms=lambda: 0,
+            rng=random.Random(1),
+            tracer=nobody,
+            mutants=Mutants(),
+            on_defect=lambda *_: None,
+        )
+
+    def partition(self, _topic: str, _index: int) -> Partition | None:
+        """What the coordinator asks its replicas for."""
+        return self._node.partition() if self.leads else None
+
+    def hears_that_t_is_created(self, topic_id: bytes) -> None:
+        self.topic_id = topic_id
+        self._learn(TopicRecord("t", topic_id), PartitionRecord(partition_id=0, topic_id=topic_id))
+
+    def hears_of_a_leader(self, leader: int, leader_epoch: int) -> None:
+        self._learn(PartitionRecord(partition_id=0, topic_id=OFFSETS_ID, leader=leader, leader_epoch=leader_epoch))
+
+    def hears_that_t_is_deleted(self) -> None:
+        self._learn(RemoveTopicRecord(self.topic_id))
+
+    def _learn(self, *records: MetadataRecord) -> None:
+        for each in records:
+            self.image.apply(each, self.image.offset + 1)
+
+    async def commits(self, offset: int) -> ErrorCode:
+        place = OffsetCommitRequestPartition(0, offset, -1, "")
+        request = OffsetCommitRequest("g", -1, "", topics=[OffsetCommitRequestTopic("t", [place])])
+        answer: Any = await self.groups.ask(
+            "g",
+            lambda shard, now, ticket: shard.commit(now, ticket, request),
+            lambda code: answer_to_all(request, code),
+        )
+        return ErrorCode(answer.topics[0].partitions[0].error_code)
+
+    async def committed(self) -> int:
+        """What the coordinator shows once it has loaded."""
+        asked = OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopics("t", [0])])
+
+        def shown() -> int | None:
+            try:
+                return self.groups.shard_of("g").fetch(asked).topics[0].partitions[0].committed_offset
+            except ProtocolError:
+                return None
+
+        await until(lambda: shown() is not None)
+        found = shown()
+        assert found is not None
+        return found
+
+
+async def is_deleted_while_it_loads(broker: Broker) -> None:
+    broker.leads = True
+    broker.groups.apply(broker.image)
+    broker.hears_that_t_is_deleted()
+    broker.groups.apply(broker.image)
+
+
+async def is_created_anew_while_it_loads(broker: Broker) -> None:
+    broker.leads = True
+    broker.groups.apply(broker.image)
+    broker.hears_that_t_is_deleted()
+    broker.hears_that_t_is_created(b"the second t    ")
+    broker.groups.apply(broker.image)
+
+
+async def is_deleted_with_the_change_of_leader(broker: Broker) -> None:
+    broker.groups.apply(broker.image)
+    broker.leads = True
+    broker.hears_that_t_is_deleted()
+    broker.groups.apply(broker.image)
+
+
+async def is_deleted_before_the_change_of_leader(broker: Broker) -> None:
+    broker.groups.apply(broker.image)
+    broker.hears_that_t_is_deleted()
+    broker.groups.apply(broker.image)
+    broker.leads = True
+    broker.groups.apply(broker.image)
+
+
+async def is_created_anew_before_the_change_of_leader(broker: Broker) -> None:
+    await is_deleted_before_the_change_of_leader(broker)
+    broker.leads = False
+    broker.hears_that_t_is_created(b"the second t    ")
+    broker.groups.apply(broker.image)
+    broker.leads = True
+    broker.groups.apply(broker.image)
+
+
+async def is_created_anew_with_the_change_of_leader(broker: Broker) -> None:
+    broker.groups.apply(broker.image)
+    broker.leads = True
+    broker.hears_that_t_is_deleted()
+    broker.hears_that_t_is_created(b"the second t    ")
+    broker.groups.apply(broker.image)
+
+
+async def has_never_been_heard_of(broker: Broker) -> None:
+    broker.hears_that_t_is_deleted()
+    broker.leads = True
+    broker.groups.apply(broker.image)
+
+
+@pytest.mark.parametrize(
+    ("topic", "offset"),
+    [
+        (is_deleted_while_it_loads, -1),
+        (is_created_anew_while_it_loads, -1),
+        (is_deleted_with_the_change_of_leader, -1),
+        (is_deleted_before_the_change_of_leader, -1),
+        # The coordinator before may have taken the offset for the new topic.
+        (is_created_anew_with_the_change_of_leader, 7),
+        (is_created_anew_before_the_change_of_leader, 7),
+        # It may only be that this broker does not know it.
+        (has_never_been_heard_of, 7),
+    ],
+    ids=lambda it: getattr(it, "__name__", None),
+)
+def test_a_broker_that_has_seen_a_topic_go_forgets_its_offsets_though_it_did_not_lead_then(
+    tmp_path: Path, topic: Callable[[Broker], Awaitable[None]], offset: int
+) -> None:
+    async def story(broker: Broker) -> None:
+        await topic(broker)
+        assert await broker.committed() == offset
+
+    tell_of_a_broker(tmp_path, story)
+
+
+def test_offsets_of_a_new_topic_are_taken_once_those_of_its_predecessor_are_forgotten(tmp_path: Path) -> None:
+    async def story(broker: Broker) -> None:
+        broker.leads = True
+        broker.groups.apply(broker.image)
+        assert await broker.committed() == 7
+        broker.hears_that_t_is_deleted()
+        broker.hears_that_t_is_created(b"the second t    ")
+        assert await broker.commits(1) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "its replicas follow the image first"
+        broker.groups.apply(broker.image)
+        assert await broker.committed() == -1
+        assert await broker.commits(1) is ErrorCode.NONE
+        broker.groups.apply(broker.image)
+        assert await broker.committed() == 1
+
+    tell_of_a_broker(tmp_path, story)
+
+
+def test_a_coordinator_takes_no_offset_once_it_has_heard_of_a_later_leader(tmp_path: Path) -> None:
+    async def story(broker: Broker) -> None:
+        broker.leads = True
+        broker.groups.apply(broker.image)
+        assert await broker.committed() == 7
+        broker.hears_of_a_leader(2, 9)
+        assert await broker.commits(8) is ErrorCode.NOT_COORDINATOR, "what it hears next, that leader may not know yet"
+
+    tell_of_a_broker(tmp_path, story)
+
+
+def tell_of_a_broker(path: Path, story: Callable[[Broker], Awaitable[None]]) -> None:
+    async def tell() -> None:
+        async with Cluster(path) as cluster:
+            await cluster.start(1)
+            await cluster.create_topic([1])
+            assert (
+                await cluster.nodes[1].manager.produce(TOPIC, 0, an_offset("g", 7), -1, 5.0)
+            ).error is ErrorCode.NONE
+            cluster.elect(1)
+            await cluster.hear()
+            broker = Broker(cluster.nodes[1])
+            await story(broker)
+            broker.groups.stop()
+
+    asyncio.run(tell())
