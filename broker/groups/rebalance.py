@@ -137,7 +137,9 @@ class Rebalance:
             self._timers.cancel(Timer(SYNCING, group.id))
 
     def _store_assignment(self, group: Group, assignments: dict[str, bytes]) -> None:
-        generation = group.generation
+        if group.storing == group.generation:
+            return  # a leader that asks again is told what it said first: the log has one assignment of a generation
+        generation = group.storing = group.generation
 
         def still_awaited() -> bool:
             return group.state is GroupState.COMPLETING_REBALANCE and group.generation == generation

@@ -63,6 +63,23 @@ def test_an_assignment_is_handed_out_only_when_it_is_committed() -> None:
     assert story.sync_answer(ticket).assignment == b"a"
 
 
+@pytest.mark.conforms("CG-2")
+def test_a_leader_that_assigns_twice_is_held_to_what_it_said_first() -> None:
+    story = Story()
+    leader, _ = story.joins()
+    follower, _ = story.joins()
+    generation = story.join_answer(story.asks_to_join(leader)).generation_id
+    story.slow_log = True
+    waits = story.asks_to_sync(follower, generation)
+    story.asks_to_sync(leader, generation, {leader: b"a", follower: b"b"})
+    again = story.asks_to_sync(leader, generation, {leader: b"b", follower: b"a"})
+    story.log_catches_up()
+    assert (story.sync_answer(again).assignment, story.sync_answer(waits).assignment) == (b"a", b"b")
+    story.take_over()
+    assert story.sync_answer(story.asks_to_sync(leader, generation)).assignment == b"a"
+    assert story.sync_answer(story.asks_to_sync(follower, generation)).assignment == b"b"
+
+
 def test_an_assignment_that_cannot_be_stored_begins_another_rebalance() -> None:
     story = Story()
     member, _ = story.joins()
