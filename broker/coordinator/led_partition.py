@@ -238,13 +238,12 @@ class LedPartition:
             if future.cancelled() or not self._pending or self._partition.role is not self.role:
                 return
             code = future.result()
-            if code is ErrorCode.NONE:
-                self._commit_up_to(self.role.high_watermark)
-                self.run(())
+            self._commit_up_to(self.role.high_watermark)  # which may have come here since the wait was over
+            self.run(())
+            if pending.end <= self.role.high_watermark:
                 return
             # It is in the log, and may be committed yet: whoever waits is told that it is not known.
-            if pending.end > self.role.high_watermark:
-                self._watch(pending, self._partition.commits.wait(pending.end, WAIT_AGAIN_S))
+            self._watch(pending, self._partition.commits.wait(pending.end, WAIT_AGAIN_S))
             if not pending.late:
                 pending.late = True
                 self.run(self.shard.late(_now(), pending.token, _ERRORS.get(code, ErrorCode.COORDINATOR_NOT_AVAILABLE)))

@@ -170,7 +170,7 @@ class Administration:
             }
             empty = group.state is GroupState.EMPTY and not group.invited
             left = len(self._offsets.of(group.id)) - len(changes)
-            if empty and not left and (changes or not self._offsets.in_use(group.id)):
+            if empty and not left and not self._offsets.will_change(group.id):
                 self._remove_group(group, changes)
             elif changes:
                 self._remove_offsets(group.id, changes, [])

@@ -60,9 +60,9 @@ class Offsets:
         """Whether a change is on its way."""
         return (group, partition) in self._announced
 
-    def in_use(self, group: str) -> bool:
-        """Whether a group has offsets, or will have."""
-        return group in self._committed or any(name == group for name, _ in self._announced)
+    def will_change(self, group: str) -> bool:
+        """Whether a change of any of a group's offsets is on its way."""
+        return any(name == group for name, _ in self._announced)
 
     def announce(self, group: str, changes: Changes) -> None:
         for partition in changes:

@@ -351,6 +351,22 @@ def test_offsets_of_partitions_that_do_not_exist_are_refused() -> None:
     assert Story().commits(1, partition=4) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+def test_a_group_does_not_expire_while_a_commit_is_on_its_way() -> None:
+    story = Story(offsets_retention_ms=3_600_000, retention_check_interval_s=HOUR_S + 1)
+    story.commits(5, partition=0)
+    story.wait(HOUR_S)
+    story.slow_log = True
+    ticket = story.asks_to_commit(6, partition=1)
+    story.wait(2)
+    story.log_catches_up()
+    assert story.commit_answer(ticket) is ErrorCode.NONE
+    assert (story.committed(0), story.committed(1)) == (-1, 6)
+    assert story.state == "Empty"
+    story.slow_log = False
+    story.wait(2 * (HOUR_S + 1))
+    assert (story.committed(1), story.state) == (-1, "Dead")
+
+
 def test_offsets_expire_when_a_group_has_been_empty_for_the_time_of_retention() -> None:
     story = Story(offsets_retention_ms=3_600_000)
     leader, follower, generation = story.stable_pair()

@@ -94,6 +94,32 @@ def an_offset(group: str, offset: int) -> bytearray:
     return bytearray(build_batch([Record(0, 0, key, value)]))
 
 
+def test_a_commit_that_is_answered_late_and_committed_in_the_same_turn_is_shown(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Cluster(tmp_path, replica_fetch_wait_max_ms=60_000, replica_lag_time_max_ms=60_000) as cluster:
+            await cluster.start(1, 2)
+            await cluster.create_topic([1, 2])
+            node = cluster.nodes[1]
+            led = coordinator(node)
+            await until(lambda: led.loaded)
+            cluster.cut.add((2, 1))
+            place = OffsetCommitRequestPartition(0, 7, -1, "")
+            request = OffsetCommitRequest("g", -1, "", topics=[OffsetCommitRequestTopic("t", [place])])
+            answer = led.ask(
+                lambda now, ticket: led.shard.commit(now, ticket, request), lambda code: answer_to_all(request, code)
+            )
+            node.partition().commits.fail(ErrorCode.REQUEST_TIMED_OUT)
+            epoch = cluster.committed.brokers[2].epoch
+            node.partition().replica_fetched(2, epoch, node.partition().log.log_end_offset)
+            said: Any = await answer
+            assert said.topics[0].partitions[0].error_code == ErrorCode.NONE
+            asked = OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopics("t", [0])])
+            assert led.shard.fetch(asked).topics[0].partitions[0].committed_offset == 7
+            led.close()
+
+    asyncio.run(story())
+
+
 class Heard(Shard):
     """Tells of every record that it takes in."""
 
