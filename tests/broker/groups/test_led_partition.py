@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,9 @@ def test_of_those_that_load_one_reads_in_a_turn(tmp_path: Path, monkeypatch: pyt
     turn = 0
 
     async def story() -> None:
+        def heard(number: int) -> None:
+            reads.append((turn, number))
+
         def begin_turn() -> None:
             nonlocal turn
             turn += 1
@@ -155,8 +159,8 @@ def test_of_those_that_load_one_reads_in_a_turn(tmp_path: Path, monkeypatch: pyt
             begin_turn()
             reading = asyncio.Lock()
             several = [
-                coordinator(cluster.nodes[1], shard=Heard(lambda its=its: reads.append((turn, its))), reading=reading)
-                for its in range(4)
+                coordinator(cluster.nodes[1], shard=Heard(partial(heard, number)), reading=reading)
+                for number in range(4)
             ]
             await until(lambda: all(led.loaded for led in several))
             for led in several:
