@@ -124,7 +124,7 @@ class CommandClient:
                 continue
             self._counts.add(outcome)
             what = operation.get("f") or self._invoked.pop(str(operation.get("id")), None)
-            if outcome == "ok" and what in CHANGES and not self._acknowledged:
+            if outcome == "ok" and isinstance(what, str) and what in CHANGES and not self._acknowledged:
                 self._acknowledged = True
                 self._control.tell(FirstAck(time.monotonic_ns()))
         self._counts.report(time.monotonic())

@@ -134,6 +134,20 @@ def test_a_program_ends_with_its_client(tmp_path: Path) -> None:
     assert _ends(int(str(lines(tmp_path)[1]["pid"])))
 
 
+@pytest.mark.parametrize("f", [["write"], {"write": 1}, 7, None])
+def test_a_line_whose_operation_has_no_name_is_left_to_who_reads_the_record(tmp_path: Path, f: object) -> None:
+    text = (
+        f"#!/bin/sh\necho '{json.dumps({'type': 'ok', 'f': f})}' >> $BROWNOUT_OUTPUT\n"
+        """echo '{"type": "ok", "f": "write"}' >> $BROWNOUT_OUTPUT\nexec sleep 600\n"""
+    )
+    running = script(tmp_path, text)
+    load(running)
+    running.stop()
+    assert (running.wait_stopped(10), running.counts.ok) == (0, 2)
+    running.close()
+
+
+# A program that starts another one and does not become it.
 SCRIPT = """#!/bin/sh
 [ "$BROWNOUT_TASK" = probe ] && [ "$BROWNOUT_PLACE" = 1 ] && stay=no
 sleep 600 &
@@ -142,9 +156,8 @@ echo $! > inner.new; mv inner.new "inner-$BROWNOUT_TASK-$BROWNOUT_PLACE"
 """
 
 
-def script(tmp_path: Path) -> ClientProcess:
-    """A program that starts another one and does not become it."""
-    (tmp_path / "run.sh").write_text(SCRIPT)
+def script(tmp_path: Path, text: str) -> ClientProcess:
+    (tmp_path / "run.sh").write_text(text)
     (tmp_path / "run.sh").chmod(0o755)
     mine = own(tmp_path, "", client_class="", client_command=("./run.sh",), command_directory=str(tmp_path))
     its = settings(tmp_path, "register", "c", 7, own=mine, parameters={"keys": 3})
@@ -161,7 +174,7 @@ def inner(tmp_path: Path, task: str) -> int:
 
 @pytest.mark.parametrize("told", ["stop", "close"])
 def test_what_a_program_has_started_ends_with_the_load(tmp_path: Path, told: str) -> None:
-    running = script(tmp_path)
+    running = script(tmp_path, SCRIPT)
     running.start()
     started = inner(tmp_path, "load-")
     assert _lives(started)
@@ -174,7 +187,7 @@ def test_what_a_program_has_started_ends_with_the_load(tmp_path: Path, told: str
 
 
 def test_what_a_program_has_started_ends_with_its_task(tmp_path: Path) -> None:
-    running = script(tmp_path)
+    running = script(tmp_path, SCRIPT)
     given_up, done = running.probe(0, 3.0), running.probe(1, 20.0)
     running.close()
     assert (given_up.ok, done.ok) == (False, True)
