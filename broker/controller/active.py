@@ -140,9 +140,9 @@ class ActiveController:
         self._schedule(term)
         self._rules.handovers.begin_term(self._image.offset)
         for topic, index, partition in self._image.partitions():
-            if partition.leader == NO_LEADER and (partition.isr or partition.elr):
+            if partition.leader == NO_LEADER:
                 # Who led until an earlier controller took it away is not known, nor whether its lease is over. Who
-                # is to follow may be away, and come back before that.
+                # is to follow may be away, or have lost its log, and come back before that.
                 self._rules.handovers.begin_after((topic.name, index), now + self._session_timeout)
         self._elect_successors(term)
         self._tracer.emit("controller_active", epoch=epoch)

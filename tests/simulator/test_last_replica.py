@@ -192,6 +192,6 @@ def test_a_minimum_that_is_raised_while_the_isr_shrinks_loses_nothing() -> None:
             cluster.start(leader)
             await cluster.ready()
             await write
-            assert [b"before", b"w"] == list(dict.fromkeys([it.value for it in await client.read_all(TOPIC, 0)]))
+            assert list(dict.fromkeys([it.value for it in await client.read_all(TOPIC, 0)])) == [b"before", b"w"]
 
         cluster.run(story())

@@ -138,3 +138,28 @@ def test_the_next_controller_remembers_it_although_the_successor_was_away() -> N
         await node.controller.stop()
 
     play(story())
+
+
+@pytest.mark.conforms("H31")
+def test_the_next_controller_remembers_it_although_the_successor_lost_its_log() -> None:
+    async def story() -> None:
+        node = await led_by_the_second()
+        await node.heartbeat(2)
+        move = ReassignableTopic("t", [ReassignablePartition(0, [1])])
+        request = AlterPartitionReassignmentsRequest(topics=[move], timeout_ms=1_000)
+        await node.controller.handle_alter_reassignments(request, 0)
+        await node.register(1, life=3)
+        partition = node.image.topics["t"].partitions[0]
+        assert (partition.leader, partition.isr, partition.last_known_elr) == (-1, (), (1,))
+        node.controller.leadership_changed(None)
+        node.log_ends[1] = (0, 0)
+        node.lead(epoch=2)
+        began = asyncio.get_running_loop().time()
+        while leader(node) == -1:
+            await node.heartbeat(1)
+            await asyncio.sleep(BEAT_S)
+        assert SESSION - BEAT_S <= asyncio.get_running_loop().time() - began < SESSION + 5 * BEAT_S
+        assert leader(node) == 1
+        await node.controller.stop()
+
+    play(story())
