@@ -4,7 +4,8 @@ How a lease stays exclusive. A broker that gets the answer "not fenced" may act 
 it *sent* that heartbeat. Another controller fences it no earlier than `broker.session.timeout.ms` after it came to
 power. So such an answer is given only when this node is known to have led at most the difference of the two ago; the
 proof is the begin of its last append that a majority has taken since. While nothing else is committed, an empty record
-serves. A broker that looks dead is fenced sooner, but not before its lease has ended: `Sessions` knows until when.
+serves. A broker that looks dead is fenced sooner, but not before its lease has ended, also by a clock that loses a
+tenth: `Sessions` knows until when.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ _UNKNOWN = -1
 @dataclass
 class _Handover:
     """`broker` led, -1: who did is not known. `offset`: of the record that took it, -1: not committed yet. `ends_at`:
-    when the last lease under which it may act has ended, in seconds of the loop's clock."""
+    when the last lease under which it may act has ended by anyone's clock, in seconds of the loop's."""
 
     broker: int
     offset: int = _UNKNOWN

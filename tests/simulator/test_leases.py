@@ -9,6 +9,7 @@ from contextlib import suppress
 import pytest
 
 from broker.controller.image import PartitionImage
+from broker.controller.sessions import MOST_DRIFT
 from broker.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -32,6 +33,18 @@ async def reject_one(cluster: SimulatedCluster) -> None:
     """A firewall answers for one broker: who asks the others is refused, as if nobody listened."""
     names = cluster.rng.sample(sorted(cluster.machines), 3)
     cluster.partition(names[:1], names[1:], reject=True)
+
+
+async def reject_slow(cluster: SimulatedCluster) -> None:
+    """The same for a broker whose clock loses as much as clocks may, while the controller's gains as much."""
+    names = cluster.rng.sample(sorted(cluster.machines), 3)
+    controller = cluster.controller() or names[0]
+    slow = next(name for name in names if name != controller)
+    for name in names:
+        cluster.let_drift(name, {controller: MOST_DRIFT, slow: -MOST_DRIFT}.get(name, 0.0))
+    await asyncio.sleep(1.0)
+    cluster.partition([slow], [name for name in names if name != slow], reject=True)
+    cluster.reset(slow)
 
 
 async def restart_unheard(cluster: SimulatedCluster) -> None:
@@ -126,7 +139,7 @@ def run(seed: int, fault: Fault, *mutants: str) -> Readers:
 
 @pytest.mark.conforms("H31")
 @pytest.mark.parametrize("seed", range(1, 4))
-@pytest.mark.parametrize("fault", [reject_one, restart_unheard, reassign_unheard])
+@pytest.mark.parametrize("fault", [reject_one, reject_slow, restart_unheard, reassign_unheard])
 def test_no_answer_is_stale(fault: Fault, seed: int) -> None:
     readers = run(seed, fault)
     assert readers.stale == []

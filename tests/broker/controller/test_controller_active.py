@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from broker.controller import operations
+from broker.controller.sessions import PACE
 from broker.errors import AppendRefusedError, CommitUncertainError, ErrorCode, NotLeaderError, ProtocolError
 from broker.protocol.messages.alter_partition import AlterPartitionRequest
 from broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -374,11 +375,11 @@ def test_a_broker_that_looks_dead_is_fenced_when_its_lease_has_ended() -> None:
         await node.heartbeat(2)
         heard = loop.time()
         node.controller.broker_looks_dead(2, node.image.brokers[2].epoch)
-        await node.beat(LEASE - 0.01 - (loop.time() - heard), 1)
+        await node.beat(PACE * LEASE - 0.01 - (loop.time() - heard), 1)
         while not node.image.brokers[2].fenced:
             await node.heartbeat(1)
             await asyncio.sleep(0.01)
-        assert LEASE <= loop.time() - heard < LEASE + 0.5 < SESSION
+        assert PACE * LEASE <= loop.time() - heard < PACE * LEASE + 0.5 < SESSION
 
     play(story())
 
