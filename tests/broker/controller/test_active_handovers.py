@@ -165,3 +165,21 @@ def test_the_next_controller_remembers_it_although_the_successor_lost_its_log() 
         await node.controller.stop()
 
     play(story())
+
+
+def test_an_election_that_was_refused_is_held_again() -> None:
+    async def story() -> None:
+        node = await led_by_the_second()
+        await node.heartbeat(2)
+        answer = asked(node)
+        await taken(node)
+        node.quorum.most_records = 0
+        assert not (await node.heartbeat(2)).is_fenced
+        await asyncio.sleep(BEAT_S)
+        assert leader(node) == -1
+        node.quorum.most_records = 1
+        await answer
+        assert leader(node) == 1
+        await node.controller.stop()
+
+    play(story())

@@ -326,6 +326,35 @@ def test_a_request_that_no_leader_could_append_is_refused_and_the_term_goes_on()
     play(story())
 
 
+def test_a_fencing_that_was_refused_is_tried_again() -> None:
+    async def story() -> None:
+        node = await a_node(1, 2)
+        assert (await node.controller.handle_create_topics(topic_request("t", [2, 1]), 7)).topics[0].error_code == 0
+        node.quorum.most_records = 1
+        await node.beat(1.5 * SESSION, 1)
+        assert not node.image.brokers[2].fenced
+        assert [event["broker"] for event in node.events if event["event"] == "fencing_refused"] == [2]
+        node.quorum.most_records = 2
+        await node.beat(2 * SESSION, 1)
+        assert node.image.brokers[2].fenced
+        assert node.image.topics["t"].partitions[0].leader == 1
+
+    play(story())
+
+
+def test_a_broker_whose_fencing_was_refused_and_that_comes_back_is_in() -> None:
+    async def story() -> None:
+        node = await a_node(1, 2)
+        await node.controller.handle_create_topics(topic_request("t", [2, 1]), 7)
+        node.quorum.most_records = 1
+        await node.beat(SESSION + 0.5, 1)
+        assert not (await node.heartbeat(2)).is_fenced
+        await node.beat(2 * SESSION, 1, 2)
+        assert node.image.topics["t"].partitions[0].leader == 2
+
+    play(story())
+
+
 def test_leadership_that_goes_between_commit_and_answer_leaves_it_open() -> None:
     async def story() -> None:
         node = await a_node(1)

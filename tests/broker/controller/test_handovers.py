@@ -151,6 +151,15 @@ def test_the_lease_is_asked_for_when_the_record_is_committed() -> None:
     assert handovers.take_over(0.0) == [KEY], "who has no session has no lease"
 
 
+def test_what_is_put_off_is_over_again_later() -> None:
+    handovers = Handovers()
+    handovers.begin_after(KEY, 3.0)
+    assert handovers.take_over(3.0) == [KEY]
+    handovers.put_off([KEY, ("gone", 0)], 4.0)
+    assert handovers.next_end() == 4.0
+    assert (handovers.take_over(3.9), handovers.take_over(4.0)) == ([], [KEY])
+
+
 def test_a_new_controller_waits_for_whoever_it_may_have_been() -> None:
     handovers = Handovers()
     handovers.begin_after(KEY, 3.0)
