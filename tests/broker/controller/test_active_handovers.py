@@ -162,6 +162,7 @@ def test_the_next_controller_remembers_it_although_the_successor_lost_its_log() 
             await asyncio.sleep(BEAT_S)
         assert SESSION - BEAT_S <= asyncio.get_running_loop().time() - began < SESSION + 5 * BEAT_S
         assert leader(node) == 1
+        assert [event["partitions"] for event in node.events if event["event"] == "logs_compared"] == [1]
         await node.controller.stop()
 
     play(story())
