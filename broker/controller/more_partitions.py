@@ -57,13 +57,14 @@ def create_partitions(
 def _assignment(
     image: MetadataImage, topic: TopicImage, asked: CreatePartitionsTopic, rng: random.Random
 ) -> list[tuple[int, ...]]:
-    """The replicas of each new partition: as many as the topic's first one has."""
+    """The replicas of each new partition: as many as the topic's first one has, without those that a move adds."""
     there = len(topic.partitions)
     more = asked.count - there
     if more < 1:
         message = f"topic {topic.name!r} has {there} partitions; {asked.count} would not be more"
         raise ProtocolError(ErrorCode.INVALID_PARTITIONS, message)
-    factor = len(topic.partitions[0].replicas)
+    first = topic.partitions[0]
+    factor = len([replica for replica in first.replicas if replica not in first.adding])
     if not asked.assignments:
         return automatic_assignment(image, more, factor, rng)
     if len(asked.assignments) != more:
