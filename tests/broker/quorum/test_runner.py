@@ -57,7 +57,7 @@ def test_a_single_voter_elects_itself_at_once_and_commits(tmp_path: Path) -> Non
 
 def test_what_one_operation_may_take_is_no_less_for_small_batches_of_producers(tmp_path: Path) -> None:
     async def story() -> None:
-        async with running(tmp_path, 1, **{"message.max.bytes": "1000"}) as cluster:
+        async with running(tmp_path, 1, 0, **{"message.max.bytes": "1000"}) as cluster:
             await cluster.leader()
             last = await cluster.quorum(1).append([bytes(1 << 20)] * 2)
             with pytest.raises(AppendRefusedError):
