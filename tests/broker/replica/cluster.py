@@ -219,6 +219,7 @@ class Cluster:
         self.controller_works = True
         self.records_flow = True
         self.hears_of_alterations = True
+        self.who_asked_hears = True
         self.defects: list[str] = []
         self._hearing: set[asyncio.Task[None]] = set()
 
@@ -317,9 +318,10 @@ class Cluster:
         self.commit(*records)
         if self.hears_of_alterations:
             await self.hear(*(node for node in self.nodes if node != message.broker_id))
-            hearing = asyncio.create_task(self._hear_later(message.broker_id))
-            self._hearing.add(hearing)
-            hearing.add_done_callback(self._hearing.discard)
+            if self.who_asked_hears:
+                hearing = asyncio.create_task(self._hear_later(message.broker_id))
+                self._hearing.add(hearing)
+                hearing.add_done_callback(self._hearing.discard)
         return response
 
     async def _hear_later(self, node_id: int) -> None:

@@ -56,7 +56,7 @@ def test_a_proposal_whose_answer_is_lost_is_settled_by_the_metadata(tmp_path: Pa
         leader = cluster.nodes[1]
         granted = cluster.alter_partition
 
-        cluster.hears_of_alterations = False
+        cluster.who_asked_hears = False
 
         async def lose_the_answer(message: Any, version: int) -> Any:
             cluster.alter_partition = granted  # type: ignore[method-assign]
@@ -119,7 +119,7 @@ def test_an_answer_of_a_newer_leader_epoch_grants_what_was_proposed(tmp_path: Pa
         answered = asyncio.Event()
 
         async def grant_and_elect_anew(message: Any, version: int) -> Any:
-            cluster.hears_of_alterations = False
+            cluster.who_asked_hears = False
             response = cast(AlterPartitionResponse, await granted(message, version))
             cluster.elect(1, isr=[1, 2, 3])
             (result,) = response.topics[0].partitions
