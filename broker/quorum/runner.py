@@ -342,9 +342,7 @@ class QuorumRunner:
                 case do.Persist(state):
                     await self._persist(state)
                 case do.Truncate(offset):
-                    self._told.truncation(self._log.log_end_offset, offset)
-                    await self._log.truncate_to(offset)
-                    self._history.truncated(offset)
+                    await self._truncate(offset)
                 case do.AppendLeaderChange(epoch, leader, voters, granted):
                     await self._log.start_leader_epoch(epoch)
                     batch = leader_change_batch(leader, voters, granted, self.wall_ms())
@@ -379,6 +377,16 @@ class QuorumRunner:
         self._set_timer()
 
     # --- snapshots
+
+    async def _truncate(self, offset: int) -> None:
+        """Remove what the leader does not have. At the snapshot's end its epoch is the log's last one again: the entry
+        in force there may have begun at this very offset, and gone."""
+        self._told.truncation(self._log.log_end_offset, offset)
+        await self._log.truncate_to(offset)
+        snapshot = self._running().snapshot
+        if snapshot is not None:
+            await know_epoch(self._log, snapshot)  # after a crash in between, `restore` does it
+        self._history.truncated(offset)
 
     async def _install(self, snapshot: OffsetAndEpoch) -> None:
         """Take a snapshot over that was fetched. A crash on the way leaves the old log and state, or the new ones."""
