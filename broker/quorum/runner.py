@@ -24,7 +24,7 @@ from broker.peers import Peers
 from broker.ports import Disk
 from broker.quorum import effects as do
 from broker.quorum.committed import committed_batches, data_batch, digest_with, leader_change_batch
-from broker.quorum.election_state import ElectionFile, ElectionState
+from broker.quorum.election_state import QUORUM_STATE, ElectionFile, ElectionState
 from broker.quorum.leading import QuorumStatus
 from broker.quorum.measures import QuorumMeasures
 from broker.quorum.messages import (
@@ -122,7 +122,7 @@ class QuorumRunner:
         self._on_leadership = on_leadership
         self._on_failure = on_failure
         self._clock = clock
-        self._file = ElectionFile(disk, f"{log.directory}/quorum-state")
+        self._file = ElectionFile(disk, f"{log.directory}/{QUORUM_STATE}")
         self._events: asyncio.Queue[Event] = asyncio.Queue(QUEUED_EVENTS)
         self._turn = asyncio.Lock()
         self._node: RaftNode | None = None

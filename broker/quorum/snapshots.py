@@ -115,7 +115,7 @@ class Snapshots:
         except CorruptBatch as error:
             raise StartupError(
                 f"{path}: is damaged: {error}; remove this broker's {self._directory} if the other voters are well: it "
-                "is fetched anew"
+                "is fetched anew, and this disk counts as a new one"
             ) from error
 
     async def restore(self, log: PartitionLog) -> OffsetAndEpoch | None:
