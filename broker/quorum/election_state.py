@@ -57,8 +57,8 @@ class ElectionState:
         except (ValueError, KeyError, TypeError) as error:
             raise StartupError(
                 f"{path}: is not a quorum-state file ({error!r}); remove it if the other voters are well: this disk "
-                "then counts as a new one, and takes its place by itself; a voter that forgets its vote, as it does by a "
-                "backup, can elect two leaders"
+                "then counts as a new one, and takes its place by itself; a voter that forgets its vote, by a backup "
+                "for example, can elect two leaders"
             ) from error
         if version != DATA_VERSION:
             raise StartupError(f"{path}: data_version {version!r} is not {DATA_VERSION}; use the broker that wrote it")

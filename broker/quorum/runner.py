@@ -22,6 +22,7 @@ from broker.log.log import PartitionLog
 from broker.mutants import Mutants
 from broker.peers import Peers
 from broker.ports import Disk
+from broker.protocol.records import CorruptBatch
 from broker.quorum import effects as do
 from broker.quorum.committed import committed_batches, data_batch, digest_with, leader_change_batch
 from broker.quorum.election_state import QUORUM_STATE, ElectionFile, ElectionState
@@ -383,13 +384,12 @@ class QuorumRunner:
         in force there may have begun at this very offset, and gone."""
         self._told.truncation(self._log.log_end_offset, offset)
         await self._log.truncate_to(offset)
-        snapshot = self._running().snapshot
-        if snapshot is not None:
-            await know_epoch(self._log, snapshot)  # after a crash in between, `restore` does it
+        await know_epoch(self._log, self._running().snapshot)  # after a crash in between, `restore` does it
         self._history.truncated(offset)
 
     async def _install(self, snapshot: OffsetAndEpoch) -> None:
         """Take a snapshot over that was fetched. A crash on the way leaves the old log and state, or the new ones."""
+        self._snapshots.check(snapshot)
         self._told.truncation(self._log.log_end_offset, self._log.log_start_offset)
         await self._snapshots.finish(snapshot)
         await self._log.truncate_fully_and_start_at(snapshot.offset)
@@ -415,7 +415,9 @@ class QuorumRunner:
     async def _take_snapshot(self) -> None:
         """Write down what everything applied comes to, and let the log below go (KIP-630)."""
         self._grown = 0
-        snapshot = OffsetAndEpoch(self._log.epochs.epoch_at(self._applied - 1), self._applied)
+        snapshot = self._running().snapshot
+        if snapshot is None or snapshot.offset != self._applied:
+            snapshot = OffsetAndEpoch(self._log.epochs.epoch_at(self._applied - 1), self._applied)
         records, voters, now = self._state(), self._history.as_of(snapshot.offset), self.wall_ms()
         named = None if voters is None else voters_batch(voters, self.voters, self.listener_name, now)
         await with_descriptors(partial(self._snapshots.write_durably, snapshot, records, named, now))
@@ -494,12 +496,12 @@ class QuorumRunner:
             return
         response = effect.response
         if isinstance(effect.read, do.ReadSnapshot) and isinstance(response, SnapshotResponse):
-            piece = self._snapshots.read(effect.read.snapshot, effect.read.position, effect.read.max_bytes)
-            response = (
-                replace(response, error=ErrorCode.SNAPSHOT_NOT_FOUND)
-                if piece is None
-                else replace(response, data=piece.data, size=piece.size)
-            )
+            try:
+                response = self._snapshots.answer(response, effect.read)
+            except CorruptBatch as error:  # it is made again, of what this node has applied
+                self._told.snapshot_damaged(effect.read.snapshot, error)
+                self._grown = self._snapshot_after
+                response = replace(response, error=ErrorCode.SNAPSHOT_NOT_FOUND)
         elif isinstance(effect.read, do.Read) and isinstance(response, FetchResponse):
             end = self._log.log_end_offset
             response = replace(response, records=self._log.read(effect.read.offset, effect.read.max_bytes, end))
