@@ -142,13 +142,16 @@ class Snapshots:
     async def restore(self, log: PartitionLog) -> OffsetAndEpoch | None:
         """The newest snapshot, and the log brought to where it ends: a crash may have come between the two.
 
-        A log that reaches beyond it continues it only if its record before has the snapshot's epoch. Another leader's
-        tail would be taken for records of that epoch.
+        A log that reaches beyond it continues it only if its record before has the snapshot's epoch and those behind it
+        no older one. Another leader's tail, or what a crash has left of its segments, would be taken for records of
+        that epoch.
         """
         snapshot = self.latest()
         if snapshot is not None:
             known = log.epochs.epoch_at(snapshot.offset - 1)  # -1: the log begins behind that record
-            if log.log_end_offset < snapshot.offset or known not in (-1, snapshot.epoch):
+            reaches = log.log_start_offset <= snapshot.offset <= log.log_end_offset
+            older = log.log_end_offset > snapshot.offset and log.last_epoch < snapshot.epoch
+            if not reaches or older or known not in (-1, snapshot.epoch):
                 await log.truncate_fully_and_start_at(snapshot.offset)
             await log.advance_start(snapshot.offset)
             await know_epoch(log, snapshot)
