@@ -158,10 +158,15 @@ class Prospective(Role):
     give_up_at: float
     last_leader_id: int | None
     vote: int | None
+    leader_heard_at: float | None = None
+    """When the leader itself answered that it still leads; None: it has not."""
 
     @property
     def leader_id(self) -> int | None:
         return self.last_leader_id
+
+    def heard_leader(self, now: float) -> None:
+        self.leader_heard_at = now
 
     @property
     def voted_id(self) -> int | None:
