@@ -131,6 +131,8 @@ class Following:
         role = self._core.role
         if not isinstance(role, Unattached | Voted | Follower) or self._core.log_in_motion:
             return None
+        if not self._core.settings.other_voters:
+            return None  # nobody can be asked
         return role.fetching.not_before if role.fetching.inflight is None else None
 
     def unanswered(self, now: float, request: FetchRequest | SnapshotRequest) -> None:

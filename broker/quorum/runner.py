@@ -42,7 +42,7 @@ from broker.quorum.roles import Candidate, Leader, Prospective, Role
 from broker.quorum.settings import QuorumSettings
 from broker.quorum.snapshots import Snapshots, know_epoch
 from broker.quorum.telling import QuorumTrace
-from broker.quorum.voter_records import named_voters, read_voters, voters_batch
+from broker.quorum.voter_records import check_lone_voter, named_voters, read_voters, voters_batch
 from broker.quorum.voters import VoterHistory, VoterSet
 from broker.quorum.wire import METADATA_TOPIC, PARTITION, decode_response, encode_request
 from broker.trace import Tracer
@@ -189,6 +189,7 @@ class QuorumRunner:
         snapshot = await self._snapshots.restore(self._log)
         records = [] if snapshot is None else self._recall(snapshot)
         read_voters(self._log, self._history)
+        check_lone_voter(self._settings, self._history.current)
         self._node = RaftNode(loop.time(), self._settings, stored, self._log, self._history, self._rng, self._mutants)
         if snapshot is not None:
             self._begin_at(snapshot, records)
