@@ -78,6 +78,8 @@ class Votes:
                 give_up_at=core.election_time(now, core.settings.election_timeout_s),
                 last_leader_id=role.leader_id,
                 vote=role.voted_id,
+                fetching=role.fetching if isinstance(role, Follower) else None,
+                download=role.download if isinstance(role, Follower) else None,
             )
         )
         self._settle(now)
@@ -136,7 +138,7 @@ class Votes:
 
         The node keeps looking for a leader while it waits, and stands again after a random delay. Where the leader
         itself has said that it lives, only its answers were late: it has the whole fetch timeout again, from when it
-        was heard. With less, an answer that takes a good part of that would never be waited for.
+        was heard, and what is under way is waited for. An answer that takes longer would never come otherwise.
         """
         core = self._core
         role = core.role
@@ -146,6 +148,8 @@ class Votes:
             assert isinstance(core.role, Follower)
             if heard_at is None:
                 core.role.stand_at(core.election_time(now, 0.0))
+            else:
+                core.role.resume(role)
         elif role.voted_id is not None:
             core.become_voted(now, role.epoch, role.voted_id, wait=0.0)
         else:

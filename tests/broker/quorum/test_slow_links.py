@@ -70,3 +70,13 @@ def test_a_late_answer_does_not_keep_a_voter_on_a_slow_link_from_catching_up(lat
     link.fetched_in(20.0)
     assert link.fetched_in(10.0) > 10 * RECORDS
     assert link.story.role.epoch == EPOCH
+
+
+@pytest.mark.conforms("K595-12", "H20")
+@pytest.mark.parametrize("each", [1.1, 1.6, 5.0])
+def test_answers_that_take_longer_than_the_fetch_timeout_are_waited_for(each: float) -> None:
+    """A batch is never split: one that is large for its link takes as long as it takes."""
+    link = SlowLink(repeat(each))
+    link.fetched_in(2 * each)
+    assert link.fetched_in(10 * each) >= 9 * RECORDS
+    assert link.story.role.epoch == EPOCH
