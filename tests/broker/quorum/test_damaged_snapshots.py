@@ -45,7 +45,7 @@ def damage(path: Path, node: int) -> None:
 @pytest.mark.parametrize("behind_it", [True, False], ids=["the log has gone on", "the log ends with it"])
 def test_a_leader_does_not_serve_a_damaged_snapshot_and_makes_it_again(tmp_path: Path, behind_it: bool) -> None:
     async def story() -> None:
-        cluster = LiveCluster(tmp_path, 3, **SMALL)
+        cluster = LiveCluster(tmp_path, 3, 0, **SMALL)
         leader, away = await one_lags_behind(cluster)
         if behind_it:
             await cluster.quorum(leader).append([b"more"])
@@ -89,7 +89,7 @@ class DamagingCluster(LiveCluster):
 
 def test_who_fetches_a_damaged_snapshot_stops_with_its_log_as_it_was(tmp_path: Path) -> None:
     async def story() -> None:
-        cluster = DamagingCluster(tmp_path, 3, **SMALL)
+        cluster = DamagingCluster(tmp_path, 3, 0, **SMALL)
         leader, away = await one_lags_behind(cluster)
         await cluster.start(away)
         await cluster.until(lambda: cluster.seats[away].failures)

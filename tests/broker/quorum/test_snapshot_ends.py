@@ -14,7 +14,7 @@ from broker.protocol.messages.fetch import FetchRequest
 from broker.protocol.messages.fetch_snapshot import FetchSnapshotRequest
 from broker.protocol.schema import Message
 from broker.quorum.committed import data_batch
-from broker.quorum.messages import OffsetAndEpoch, VoteRequest
+from broker.quorum.messages import OffsetAndEpoch, VoteRequest, VoteResponse
 from broker.quorum.snapshots import Snapshots
 from tests.broker.log.making import in_loop
 from tests.broker.quorum.live import LiveCluster
@@ -74,7 +74,9 @@ def test_a_log_that_is_cut_back_to_its_snapshots_end_ends_in_the_snapshots_epoch
         request = VoteRequest(
             "cluster", 2, voter.epoch + 1, OffsetAndEpoch(0, 1), voter_directory=cluster.seats[1].directory_id
         )
-        assert not (await voter.receive(request)).granted, "the candidate lacks what is committed"
+        answer = await voter.receive(request)
+        assert isinstance(answer, VoteResponse)
+        assert not answer.granted, "the candidate lacks what is committed"
         cluster.intercept = lambda _sender, _receiver, _message: None
         await cluster.quorum(await cluster.leader()).append([b"after"])
         await cluster.until_each(lambda seat: seat.values[-1:] == [b"after"])
