@@ -106,6 +106,18 @@ def test_known_failures_are_let_through_until_they_expire(tmp_path: Path) -> Non
     assert verdicts(tmp_path, KNOWN + "2030-01-01", stale)[0] == "fail"
 
 
+def test_a_known_failure_excuses_nothing_that_is_missing_besides(tmp_path: Path) -> None:
+    reasons = "stale-read: x", "besides, undecided: fault power-loss was required and never confirmed"
+    entries = run(1), run(2, "fail", anomalies=("stale-read",), reasons=reasons)
+    report = check_policy(policy(tmp_path, KNOWN + "2030-01-01"), "c", Matrix((), (), entries, ()), TODAY)
+    decision = decide(entries, (), report.findings, report.excused)
+    assert decision.verdict == "unknown"
+    assert decision.reason == (
+        "1 of 2 runs failed in ways that the policy knows, and more of it is undecided: "
+        "s-main-2 (fault power-loss was required and never confirmed)"
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
