@@ -143,8 +143,8 @@ def decide(
     excused: Collection[str] = (),
 ) -> Decision:
     """The gravest of what the runs came to, of what is not known of the plan, and of what the policy found. `excused`:
-    runs whose failures are known and allowed for. That excuses what was proven, not what is missing: a run that would be
-    undecided without its failure leaves the gate undecided with it."""
+    runs whose failures are known and allowed for. That excuses what was proven, not what is missing: a run that would
+    be undecided without its failure leaves the gate undecided with it."""
     unmet = [entry for entry in entries if not entry.met and entry.run not in excused]
     wrong = [entry for entry in unmet if entry.verdict != UNKNOWN]
     against = [f"{_count(wrong, entries)} did not come to what was expected: {_names(wrong)}"] if wrong else []

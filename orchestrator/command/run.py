@@ -59,8 +59,8 @@ def main(options: argparse.Namespace, argv: list[str]) -> int:
     inventory, where = _inventory(options, campaign), _where(options)
     spec = lab_spec(campaign, store, inventory, cells=options.cell)
     rehearse_systems(campaign, options.cell)
+    asked = {"cells": options.cell, "seeds": seeds, "where": where}
     if options.dry_run:
-        asked = {"cells": options.cell, "seeds": seeds, "where": where}
         dry_run(campaign, _wanted_world(options, campaign), spec, as_json=options.json, **asked)
         return 0
     check_size(campaign, cells=options.cell, seeds=seeds)
@@ -72,9 +72,9 @@ def main(options: argparse.Namespace, argv: list[str]) -> int:
     if options.resume:
         if options.cell or seeds:
             raise UsageError("--resume goes on with what was planned then; leave out --cell, --seed and --seeds")
-        invocation = resume_invocation(store, campaign, where=where)
+        invocation = resume_invocation(store, campaign, where=where, world=selection.lab.name)
     else:
-        invocation = plan_invocation(store, campaign, cells=options.cell, seeds=seeds, where=where)
+        invocation = plan_invocation(store, campaign, **asked, world=selection.lab.name)
     # A simulated run takes seconds; pictures of it would take longer, and can be drawn of those that are looked at.
     engine = Engine(engine_kind, store.root / ".spark" / invocation.stamp, pictures=not simulated)
     run_options = RunOptions(selection, engine, inventory, options.keep, _shell_prefix())
