@@ -22,6 +22,8 @@ from history.checked import read_lines, text_of
 from history.left import sha256_of
 from tests.analysis_pipeline.stored_registers import StoredRegisters
 from tests.analysis_pipeline.stored_run import StoredRun
+from tests.mutations.stored import Stored
+from tests.mutations.unjudged import ON_LOG, ON_REGISTER, took_part
 
 OPERATIONS = "history/operations"
 JOURNAL = "history/journal.jsonl"
@@ -305,6 +307,24 @@ def test_a_proven_anomaly_stays_one_in_a_run_that_is_not_whole(tmp_path: Path) -
     run = StoredRun(tmp_path / "run", lost=7).write()
     remove("nodes/n2/service.log")(run)
     assert analyze(run, engine="in-process", pictures=False).verdict == "fail"
+
+
+@pytest.mark.parametrize(
+    ("kind", "line", "reason"),
+    [
+        (StoredRun, ON_REGISTER, "1 operations on registers, which nobody judges: the workload asks for 'log'"),
+        (StoredRegisters, ON_LOG, "1 operations on partitions of logs, which nobody judges: .* asks for 'register'"),
+    ],
+)
+def test_operations_that_no_checker_reads_are_no_pass(
+    tmp_path: Path, kind: Callable[[Path], Any], line: dict[str, object], reason: str
+) -> None:
+    run = kind(tmp_path / "run").write()
+    took_part(Stored(run), line)
+    seal.seal(run)
+    verdict = analyze(run, engine="in-process", pictures=False)
+    assert verdict.verdict == UNKNOWN
+    assert [doubt for doubt in verdict.doubts if not re.search(reason, doubt)] == ["record: not whole in 1 respects"]
 
 
 def gone(*patterns: str) -> Change:
