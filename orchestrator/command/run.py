@@ -55,7 +55,7 @@ def main(options: argparse.Namespace, argv: list[str]) -> int:
         raise UsageError(f"--seed {min(options.seed)}: seeds are whole numbers from 0")
     between = seed_range(options.seeds)
     seeds = [*options.seed, *between] if options.seed else between  # a range alone stays one, however long it is
-    store = Store((options.store or default_store()).resolve())
+    store = Store(options.store or default_store())
     inventory, where = _inventory(options, campaign), _where(options)
     spec = lab_spec(campaign, store, inventory, cells=options.cell)
     rehearse_systems(campaign, options.cell)
@@ -67,7 +67,7 @@ def main(options: argparse.Namespace, argv: list[str]) -> int:
     simulated = _wanted_world(options, campaign) == SIMULATION
     engine_kind = options.engine or ("in-process" if simulated else "spark")
     require_engine(engine_kind)
-    find_policy(store.root, None)  # read at the end; what is wrong with it is told now
+    find_policy(store.names, None)  # read at the end; what is wrong with it is told now
     selection = _choose_lab(_wanted_world(options, campaign), campaign, spec, argv, options)
     if options.resume:
         if options.cell or seeds:
@@ -104,7 +104,7 @@ def _make_runs(invocation: Invocation, store: Store, run_options: RunOptions, op
                 sys.stderr.flush()
             os._exit(EXIT_INTERRUPTED)  # at once: a session that is still starting is not waited for
     campaign_dir = store.campaign_dir(invocation.campaign.name)
-    renew_documents(campaign_dir)
+    renew_documents(campaign_dir, store.names)
     result = gate(campaign_dir, invocations=[invocation.stamp])
     _print(result, as_json=options.json)
     if options.resume and open_stamp(campaign_dir) is not None:

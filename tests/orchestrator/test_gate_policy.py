@@ -138,7 +138,7 @@ def test_a_known_failure_excuses_nothing_that_is_missing_besides(tmp_path: Path)
 def test_what_is_wrong_is_told_with_file_line_and_key(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "gate.toml").write_text(text)
     with pytest.raises(InputError) as caught:
-        find_policy(tmp_path / "store", None)
+        find_policy([tmp_path / "store"], None)
     assert words in str(caught.value)
 
 
@@ -160,6 +160,51 @@ def test_a_policy_lies_beside_the_store_or_is_given(tmp_path: Path) -> None:
     (tmp_path / "gate.toml").write_text("seeds = 2\n")
     assert ask("gate", campaign.path).code == 64
     assert ask("run", "demo", "--engine", "in-process", "--store", campaign.store).code == 64, "told before, not after"
+
+
+def test_a_policy_lies_beside_a_link_to_the_store_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "project").mkdir()
+    campaign = StoredCampaign(tmp_path / "disk" / "store", "")
+    (run,) = campaign.made()
+    link = tmp_path / "project" / "store"
+    link.symlink_to(campaign.store)
+    beside, target = link.with_name("gate.toml"), campaign.store.with_name("gate.toml")
+    beside.write_text("[require]\nseeds = 20\n")
+    assert [ask("gate", path).code for path in (link, link / "story", campaign.path)] == [2, 2, 0]
+    assert ask("gate", "story", "--store", link).code == 2
+    monkeypatch.chdir(link / "story")
+    monkeypatch.setenv("PWD", str(link / "story"))
+    assert [ask("gate", path).code for path in (".", "..")] == [2, 2]
+    for path in (link / "story", campaign.path):
+        assert ask("report", path).code == 0
+        asked = "required seeds of each cell 20" in (campaign.path / "report.html").read_text()
+        assert asked is (path != campaign.path)
+    (link / "latest").unlink(missing_ok=True)
+    (link / "latest").symlink_to(run.relative_to(campaign.store))
+    for name in (link / "latest", link / "story" / run.name):
+        assert ask("report", campaign.path).code == 0
+        assert ask("analyze", "--engine", "in-process", name).code == 0
+        assert "required seeds of each cell 20" in (campaign.path / "summary.json").read_text()
+    beside.rename(target)
+    assert [ask("gate", path).code for path in (link, link / "story", campaign.path)] == [2, 2, 2]
+    beside.symlink_to(target)
+    assert ask("gate", link).code == 2, "it is one policy"
+    beside.unlink()
+    beside.write_text("[require]\nseeds = 1\n")
+    for path in (link, link / "story"):
+        answer = ask("gate", path)
+        assert answer.code == 64
+        assert f"{beside} and {target}: the store is a link, and beside it and beside its target" in answer.err
+    assert ask("gate", link, "--policy", beside).code == 0
+
+
+def test_a_policy_that_is_a_link_to_nothing_is_not_passed_over(tmp_path: Path) -> None:
+    campaign = StoredCampaign(tmp_path / "store", "")
+    campaign.made()
+    (tmp_path / "gate.toml").symlink_to(tmp_path / "gone.toml")
+    answer = ask("gate", campaign.path)
+    assert answer.code == 64
+    assert "gate.toml: cannot be read: No such file" in answer.err
 
 
 def test_a_baseline_is_compared_with(tmp_path: Path) -> None:
