@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,14 @@ from typing import Any
 import pytest
 
 from analysis.summary import Entry
+from orchestrator.campaign import policy_checks
 from orchestrator.campaign.comparison import compare
 from orchestrator.campaign.gate import decide
 from orchestrator.campaign.invocations import StoredPlan
 from orchestrator.campaign.matrix import Matrix
 from orchestrator.campaign.policy_checks import check_policy
 from orchestrator.campaign.policy_file import Policy, find_policy, read_policy
+from orchestrator.campaign.store import Store
 from systems.errors import InputError
 from tests.orchestrator.stored_campaign import StoredCampaign, ask
 
@@ -85,6 +88,17 @@ def test_the_mutation_score_counts_cells_that_were_caught_in_every_run(tmp_path:
     decided, told = verdicts(tmp_path, "[require]\nmutation_score = 0.9", *entries, run(2, "pass", "b", **survived))
     assert decided == "fail"
     assert told == ["mutation score: 1 of 2 cells with mutants were caught as expected, 90% are asked for"]
+
+
+@pytest.mark.parametrize("expected", ["pass", "unknown"])
+def test_a_mutant_that_is_not_expected_to_fail_counts_for_nothing(tmp_path: Path, expected: str) -> None:
+    """Neither is a survivor caught, nor does one that is benign have to be."""
+    survivor = run(1, expected, "b", expected=expected, met=True, mutants=("m",))
+    decided, told = verdicts(tmp_path, "[require]\nmutation_score = 1.0", survivor)
+    assert decided == "unknown"
+    assert "no cell has mutants that are expected to fail" in told[0]
+    caught = run(1, "fail", "a", expected="fail (duplicate)", met=True, mutants=("m",))
+    assert verdicts(tmp_path, "[require]\nmutation_score = 1.0", survivor, caught)[0] == "pass"
 
 
 KNOWN = '[[known]]\nanomaly = "stale-read"\nsystem = "etcd"\nreason = "ticket 7"\nexpires = '
@@ -207,7 +221,9 @@ def test_a_policy_that_is_a_link_to_nothing_is_not_passed_over(tmp_path: Path) -
     assert "gate.toml: cannot be read: No such file" in answer.err
 
 
-def test_a_baseline_is_compared_with(tmp_path: Path) -> None:
+def test_a_baseline_is_compared_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stamps = ["20260102T03040500", "20250102T03040500"]
+    monkeypatch.setattr(Store, "new_stamp", lambda _: stamps.pop(0))
     now = StoredCampaign(tmp_path / "store", "[seeds]\ncount = 3\n")
     now.made()
     then = StoredCampaign(tmp_path / "baseline", "[seeds]\ncount = 3\n")
@@ -222,6 +238,43 @@ def test_a_baseline_is_compared_with(tmp_path: Path) -> None:
     answer = ask("gate", now.path)
     assert answer.code == 2
     assert "their smallest p is 0.1: run more seeds" in answer.out
+
+
+def test_a_baseline_of_the_runs_that_are_judged_shows_nothing(tmp_path: Path) -> None:
+    campaign = StoredCampaign(tmp_path / "store", "[seeds]\ncount = 5\n")
+    runs = campaign.made()
+    (tmp_path / "gate.toml").write_text('[baseline]\npath = "store"\n')
+    answer = ask("gate", campaign.path, "--json")
+    assert answer.code == 2
+    (finding,) = answer.json["findings"]
+    assert (
+        f"5 of its runs are those that are judged, which prove nothing of themselves: {runs[0].name}, "
+        in (finding["sentence"])
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "measures"),
+    [
+        ({"stats": {}}, {"median latency"}),
+        ({"acknowledged": 0}, {"acknowledged writes a second"}),
+        ({"stats": {}, "duration_s": 0.0}, {"median latency", "acknowledged writes a second"}),
+    ],
+)
+@pytest.mark.parametrize("side", ["now", "then"])
+def test_a_run_in_which_nothing_was_measured_does_not_drop_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, side: str, changes: dict[str, Any], measures: set[str]
+) -> None:
+    cells = [(cell, seed) for cell in "ab" for seed in range(1, 6)]
+    whole = [run(seed, cell=cell) for cell, seed in cells]
+    lacking = [run(seed, cell=cell, **(changes if cell == "b" else {})) for cell, seed in cells]
+    then, now = (lacking, whole) if side == "then" else (whole, lacking)
+    then = [replace(entry, run=f"earlier-{entry.run}") for entry in then]
+    monkeypatch.setattr(policy_checks, "read_matrix", lambda *_, **__: Matrix((), (), tuple(then), ()))
+    _, told = verdicts(tmp_path, '[baseline]\npath = "."\n', *now)
+    assert {sentence.split(" against ")[0] for sentence in told} == measures
+    for sentence in told:
+        assert f"not measured in {'earlier-' if side == 'then' else ''}s-b-1, " in sentence
 
 
 def test_a_difference_must_be_more_than_chance() -> None:
@@ -243,6 +296,7 @@ def test_cells_are_compared_with_themselves() -> None:
     first, second = compare(many, larger_is_worse=True), compare(many, larger_is_worse=True)
     assert first == second
     assert first.p < 0.001
+    assert first.p >= first.least_p == 1 / 10_001, "so many deals show no smaller one"
 
 
 def test_the_policy_in_the_documentation_is_one(tmp_path: Path) -> None:
