@@ -20,13 +20,14 @@ from history.errors import UNFINISHED
 from history.lines import REGISTER, BadLineError, Clock, clock_of, operation_of, require_invocation
 from history.registers import table_of
 from history.schemas import ACKS_ALL, APPEND, CAS, OPERATIONS, PHASE_MAIN, READ, WRITE
+from history.values import producer_of
 
 
 @dataclass
 class Recorded:
     """What the files said: rows of both shapes, those of operations never completed apart. By file's name: its
-    `defects`, as sentences that name the line, and `counts`, how many operations it has. `torn`: the files whose tail
-    was lost."""
+    `defects`, as sentences that name the line, `counts`, how many operations it has, and `producers`, the numbers of
+    producers that are in the values that it writes. `torn`: the files whose tail was lost."""
 
     operations: list[dict[str, Any]] = field(default_factory=list)
     registers: list[tuple[Any, ...]] = field(default_factory=list)
@@ -35,6 +36,7 @@ class Recorded:
     defects: dict[str, list[str]] = field(default_factory=dict)
     torn: list[str] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
+    producers: dict[str, set[int]] = field(default_factory=dict)
 
     def tables(self) -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
         """Log operations and register operations: completed, then the same two unfinished."""
@@ -167,6 +169,7 @@ class _File:
             (self._found.unfinished_operations if unfinished else self._found.operations).append(of_log)
 
     def _claim(self, number: int, value: int) -> None:
+        self._found.producers.setdefault(self._path.name, set()).add(producer_of(value))
         here = f"{self._path.name}:{number}"
         there = self._known.values.setdefault(value, here)
         if there != here:

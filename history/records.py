@@ -16,7 +16,7 @@ from history.journal import CLIENT, CLIENT_ENDED
 from history.jsonlines import Known, Recorded, read_lines
 from history.left import INVOKED, LINES, REGISTER_STREAM, RESERVED, STREAM, owner, sha256_of
 from history.schemas import APPEND, CAS, NAMES, WRITE
-from history.values import PRODUCERS
+from history.values import producer_of
 
 Line = Mapping[str, Any]
 
@@ -45,7 +45,7 @@ class ClientRecord:
 
     def may_have_written(self, value: int) -> bool:
         """Whether a value may be one of the client's that is not on record."""
-        return not self.announced and (self.producers is None or (value >> 32 & (PRODUCERS - 1)) in self.producers)
+        return not self.announced and (self.producers is None or producer_of(value) in self.producers)
 
 
 @dataclass
@@ -169,7 +169,6 @@ class _Books:
             defects.append(f"client {client} is in the journal, but left no record")
         understood = all(part.understood for part in parts) and not of_lines and not shared
         is_as_left = bool(ended) and not any(name.endswith((RESERVED, INVOKED, LINES)) for name in changed)
-        first, count = started[0]["producers"]
         return ClientRecord(
             client=client,
             files=tuple(files),
@@ -177,8 +176,17 @@ class _Books:
             + sum(self._lines.counts.get(name, 0) for name in files),
             defects=tuple(dict.fromkeys(defects)),
             announced=bool(files) and understood and (is_as_left or (is_closed and not ended)),
-            producers=range(first, first + count),
+            producers=self._producers(started[0], files),
         )
+
+    def _producers(self, started: Line, files: Sequence[str]) -> range | None:
+        """The numbers that the journal gives a client, if its values have them. Programs that somebody brings write
+        what they like to registers, so that it takes values of theirs to say so."""
+        first, count = started["producers"]
+        given, lines = range(first, first + count), [name for name in files if name.endswith(LINES)]
+        is_program = bool(lines) or (not files and count > 1)  # only a program may begin anew, as another producer
+        used = {producer for name in lines for producer in self._lines.producers.get(name, ())}
+        return given if not is_program or (used and used <= set(given)) else None
 
     def _strange(self, name: str) -> ClientRecord:
         suffix = Path(name).suffix
