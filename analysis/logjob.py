@@ -23,6 +23,7 @@ from analysis.core.logcheck import Chunk, LogReport, check, conclude_all, examin
 from analysis.core.owners import ALL_WHOLE, Owners
 from analysis.core.rows import DamagedError
 from analysis.core.summary import Summary, summarise
+from history.compact import partition_of
 from history.schemas import OPERATIONS
 
 if TYPE_CHECKING:
@@ -56,8 +57,7 @@ def files_of(tables: Path) -> dict[Key, list[Path]]:
     """The compacted operation files below `tables/`, by partition, in their order."""
     found: dict[Key, list[Path]] = {}
     for path in sorted((tables / "operations").glob("topic=*/partition=*/*.parquet")):
-        topic = path.parent.parent.name.removeprefix("topic=")
-        found.setdefault((topic, int(path.parent.name.removeprefix("partition="))), []).append(path)
+        found.setdefault(partition_of(path.parent), []).append(path)
     return found
 
 

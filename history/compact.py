@@ -15,6 +15,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +26,16 @@ from history.schemas import APPEND
 
 ROWS_PER_FILE: Final = 1 << 20
 ROWS_PER_GROUP: Final = 1 << 18
+
+
+def folder_of(tables: Path, topic: str, partition: int) -> Path:
+    """Where a partition's tables lie, below `tables`, whatever is in the topic's name."""
+    return tables / f"topic={quote(topic, safe='')}" / f"partition={partition}"
+
+
+def partition_of(folder: Path) -> tuple[str, int]:
+    """The topic and partition whose tables lie in a folder."""
+    return unquote(folder.parent.name.removeprefix("topic=")), int(folder.name.removeprefix("partition="))
 
 
 def compact(history: History, run: Path | str, *, rows_per_file: int = ROWS_PER_FILE) -> list[Path]:
@@ -38,7 +49,7 @@ def compact(history: History, run: Path | str, *, rows_per_file: int = ROWS_PER_
     for key in sorted(keys.to_pylist(), key=lambda each: (each["topic"], each["partition"])):
         topic, partition = key["topic"], key["partition"]
         mine = operations.filter((pc.field("topic") == topic) & (pc.field("partition") == partition))
-        folder = root / f"topic={topic}" / f"partition={partition}"
+        folder = folder_of(root, topic, partition)
         folder.mkdir(parents=True)
         is_append = pc.equal(mine["f"], APPEND)
         files += _write(_appends_in_order(mine.filter(is_append)), folder, "appends", rows_per_file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -14,7 +15,15 @@ from history.schemas import APPEND, CAS, END, FAIL, INF, INFO, MISMATCH, OK, REA
 
 PROCESSES: Final = 1 << 30
 
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_NO_TOPIC: Final = (".", "..")
+
 Mask = npt.NDArray[np.bool_]
+
+
+def is_topic(name: str) -> bool:
+    """Whether a topic may have this name: Kafka's own rule (`org.apache.kafka.common.internals.Topic`)."""
+    return _TOPIC.fullmatch(name) is not None and name not in _NO_TOPIC
 
 
 def valid_operations(table: pa.Table) -> tuple[pa.Table, list[str]]:
@@ -62,6 +71,9 @@ def _wrong_operations(table: pa.Table) -> Iterator[tuple[Mask, str]]:
     yield from _wrong_anywhere(columns)
     yield (f != APPEND) & (columns["type"] == INFO), "a query has an answer or none, and is never open"
     yield columns["partition"] < 0, "its partition is negative"
+    wrong = [name for name in pc.unique(table["topic"].cast(pa.string())).to_pylist() if not is_topic(name)]
+    named = pc.is_in(table["topic"].cast(pa.string()), pa.array(wrong, pa.string()))
+    yield _holds(named), "its topic has a name that no topic can have"
     for name, column in (("offset", offset), ("lower bound", lo), ("upper bound", hi)):
         yield (column < -1) | (column >= INF), f"its {name} is no offset"
     yield (hi >= 0) & (lo > hi), "its lower bound is above its upper bound"
