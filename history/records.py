@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from history.clients import Part, read_log_client, read_register_client
 from history.journal import CLIENT, CLIENT_ENDED
-from history.jsonlines import Known, Recorded, read_lines
+from history.jsonlines import MOST_CLOCK_ERROR_NS, Known, Recorded, read_lines
 from history.left import INVOKED, LINES, REGISTER_STREAM, RESERVED, STREAM, owner, sha256_of
 from history.schemas import APPEND, CAS, NAMES, WRITE
 from history.values import producer_of
@@ -157,6 +157,7 @@ class _Books:
         shared = list(self._shared(client, parts))
         is_closed = bool(parts) and all(part.closed for part in parts)
         defects = [*(defect for part in parts for defect in part.defects), *of_lines, *changed.values(), *shared]
+        defects += [_vague(name, self._lines.vague[name]) for name in files if name in self._lines.vague]
         if len(started) > 1 or len(ended) > 1:
             defects.append(f"client {client} is in the journal more than once")
         elif not ended:
@@ -253,3 +254,11 @@ class _Books:
             (first, count), (others, many) = mine["producers"], other["producers"]
             if count and many and first < others + many and others < first + count:
                 yield f"client {client} has the producer of client {other['client']}"
+
+
+def _vague(name: str, error_ns: int) -> str:
+    most = f"more than {MOST_CLOCK_ERROR_NS / 1e9:g} s show nothing"
+    return (
+        f"{name}: its clock may be {error_ns / 1e9:g} s off, and {most}: "
+        "have its clock kept by NTP or the like, and declare a smaller error_ns"
+    )
