@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from analysis.plots.replicas import Cell
 from analysis.replicafiles.log import NO_VALUE
 from history import decode_value
-from history.compact import folder_of
+from history.topics import folder_of
 
 AROUND: Final = 40
 

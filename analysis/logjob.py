@@ -23,8 +23,8 @@ from analysis.core.logcheck import Chunk, LogReport, check, conclude_all, examin
 from analysis.core.owners import ALL_WHOLE, Owners
 from analysis.core.rows import DamagedError
 from analysis.core.summary import Summary, summarise
-from history.compact import partition_of
 from history.schemas import OPERATIONS
+from history.topics import partition_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -22,7 +22,7 @@ from analysis.core.replicas import check_partition
 from analysis.logjob import numbered, read
 from analysis.replicafiles.formats import FORMATS
 from analysis.replicafiles.log import ReplicaLog
-from history.compact import folder_of
+from history.topics import folder_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

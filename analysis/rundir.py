@@ -12,7 +12,7 @@ from typing import Any, Final
 from analysis.described import Described
 from analysis.verdict import FAIL, PASS, UNKNOWN, Expectation
 from history import RECORD_FORMS
-from history.validation import is_topic
+from history.topics import is_topic
 
 LEAST_SHARE: Final = 0.5
 """Of the planned changes, that must be acknowledged under load where the campaign does not say how many."""

@@ -29,7 +29,8 @@ from history.schemas import (
     RESERVATIONS,
     WRITE,
 )
-from history.validation import is_topic, valid_operations, valid_registers, written_values
+from history.topics import is_topic
+from history.validation import valid_operations, valid_registers, written_values
 from history.values import PRODUCERS, SESSION_SHIFT
 
 LARGEST_BLOCK: Final = 1 << 20

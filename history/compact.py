@@ -15,7 +15,6 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote, unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,19 +22,10 @@ import pyarrow.parquet as pq
 
 from history.reader import History
 from history.schemas import APPEND
+from history.topics import folder_of
 
 ROWS_PER_FILE: Final = 1 << 20
 ROWS_PER_GROUP: Final = 1 << 18
-
-
-def folder_of(tables: Path, topic: str, partition: int) -> Path:
-    """Where a partition's tables lie, below `tables`, whatever is in the topic's name."""
-    return tables / f"topic={quote(topic, safe='')}" / f"partition={partition}"
-
-
-def partition_of(folder: Path) -> tuple[str, int]:
-    """The topic and partition whose tables lie in a folder."""
-    return unquote(folder.parent.name.removeprefix("topic=")), int(folder.name.removeprefix("partition="))
 
 
 def compact(history: History, run: Path | str, *, rows_per_file: int = ROWS_PER_FILE) -> list[Path]:

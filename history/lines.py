@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from history.schemas import APPEND, CAS, END, FAIL, INF, INFO, MISMATCH, OK, READ, WRITE
-from history.validation import is_topic
+from history.topics import is_topic
 
 LOG: Final = "log"
 REGISTER: Final = "register"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -12,18 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from history.schemas import APPEND, CAS, END, FAIL, INF, INFO, MISMATCH, OK, READ, WRITE
+from history.topics import is_topic
 
 PROCESSES: Final = 1 << 30
 
-_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
-_NO_TOPIC: Final = (".", "..")
-
 Mask = npt.NDArray[np.bool_]
-
-
-def is_topic(name: str) -> bool:
-    """Whether a topic may have this name: Kafka's own rule (`org.apache.kafka.common.internals.Topic`)."""
-    return _TOPIC.fullmatch(name) is not None and name not in _NO_TOPIC
 
 
 def valid_operations(table: pa.Table) -> tuple[pa.Table, list[str]]:

@@ -24,8 +24,8 @@ from history import (
     value_of_record,
 )
 from history.batches import FLUSH_ROWS
-from history.compact import folder_of, partition_of
 from history.errors import UNFINISHED, HistoryError
+from history.topics import folder_of, partition_of
 from history.values import NOT_A_VALUE
 
 
