@@ -136,10 +136,12 @@ def _operations(run: Run) -> Iterator[str]:
 
 def _unjudged(run: Run) -> Iterator[str]:
     """Operations of a shape that no checker of this run reads: they would be counted, and anything could be in them.
-    What members of groups did is not among them: it is judged wherever there is any."""
-    log, register = ("log", "partitions of logs"), ("register", "registers")
-    for (judge, what), table in ((log, run.history.operations), (register, run.history.registers)):
-        if table.num_rows and run.description.judge != judge:
+    What members of groups did is not among them: it is judged wherever there is any. Of a workload that no checker
+    judges at all, that is said elsewhere."""
+    tables = {"log": run.history.operations, "register": run.history.registers}
+    for judge, what in (("log", "partitions of logs"), ("register", "registers")):
+        table = tables[judge]
+        if table.num_rows and run.description.judge in tables and run.description.judge != judge:
             asked = f"the workload asks for {run.description.judge!r}"
             yield f"there are {table.num_rows:,} operations on {what}, which nobody judges: {asked}"
 
