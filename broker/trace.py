@@ -29,9 +29,11 @@ EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "left_without_consent": (),
     "broker_gone": ("broker", "broker_epoch"),
     # the controller. logs_compared: so many partitions that nobody led were given to the most complete log.
+    # fencing_refused: the session had expired, and begins anew.
     "controller_active": ("epoch",),
     "controller_inactive": ("epoch",),
     "session_expired": ("broker", "broker_epoch"),
+    "fencing_refused": ("broker", "reason"),
     "logs_compared": ("partitions",),
     # the metadata quorum. restored: what the quorum-state file of this disk says at a start; persisted: what it says
     # from here on, whatever happens; vote: one is granted to another (a candidate's own goes without saying);

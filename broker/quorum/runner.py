@@ -107,7 +107,6 @@ class QuorumRunner:
         self.listener_name = next(iter(config.controller_names), "PLAINTEXT")
         self._settings = QuorumSettings.from_config(config, cluster_id, directory_id)
         self._history = VoterHistory(self._settings.voters)
-        self._append_limit = config.message_max_bytes
         self._mutants = mutants or Mutants()
         self._forgets_votes = self._mutants.active("vote_not_persisted")
         self._forgets_own_votes = self._mutants.active("self_vote_not_persisted")
@@ -291,8 +290,9 @@ class QuorumRunner:
         """
         if not records:
             raise ValueError("an append needs at least one record")
-        if (size := sum(map(len, records))) > self._append_limit:
-            limit = f"{size} bytes of metadata in one operation; a batch of the log may have {self._append_limit}"
+        size, most = sum(map(len, records)), self._settings.append_max_bytes
+        if size > most:
+            limit = f"{size} bytes of metadata in one operation; a batch of the log may have {most}"
             raise AppendRefusedError(ErrorCode.POLICY_VIOLATION, limit)
         node = self._running()
         ticket, last_offset = self._calls.for_commit()
