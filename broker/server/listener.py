@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Protocol
 
-from broker.errors import StartupError
+from broker.errors import StartupError, shortened
 from broker.security.principals import of_certificate
 from broker.server.admission import KEPT_FOR_BROKERS, Admission, Doorway
 from broker.server.arrivals import BACKLOG, Arrivals
@@ -239,7 +239,7 @@ class Listener:
             self._rejections_left = REJECTIONS_PER_SECOND
         if self._rejections_left > 0:
             self._rejections_left -= 1
-            self._tracer.emit("connection_rejected", peer=peer, reason=reason)
+            self._tracer.emit("connection_rejected", peer=peer, reason=shortened(reason))
 
     def _release_idle_memory(self) -> None:
         for connection in self._connections:

@@ -51,7 +51,7 @@ class Echo:
             return [length.to_bytes(4, "big"), Slice(self.file, start, length)]  # type: ignore[arg-type]
         if what == b"none":
             return None
-        raise Rejected("as you wish")
+        raise Rejected("as you wish: " + payload.decode())
 
     def finish(self, shortcut: Shortcut) -> Outcome:
         raise NotImplementedError("there are no shortcuts here")
@@ -203,6 +203,20 @@ def test_a_peer_that_breaks_the_protocol_is_disconnected_after_the_answers_befor
                 assert await reader.read() == b""
             writer.close()
         assert [event["event"] for event in echo.events] == ["connection_rejected"] * 4
+
+    serve(story)
+
+
+def test_what_a_peer_is_rejected_for_takes_little_of_the_trace() -> None:
+    async def story(echo: Echo, port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(framed(b"bad!" + b"x" * (1 << 20)))
+        with contextlib.suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        writer.close()
+        (event,) = echo.events
+        assert str(event["reason"]).startswith("as you wish: xxx")
+        assert len(str(event["reason"])) < 1000
 
     serve(story)
 
