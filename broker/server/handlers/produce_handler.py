@@ -48,11 +48,11 @@ class _Charged:
         self, topic: str, partition: int, records: bytearray | memoryview, acks: int, timeout: float
     ) -> Appended:
         """See `Appending`."""
-        before = bytes_examined()
+        before = bytes_examined() // EXAMINED_PER_ENTRY
         try:
             return self._replicas.append(topic, partition, records, acks, timeout)
         finally:
-            entries = (bytes_examined() - before) // EXAMINED_PER_ENTRY
+            entries = bytes_examined() // EXAMINED_PER_ENTRY - before  # what is left over counts in a later one
             self._turns.spend(entries)
             self.spent += entries
 
