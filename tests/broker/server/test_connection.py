@@ -54,7 +54,7 @@ class Echo:
             return [length.to_bytes(4, "big"), Slice(self.file, start, length)]  # type: ignore[arg-type]
         if what == b"none":
             return None
-        raise Rejected("as you wish: " + payload.decode())
+        raise Rejected("as you wish: " + payload.decode("latin-1"))
 
     def finish(self, shortcut: Shortcut) -> Outcome:
         raise NotImplementedError("there are no shortcuts here")

@@ -12,6 +12,7 @@ from broker.errors import ErrorCode
 from broker.log.validation import BYTES_PER_RECORD
 from broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from broker.protocol.messages.describe_groups import DescribeGroupsRequest
 from broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from broker.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -185,6 +186,23 @@ def test_what_producers_have_compressed_is_opened_in_turns(cluster: SimulatedClu
         found = [(it.error_code, it.base_offset) for it in many.responses[0].partition_responses]
         assert found == [(ErrorCode.NONE, 0)] * 10
         assert next_one.responses[0].partition_responses[0].base_offset == 1
+        peers.close()
+
+    cluster.run(story())
+
+
+def test_an_answer_that_is_made_at_once_counts_for_its_length(cluster: SimulatedCluster) -> None:
+    request = DescribeGroupsRequest(groups=[f"{number:0128}" for number in range(1_000)])
+
+    async def story() -> None:
+        cluster.start()
+        await cluster.ready()
+        counted = cluster.node("n1").doors.turns
+        assert isinstance(counted, Counted)
+        peers = PeerConnector(-1, cluster.addresses, response_max_bytes=64 << 20)
+        counted.turns = [0]
+        await peers.request(1, request, 5, 30.0)
+        assert sum(counted.turns) >= 1_000
         peers.close()
 
     cluster.run(story())
