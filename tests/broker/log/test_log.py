@@ -373,9 +373,9 @@ async def test_records_in_which_a_time_is_looked_for_count(tmp_path: Path) -> No
     await log.start_leader_epoch(0)
     many = build_batch([Record(number, 1_000 + number, None, b"v") for number in range(5_000)])
     log.append_as_leader(bytearray(many), 0)
-    for look in (lambda: log.offset_for_timestamp(5_999), lambda: log.max_timestamp_below(5_000)):
+    for look, asked in ((log.offset_for_timestamp, 5_999), (log.max_timestamp_below, 5_000)):
         before = bytes_examined()
-        assert look() == (4_999, 5_999)
+        assert look(asked) == (4_999, 5_999)
         assert bytes_examined() - before == len(many) + 5_000 * BYTES_PER_RECORD
 
 

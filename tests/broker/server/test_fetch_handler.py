@@ -47,8 +47,8 @@ def fetch(offset: int, replica: int) -> bytes:
 @pytest.mark.parametrize(("replica", "begun"), [(CONSUMER, [0]), (2, [0, 1, 2])])
 def test_a_consumer_has_one_fetch_parked_and_a_replica_more(replica: int, begun: list[int]) -> None:
     async def story() -> None:
-        replicas, tracer = Replicas(), Tracer(1, lambda: 0, [].append)
-        dispatcher = Dispatcher(tracer, [].append)
+        replicas, tracer = Replicas(), Tracer(1, lambda: 0, print)
+        dispatcher = Dispatcher(tracer, print)
         dispatcher.serve(ApiKey.FETCH, FetchHandler(dispatcher, replicas, MetadataImage).serve)
         listener = Listener(dispatcher, tracer, request_max_bytes=1 << 20, max_connections=10, max_queued=1000)
         await listener.start("127.0.0.1", 0)
