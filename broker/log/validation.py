@@ -126,8 +126,9 @@ def _opened(claims: Claims, payload: memoryview) -> tuple[int, bytes]:
 
 def _decompressed(codec: int, data: bytes) -> bytes:
     """See `open_records`. What comes to nothing, to too much or is damaged has its price as well."""
-    count_examined(pieces(codec, data), len(data))
+    count_examined(0, len(data))
     try:
+        count_examined(pieces(codec, data), 0)
         return open_records(codec, data)
     except (CorruptBatch, TooLargeError):
         count_examined(0, MOST_OPENED_BYTES)  # so many may have been opened by then

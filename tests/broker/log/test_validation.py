@@ -11,6 +11,7 @@ from broker.protocol.compression import MOST_BLOCKS, MOST_OPENED_BYTES
 from tests.broker.clients.poison import record
 
 ZSTD, SNAPPY = 4, 2
+JAVA = b"\x82SNAPPY\0" + b"\0\0\0\1" * 2
 EMPTY_BLOCK = b"\0\0\0\1" + bytes(cramjam.snappy.compress_raw(b""))
 TOO_MUCH = bytes(cramjam.zstd.compress(bytes(MOST_OPENED_BYTES + 1)))
 
@@ -32,12 +33,8 @@ def examined(codec: int, data: bytes) -> tuple[int, ErrorCode]:
         (ZSTD, TOO_MUCH[:-1], MOST_OPENED_BYTES, ErrorCode.INVALID_RECORD),
         (ZSTD, bytes(cramjam.zstd.compress(record(0)))[:-1], MOST_OPENED_BYTES, ErrorCode.INVALID_RECORD),
         (ZSTD, bytes(cramjam.zstd.compress(b"")) * 1000, 1000, ErrorCode.INVALID_RECORD),
-        (
-            SNAPPY,
-            b"\x82SNAPPY\0" + b"\0\0\0\1" * 2 + EMPTY_BLOCK * MOST_BLOCKS,
-            MOST_BLOCKS * BYTES_PER_RECORD,
-            ErrorCode.INVALID_RECORD,
-        ),
+        (SNAPPY, JAVA + EMPTY_BLOCK * MOST_BLOCKS, MOST_BLOCKS * BYTES_PER_RECORD, ErrorCode.INVALID_RECORD),
+        (SNAPPY, JAVA + EMPTY_BLOCK * (MOST_BLOCKS + 1), MOST_OPENED_BYTES, ErrorCode.INVALID_RECORD),
         (ZSTD, bytes(cramjam.zstd.compress(record(0, bytes(1 << 20)))), 1 << 20, ErrorCode.NONE),
     ],
 )
