@@ -136,7 +136,7 @@ def operation_of(line: Mapping[str, Any]) -> dict[str, Any]:
     """
     form = _form_of(line)
     kind = line.get("type")
-    if kind not in OUTCOMES:
+    if not isinstance(kind, str) or kind not in OUTCOMES:
         missing = "is missing" if kind is None else f"is {_shown(kind)}"
         raise BadLineError(f'"type" {missing}: one of ok, fail, info, or invoke for an invocation alone')
     needed, allowed = form.asked | {"f", "type", "inv"}, form.may_ask | {"phase"}

@@ -132,6 +132,10 @@ BAD = {
     "too large": (WRITTEN.replace("5", str(1 << 63)), "an integer in"),
     "write of nil": (WRITTEN.replace("5", "null"), '"value" is null: an integer'),
     "truth for a number": (WRITTEN.replace("5", "true"), '"value" is true: an integer'),
+    "a list of outcomes": (
+        APPENDED.replace('"type": "ok"', '"type": ["ok"]'),
+        '"type" is ["ok"]: one of ok, fail, info',
+    ),
     "negative offset": (APPENDED.replace('"ret"', '"offset": -1, "ret"'), '"offset" is -1: an integer in 0'),
     "negative partition": (APPENDED.replace('"partition": 0', '"partition": -1'), '"partition" is -1'),
     "wall clock unannounced": (
