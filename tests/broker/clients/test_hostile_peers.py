@@ -24,7 +24,8 @@ from broker.protocol.messages.create_topics import (
 )
 from broker.protocol.messages.fetch import FetchRequest
 from broker.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from broker.protocol.messages.produce import ProduceRequest
+from broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from broker.protocol.records import Record, build_batch
 from broker.protocol.schema import Message
 from tests.broker.clients.harness import PATIENCE, BrokerProcess, cluster
 
@@ -197,6 +198,16 @@ def create(
         frame = answer(sock)
     _, position = decode_response_header(APIS[ApiKey.CREATE_TOPICS], 7, frame)
     return decode_exactly(CreateTopicsResponse, 7, frame, position).topics
+
+
+def test_a_long_name_is_not_said_again_for_each_of_its_partitions(broker: BrokerProcess) -> None:
+    batch = build_batch([Record(0, 0, None, b"")])
+    partitions = [PartitionProduceData(index, batch) for index in range(5_000)]
+    request = ProduceRequest(None, 1, 1000, [TopicProduceData(name="n" * 20_000, partition_data=partitions)])
+    with connect(broker) as sock:
+        sock.sendall(encode_request(request, 9, 1, "test"))
+        frame = answer(sock)
+    assert 5_000 < len(frame) < 5 * MEGABYTE
 
 
 def test_many_idle_connections(broker: BrokerProcess) -> None:

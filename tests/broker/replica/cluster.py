@@ -147,7 +147,8 @@ class Peers:
             raise ConnectionError(f"broker {node_id} cannot be reached")
         cluster.requests.append((self._node_id, node_id, message))
         if isinstance(message, OffsetForLeaderEpochRequest):
-            return await Turns().finish(OffsetsHandler(target.manager).offset_for_leader_epoch(message, version))
+            turns = Turns()
+            return await turns.finish(OffsetsHandler(target.manager, turns).offset_for_leader_epoch(message, version))
         assert isinstance(message, FetchRequest), message
         if not cluster.records_flow:
             raise ConnectionError(f"broker {node_id} gives no records")
