@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from struct import Struct, error
 from typing import Final
 
-from broker.errors import ErrorCode
+from broker.errors import ErrorCode, shortened
 from broker.groups.group import CONSUMER, Group, GroupState
 from broker.groups.group_settings import GroupSettings
 from broker.groups.offsets import Changes, CommittedOffset, Offsets, TopicPartition, removals
@@ -58,7 +58,7 @@ class Administration:
             missing = DescribedGroup(group_id=name, group_state=GroupState.DEAD.value)
             if version >= 6:
                 missing.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-                missing.error_message = f"there is no group {name!r}"
+                missing.error_message = shortened(f"there is no group {name!r}")
             return missing
         stable = group.state is GroupState.STABLE
         return DescribedGroup(

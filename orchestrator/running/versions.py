@@ -16,7 +16,8 @@ _LIBRARIES = ("confluent-kafka", "pyspark", "pyarrow", "uvloop")
 
 
 def versions() -> dict[str, str]:
-    """Brownout's commit (with `+changes` when the tree differs from it), the interpreter, the kernel, the libraries."""
+    """Brownout's commit (with `+changes` when the tree differs from it, or has modules that are not in it), the
+    interpreter, the kernel, the libraries."""
     found = {
         "brownout": commit(),
         "python": platform.python_version(),
@@ -44,16 +45,34 @@ def commit() -> str:
     if is_installed():  # it may lie in somebody's repository, whose commit is not ours
         return build_record()["commit"] or "unknown"
     head = _git("rev-parse", "--short=12", "HEAD")
-    if head is None:
+    changed, strange = _git("status", "--porcelain", "--untracked-files=no"), _strange_modules()
+    if head is None or changed is None or strange is None:
         return "unknown"
-    return head + (CHANGES if _git("status", "--porcelain", "--untracked-files=no") else "")
+    return head + (CHANGES if changed or strange else "")
 
 
 def code() -> str:
     """As `commit`, with a digest of what is changed: trees that say the same are the same."""
     now = commit()
-    changes = _git("diff", "--binary", "--no-ext-diff", "HEAD") if now.endswith(CHANGES) else None
-    return now if changes is None else f"{now}-{hashlib.sha256(changes.encode()).hexdigest()[:12]}"
+    changes, strange = _git("diff", "--binary", "--no-ext-diff", "HEAD"), _strange_modules()
+    if not now.endswith(CHANGES) or changes is None or strange is None:
+        return now
+    digest = hashlib.sha256(changes.encode())
+    for name in sorted(strange):
+        digest.update(name.encode() + b"\0" + (PROJECT_ROOT / name).read_bytes() + b"\0")
+    return f"{now}-{digest.hexdigest()[:12]}"
+
+
+def _strange_modules() -> list[str] | None:
+    """The modules that git does not know and that Python would import all the same: those that lie among the project's
+    own. What is ignored is none, nor is what somebody wrote in a directory of his beside the rooms. None: nobody
+    knows."""
+    rooms = _git("ls-tree", "-d", "-z", "--name-only", "HEAD")
+    found = _git("ls-files", "--others", "--exclude-standard", "-z", "--", "*.py", "*.so")
+    if rooms is None or found is None:
+        return None
+    known = {".", *rooms.split("\0")}
+    return [name for name in found.split("\0") if name and (os.path.dirname(name) or ".").split("/")[0] in known]
 
 
 def _git(*arguments: str) -> str | None:

@@ -183,6 +183,16 @@ def test_lines_that_contradict_each_other_are_refused(tmp_path: Path, lines: lis
     assert complaint in complaints(client(tmp_path, *lines))
 
 
+@pytest.mark.parametrize("topic", ["/../../../../outside", "..", ".", "a/b", "t\\u0000", "t" * 250, "täglich"])
+@pytest.mark.parametrize(
+    "line", ['{"f": "end", "end": 0, "type": "ok", "ret": 2', '{"f": "end", "type": "invoke", "id": 1']
+)
+def test_what_no_topic_can_be_called_is_refused(tmp_path: Path, line: str, topic: str) -> None:
+    run = client(tmp_path, f'{line}, "inv": 1, "topic": "{topic}", "partition": 0}}')
+    assert "a topic's name is needed" in complaints(run)
+    assert read_run(run).operations.num_rows == 0
+
+
 def test_of_a_file_whose_first_line_is_not_understood_nothing_is_believed(tmp_path: Path) -> None:
     history = read_run(client(tmp_path, '{"clock": "sun"}', WRITTEN))
     assert (history.registers.num_rows, history.may_have_written(5)) == (0, True)
