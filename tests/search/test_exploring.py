@@ -475,19 +475,21 @@ def test_what_other_code_has_explored_is_not_gone_on_with(
 ) -> None:
     world = World()
     monkeypatch.setattr("orchestrator.command.explore.attempt", lambda task, *_: world.make([task])[0])
-    for then, now, goes_on in (
+    cases = (
         ("a", "a", True),
         ("unknown", "unknown", True),  # outside of git
         ("a", "b", False),
         ("a", "a+changes-1", False),
         ("a+changes-1", "a+changes-1", True),
         ("a+changes", "a+changes", False),  # changes of which nothing is known
-    ):
+    )
+    for number, (then, now, goes_on) in enumerate(cases):
+        store = tmp_path / str(number)  # explorations of one second have no order
         monkeypatch.setattr("orchestrator.command.explore.code", lambda then=then: then)
-        assert run_explore(short, tmp_path, "--cell", "fixed", "--runs", "1") == 0
+        assert run_explore(short, store, "--cell", "fixed", "--runs", "1") == 0
         monkeypatch.setattr("orchestrator.command.explore.code", lambda now=now: now)
         capsys.readouterr()
-        assert run_explore(short, tmp_path, "--resume") == (0 if goes_on else 64), (then, now)
+        assert run_explore(short, store, "--resume") == (0 if goes_on else 64), (then, now)
         assert goes_on or f"was explored by commit {then}, and this is {now}" in capsys.readouterr().err
 
 
