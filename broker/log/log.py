@@ -386,9 +386,10 @@ class PartitionLog:
 
     async def _announce_cut(self, offset: int) -> None:
         """Let nobody count on what is about to go."""
-        if offset < self._end and self.before_cut is not None:
+        if offset < self._end:
             self._about_to_cut_to = offset
-            await self.before_cut(offset)
+            if self.before_cut is not None:
+                await self.before_cut(offset)
 
     async def truncate_fully_and_start_at(self, offset: int) -> None:
         """Remove everything, epochs included, and begin anew at `offset`, durably."""
@@ -431,8 +432,9 @@ class PartitionLog:
         return True
 
     def roll(self) -> None:
-        """Begin a new segment, so that the one that grew until now can go."""
-        if self._active.size:
+        """Begin a new segment, so that the one that grew until now can go; not while the log is being cut: until that
+        is over, what is known of producers may be of batches that are gone, and the snapshot would keep it."""
+        if self._active.size and self._about_to_cut_to is None:
             self._roll()
 
     async def advance_start(self, offset: int) -> int:
