@@ -164,6 +164,11 @@ class PartitionLog:
         return self._durable if self._about_to_cut_to is None else min(self._durable, self._about_to_cut_to)
 
     @property
+    def kept_end(self) -> int:
+        """Everything below will not be cut off: up to the log's end, or to where that is about to be."""
+        return self._end if self._about_to_cut_to is None else min(self._end, self._about_to_cut_to)
+
+    @property
     def cleaned_to(self) -> int:
         """Everything below has been compacted, and will not be cut off; moved by compaction, and back by truncation."""
         return self._cleaned_to if self._about_to_cut_to is None else min(self._cleaned_to, self._about_to_cut_to)
