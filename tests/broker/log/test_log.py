@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from broker.disk import RealDisk
-from broker.log.log import OffsetOutOfRangeError, OutOfOrderError, UnpreparedEpochError
+from broker.log.intake import OutOfOrderError, UnpreparedEpochError
+from broker.log.log import OffsetOutOfRangeError
 from broker.log.log_config import LogConfig
 from broker.protocol.records import CorruptBatch, iter_batches, parse_header, validate_batches
 from tests.broker.log.making import DIRECTORY, SMALL, HeldCommit, batch, in_loop, open_log, values, write
@@ -329,3 +330,18 @@ async def test_a_log_can_be_deleted(tmp_path: Path) -> None:
     await write(log, 1, *["v" * 50] * 50)
     await log.delete()
     assert RealDisk(str(tmp_path)).list("") == []
+
+
+@in_loop
+async def test_a_flush_that_a_deletion_overtakes_is_no_failure_of_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = await open_log(RealDisk(str(tmp_path)))
+    await write(log, 1, *["v" * 50] * 50)
+    held = HeldCommit(monkeypatch, ".log")
+    flush = asyncio.create_task(log.flush())
+    await asyncio.to_thread(held.entered.wait, 20)
+    deletion = asyncio.create_task(log.delete())
+    await asyncio.sleep(0)
+    held.go.set()
+    assert await asyncio.gather(flush, deletion) == [log.durable_end_offset, None]
