@@ -468,6 +468,10 @@ class ReplicaManager:
             return ErrorCode.OFFSET_OUT_OF_RANGE, -1
         if offset > found.log.log_start_offset:
             await self.move_start(found, offset)
+            if found.serving is None or not self._lease_valid():  # any more: that waited, also for the disk
+                return found.error, -1
+            if found.log.log_start_offset < offset:
+                return ErrorCode.NOT_LEADER_OR_FOLLOWER, -1  # led anew, behind a cut: it is for the client to ask again
         return ErrorCode.NONE, found.log.log_start_offset
 
     async def move_start(self, partition: Partition, offset: int) -> None:
