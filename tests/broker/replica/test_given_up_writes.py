@@ -24,13 +24,15 @@ from broker.trace import Tracer
 KEY = ("log", 0)
 
 
-class Replica(SimpleNamespace):
+class Replica:
     """A partition with a log, as far as its offsets are concerned."""
 
     key = KEY
     compaction = None
     high_watermark = 1 << 30
-    __hash__ = object.__hash__
+
+    def __init__(self, log: SimpleNamespace) -> None:
+        self.log = log
 
 
 class Written:
@@ -63,7 +65,7 @@ class Written:
 
 def recovery_points(disk: RealDisk) -> Written:
     log, points = SimpleNamespace(), RecoveryPoints(disk)
-    points.watch(KEY, log)  # type: ignore[arg-type]
+    points.watch(KEY, log)
     return Written(RECOVERY_POINTS_FILE, log, points.write_durably, lambda offset: points.lower(KEY, offset))
 
 
@@ -76,14 +78,14 @@ def starts(disk: RealDisk) -> Written:
 
 def high_water(disk: RealDisk) -> Written:
     log = SimpleNamespace()
-    replica: Any = Replica(log=log)
+    replica: Any = Replica(log)
     marks = HighWatermarks(disk, lambda: [replica], Tracer(1, lambda: 0, lambda _: None))
     return Written(high_watermarks.CHECKPOINT_FILE, log, marks.write_durably, lambda offset: marks.lower(KEY, offset))
 
 
 def cleaned(disk: RealDisk) -> Written:
     log = SimpleNamespace()
-    replica: Any = Replica(log=log)
+    replica: Any = Replica(log)
     cleaner = Compactor(disk=disk, partitions=lambda: [replica], now_ms=lambda: 0)
     return Written(compactor.CHECKPOINT_FILE, log, cleaner.compact, lambda offset: cleaner.lower(KEY, offset))
 
