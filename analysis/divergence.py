@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from analysis.plots.replicas import Cell
 from analysis.replicafiles.log import NO_VALUE
 from history import decode_value
+from history.topics import folder_of
 
 AROUND: Final = 40
 
@@ -20,7 +21,7 @@ def logs_around(
     run_dir: Path, topic: str, partition: int, offsets: Sequence[int]
 ) -> tuple[dict[str, dict[int, Cell]], list[int]]:
     """Node -> offset -> cell near `offsets`, and the offsets there at which the replicas' records differ."""
-    path = run_dir / "tables" / "replicas" / f"topic={topic}" / f"partition={partition}" / "replicas.parquet"
+    path = folder_of(run_dir / "tables" / "replicas", topic, partition) / "replicas.parquet"
     if not path.exists():
         return {}, []
     first, last = min(offsets, default=0) - AROUND, max(offsets, default=0) + AROUND

@@ -24,6 +24,7 @@ from analysis.core.owners import ALL_WHOLE, Owners
 from analysis.core.rows import DamagedError
 from analysis.core.summary import Summary, summarise
 from history.schemas import OPERATIONS
+from history.topics import partition_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -56,8 +57,7 @@ def files_of(tables: Path) -> dict[Key, list[Path]]:
     """The compacted operation files below `tables/`, by partition, in their order."""
     found: dict[Key, list[Path]] = {}
     for path in sorted((tables / "operations").glob("topic=*/partition=*/*.parquet")):
-        topic = path.parent.parent.name.removeprefix("topic=")
-        found.setdefault((topic, int(path.parent.name.removeprefix("partition="))), []).append(path)
+        found.setdefault(partition_of(path.parent), []).append(path)
     return found
 
 

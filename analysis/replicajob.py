@@ -22,6 +22,7 @@ from analysis.core.replicas import check_partition
 from analysis.logjob import numbered, read
 from analysis.replicafiles.formats import FORMATS
 from analysis.replicafiles.log import ReplicaLog
+from history.topics import folder_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -160,7 +161,7 @@ def _judge_all(tasks: list[Task]) -> Callable[[Iterator[pa.RecordBatch]], Iterat
 def _write_tables(tables: Path, key: Key, logs: Sequence[ReplicaLog]) -> None:
     topic, partition = key
     for name, schema, make in (("replicas", REPLICAS, _records), ("epochs", EPOCHS, _epochs)):
-        folder = tables / name / f"topic={topic}" / f"partition={partition}"
+        folder = folder_of(tables / name, topic, partition)
         folder.mkdir(parents=True, exist_ok=True)
         rows = pa.concat_tables([schema.empty_table(), *(make(log) for log in logs)]).unify_dictionaries()
         pq.write_table(rows, folder / f"{name}.parquet", compression="zstd")

@@ -12,6 +12,7 @@ from typing import Any, Final
 from analysis.described import Described
 from analysis.verdict import FAIL, PASS, UNKNOWN, Expectation
 from history import RECORD_FORMS
+from history.topics import is_topic
 
 LEAST_SHARE: Final = 0.5
 """Of the planned changes, that must be acknowledged under load where the campaign does not say how many."""
@@ -176,6 +177,11 @@ def _contradictions(description: RunDescription) -> Iterator[str]:
         yield f"run.toml: [topology] nodes is {description.nodes}, but [system.roles] has {len(known)}"
     if description.judge == "log" and not description.partitions:
         yield "run.toml: a log is to be judged, but [workload] names no partitions"
+    if description.topic and not is_topic(description.topic):
+        yield f"run.toml: [workload] topic is {description.topic!r}, which no topic can be called"
+    for name in known:
+        if "/" in name or name in ("", ".", ".."):
+            yield f"run.toml: [system.roles] has {name!r}: a node's name is that of its directory in nodes/"
     if len(set(description.clients)) != len(description.clients) or not description.clients:
         yield "run.toml: [plan] clients needs at least one name, and each once"
     assignment = description.assignment

@@ -146,6 +146,11 @@ def decide(checks: Sequence[Check], anomalies: Sequence[Anomaly], doubts: Sequen
     return Decision(UNKNOWN if undecided else PASS, undecided, undecided)
 
 
+def besides(reasons: Sequence[str]) -> list[str]:
+    """What is undecided of a failed run besides its proofs, without the mark."""
+    return [reason.removeprefix(BESIDES) for reason in reasons if reason.startswith(BESIDES)]
+
+
 def first_reasons(reasons: Sequence[str], most: int) -> list[str]:
     """The first few reasons of a verdict: as many proofs, and as many doubts, each with how many more there are."""
     lines: list[str] = []

@@ -92,11 +92,20 @@ class ErrorCode(IntEnum):
     INVALID_VOTER_KEY = 125
 
 
+LONGEST_MESSAGE = 500
+"""Characters. Messages say again what a request has named, for each of its entries, and a name may have megabytes."""
+
+
+def shortened(message: str) -> str:
+    """The begin of a message that is too long, else all of it."""
+    return message if len(message) <= LONGEST_MESSAGE else message[: LONGEST_MESSAGE - 3] + "..."
+
+
 class ProtocolError(Exception):
-    """A request that is answered with an error code; `message` is for people and for the log."""
+    """A request that is answered with an error code; `message` is for people and for the log, and is shortened."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
-        super().__init__(message or code.name)
+        super().__init__(shortened(message) or code.name)
         self.code = code
 
 

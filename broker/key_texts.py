@@ -62,7 +62,7 @@ OPTIONAL: Final[Mapping[str, str]] = {
     "broker.heartbeat.interval.ms": "how often a broker tells the controller that it lives",
     "broker.lease.ms": (
         "for so long after a heartbeat a broker acts as a leader; shorter than the session, so that "
-        "nobody answers who has been replaced"
+        "nobody answers who has been replaced: at most four fifths of it, where clocks gain or lose up to 10 %"
     ),
     "min.insync.replicas": "in-sync replicas without which nothing is committed (a topic's own setting goes first)",
     "default.replication.factor": "replicas of a topic whose creator does not say",

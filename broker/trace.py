@@ -29,16 +29,18 @@ EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "left_without_consent": (),
     "broker_gone": ("broker", "broker_epoch"),
     # the controller. logs_compared: so many partitions that nobody led were given to the most complete log.
+    # fencing_refused: the session had expired, and begins anew.
     "controller_active": ("epoch",),
     "controller_inactive": ("epoch",),
     "session_expired": ("broker", "broker_epoch"),
+    "fencing_refused": ("broker", "reason"),
     "logs_compared": ("partitions",),
     # the metadata quorum. restored: what the quorum-state file of this disk says at a start; persisted: what it says
     # from here on, whatever happens; vote: one is granted to another (a candidate's own goes without saying);
     # high_watermark: everything below `offset` is committed, as learned in `epoch`, and applied; `digest` of what is
     # applied (`quorum.committed.digest_with`); leader_change: a control record that opens an epoch is committed, with
     # the voters that there were and those that voted for the leader; voters: the log names who votes from `offset` on,
-    # committed or not.
+    # committed or not; snapshot_damaged: it is not served, and is made again.
     "quorum_restored": ("epoch", "leader", "voted", "directory"),
     "quorum_persisted": ("epoch", "leader", "voted"),
     "quorum_vote": ("epoch", "candidate"),
@@ -46,6 +48,7 @@ EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "quorum_high_watermark": ("offset", "epoch", "digest"),
     "quorum_leader_change": ("offset", "epoch", "leader", "voters", "granting"),
     "quorum_snapshot": ("offset", "epoch", "records"),
+    "quorum_snapshot_damaged": ("offset", "epoch", "error"),
     "quorum_voters": ("offset", "voters"),
     "quorum_bad_answer": ("peer", "error"),
     "quorum_failed": ("error",),

@@ -29,6 +29,7 @@ from history.schemas import (
     RESERVATIONS,
     WRITE,
 )
+from history.topics import is_topic
 from history.validation import valid_operations, valid_registers, written_values
 from history.values import PRODUCERS, SESSION_SHIFT
 
@@ -187,6 +188,7 @@ def _told(counts: dict[str, int]) -> str:
 def _is_block(line: dict[str, Any]) -> bool:
     return (
         isinstance(line.get("topic"), str)
+        and is_topic(line["topic"])
         and all(type(line.get(name)) is int and 0 <= line[name] < INF << 3 for name in ("partition", "first", "t"))
         and type(line.get("count")) is int
         and 0 < line["count"] <= LARGEST_BLOCK

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 
 from history.reader import History
 from history.schemas import APPEND
+from history.topics import folder_of
 
 ROWS_PER_FILE: Final = 1 << 20
 ROWS_PER_GROUP: Final = 1 << 18
@@ -38,7 +39,7 @@ def compact(history: History, run: Path | str, *, rows_per_file: int = ROWS_PER_
     for key in sorted(keys.to_pylist(), key=lambda each: (each["topic"], each["partition"])):
         topic, partition = key["topic"], key["partition"]
         mine = operations.filter((pc.field("topic") == topic) & (pc.field("partition") == partition))
-        folder = root / f"topic={topic}" / f"partition={partition}"
+        folder = folder_of(root, topic, partition)
         folder.mkdir(parents=True)
         is_append = pc.equal(mine["f"], APPEND)
         files += _write(_appends_in_order(mine.filter(is_append)), folder, "appends", rows_per_file)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -20,13 +20,18 @@ from history.errors import UNFINISHED
 from history.lines import REGISTER, BadLineError, Clock, clock_of, operation_of, require_invocation
 from history.registers import table_of
 from history.schemas import ACKS_ALL, APPEND, CAS, OPERATIONS, PHASE_MAIN, READ, WRITE
+from history.values import producer_of
+
+MOST_CLOCK_ERROR_NS: Final = 1_000_000_000
+"""Further off, a clock shows next to nothing: an answer may be stale by as much, and nobody would see it."""
 
 
 @dataclass
 class Recorded:
     """What the files said: rows of both shapes, those of operations never completed apart. By file's name: its
-    `defects`, as sentences that name the line, and `counts`, how many operations it has. `torn`: the files whose tail
-    was lost."""
+    `defects`, as sentences that name the line, `counts`, how many operations it has, and `producers`, the numbers of
+    producers that are in the values that it writes; `vague`, how far its clock may be off, in ns, where that is more
+    than `MOST_CLOCK_ERROR_NS`. `torn`: the files whose tail was lost."""
 
     operations: list[dict[str, Any]] = field(default_factory=list)
     registers: list[tuple[Any, ...]] = field(default_factory=list)
@@ -35,6 +40,8 @@ class Recorded:
     defects: dict[str, list[str]] = field(default_factory=dict)
     torn: list[str] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
+    producers: dict[str, set[int]] = field(default_factory=dict)
+    vague: dict[str, int] = field(default_factory=dict)
 
     def tables(self) -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
         """Log operations and register operations: completed, then the same two unfinished."""
@@ -117,6 +124,8 @@ class _File:
                 raise BadLineError("the clock is declared on the first line or not at all")
             self._clock, client = clock_of(line, self._journal)
             self._client = client or self._client
+            if self._clock.error > MOST_CLOCK_ERROR_NS:
+                self._found.vague[self._path.name] = self._clock.error
             return
         name = json.dumps(line["id"]) if "id" in line else None
         if name is not None and (isinstance(line["id"], bool) or not isinstance(line["id"], int | str)):
@@ -167,6 +176,7 @@ class _File:
             (self._found.unfinished_operations if unfinished else self._found.operations).append(of_log)
 
     def _claim(self, number: int, value: int) -> None:
+        self._found.producers.setdefault(self._path.name, set()).add(producer_of(value))
         here = f"{self._path.name}:{number}"
         there = self._known.values.setdefault(value, here)
         if there != here:

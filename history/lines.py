@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from history.schemas import APPEND, CAS, END, FAIL, INF, INFO, MISMATCH, OK, READ, WRITE
+from history.topics import is_topic
 
 LOG: Final = "log"
 REGISTER: Final = "register"
@@ -39,6 +40,15 @@ def _text(name: str, value: Any) -> None:
         raise BadLineError(f'"{name}" is {_shown(value)}: that is no text') from error
 
 
+def _topic(name: str, value: Any) -> None:
+    _text(name, value)
+    if not is_topic(value):
+        raise BadLineError(
+            f'"{name}" is {_shown(value)}: a topic\'s name is needed, 1 to 249 of the characters a-z, A-Z, 0-9, ".", '
+            '"_" and "-", and neither "." nor ".."'
+        )
+
+
 def _value_or_nil(name: str, value: Any) -> None:
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not -_MOST <= value <= _MOST):
         raise BadLineError(f'"{name}" is {_shown(value)}: a 64-bit integer is needed, or null for an absent key')
@@ -58,7 +68,7 @@ _OFFSET: Final = _integer(0, INF - 1)
 _TIME: Final = _integer(0, _MOST)
 
 _CHECKS: Final[Mapping[str, Callable[[str, Any], None]]] = {
-    "topic": _text,
+    "topic": _topic,
     "key": _text,
     "phase": _text,
     "error": _text,
@@ -136,7 +146,7 @@ def operation_of(line: Mapping[str, Any]) -> dict[str, Any]:
     """
     form = _form_of(line)
     kind = line.get("type")
-    if kind not in OUTCOMES:
+    if not isinstance(kind, str) or kind not in OUTCOMES:
         missing = "is missing" if kind is None else f"is {_shown(kind)}"
         raise BadLineError(f'"type" {missing}: one of ok, fail, info, or invoke for an invocation alone')
     needed, allowed = form.asked | {"f", "type", "inv"}, form.may_ask | {"phase"}

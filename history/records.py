@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 
 from history.clients import Part, read_log_client, read_register_client
 from history.journal import CLIENT, CLIENT_ENDED
-from history.jsonlines import Known, Recorded, read_lines
+from history.jsonlines import MOST_CLOCK_ERROR_NS, Known, Recorded, read_lines
 from history.left import INVOKED, LINES, REGISTER_STREAM, RESERVED, STREAM, owner, sha256_of
 from history.schemas import APPEND, CAS, NAMES, WRITE
-from history.values import PRODUCERS
+from history.values import producer_of
 
 Line = Mapping[str, Any]
 
@@ -45,7 +45,7 @@ class ClientRecord:
 
     def may_have_written(self, value: int) -> bool:
         """Whether a value may be one of the client's that is not on record."""
-        return not self.announced and (self.producers is None or (value >> 32 & (PRODUCERS - 1)) in self.producers)
+        return not self.announced and (self.producers is None or producer_of(value) in self.producers)
 
 
 @dataclass
@@ -157,6 +157,7 @@ class _Books:
         shared = list(self._shared(client, parts))
         is_closed = bool(parts) and all(part.closed for part in parts)
         defects = [*(defect for part in parts for defect in part.defects), *of_lines, *changed.values(), *shared]
+        defects += [_vague(name, self._lines.vague[name]) for name in files if name in self._lines.vague]
         if len(started) > 1 or len(ended) > 1:
             defects.append(f"client {client} is in the journal more than once")
         elif not ended:
@@ -169,7 +170,6 @@ class _Books:
             defects.append(f"client {client} is in the journal, but left no record")
         understood = all(part.understood for part in parts) and not of_lines and not shared
         is_as_left = bool(ended) and not any(name.endswith((RESERVED, INVOKED, LINES)) for name in changed)
-        first, count = started[0]["producers"]
         return ClientRecord(
             client=client,
             files=tuple(files),
@@ -177,8 +177,17 @@ class _Books:
             + sum(self._lines.counts.get(name, 0) for name in files),
             defects=tuple(dict.fromkeys(defects)),
             announced=bool(files) and understood and (is_as_left or (is_closed and not ended)),
-            producers=range(first, first + count),
+            producers=self._producers(started[0], files),
         )
+
+    def _producers(self, started: Line, files: Sequence[str]) -> range | None:
+        """The numbers that the journal gives a client, if its values have them. Programs that somebody brings write
+        what they like to registers, so that it takes values of theirs to say so."""
+        first, count = started["producers"]
+        given, lines = range(first, first + count), [name for name in files if name.endswith(LINES)]
+        is_program = bool(lines) or (not files and count > 1)  # only a program may begin anew, as another producer
+        used = {producer for name in lines for producer in self._lines.producers.get(name, ())}
+        return given if not is_program or (used and used <= set(given)) else None
 
     def _strange(self, name: str) -> ClientRecord:
         suffix = Path(name).suffix
@@ -245,3 +254,11 @@ class _Books:
             (first, count), (others, many) = mine["producers"], other["producers"]
             if count and many and first < others + many and others < first + count:
                 yield f"client {client} has the producer of client {other['client']}"
+
+
+def _vague(name: str, error_ns: int) -> str:
+    most = f"more than {MOST_CLOCK_ERROR_NS / 1e9:g} s show nothing"
+    return (
+        f"{name}: its clock may be {error_ns / 1e9:g} s off, and {most}: "
+        "have its clock kept by NTP or the like, and declare a smaller error_ns"
+    )

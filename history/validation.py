@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from history.schemas import APPEND, CAS, END, FAIL, INF, INFO, MISMATCH, OK, READ, WRITE
+from history.topics import is_topic
 
 PROCESSES: Final = 1 << 30
 
@@ -62,6 +63,9 @@ def _wrong_operations(table: pa.Table) -> Iterator[tuple[Mask, str]]:
     yield from _wrong_anywhere(columns)
     yield (f != APPEND) & (columns["type"] == INFO), "a query has an answer or none, and is never open"
     yield columns["partition"] < 0, "its partition is negative"
+    wrong = [name for name in pc.unique(table["topic"].cast(pa.string())).to_pylist() if not is_topic(name)]
+    named = pc.is_in(table["topic"].cast(pa.string()), pa.array(wrong, pa.string()))
+    yield _holds(named), "its topic has a name that no topic can have"
     for name, column in (("offset", offset), ("lower bound", lo), ("upper bound", hi)):
         yield (column < -1) | (column >= INF), f"its {name} is no offset"
     yield (hi >= 0) & (lo > hi), "its lower bound is above its upper bound"

@@ -47,4 +47,9 @@ def decode_value(value: int) -> Value:
     """The parts of an append's value. Raises ValueError for a negative number, which no append carries."""
     if value < 0:
         raise ValueError(f"{value} is not the value of an append")
-    return Value(value >> SESSION_SHIFT, value >> 32 & (PRODUCERS - 1), value & (SEQUENCES - 1))
+    return Value(value >> SESSION_SHIFT, producer_of(value), value & (SEQUENCES - 1))
+
+
+def producer_of(value: int) -> int:
+    """The number in those bits of any int64 in which an append's value has its producer's."""
+    return value >> 32 & (PRODUCERS - 1)

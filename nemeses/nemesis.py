@@ -37,9 +37,14 @@ class Nemesis:
 
         What a killed run left is removed first, of what a run would not notice by itself: netem and clock jumps. Where
         there is a power switch, every host then gets a mark on its disk that is synced and must survive every cut."""
-        cleared = {each.part: each.clear_leftovers() for each in self._mechanisms.values()}
+        cleared = self._cleared()
         armed = {f"{each.part} armed": each.arm() for each in self._mechanisms.values()}
-        return combine({part: seen for part, seen in (cleared | armed).items() if seen is not None})
+        return combine(cleared | {part: seen for part, seen in armed.items() if seen is not None})
+
+    def clear_leftovers(self) -> Evidence:
+        """Remove what outlasts services and faults of whatever run: netem and clock jumps. The hosts are on, and awake;
+        nothing is asked of their services."""
+        return combine(self._cleared())
 
     def inject(self, fault: Fault) -> Evidence:
         """Inflict a fault. What is inflicted on a service that had ended or stood still before, through nobody's order,
@@ -66,6 +71,10 @@ class Nemesis:
         self._disturbed.clear()
         healed = {each.part: each.heal_all() for each in self._mechanisms.values()}
         return combine({part: seen for part, seen in healed.items() if seen is not None})
+
+    def _cleared(self) -> dict[str, Evidence]:
+        cleared = {each.part: each.clear_leftovers() for each in self._mechanisms.values()}
+        return {part: seen for part, seen in cleared.items() if seen is not None}
 
     def _look(self, names: Collection[str]) -> dict[str, str]:
         """What is wrong with the services of these nodes, those apart that are under a fault of ours."""

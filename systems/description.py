@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from installation.files import PROJECT_ROOT
 from systems.toml_tables import Source, Table
@@ -20,6 +20,7 @@ METADATA_FORMATS = ("kraft", "none")
 PLACEMENTS = ("all", "first", "last", "rest", "named")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _WORD = re.compile(r"[a-z][a-z0-9_]{0,31}")
+_BELOW = "; begin with a name, and leave out '..'"
 # What a campaign says already with tables of these names; a role's settings are a table of its own name.
 _RESERVED = frozenset(
     {"topology", "workload", "client", "nemesis", "checks", "seeds", "cell", "system", "name", "description"}
@@ -131,8 +132,8 @@ def read(path: Path) -> Description:
         promises=_promises(root.table("promises")),
         client=_client(root.table("client")),
         times=settings.texts("times", ()),
-        collect_directory=collect.text("directory", "."),
-        collect_files=collect.texts("files", ()),
+        collect_directory=_collected_directory(collect),
+        collect_files=_collected_files(collect),
         fatal=_patterns(log, "fatal"),
         programs=_texts(machine.table("programs")),
         playbook_role=machine.text("playbook_role", "") or None,
@@ -221,6 +222,28 @@ def _client(table: Table) -> ClientDescription:
         table.refuse("class and command: a client is one or the other; leave one of them out", "command")
     table.done()
     return client
+
+
+def _collected_directory(table: Table) -> str:
+    directory = table.text("directory", ".")
+    if not _stays_below(directory):
+        table.refuse(f"directory: {directory!r} does not lie below a node's data directory{_BELOW}", "directory")
+    return directory
+
+
+def _collected_files(table: Table) -> tuple[str, ...]:
+    patterns = table.texts("files", ())
+    for pattern in patterns:
+        parts = PurePosixPath(pattern).parts
+        if not parts or not _stays_below(pattern):
+            table.refuse(f"files: {pattern!r} names nothing below the directory{_BELOW}", "files")
+        if any("**" in part and part != "**" for part in parts):
+            table.refuse(f"files: {pattern!r}: '**' is a part of its own, as in 'a/**/*.log'", "files")
+    return patterns
+
+
+def _stays_below(path: str) -> bool:
+    return not PurePosixPath(path).is_absolute() and ".." not in PurePosixPath(path).parts
 
 
 def _patterns(table: Table, key: str) -> tuple[str, ...]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
+
+_MOST_DIGITS: Final = 18
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,11 @@ class Settings:
         nodes = self.per_node.keys() | other.per_node.keys()
         per_node = {node: {**self.per_node.get(node, {}), **other.per_node.get(node, {})} for node in sorted(nodes)}
         return Settings({**self.common, **other.common}, per_node)
+
+
+def is_whole(value: str) -> bool:
+    """Whether a setting is a whole number, not below 0, as programs write it: digits of ASCII, not too many."""
+    return value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS
 
 
 RoleSettings = Mapping[str, Settings]

@@ -26,7 +26,7 @@ import jinja2
 from systems.description import FILE_NAME, Description, RoleDescription
 from systems.errors import InputError
 from systems.service import REMOTE_SYSTEM_DIR, Place, Service
-from systems.settings import RoleSettings, Settings
+from systems.settings import RoleSettings, Settings, is_whole
 from systems.software import MachineRoot, Software
 from systems.toml_tables import Source, suggestion
 from systems.view import Member, Observer, View
@@ -111,11 +111,19 @@ class System:
             for role in roles.values():
                 if role.nodes in ("first", "last"):
                     given.setdefault(names[0 if role.nodes == "first" else -1], role.name)
-        rest = next((role.name for role in roles.values() if role.nodes in ("all", "rest")), None)
-        for name in names:
-            if name not in given and rest is None:
-                raise InputError(f"roles: {name} plays none; give each node one of: {', '.join(roles)}")
-            given.setdefault(name, rest or "")
+        left = [name for name in names if name not in given]
+        takers = [role.name for role in roles.values() if role.nodes in ("all", "rest")]
+        if left and not takers:
+            raise InputError(f"roles: {left[0]} plays none; give each node one of: {', '.join(roles)}")
+        given |= dict.fromkeys(left, takers[0] if takers else "")
+        idle = [role for role in takers if role not in given.values()]
+        if idle and left:
+            raise InputError(
+                f"roles: {idle[0]} is played by nobody, for {takers[0]} takes all nodes that are left; say who plays "
+                'what ([system.roles] n1 = ...), or give one of them nodes = "first", "last" or "named" in system.toml'
+            )
+        if idle and not asked:
+            raise InputError(f"roles: {idle[0]} is played by nobody; give [topology] more nodes")
         alone = [role.name for role in roles.values() if role.nodes in ("first", "last")]
         needed = [name for name in alone if not asked and name not in given.values()]
         if needed:
@@ -138,7 +146,7 @@ class System:
 
     def _scaled(self, key: str, value: str, time_scale: float) -> str:
         is_time = any(fnmatch.fnmatchcase(key, pattern) for pattern in self.description.times)
-        is_scaled = is_time and value.isdigit() and int(value) > 0
+        is_scaled = is_time and is_whole(value) and int(value) > 0
         return str(max(1, int(int(value) * time_scale))) if is_scaled else value
 
     def arguments(self, mutants: Sequence[str]) -> tuple[str, ...]:

@@ -50,7 +50,7 @@ class RegisterClient(Client, ABC):
 
     @abstractmethod
     def read(self, key: str) -> int | None:
-        """The key's value; None when it is absent."""
+        """The key's value; None when it is absent. A number of more than 64 bits counts as one that nobody wrote."""
 
     @abstractmethod
     def write(self, key: str, value: int) -> None:

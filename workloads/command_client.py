@@ -7,6 +7,7 @@ is told is in its environment (docs/workloads.md); what its operations were it a
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -81,8 +82,7 @@ class CommandClient:
                     self._watch(self._load)
         finally:
             if self._load is not None:
-                self._load.kill()
-                self._load.wait()
+                _end(self._load)
 
     def _obey(self, command: Command) -> bool:
         match command:
@@ -110,7 +110,7 @@ class CommandClient:
 
     def _watch(self, load: subprocess.Popen[bytes]) -> None:
         self._count()
-        code = load.poll()
+        code = _code(load, 0.0)
         if code:
             raise CommandError(f"{self._settings.own.client_command[0]} ended with {code} in the middle of the load")
 
@@ -124,7 +124,7 @@ class CommandClient:
                 continue
             self._counts.add(outcome)
             what = operation.get("f") or self._invoked.pop(str(operation.get("id")), None)
-            if outcome == "ok" and what in CHANGES and not self._acknowledged:
+            if outcome == "ok" and isinstance(what, str) and what in CHANGES and not self._acknowledged:
                 self._acknowledged = True
                 self._control.tell(FirstAck(time.monotonic_ns()))
         self._counts.report(time.monotonic())
@@ -134,11 +134,9 @@ class CommandClient:
         if load is None:
             return
         load.send_signal(signal.SIGTERM)
-        try:
-            code = load.wait(self._settings.own_timeout_s + STOP_S)
-        except subprocess.TimeoutExpired:
-            load.kill()
-            code = load.wait()
+        code = _code(load, self._settings.own_timeout_s + STOP_S)
+        if code is None:
+            code = _end(load)
         self._count()
         self._counts.report(time.monotonic(), force=True)
         if code not in (0, -signal.SIGTERM):
@@ -148,11 +146,9 @@ class CommandClient:
         """One start to its end; None when it exits with 0, or what was wrong. A failure takes a moment, for it is tried
         again at once."""
         program, output = self._start(task, str(place))
-        try:
-            code = program.wait(max(0.0, give_up_s - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            program.kill()
-            program.wait()
+        code = _code(program, max(0.0, give_up_s - time.monotonic()))
+        if code is None:
+            _end(program)
             return f"the task {task} was not done in time{_last_error(output)}"
         if code == 0:
             return None
@@ -180,6 +176,7 @@ class CommandClient:
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr,  # our own output is the pipe to the run
             env=environment,
+            start_new_session=True,
         )
         return program, output
 
@@ -206,6 +203,33 @@ class CommandClient:
             **{f"OPTION_{key.upper()}": value for key, value in its.own.options.items()},
         }
         return {f"BROWNOUT_{key}": str(value) for key, value in told.items()}
+
+
+def _code(program: subprocess.Popen[bytes], timeout_s: float) -> int | None:
+    """How a program ended within a time; None: it goes on.
+
+    What it has started ends with it: a program may be a script that waits for another one, and that one is not told to
+    end when the script is."""
+    if program.returncode is not None:
+        return int(program.returncode)
+    try:
+        code = program.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        return None
+    _kill_group(program)
+    return code
+
+
+def _end(program: subprocess.Popen[bytes]) -> int:
+    """End a program and what it has started, unless it has ended; how it ended."""
+    if program.returncode is None:
+        _kill_group(program)
+    return program.wait()
+
+
+def _kill_group(program: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(program.pid, signal.SIGKILL)
 
 
 def _last_error(output: Path) -> str:

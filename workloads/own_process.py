@@ -8,6 +8,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+from history import NOT_A_VALUE
 from workloads.api import Client
 from workloads.connection import Called, Connection
 from workloads.control import (
@@ -38,6 +39,7 @@ C = TypeVar("C", bound=Client)
 
 IDLE_S: Final = 0.05
 RETRY_S: Final = 0.1
+_INT64: Final = range(-(1 << 63), 1 << 63)
 
 
 class Record(Protocol):
@@ -171,10 +173,24 @@ class OwnProcess(ABC, Generic[C]):
         self._control.tell(Appended(command.id, results))
 
 
-def whole_number(value: Any, what: str, *, minimum: int = 0) -> int:
-    """What a client returned, checked. Raises TypeError, which counts as the client's mistake."""
+def place_in_log(value: Any, what: str) -> int:
+    """An offset or a length that a client returned, checked. Raises TypeError, which counts as the client's mistake."""
+    from history import INF
+
+    place = _whole_number(value, what)
+    if not 0 <= place < INF:
+        raise TypeError(f"{what} returned {place}, which no offset is")
+    return place
+
+
+def shown_value(value: Any, what: str) -> int:
+    """A value that a client read: `NOT_A_VALUE` for a number that is too large to have been written. Raises TypeError,
+    which counts as the client's mistake."""
+    shown = _whole_number(value, what)
+    return shown if shown in _INT64 else NOT_A_VALUE
+
+
+def _whole_number(value: Any, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{what} returned {value!r}, which is no whole number")
-    if value < minimum:
-        raise TypeError(f"{what} returned {value}, which is less than {minimum}")
     return value

@@ -12,7 +12,7 @@ from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 if TYPE_CHECKING:
     from history.groups import Groups
 
-COMMIT_STAYS: Final = Promise("GC", "an acknowledged commit of a group's offset stays")
+COMMIT_STAYS: Final = Promise("GC", "a commit of a group's offset that was acknowledged or shown stays")
 AT_LEAST_ONCE: Final = Promise("ALO", "a group is given every record at least once")
 
 RECORDED: Final = ("member", "reader")
@@ -21,7 +21,7 @@ ANOMALIES: Final = (
     AnomalyKind(
         "lost-acknowledged-commit",
         COMMIT_STAYS,
-        "A fetch of a group's offset shows an older commit, or none, after a newer one had been acknowledged.",
+        "A fetch of a group's offset shows an older commit, or none, after a newer one had been acknowledged or shown.",
     ),
     AnomalyKind("phantom-commit", COMMIT_STAYS, "A fetch of a group's offset shows one that nobody committed."),
     AnomalyKind(

@@ -32,6 +32,7 @@ def check(run: Run) -> Outcome:
         *_nodes(run),
         *_clients(run),
         *_operations(run),
+        *_unjudged(run),
         *_seal(run),
     ]
     if doubts:
@@ -131,6 +132,18 @@ def _operations(run: Run) -> Iterator[str]:
     outside = sum(_outside(table, first, last) for table in (operations, registers))
     if outside:
         yield f"{outside} operations were before the run's beginning or after its end, by their times"
+
+
+def _unjudged(run: Run) -> Iterator[str]:
+    """Operations of a shape that no checker of this run reads: they would be counted, and anything could be in them.
+    What members of groups did is not among them: it is judged wherever there is any. Of a workload that no checker
+    judges at all, that is said elsewhere."""
+    tables = {"log": run.history.operations, "register": run.history.registers}
+    for judge, what in (("log", "partitions of logs"), ("register", "registers")):
+        table = tables[judge]
+        if table.num_rows and run.description.judge in tables and run.description.judge != judge:
+            asked = f"the workload asks for {run.description.judge!r}"
+            yield f"there are {table.num_rows:,} operations on {what}, which nobody judges: {asked}"
 
 
 def _outside(table: pa.Table, first: int, last: int) -> int:

@@ -1,10 +1,11 @@
 """Judges a consumer group: its committed offsets as registers, and what its members were given.
 
 A committed offset is a register: commits write it, fetches read it. A fetch is explained by a commit of its value (or
-by none, for "no offset") unless another commit, which was acknowledged, lies wholly between the two: after the one had
-returned and before the fetch was asked. A commit that was never answered may take effect at any later time; it
-explains more and contradicts nothing. Rebalances need no rule of their own: whoever commits less than another did
-before has committed last, and that is what a fetch shows.
+by none, for "no offset") unless it is known that another value was held between the two: after the one had returned and
+before the fetch was asked. Known of that is what was acknowledged, and what another fetch has shown. A commit that was
+never answered may take effect at any later time; it explains more and, until it is shown, contradicts nothing.
+Rebalances need no rule of their own: whoever commits less than another did before has committed last, and that is what
+a fetch shows.
 
 At-least-once: all records below an offset were handed to some member before the commit of that offset returned. Of
 partitions without transactions and compaction each offset from the first is a record.
@@ -15,7 +16,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -52,27 +53,53 @@ def _by_partition(operations: Iterable[Op]) -> dict[int, list[Op]]:
 # --- committed offsets as registers
 
 
+class _Held(NamedTuple):
+    """The register held an offset at some moment from `since` to `until`."""
+
+    offset: int
+    since: int
+    until: int
+    evidence: Commit | Fetched
+
+
+def _held(commits: list[Commit], fetches: list[Fetched]) -> list[_Held]:
+    """What is known: an acknowledged commit took effect within its time; what was shown was held when it was looked up,
+    which was not before any commit of it had begun."""
+    found = [_Held(commit.offset, commit.inv, commit.ret, commit) for commit in commits if commit.acknowledged]
+    for fetch in fetches:
+        begun = [commit.inv for commit in commits if commit.offset == fetch.offset and commit.inv < fetch.ret]
+        if begun:
+            found.append(_Held(fetch.offset, max(fetch.inv, min(begun)), fetch.ret, fetch))
+    return found
+
+
 def _unexplained(topic: str, partition: int, commits: list[Commit], fetches: list[Fetched]) -> Iterator[Anomaly]:
-    lost: list[tuple[Fetched, Commit]] = []
+    lost: list[tuple[Fetched, _Held]] = []
     phantom: list[Fetched] = []
+    all_held = _held(commits, fetches)
     for fetch in fetches:
         written = [commit for commit in commits if commit.offset == fetch.offset and commit.inv < fetch.ret]
         if not written and fetch.offset != NO_OFFSET:
             phantom.append(fetch)
             continue
         last_end = max((commit.over for commit in written), default=-1)
-        between = [commit for commit in commits if commit.ret < fetch.inv and commit.inv > last_end]
+        between = [
+            held
+            for held in all_held
+            if held.until < fetch.inv and held.since > last_end and held.offset != fetch.offset
+        ]
         if between:
-            lost.append((fetch, max(between, key=lambda commit: commit.ret)))
+            lost.append((fetch, max(between, key=lambda held: held.until)))
     if lost:
-        fetch, commit = lost[0]
+        fetch, held = lost[0]
+        how = "acknowledged" if isinstance(held.evidence, Commit) else "shown"
         yield Anomaly(
             LOST_COMMIT,
             topic,
             partition,
-            f"offset {commit.offset} was committed for {topic}-{partition} and acknowledged, and a later fetch shows "
+            f"offset {held.offset} was committed for {topic}-{partition} and {how}, and a later fetch shows "
             f"{_named(fetch.offset)}, which nobody committed since",
-            (_shown(commit), _shown(fetch)),
+            (_shown(held.evidence), _shown(fetch)),
             len(lost),
         )
     if phantom:

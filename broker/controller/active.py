@@ -4,7 +4,8 @@ How a lease stays exclusive. A broker that gets the answer "not fenced" may act 
 it *sent* that heartbeat. Another controller fences it no earlier than `broker.session.timeout.ms` after it came to
 power. So such an answer is given only when this node is known to have led at most the difference of the two ago; the
 proof is the begin of its last append that a majority has taken since. While nothing else is committed, an empty record
-serves. A broker that looks dead is fenced sooner, but not before its lease has ended: `Sessions` knows until when.
+serves. A broker that looks dead is fenced sooner, but not before its lease has ended, also by a clock that loses a
+tenth: `Sessions` knows until when.
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ from broker.trace import Tracer
 # A timer that fires later than this means that the loop stood still, and heartbeats may lie unread in its sockets.
 STALL_SECONDS = 0.1
 CONFIGS_TIMEOUT_MS = 10_000  # their requests name no time
+ELECTED_AT_ONCE = 1_000  # partitions; their records are far from what one operation may hold
+REFUSED_PAUSE_S = 1.0  # before an election that was refused is tried again
 
 T = TypeVar("T")
 
@@ -140,9 +143,9 @@ class ActiveController:
         self._schedule(term)
         self._rules.handovers.begin_term(self._image.offset)
         for topic, index, partition in self._image.partitions():
-            if partition.leader == NO_LEADER and (partition.isr or partition.elr):
+            if partition.leader == NO_LEADER:
                 # Who led until an earlier controller took it away is not known, nor whether its lease is over. Who
-                # is to follow may be away, and come back before that.
+                # is to follow may be away, or have lost its log, and come back before that.
                 self._rules.handovers.begin_after((topic.name, index), now + self._session_timeout)
         self._elect_successors(term)
         self._tracer.emit("controller_active", epoch=epoch)
@@ -366,13 +369,22 @@ class ActiveController:
             return
         loop, handovers = asyncio.get_running_loop(), self._rules.handovers
         if keys := handovers.take_over(loop.time()):
-            electing = partial(self._rules.elect_successors, keys=keys)
-            term.operations.submit(electing, bounded=False).add_done_callback(_retrieve)
+            for first in range(0, len(keys), ELECTED_AT_ONCE):
+                some = keys[first : first + ELECTED_AT_ONCE]
+                electing = partial(self._rules.elect_successors, keys=some)
+                operation = term.operations.submit(electing, bounded=False)
+                operation.add_done_callback(partial(self._again_unless_elected, term, some))
         if term.successors is not None:
             term.successors.cancel()
         ends_at = handovers.next_end()
         if ends_at is not None:
             term.successors = loop.call_at(ends_at, self._elect_successors, term)
+
+    def _again_unless_elected(self, term: _Term, keys: list[tuple[str, int]], operation: asyncio.Future[None]) -> None:
+        """An operation that was refused alone does not end the term: nobody else would come back to it."""
+        if _failed(operation) and not term.operations.closed:
+            self._rules.handovers.put_off(keys, asyncio.get_running_loop().time() + REFUSED_PAUSE_S)
+            self._elect_successors(term)
 
     # --- sessions
 
@@ -404,14 +416,29 @@ class ActiveController:
         term.sessions.close(broker_id)
         self._tracer.emit("session_expired", broker=broker_id, broker_epoch=epoch)
         fencing = partial(self._rules.fence, broker_id=broker_id, broker_epoch=epoch)
-        term.operations.submit(fencing, bounded=False).add_done_callback(_retrieve)
+        operation = term.operations.submit(fencing, bounded=False)
+        operation.add_done_callback(partial(self._again_unless_fenced, term, broker_id))
+
+    def _again_unless_fenced(self, term: _Term, broker_id: int, operation: asyncio.Future[None]) -> None:
+        """One that could not be fenced is in: it gets another session, and is fenced after that if it is still away."""
+        error = _failed(operation)
+        if error is None or term.operations.closed:
+            return
+        self._tracer.emit("fencing_refused", broker=broker_id, reason=str(error))
+        if self._image.is_available(broker_id):
+            term.sessions.open(broker_id, asyncio.get_running_loop().time())
+            self._schedule(term)
 
 
 def _code(error: ProtocolError) -> ErrorCode:
     return ErrorCode.NOT_CONTROLLER if isinstance(error, NotLeaderError) else error.code
 
 
+def _failed(future: asyncio.Future[Any]) -> BaseException | None:
+    """Why an operation has failed, None when it has not."""
+    return None if future.cancelled() else future.exception()
+
+
 def _retrieve(future: asyncio.Future[Any]) -> None:
     """Perhaps nobody waits for this one: if it fails, whoever comes next is told the same."""
-    if not future.cancelled():
-        future.exception()
+    _failed(future)

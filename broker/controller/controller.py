@@ -257,6 +257,8 @@ class Controller:
             partition = None if topic is None else topic.partitions.get(logs.index)
             if topic is None or partition is None or partition.partition_epoch != logs.partition_epoch:
                 continue
+            if self.handovers.holds((topic.name, logs.index)):
+                continue  # who led may act yet: what still waits is looked at again (H31)
             same = {
                 broker: end
                 for broker, (epoch, end) in logs.ends.items()

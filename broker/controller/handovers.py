@@ -10,7 +10,7 @@ controller took from whom is not known, so everybody has to know all of that.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from broker.controller.image import MetadataImage
@@ -23,7 +23,7 @@ _UNKNOWN = -1
 @dataclass
 class _Handover:
     """`broker` led, -1: who did is not known. `offset`: of the record that took it, -1: not committed yet. `ends_at`:
-    when the last lease under which it may act has ended, in seconds of the loop's clock."""
+    when the last lease under which it may act has ended by anyone's clock, in seconds of the loop's."""
 
     broker: int
     offset: int = _UNKNOWN
@@ -94,6 +94,12 @@ class Handovers:
         for key in over:
             self._open[key].electing = True
         return over
+
+    def put_off(self, keys: Iterable[Key], until: float) -> None:
+        """The election for these could not be held: they are over again at that time."""
+        for key in keys:
+            if key in self._open:
+                self._open[key].electing, self._open[key].ends_at = False, until
 
     def give_up(self, key: Key) -> None:
         """Nobody can lead a partition now: whoever comes back may."""

@@ -76,7 +76,8 @@ class LogComparison:
             ready = self._ready()
             if not ready:
                 continue
-            found = await self._compare(ready)
+            # Who led before may act yet; when that is over is looked at below, again and again.
+            found = await self._compare([key for key in ready if not self._rules.handovers.holds(key)])
             if found:
                 try:
                     await self._submit(partial(self._rules.elect_most_complete, found=found))

@@ -12,6 +12,7 @@ from broker.controller.topics import (
     check_replicas,
     partition_records,
 )
+from broker.coordinator.offsets_topic import OFFSETS_TOPIC
 from broker.errors import ErrorCode, ProtocolError
 from broker.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -36,6 +37,11 @@ def create_partitions(
             topic = image.topics.get(asked.name)
             if topic is None:
                 raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {asked.name!r}")
+            if asked.name == OFFSETS_TOPIC:
+                # A group's partition is its name's hash modulo their number: what groups have committed would be looked
+                # for elsewhere.
+                message = f"the groups' offsets are in {OFFSETS_TOPIC} by the number of its partitions, which stays"
+                raise ProtocolError(ErrorCode.INVALID_PARTITIONS, message)
             assignment = _assignment(image, topic, asked, rng)
             if len(records) + len(assignment) > MAX_PARTITIONS_PER_REQUEST:
                 limit = f"at most {MAX_PARTITIONS_PER_REQUEST} partitions are created by one request"
@@ -51,13 +57,14 @@ def create_partitions(
 def _assignment(
     image: MetadataImage, topic: TopicImage, asked: CreatePartitionsTopic, rng: random.Random
 ) -> list[tuple[int, ...]]:
-    """The replicas of each new partition: as many as the topic's first one has."""
+    """The replicas of each new partition: as many as the topic's first one has, without those that a move adds."""
     there = len(topic.partitions)
     more = asked.count - there
     if more < 1:
         message = f"topic {topic.name!r} has {there} partitions; {asked.count} would not be more"
         raise ProtocolError(ErrorCode.INVALID_PARTITIONS, message)
-    factor = len(topic.partitions[0].replicas)
+    first = topic.partitions[0]
+    factor = len([replica for replica in first.replicas if replica not in first.adding])
     if not asked.assignments:
         return automatic_assignment(image, more, factor, rng)
     if len(asked.assignments) != more:

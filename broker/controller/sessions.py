@@ -7,23 +7,32 @@ must wait until that is decided. It is opened again when the committed log says 
 Invariant: no session ends before the lease that its broker may hold, so whoever is fenced because a session has ended
 answers nobody any more. What makes a broker look dead shortens its session down to that lease, and no further: a
 firewall refuses connections just as the host of a dead process does.
+
+The lease ends by its holder's clock, and is waited for by this one. Assumed is that clocks gain or lose at most 10 %:
+the wait is longer than the lease by what a fast clock and a slow one make of that, but no longer than a session.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+MOST_DRIFT = 0.1
+"""By how much of itself a time may seem longer or shorter to a broker."""
+PACE = (1 + MOST_DRIFT) / (1 - MOST_DRIFT)
+"""So much longer a time is waited for that the slowest clock measures, on the fastest."""
+
 
 class Sessions:
     """The sessions of the brokers that are not fenced; each starts with a full timeout.
 
     `lease` is for how long a broker acts on an answer, from when it asked. An earlier controller may have given one
-    that lasts until a full `timeout` from `now` (see `active`); once a broker has asked here, it acts on no other.
+    that lasts until a full `timeout` from `now` (see `active`); once a broker has asked here, it acts on no other. If
+    `lease` is more than `timeout` / `PACE`, nothing here keeps it from outliving a session on clocks that drift.
     """
 
     def __init__(self, timeout: float, lease: float, now: float, brokers: Iterable[int]) -> None:
         self._timeout = timeout
-        self._lease = lease
+        self._lease = min(timeout, PACE * lease)  # by this clock
         self._deadlines = dict.fromkeys(brokers, now + timeout)
         self._lease_ends = dict(self._deadlines)
 

@@ -25,6 +25,7 @@ from broker.replica.manager import ReplicaManager
 from broker.trace import Tracer
 
 CREATE_TOPICS_VERSION = 7
+DELETED_AT_MOST = 10_000  # topics that are remembered for partitions that this broker comes to lead
 _CREATED = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
 
 M = TypeVar("M", bound=Message)
@@ -60,23 +61,34 @@ class GroupCoordinator:
         self._background = Background(on_defect)
         self._image = MetadataImage()
         self._topics: dict[str, bytes] = {}
+        self._deleted: dict[str, None] = {}
+        """Topics that this broker has seen go, and not come again; the last of them last."""
         self._led: dict[int, LedPartition] = {}
         self._creating: asyncio.Task[None] | None = None
+        self._reading = asyncio.Lock()
 
     # --- the partitions that this broker leads
 
     def apply(self, image: MetadataImage) -> None:
-        """Take up what this broker has come to lead, and drop at once what it leads no more."""
+        """Take up what this broker has come to lead, drop at once what it leads no more, and forget the offsets of
+        topics that are gone."""
         self._image = image
+        topics = {name: its.id for name, its in image.topics.items()}
+        gone = [name for name, its in self._topics.items() if topics.get(name) != its]
+        self._topics = topics
+        self._remember_deleted(gone)
+        for led in self._led.values():
+            led.forget(gone)
         topic = image.topics.get(OFFSETS_TOPIC)
         for index in sorted(self._led.keys() | (topic.partitions.keys() if topic is not None else set())):
             self._follow_role(index)
-        topics = {name: its.id for name, its in image.topics.items()}
-        for name in [name for name, its in self._topics.items() if topics.get(name) != its]:
-            for led in self._led.values():
-                if led.loaded:
-                    led.run(led.shard.topic_deleted(name))
-        self._topics = topics
+
+    def _remember_deleted(self, gone: Iterable[str]) -> None:
+        self._deleted |= dict.fromkeys(gone)
+        for name in self._deleted.keys() & self._topics.keys():
+            del self._deleted[name]
+        while len(self._deleted) > DELETED_AT_MOST:
+            del self._deleted[next(iter(self._deleted))]
 
     def _follow_role(self, index: int) -> None:
         partition = self._replicas.partition(OFFSETS_TOPIC, index)
@@ -86,7 +98,7 @@ class GroupCoordinator:
             self._led.pop(index).close()
             led = None
         if led is None and partition is not None and isinstance(role, PartitionLeader):
-            self._led[index] = LedPartition(
+            self._led[index] = led = LedPartition(
                 partition,
                 role,
                 Shard(self._settings, self._rng, self._wall_ms, self._knows),
@@ -95,8 +107,12 @@ class GroupCoordinator:
                 commit_timeout_s=self._config.offsets_commit_timeout_ms / 1000,
                 max_batch_bytes=self._config.message_max_bytes,
                 background=self._background,
+                reading=self._reading,
                 acknowledges_early=self._acknowledges_early,
             )
+            # The coordinator before may not have come to it. What it took, it took while this was not the leader yet,
+            # of topics that it knew then: none of those can be a later one that this broker has not heard of.
+            led.forget(self._deleted)
 
     def stop(self) -> None:
         """Answer everybody who waits, and coordinate nothing any more."""
@@ -106,7 +122,10 @@ class GroupCoordinator:
         self._background.abort()
 
     def _knows(self, topic: str, partition: int) -> bool:
-        return self._image.partition(topic, partition) is not None
+        """Whether offsets may be committed. The image runs ahead of `apply`: of a topic that was created anew they may
+        only once those of its predecessor are forgotten."""
+        its = self._image.topics.get(topic)
+        return its is not None and partition in its.partitions and self._topics.get(topic, its.id) == its.id
 
     # --- requests
 
@@ -127,8 +146,10 @@ class GroupCoordinator:
 
     def _led_for(self, group: str) -> LedPartition:
         topic = self._image.topics.get(OFFSETS_TOPIC)
-        led = None if topic is None else self._led.get(partition_of(group, len(topic.partitions)))
-        if led is None:
+        index = 0 if topic is None else partition_of(group, len(topic.partitions))
+        state, led = self._image.partition(OFFSETS_TOPIC, index), self._led.get(index)
+        # The image runs ahead of the roles. By one that has a later leader no offset may be taken: see `_follow_role`.
+        if led is None or state is None or state.leader_epoch != led.role.leader_epoch:
             raise ProtocolError(ErrorCode.NOT_COORDINATOR)
         return led
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from broker.errors import ErrorCode, ProtocolError
@@ -28,7 +28,7 @@ from broker.replica.background import Background
 from broker.replica.leader import PartitionLeader
 from broker.replica.partition import ALL, Partition
 
-LOAD_BYTES = 1 << 18  # of the log that are read between two turns of the loop
+LOAD_BYTES = 1 << 18  # of one log that are read in a turn of the loop
 WAIT_AGAIN_S = 60.0  # for what was not committed in time
 STALL_S = 0.1  # a timer that fires later than this means that the loop stood still: heartbeats may lie unread
 
@@ -76,8 +76,10 @@ class LedPartition:
         commit_timeout_s: float,
         max_batch_bytes: int,
         background: Background,
+        reading: asyncio.Lock,
         acknowledges_early: bool,
     ) -> None:
+        """`reading` is one for all partitions of a broker: each reads of its log while it holds it."""
         self.role = role
         self.shard = shard
         self.loaded = False
@@ -87,6 +89,7 @@ class LedPartition:
         self._wall_ms = wall_ms
         self._commit_timeout_s = commit_timeout_s
         self._max_batch_bytes = max_batch_bytes
+        self._reading = reading
         self._acknowledges_early = acknowledges_early
         self._waiting: dict[int, _Waiting] = {}
         self._last_ticket = 0
@@ -95,9 +98,17 @@ class LedPartition:
         self._running = False
         self._timer: asyncio.TimerHandle | None = None
         self._stalled = False
+        self._gone: list[str] = []
         self._loading = background.run(self._load(), f"loading {partition.topic}-{partition.index}")
 
     # --- life
+
+    def forget(self, topics: Collection[str]) -> None:
+        """Topics were deleted: their offsets go, or will once all are loaded."""
+        if not self.loaded:
+            self._gone += topics
+        elif topics:
+            self.run(self.shard.topics_deleted(frozenset(topics)))
 
     @property
     def leads(self) -> bool:
@@ -125,17 +136,15 @@ class LedPartition:
         log, offset, count = self._partition.log, self._partition.log.log_start_offset, 0
         try:
             while offset < end:
-                data = log.read(offset, LOAD_BYTES, end)
-                if not data:
-                    break  # compaction has left nothing more below the end
-                for position, header in iter_batches(data):
-                    offset = header.next_offset
-                    if header.is_control:
-                        continue
-                    for record in read_records(data, position):
-                        self.shard.replay(record.key or b"", record.value)
-                        count += 1
-                await asyncio.sleep(0)
+                async with self._reading:
+                    if self._partition.role is not self.role:
+                        return  # its files may be closed by now, or another's
+                    data = log.read(offset, LOAD_BYTES, end)
+                    if not data:
+                        break  # compaction has left nothing more below the end
+                    offset, records = self._replay(data)
+                    count += records
+                    await asyncio.sleep(0)  # until the turn is over nobody else reads
         except (DecodeError, CorruptBatch, UnsupportedCompression) as error:
             self.failed = True
             self._partition.trace("coordinator_load_failed", leader_epoch=self.role.leader_epoch, reason=str(error))
@@ -143,7 +152,20 @@ class LedPartition:
         self.shard.begin(_now())
         self.loaded = True
         self._partition.trace("coordinator_loaded", leader_epoch=self.role.leader_epoch, records=count)
+        self.forget(self._gone)
         self._set_timer()
+
+    def _replay(self, data: bytes) -> tuple[int, int]:
+        """The offset behind these batches, and how many records the shard was given of them."""
+        offset, count = -1, 0
+        for position, header in iter_batches(data):
+            offset = header.next_offset
+            if header.is_control:
+                continue
+            for record in read_records(data, position):
+                self.shard.replay(record.key or b"", record.value)
+                count += 1
+        return offset, count
 
     # --- requests
 
@@ -216,13 +238,12 @@ class LedPartition:
             if future.cancelled() or not self._pending or self._partition.role is not self.role:
                 return
             code = future.result()
-            if code is ErrorCode.NONE:
-                self._commit_up_to(self.role.high_watermark)
-                self.run(())
+            self._commit_up_to(self.role.high_watermark)  # which may have come here since the wait was over
+            self.run(())
+            if pending.end <= self.role.high_watermark:
                 return
             # It is in the log, and may be committed yet: whoever waits is told that it is not known.
-            if pending.end > self.role.high_watermark:
-                self._watch(pending, self._partition.commits.wait(pending.end, WAIT_AGAIN_S))
+            self._watch(pending, self._partition.commits.wait(pending.end, WAIT_AGAIN_S))
             if not pending.late:
                 pending.late = True
                 self.run(self.shard.late(_now(), pending.token, _ERRORS.get(code, ErrorCode.COORDINATOR_NOT_AVAILABLE)))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from struct import Struct, error
 from typing import Final
 
-from broker.errors import ErrorCode
+from broker.errors import ErrorCode, shortened
 from broker.groups.group import CONSUMER, Group, GroupState
 from broker.groups.group_settings import GroupSettings
 from broker.groups.offsets import Changes, CommittedOffset, Offsets, TopicPartition, removals
 from broker.groups.outbox import Outbox
+from broker.groups.timers import Timer, Timers
 from broker.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
 from broker.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from broker.protocol.messages.group_records import GroupMetadataKey, LogRecord, record
@@ -23,6 +24,8 @@ from broker.protocol.messages.offset_delete import (
 )
 
 CLASSIC: Final = "classic"
+REMOVAL: Final = "removal"
+REMOVE_AGAIN_S = 1.0  # after the log has refused to take the removal of a deleted topic's offsets
 _COUNT = Struct(">hi")  # of a subscription: its version, and how many topics follow
 _LENGTH = Struct(">h")
 
@@ -36,12 +39,14 @@ class Administration:
         groups: dict[str, Group],
         offsets: Offsets,
         outbox: Outbox,
+        timers: Timers,
         wall_ms: Callable[[], int],
     ) -> None:
         self._settings = settings
         self._groups = groups
         self._offsets = offsets
         self._outbox = outbox
+        self._timers = timers
         self._wall_ms = wall_ms
 
     # --- showing
@@ -53,7 +58,7 @@ class Administration:
             missing = DescribedGroup(group_id=name, group_state=GroupState.DEAD.value)
             if version >= 6:
                 missing.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-                missing.error_message = f"there is no group {name!r}"
+                missing.error_message = shortened(f"there is no group {name!r}")
             return missing
         stable = group.state is GroupState.STABLE
         return DescribedGroup(
@@ -130,12 +135,28 @@ class Administration:
         else:
             self._outbox.reply(ticket, response)
 
-    def forget_topic(self, topic: str) -> None:
-        """The offsets of a topic that was deleted."""
+    def forget_topics(self, topics: Collection[str]) -> None:
+        """The offsets of topics that were deleted, those too that are on their way to the log."""
         for name in self._offsets.groups():
-            changes = {partition: None for partition in self._offsets.of(name) if partition[0] == topic}
-            if changes:
-                self._remove_offsets(name, changes, [])
+            self._forget(name, [partition for partition in self._offsets.known(name) if partition[0] in topics])
+
+    def _forget(self, name: str, partitions: list[TopicPartition]) -> None:
+        if partitions:
+            changes = dict.fromkeys(partitions)
+            self._remove_offsets(name, changes, [], undo=lambda now: self._put_off(now, name, partitions))
+
+    def _put_off(self, now: float, name: str, partitions: Iterable[TopicPartition]) -> None:
+        self._offsets.put_off(name, partitions)
+        self._timers.set(Timer(REMOVAL), now + REMOVE_AGAIN_S)
+
+    def remove_overdue(self, now: float) -> None:
+        """Try again what the log refused to forget. Where a change is on its way it must be seen first: it may be of
+        the topic that was deleted, or of a new one of that name, whose offset stays."""
+        for name, partitions in self._offsets.take_overdue().items():
+            waiting = dict.fromkeys(each for each in partitions if self._offsets.is_announced(name, each))
+            if waiting:
+                self._put_off(now, name, waiting)
+            self._forget(name, [each for each in partitions if each not in waiting and each in self._offsets.of(name)])
 
     def expire(self) -> None:
         """What nobody has used for the time of retention: offsets, then groups that have neither those nor members."""
@@ -149,7 +170,7 @@ class Administration:
             }
             empty = group.state is GroupState.EMPTY and not group.invited
             left = len(self._offsets.of(group.id)) - len(changes)
-            if empty and not left and (changes or not self._offsets.in_use(group.id)):
+            if empty and not left and not self._offsets.will_change(group.id):
                 self._remove_group(group, changes)
             elif changes:
                 self._remove_offsets(group.id, changes, [])
@@ -175,7 +196,7 @@ class Administration:
         group.state = GroupState.DEAD
         records = [record(GroupMetadataKey(group.id), None)] if group.used else []
 
-        def undo() -> None:
+        def undo(_now: float) -> None:
             if group.id not in self._groups:
                 group.state = GroupState.EMPTY
                 self._groups[group.id] = group
@@ -191,7 +212,7 @@ class Administration:
         changes: Changes,
         records: list[LogRecord],
         answer: Callable[[ErrorCode], None] = lambda _: None,
-        undo: Callable[[], None] = lambda: None,
+        undo: Callable[[float], None] = lambda _: None,
     ) -> None:
         """Append the removals, with other records of the same fate; `undo` what was done for them if none is."""
         self._offsets.announce(name, changes)
@@ -200,9 +221,9 @@ class Administration:
             self._offsets.make(name, changes)
             answer(ErrorCode.NONE)
 
-        def refused(_now: float, code: ErrorCode) -> None:
+        def refused(now: float, code: ErrorCode) -> None:
             self._offsets.withdraw(name, changes)
-            undo()
+            undo(now)
             answer(code)
 
         def late(_now: float, code: ErrorCode) -> None:

@@ -83,6 +83,7 @@ class Commits:
     ) -> None:
         self._groups.setdefault(group.id, group)
         self._offsets.announce(group.id, changes)
+        replaced = [partition for partition in self._offsets.overdue(group.id) if partition in changes]
 
         def answer(error: ErrorCode) -> None:
             for partition in accepted:
@@ -91,6 +92,7 @@ class Commits:
 
         def committed(_now: float) -> None:
             self._offsets.make(group.id, changes)
+            self._offsets.settle(group.id, replaced)
             answer(ErrorCode.NONE)
 
         def refused(_now: float, error: ErrorCode) -> None:

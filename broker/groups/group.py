@@ -85,6 +85,8 @@ class Group:
     """Member ids that were given out, and with which nobody has joined yet (KIP-394)."""
     unsynced: set[str] = field(default_factory=set)
     """Members of the generation that have not yet asked for their assignment."""
+    storing: int | None = None
+    """The last generation whose assignment was appended."""
     newcomers: bool = False
     """Whether somebody joined since the initial delay was last extended."""
     in_initial_delay: bool = False

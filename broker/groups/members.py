@@ -195,6 +195,11 @@ class Membership:
 
         # The generation stays: nobody else need know. Its id is on the log before it is used.
         def answer(_now: float) -> None:
+            try:  # while this was on its way another may have come under the instance id, or an administrator
+                find(group, new_id, member.instance_id)
+            except ProtocolError as error:
+                self._outbox.reply(ticket, refused_join(error.code, new_id))
+                return
             response = joined(group, member)
             if version >= 9:
                 response.skip_assignment = group.leader == member.id

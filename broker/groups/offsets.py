@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from broker.protocol.messages.group_records import LogRecord, OffsetCommitKey, OffsetCommitValue, record
@@ -41,6 +41,7 @@ class Offsets:
     def __init__(self) -> None:
         self._committed: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         self._announced: dict[tuple[str, TopicPartition], int] = {}
+        self._overdue: dict[str, list[TopicPartition]] = {}
 
     def of(self, group: str) -> Mapping[TopicPartition, CommittedOffset]:
         """What a group has committed."""
@@ -51,17 +52,17 @@ class Offsets:
         announced = [partition for name, partition in self._announced if name == group]
         return list(dict.fromkeys([*self.of(group), *announced]))
 
-    def groups(self) -> Iterator[str]:
-        """Groups that have offsets."""
-        return iter(list(self._committed))
+    def groups(self) -> list[str]:
+        """Groups that have offsets, or for which a change is on its way."""
+        return list(dict.fromkeys([*self._committed, *(name for name, _ in self._announced)]))
 
     def is_announced(self, group: str, partition: TopicPartition) -> bool:
         """Whether a change is on its way."""
         return (group, partition) in self._announced
 
-    def in_use(self, group: str) -> bool:
-        """Whether a group has offsets, or will have."""
-        return group in self._committed or any(name == group for name, _ in self._announced)
+    def will_change(self, group: str) -> bool:
+        """Whether a change of any of a group's offsets is on its way."""
+        return any(name == group for name, _ in self._announced)
 
     def announce(self, group: str, changes: Changes) -> None:
         for partition in changes:
@@ -78,6 +79,27 @@ class Offsets:
         """What was announced is committed."""
         self.withdraw(group, changes)
         self.apply(group, changes)
+
+    # --- removals that the log has refused
+
+    def put_off(self, group: str, partitions: Iterable[TopicPartition]) -> None:
+        """Offsets that have to go, and cannot now."""
+        self._overdue[group] = list(dict.fromkeys([*self.overdue(group), *partitions]))
+
+    def overdue(self, group: str) -> list[TopicPartition]:
+        return self._overdue.get(group, [])
+
+    def take_overdue(self) -> dict[str, list[TopicPartition]]:
+        """All that had to go, by group; they are for the caller to see to."""
+        overdue, self._overdue = self._overdue, {}
+        return overdue
+
+    def settle(self, group: str, partitions: Collection[TopicPartition]) -> None:
+        """What had to go is gone: other offsets have taken its place."""
+        if partitions:
+            self._overdue[group] = [each for each in self.overdue(group) if each not in partitions]
+
+    # --- the log
 
     def apply(self, group: str, changes: Changes) -> None:
         """Changes that the log has."""

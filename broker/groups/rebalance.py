@@ -20,6 +20,7 @@ from broker.protocol.messages.join_group import JoinGroupResponse, JoinGroupResp
 from broker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 JOINING, SYNCING = "joining", "syncing"
+AWAY_S = 1.0  # at least between two looks at whether anybody has joined, where all that are left are away
 
 
 class Rebalance:
@@ -89,7 +90,7 @@ class Rebalance:
                 self.drop(group, member)
         group.in_initial_delay = False
         if group.members and not group.elect_joined_leader():
-            self._timers.set(Timer(JOINING, group.id), now + group.rebalance_timeout_s)
+            self._timers.set(Timer(JOINING, group.id), now + max(group.rebalance_timeout_s, AWAY_S))
             return
         self._timers.cancel(Timer(JOINING, group.id))
         group.begin_generation(self._wall_ms())
@@ -136,7 +137,9 @@ class Rebalance:
             self._timers.cancel(Timer(SYNCING, group.id))
 
     def _store_assignment(self, group: Group, assignments: dict[str, bytes]) -> None:
-        generation = group.generation
+        if group.storing == group.generation:
+            return  # a leader that asks again is told what it said first: the log has one assignment of a generation
+        generation = group.storing = group.generation
 
         def still_awaited() -> bool:
             return group.state is GroupState.COMPLETING_REBALANCE and group.generation == generation

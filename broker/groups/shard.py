@@ -8,10 +8,10 @@ reply says what holds once everything it speaks of is committed.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from broker.errors import ErrorCode, ProtocolError
-from broker.groups.administration import Administration
+from broker.groups.administration import REMOVAL, Administration
 from broker.groups.commits import Commits
 from broker.groups.group import Client, Group
 from broker.groups.group_settings import GroupSettings
@@ -60,7 +60,9 @@ class Shard:
         self._rebalance = Rebalance(settings, self._outbox, self._timers, self._sessions, wall_ms)
         self._membership = Membership(settings, self._outbox, self._timers, self._sessions, self._rebalance, rng)
         self._commits = Commits(settings, self._groups, self._offsets, self._outbox, self._sessions, wall_ms, knows)
-        self._administration = Administration(settings, self._groups, self._offsets, self._outbox, wall_ms)
+        self._administration = Administration(
+            settings, self._groups, self._offsets, self._outbox, self._timers, wall_ms
+        )
 
     # --- the log
 
@@ -97,10 +99,12 @@ class Shard:
 
     def tick(self, now: float) -> list[Effect]:
         """What time has brought about."""
-        while (timer := self._timers.pop_due(now)) is not None:
+        for timer in self._timers.due(now):
             if timer.kind == RETENTION:
                 self._administration.expire()
                 self._timers.set(timer, now + self._settings.retention_check_interval_s)
+            elif timer.kind == REMOVAL:
+                self._administration.remove_overdue(now)
             elif (group := self._groups.get(timer.group)) is not None:
                 self._expired(now, timer, group)
         return self._outbox.take()
@@ -201,9 +205,9 @@ class Shard:
         """OffsetFetch of one group."""
         return self._commits.fetch(asked)
 
-    def topic_deleted(self, topic: str) -> list[Effect]:
-        """The offsets of a topic that is gone go with it."""
-        self._administration.forget_topic(topic)
+    def topics_deleted(self, topics: Collection[str]) -> list[Effect]:
+        """The offsets of topics that are gone go with them, as soon as the log takes it."""
+        self._administration.forget_topics(topics)
         return self._outbox.take()
 
     # --- administration

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -45,14 +46,14 @@ class Timers:
             heappop(self._heap)
         return None
 
-    def pop_due(self, now: float) -> Timer | None:
-        """The earliest deadline that is over; it is taken back."""
-        at = self.next()
-        if at is None or at > now:
-            return None
-        timer = heappop(self._heap)[2]
-        del self._set[timer]
-        return timer
+    def due(self, now: float) -> Iterator[Timer]:
+        """The deadlines that are over, the earliest first; each is taken back as it comes. What is set meanwhile is for
+        the next call, even if it is over too: no length of time that a client may choose keeps a caller here."""
+        last = self._count
+        while (at := self.next()) is not None and at <= now and self._heap[0][1] <= last:
+            timer = heappop(self._heap)[2]
+            del self._set[timer]
+            yield timer
 
 
 class Sessions:

@@ -73,6 +73,16 @@ async def claim_directory(disk: Disk, name: str, node_id: int, rng: random.Rando
     return MetaProperties(node_id, directory_id, properties.get("cluster.id"))
 
 
+async def renew_directory_id(disk: Disk, meta: MetaProperties, rng: random.Random) -> MetaProperties:
+    """Make a directory that has lost what it had promised another one, durably: by its id it would be believed (H22).
+
+    Raises `OSError` of the disk.
+    """
+    renewed = replace(meta, directory_id=random_id(rng))
+    await AtomicFile(disk, META_PROPERTIES).write(renewed.text())
+    return renewed
+
+
 async def store_cluster_id(disk: Disk, meta: MetaProperties, cluster_id: str) -> MetaProperties:
     """Remember the committed cluster id, durably. Raises `StartupError` when the directory is of another cluster."""
     if meta.cluster_id == cluster_id:

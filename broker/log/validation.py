@@ -13,7 +13,7 @@ from typing import NamedTuple
 from broker.errors import ErrorCode, ProtocolError
 from broker.log.record_walk import LEAST_RECORD, TimestampError, walk_records
 from broker.ports import Buffer
-from broker.protocol.compression import TooLargeError, open_records
+from broker.protocol.compression import MOST_OPENED_BYTES, TooLargeError, open_records, pieces
 from broker.protocol.records import (
     BATCH_HEADER_SIZE,
     COMPRESSION_MASK,
@@ -54,12 +54,13 @@ class Claims(NamedTuple):
 
 def bytes_examined() -> int:
     """How many bytes of records `admit` has opened and walked since this process began: what producers cost the loop
-    is the difference of two. A record counts as `BYTES_PER_RECORD` more."""
+    is the difference of two. A record counts as `BYTES_PER_RECORD` more; what is compressed counts besides what it
+    comes to."""
     return _examined[0]
 
 
 def count_examined(records: int, size: int) -> None:
-    """So many records, of so many bytes, were looked into elsewhere."""
+    """So many records, or blocks of them that were compressed, of so many bytes, were looked into."""
     _examined[0] += size + records * BYTES_PER_RECORD
 
 
@@ -106,7 +107,7 @@ def _opened(claims: Claims, payload: memoryview) -> tuple[int, bytes]:
     data = payload.tobytes()
     try:
         if attributes & COMPRESSION_MASK:
-            data = open_records(attributes & COMPRESSION_MASK, data)
+            data = _decompressed(attributes & COMPRESSION_MASK, data)
         _examined[0] += len(data) + min(count, MOST_RECORDS) * BYTES_PER_RECORD
         if count * LEAST_RECORD > len(data):
             raise CorruptBatch(f"{count} records in {len(data)} bytes")
@@ -121,6 +122,17 @@ def _opened(claims: Claims, payload: memoryview) -> tuple[int, bytes]:
         raise ProtocolError(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from error
     except TimestampError as error:
         raise ProtocolError(ErrorCode.INVALID_TIMESTAMP, str(error)) from error
+
+
+def _decompressed(codec: int, data: bytes) -> bytes:
+    """See `open_records`. What comes to nothing, to too much or is damaged has its price as well."""
+    count_examined(0, len(data))
+    try:
+        count_examined(pieces(codec, data), 0)
+        return open_records(codec, data)
+    except (CorruptBatch, TooLargeError):
+        count_examined(0, MOST_OPENED_BYTES)  # so many may have been opened by then
+        raise
 
 
 def _check_header(claims: Claims) -> None:

@@ -365,6 +365,9 @@ class RequestHeader(NamedTuple):
     client_id: str | None
 
 
+MOST_TAGGED_FIELDS = 100
+"""Of a header, which has none so far; each takes two bytes at least, of frames that may have 100 MB."""
+
 _FIXED_HEADER = struct.Struct(">hhih")
 _CORRELATION_ID = struct.Struct(">i")
 
@@ -448,7 +451,10 @@ def encode_response(api: Api, response: Message, version: int, correlation_id: i
 
 
 def _skip_tagged(buf: Buffer, pos: int) -> int:
+    """Behind the tagged fields of a header. They are read before anybody counts what a request costs."""
     count, pos = read_uvarint(buf, pos)
+    if count > MOST_TAGGED_FIELDS:
+        raise DecodeError(f"a header with {count} tagged fields; it has at most {MOST_TAGGED_FIELDS}")
     for _ in range(count):
         _, pos = read_uvarint(buf, pos)
         size, pos = read_uvarint(buf, pos)

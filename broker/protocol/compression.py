@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import mmap
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import cramjam
 
@@ -18,6 +18,10 @@ from broker.protocol.records import CorruptBatch, UnsupportedCompression
 MOST_OPENED_BYTES = 32 << 20
 """What the records of one batch may come to; clients' batches are of 16 KB to 1 MB before they are compressed."""
 
+MOST_BLOCKS = 1 << 15
+"""Of snappy, in Java's frame: its clients have 32 KB in each, and one that has none takes a microsecond, too."""
+
+_SNAPPY_CODEC = 2
 _GZIP_WINDOW = 31  # of zlib: the largest window, and a gzip header is required
 _XERIAL = b"\x82SNAPPY\0"  # how Java's clients frame blocks of snappy; others send one bare block
 _XERIAL_HEADER = 16
@@ -42,6 +46,11 @@ def open_records(codec: int, data: bytes) -> bytes:
     return opener(data)
 
 
+def pieces(codec: int, data: bytes) -> int:
+    """How many blocks `data` was compressed in: each has its price, whatever comes out of it. Raises `CorruptBatch`."""
+    return sum(1 for _ in _java_blocks(data)) if codec == _SNAPPY_CODEC and data.startswith(_XERIAL) else 1
+
+
 def _gzip(data: bytes) -> bytes:
     stream = zlib.decompressobj(_GZIP_WINDOW)
     try:
@@ -62,15 +71,25 @@ def _snappy(data: bytes) -> bytes:
         return _snappy_block(data, MOST_OPENED_BYTES)
     blocks = []
     left = MOST_OPENED_BYTES
+    for start, end in _java_blocks(data):
+        blocks.append(_snappy_block(data[start:end], left))
+        left -= len(blocks[-1])
+    return b"".join(blocks)
+
+
+def _java_blocks(data: bytes) -> Iterator[tuple[int, int]]:
+    """Where the blocks in Java's frame begin and end. Raises `CorruptBatch`."""
     position = _XERIAL_HEADER
-    while position < len(data):
+    for _ in range(MOST_BLOCKS):
+        if position >= len(data):
+            return
         start = position + 4
         position = start + int.from_bytes(data[position:start], "big")
         if position <= start or position > len(data):
             raise CorruptBatch(f"a block of snappy ends at byte {position} of {len(data)}")
-        blocks.append(_snappy_block(data[start:position], left))
-        left -= len(blocks[-1])
-    return b"".join(blocks)
+        yield start, position
+    if position < len(data):
+        raise CorruptBatch(f"more than {MOST_BLOCKS} blocks of snappy")
 
 
 def _snappy_block(data: bytes, most: int) -> bytes:
@@ -136,5 +155,5 @@ def _pack_zstd(data: bytes) -> bytes:
 
 
 NAMES: Mapping[int, str] = {1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
-_OPENERS: Mapping[int, Callable[[bytes], bytes]] = {1: _gzip, 2: _snappy, 3: _lz4, 4: _zstd}
+_OPENERS: Mapping[int, Callable[[bytes], bytes]] = {1: _gzip, _SNAPPY_CODEC: _snappy, 3: _lz4, 4: _zstd}
 _PACKERS: Mapping[int, Callable[[bytes], bytes]] = {1: _pack_gzip, 2: _pack_snappy, 3: _pack_lz4, 4: _pack_zstd}

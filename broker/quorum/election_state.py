@@ -10,6 +10,9 @@ from broker.errors import StartupError
 from broker.log.checkpoint import AtomicFile
 from broker.ports import Disk
 
+QUORUM_STATE = "quorum-state"
+"""The file's name, in the directory of the metadata log."""
+
 DATA_VERSION = 0
 
 
@@ -53,8 +56,9 @@ class ElectionState:
             voters = tuple(_at_least(voter["voterId"], 0) for voter in document["currentVoters"])
         except (ValueError, KeyError, TypeError) as error:
             raise StartupError(
-                f"{path}: is not a quorum-state file ({error!r}); restore it from a backup of this node; a voter "
-                "that forgets its vote can elect two leaders"
+                f"{path}: is not a quorum-state file ({error!r}); remove it if the other voters are well: this disk "
+                "then counts as a new one, and takes its place by itself; a voter that forgets its vote, by a backup "
+                "for example, can elect two leaders"
             ) from error
         if version != DATA_VERSION:
             raise StartupError(f"{path}: data_version {version!r} is not {DATA_VERSION}; use the broker that wrote it")

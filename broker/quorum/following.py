@@ -26,7 +26,7 @@ from broker.quorum.messages import (
     SnapshotRequest,
     SnapshotResponse,
 )
-from broker.quorum.roles import Follower, Unattached, Voted
+from broker.quorum.roles import Follower, Prospective, Unattached, Voted
 
 
 class Following:
@@ -131,13 +131,16 @@ class Following:
         role = self._core.role
         if not isinstance(role, Unattached | Voted | Follower) or self._core.log_in_motion:
             return None
+        if not self._core.settings.other_voters:
+            return None  # nobody can be asked
         return role.fetching.not_before if role.fetching.inflight is None else None
 
     def unanswered(self, now: float, request: FetchRequest | SnapshotRequest) -> None:
         """The voter could not be reached in time, or its records could not be taken."""
         role = self._core.role
-        if isinstance(role, Unattached | Voted | Follower) and role.fetching.inflight is request:
-            role.fetching.failed(now)
+        loop = role.fetching if isinstance(role, Unattached | Voted | Follower | Prospective) else None
+        if loop is not None and loop.inflight is request:
+            loop.failed(now)
 
     def refused(self, now: float, voter: int) -> None:
         """Nobody listens at the leader's address: its process has ended, and to wait for the fetch timeout is in vain.
@@ -152,6 +155,7 @@ class Following:
 
     def answered(self, now: float, voter: int, request: FetchRequest, response: FetchResponse) -> None:
         """Take an answer to the one fetch that is under way; any other comes too late for this log."""
+        self._find_leader_again(now, voter, request, response)
         role = self._core.role
         if not isinstance(role, Unattached | Voted | Follower) or role.fetching.inflight is not request:
             return
@@ -162,6 +166,24 @@ class Following:
         role.fetching.failed(now)
         if isinstance(role, Unattached):
             self._note_leaderless(now, role, voter, response)
+
+    def _find_leader_again(
+        self,
+        now: float,
+        voter: int,
+        request: FetchRequest | SnapshotRequest,
+        response: FetchResponse | SnapshotResponse,
+    ) -> None:
+        """The leader that this node lost sight of, and is asking the others about, has answered what was under way."""
+        core, role = self._core, self._core.role
+        if not isinstance(role, Prospective) or role.fetching is None or role.fetching.inflight is not request:
+            return
+        if response.error is not ErrorCode.NONE or (voter, response.epoch) != (role.leader_id, role.epoch):
+            role.fetching.failed(now)
+            return
+        core.become_follower(now, role.epoch, voter)
+        assert isinstance(core.role, Follower)
+        core.role.resume(role)
 
     def _note_leaderless(self, now: float, role: Unattached, voter: int, response: FetchResponse) -> None:
         """Once a majority knows of no leader, waiting longer for one to show up is in vain (K595-48).
@@ -197,6 +219,7 @@ class Following:
         A piece that is not the next one, or that the leader has no more, ends the download: the next Fetch says what to
         do instead.
         """
+        self._find_leader_again(now, voter, request, response)
         core, role = self._core, self._core.role
         if not isinstance(role, Follower) or role.fetching.inflight is not request or role.download is None:
             return

@@ -73,6 +73,11 @@ class RaftNode:
         """What must be on disk for the present role."""
         return self._core.election_state(self._core.role)
 
+    @property
+    def snapshot(self) -> OffsetAndEpoch | None:
+        """The newest snapshot here, at whose end the log begins; None without one."""
+        return self._core.snapshot
+
     def snapshot_taken(self, snapshot: OffsetAndEpoch) -> None:
         """There is a snapshot of everything below this committed offset; the log begins there now."""
         self._core.snapshot = snapshot

@@ -158,10 +158,18 @@ class Prospective(Role):
     give_up_at: float
     last_leader_id: int | None
     vote: int | None
+    leader_heard_at: float | None = None
+    """When the leader itself answered that it still leads; None: it has not."""
+    fetching: FetchLoop | None = None
+    """Of the leader it lost sight of: what is under way may still come, and shows that it lives."""
+    download: Download | None = None
 
     @property
     def leader_id(self) -> int | None:
         return self.last_leader_id
+
+    def heard_leader(self, now: float) -> None:
+        self.leader_heard_at = now
 
     @property
     def voted_id(self) -> int | None:
@@ -235,6 +243,11 @@ class Follower(Role):
 
     def stand_at(self, time: float) -> None:
         self.election_at = time
+
+    def resume(self, before: Prospective) -> None:
+        """Go on with what was under way from this leader when it was lost sight of."""
+        if before.fetching is not None:
+            self.fetching, self.download = before.fetching, before.download
 
     def votes(self, fetch_deadline: float | None) -> None:
         """This node has become a voter, for which the leader is gone at that time, or, with None, an observer."""

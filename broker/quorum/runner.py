@@ -22,9 +22,10 @@ from broker.log.log import PartitionLog
 from broker.mutants import Mutants
 from broker.peers import Peers
 from broker.ports import Disk
+from broker.protocol.records import CorruptBatch
 from broker.quorum import effects as do
 from broker.quorum.committed import committed_batches, data_batch, digest_with, leader_change_batch
-from broker.quorum.election_state import ElectionFile, ElectionState
+from broker.quorum.election_state import QUORUM_STATE, ElectionFile, ElectionState
 from broker.quorum.leading import QuorumStatus
 from broker.quorum.measures import QuorumMeasures
 from broker.quorum.messages import (
@@ -41,7 +42,7 @@ from broker.quorum.roles import Candidate, Leader, Prospective, Role
 from broker.quorum.settings import QuorumSettings
 from broker.quorum.snapshots import Snapshots, know_epoch
 from broker.quorum.telling import QuorumTrace
-from broker.quorum.voter_records import named_voters, read_voters, voters_batch
+from broker.quorum.voter_records import check_lone_voter, named_voters, read_voters, voters_batch
 from broker.quorum.voters import VoterHistory, VoterSet
 from broker.quorum.wire import METADATA_TOPIC, PARTITION, decode_response, encode_request
 from broker.trace import Tracer
@@ -107,7 +108,6 @@ class QuorumRunner:
         self.listener_name = next(iter(config.controller_names), "PLAINTEXT")
         self._settings = QuorumSettings.from_config(config, cluster_id, directory_id)
         self._history = VoterHistory(self._settings.voters)
-        self._append_limit = config.message_max_bytes
         self._mutants = mutants or Mutants()
         self._forgets_votes = self._mutants.active("vote_not_persisted")
         self._forgets_own_votes = self._mutants.active("self_vote_not_persisted")
@@ -122,7 +122,7 @@ class QuorumRunner:
         self._on_leadership = on_leadership
         self._on_failure = on_failure
         self._clock = clock
-        self._file = ElectionFile(disk, f"{log.directory}/quorum-state")
+        self._file = ElectionFile(disk, f"{log.directory}/{QUORUM_STATE}")
         self._events: asyncio.Queue[Event] = asyncio.Queue(QUEUED_EVENTS)
         self._turn = asyncio.Lock()
         self._node: RaftNode | None = None
@@ -188,6 +188,7 @@ class QuorumRunner:
         snapshot = await self._snapshots.restore(self._log)
         records = [] if snapshot is None else self._recall(snapshot)
         read_voters(self._log, self._history)
+        check_lone_voter(self._settings, self._history.current)
         self._node = RaftNode(loop.time(), self._settings, stored, self._log, self._history, self._rng, self._mutants)
         if snapshot is not None:
             self._begin_at(snapshot, records)
@@ -291,8 +292,9 @@ class QuorumRunner:
         """
         if not records:
             raise ValueError("an append needs at least one record")
-        if (size := sum(map(len, records))) > self._append_limit:
-            limit = f"{size} bytes of metadata in one operation; a batch of the log may have {self._append_limit}"
+        size, most = sum(map(len, records)), self._settings.append_max_bytes
+        if size > most:
+            limit = f"{size} bytes of metadata in one operation; a batch of the log may have {most}"
             raise AppendRefusedError(ErrorCode.POLICY_VIOLATION, limit)
         node = self._running()
         ticket, last_offset = self._calls.for_commit()
@@ -342,9 +344,7 @@ class QuorumRunner:
                 case do.Persist(state):
                     await self._persist(state)
                 case do.Truncate(offset):
-                    self._told.truncation(self._log.log_end_offset, offset)
-                    await self._log.truncate_to(offset)
-                    self._history.truncated(offset)
+                    await self._truncate(offset)
                 case do.AppendLeaderChange(epoch, leader, voters, granted):
                     await self._log.start_leader_epoch(epoch)
                     batch = leader_change_batch(leader, voters, granted, self.wall_ms())
@@ -380,8 +380,17 @@ class QuorumRunner:
 
     # --- snapshots
 
+    async def _truncate(self, offset: int) -> None:
+        """Remove what the leader does not have. At the snapshot's end its epoch is the log's last one again: the entry
+        in force there may have begun at this very offset, and gone."""
+        self._told.truncation(self._log.log_end_offset, offset)
+        await self._log.truncate_to(offset)
+        await know_epoch(self._log, self._running().snapshot)  # after a crash in between, `restore` does it
+        self._history.truncated(offset)
+
     async def _install(self, snapshot: OffsetAndEpoch) -> None:
         """Take a snapshot over that was fetched. A crash on the way leaves the old log and state, or the new ones."""
+        self._snapshots.check(snapshot)
         self._told.truncation(self._log.log_end_offset, self._log.log_start_offset)
         await self._snapshots.finish(snapshot)
         await self._log.truncate_fully_and_start_at(snapshot.offset)
@@ -407,7 +416,9 @@ class QuorumRunner:
     async def _take_snapshot(self) -> None:
         """Write down what everything applied comes to, and let the log below go (KIP-630)."""
         self._grown = 0
-        snapshot = OffsetAndEpoch(self._log.epochs.epoch_at(self._applied - 1), self._applied)
+        snapshot = self._running().snapshot
+        if snapshot is None or snapshot.offset != self._applied:
+            snapshot = OffsetAndEpoch(self._log.epochs.epoch_at(self._applied - 1), self._applied)
         records, voters, now = self._state(), self._history.as_of(snapshot.offset), self.wall_ms()
         named = None if voters is None else voters_batch(voters, self.voters, self.listener_name, now)
         await with_descriptors(partial(self._snapshots.write_durably, snapshot, records, named, now))
@@ -486,12 +497,12 @@ class QuorumRunner:
             return
         response = effect.response
         if isinstance(effect.read, do.ReadSnapshot) and isinstance(response, SnapshotResponse):
-            piece = self._snapshots.read(effect.read.snapshot, effect.read.position, effect.read.max_bytes)
-            response = (
-                replace(response, error=ErrorCode.SNAPSHOT_NOT_FOUND)
-                if piece is None
-                else replace(response, data=piece.data, size=piece.size)
-            )
+            try:
+                response = self._snapshots.answer(response, effect.read)
+            except CorruptBatch as error:  # it is made again, of what this node has applied
+                self._told.snapshot_damaged(effect.read.snapshot, error)
+                self._grown = self._snapshot_after
+                response = replace(response, error=ErrorCode.SNAPSHOT_NOT_FOUND)
         elif isinstance(effect.read, do.Read) and isinstance(response, FetchResponse):
             end = self._log.log_end_offset
             response = replace(response, records=self._log.read(effect.read.offset, effect.read.max_bytes, end))

@@ -13,6 +13,9 @@ FETCH_WAIT_SHARE = 4
 # What a voter asks for at once. While an answer comes it can neither show the leader that it lives nor see that the
 # leader does: at a megabit a second this much takes half of the default fetch timeout.
 FETCH_BYTES = 1 << 16
+# What one operation on the metadata may take, however small the batches of producers have to be. A broker's
+# fencing takes all its partitions along, and is committed as a whole or not at all.
+METADATA_BATCH_BYTES = 8 << 20
 # The leader resigns when no majority fetched within this multiple of the fetch timeout (K595-43, H19).
 CHECK_QUORUM_FACTOR = 1.5
 # An exponent beyond this has long reached any maximum.
@@ -35,6 +38,7 @@ class QuorumSettings:
     retry_backoff_s: float = 0.02
     retry_backoff_max_s: float = 0.5
     fetch_max_bytes: int = FETCH_BYTES
+    append_max_bytes: int = METADATA_BATCH_BYTES
 
     @classmethod
     def from_config(cls, config: BrokerConfig, cluster_id: str | None, directory_id: bytes) -> QuorumSettings:
@@ -51,6 +55,7 @@ class QuorumSettings:
             retry_backoff_s=config.quorum_retry_backoff_ms / 1000,
             retry_backoff_max_s=config.quorum_retry_backoff_max_ms / 1000,
             fetch_max_bytes=min(FETCH_BYTES, config.replica_fetch_max_bytes),
+            append_max_bytes=max(METADATA_BATCH_BYTES, config.message_max_bytes),
         )
 
     @property

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
-from broker.errors import StartupError
+from broker.errors import ErrorCode, StartupError
 from broker.log.log import PartitionLog
 from broker.ports import Disk
-from broker.protocol.records import CorruptBatch, Record, build_batch, read_records, stamp, validate_batch
-from broker.quorum.messages import OffsetAndEpoch
+from broker.protocol.records import BatchHeader, CorruptBatch, Record, build_batch, read_records, stamp, validate_batch
+from broker.quorum.effects import ReadSnapshot
+from broker.quorum.messages import OffsetAndEpoch, SnapshotResponse
 from broker.quorum.voter_records import named_voters
 from broker.quorum.voters import VoterSet
 
@@ -70,15 +72,28 @@ class Snapshots:
         await self.finish(snapshot)
 
     def read(self, snapshot: OffsetAndEpoch, position: int, max_bytes: int) -> Piece | None:
-        """Bytes from `position` on; None when there is no such snapshot."""
+        """Bytes from `position` on; None when there is no such snapshot.
+
+        Raises `CorruptBatch` instead of the first ones where not all of it is what was written: whoever takes it over
+        lets go of its log for it.
+        """
         try:
             file = self._disk.open(self._path(snapshot))
         except FileNotFoundError:
             return None
         try:
+            if position == 0:
+                _check(file.read(0, file.size()))
             return Piece(file.read(position, max_bytes), file.size())
         finally:
             file.close()
+
+    def answer(self, response: SnapshotResponse, asked: ReadSnapshot) -> SnapshotResponse:
+        """An answer with the bytes that are asked for. Raises as `read` does."""
+        piece = self.read(asked.snapshot, asked.position, asked.max_bytes)
+        if piece is None:
+            return replace(response, error=ErrorCode.SNAPSHOT_NOT_FOUND)
+        return replace(response, data=piece.data, size=piece.size)
 
     def append(self, snapshot: OffsetAndEpoch, position: int, data: bytes) -> None:
         """Bytes that were fetched; those at 0 begin the file anew."""
@@ -88,6 +103,16 @@ class Snapshots:
             file.append([data])
         finally:
             file.close()
+
+    def check(self, snapshot: OffsetAndEpoch) -> None:
+        """Raises `CorruptBatch` where what was fetched is not whole; it has no name yet, and replaces nothing."""
+        path = self._path(snapshot) + _PART
+        try:
+            _check(self._content_of(path))
+        except CorruptBatch as error:
+            raise CorruptBatch(
+                f"{path}: what was fetched is damaged: {error}; nothing was replaced by it: start this broker again"
+            ) from error
 
     async def finish(self, snapshot: OffsetAndEpoch) -> None:
         """The file is whole: give it its name, durably."""
@@ -103,11 +128,7 @@ class Snapshots:
     def load(self, snapshot: OffsetAndEpoch) -> Content:
         """What a snapshot says. Raises `StartupError` for a file that is damaged."""
         path = self._path(snapshot)
-        file = self._disk.open(path)
-        try:
-            data = file.read(0, file.size())
-        finally:
-            file.close()
+        data = self._content_of(path)
         try:
             records = _records(data)
             named = [voters for _, voters in named_voters(data)]
@@ -115,19 +136,22 @@ class Snapshots:
         except CorruptBatch as error:
             raise StartupError(
                 f"{path}: is damaged: {error}; remove this broker's {self._directory} if the other voters are well: it "
-                "is fetched anew"
+                "is fetched anew, and this disk counts as a new one"
             ) from error
 
     async def restore(self, log: PartitionLog) -> OffsetAndEpoch | None:
         """The newest snapshot, and the log brought to where it ends: a crash may have come between the two.
 
-        A log that reaches beyond it continues it only if its record before has the snapshot's epoch. Another leader's
-        tail would be taken for records of that epoch.
+        A log that reaches beyond it continues it only if its record before has the snapshot's epoch and those behind it
+        no older one. Another leader's tail, or what a crash has left of its segments, would be taken for records of
+        that epoch.
         """
         snapshot = self.latest()
         if snapshot is not None:
             known = log.epochs.epoch_at(snapshot.offset - 1)  # -1: the log begins behind that record
-            if log.log_end_offset < snapshot.offset or known not in (-1, snapshot.epoch):
+            reaches = log.log_start_offset <= snapshot.offset <= log.log_end_offset
+            older = log.log_end_offset > snapshot.offset and log.last_epoch < snapshot.epoch
+            if not reaches or older or known not in (-1, snapshot.epoch):
                 await log.truncate_fully_and_start_at(snapshot.offset)
             await log.advance_start(snapshot.offset)
             await know_epoch(log, snapshot)
@@ -140,13 +164,20 @@ class Snapshots:
             if name != kept and _NAME.fullmatch(name.removesuffix(_PART)):
                 self._disk.unlink(f"{self._directory}/{name}")
 
+    def _content_of(self, path: str) -> bytes:
+        file = self._disk.open(path)
+        try:
+            return file.read(0, file.size())
+        finally:
+            file.close()
+
     def _path(self, snapshot: OffsetAndEpoch) -> str:
         return f"{self._directory}/{snapshot.offset:020d}-{snapshot.epoch:010d}.checkpoint"
 
 
-async def know_epoch(log: PartitionLog, snapshot: OffsetAndEpoch) -> None:
-    """The epoch in which a log goes on behind its snapshot; while it is empty no batch tells."""
-    if log.last_epoch < snapshot.epoch:
+async def know_epoch(log: PartitionLog, snapshot: OffsetAndEpoch | None) -> None:
+    """The epoch in which a log goes on behind its snapshot, if it has one; while it is empty no batch tells."""
+    if snapshot is not None and log.last_epoch < snapshot.epoch:
         await log.epochs.assign_durably(snapshot.epoch, snapshot.offset)
 
 
@@ -166,16 +197,26 @@ def _content(epoch: int, records: Sequence[bytes], voters: bytearray | None, tim
 
 
 def _records(data: bytes) -> list[bytes]:
-    """The data records. Raises `CorruptBatch` unless a footer ends the file."""
-    records: list[bytes] = []
+    """The data records. Raises `CorruptBatch`."""
+    found = [read_records(data, position) for position, header in _batches(data) if not header.is_control]
+    return [record.value or b"" for records in found for record in records]
+
+
+def _check(data: bytes) -> None:
+    """Raises `CorruptBatch` for what is no whole snapshot."""
+    for _ in _batches(data):
+        pass
+
+
+def _batches(data: bytes) -> Iterator[tuple[int, BatchHeader]]:
+    """All batches with their positions. Raises `CorruptBatch` unless each is intact and a footer ends the file."""
     position, last_control = 0, -1
     while position < len(data):
         header = validate_batch(data, position)
-        found = read_records(data, position)
-        last_control = _KEY.unpack_from(found[0].key or b"\0\0\0\0")[1] if header.is_control else -1
-        if not header.is_control:
-            records += [record.value or b"" for record in found]
+        last_control = -1
+        if header.is_control:
+            last_control = _KEY.unpack_from(read_records(data, position)[0].key or b"\0\0\0\0")[1]
+        yield position, header
         position += header.size
     if last_control != FOOTER_TYPE:
         raise CorruptBatch("it has no footer")
-    return records

@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker.protocol.messages.control_records import LeaderChangeMessage
 from broker.protocol.uuids import id_text
 from broker.quorum.election_state import ElectionState
-from broker.quorum.messages import Request, Response, VoteRequest, VoteResponse
+from broker.quorum.messages import OffsetAndEpoch, Request, Response, VoteRequest, VoteResponse
 from broker.quorum.wire import METADATA_TOPIC, PARTITION
 from broker.trace import Tracer
 
@@ -49,6 +49,10 @@ class QuorumTrace:
         self._tracer.emit(
             "truncated", topic=METADATA_TOPIC, partition=PARTITION, from_offset=end, to_offset=offset, rule="K595-40"
         )
+
+    def snapshot_damaged(self, snapshot: OffsetAndEpoch, error: Exception) -> None:
+        """Its bytes are not what was written."""
+        self._tracer.emit("quorum_snapshot_damaged", offset=snapshot.offset, epoch=snapshot.epoch, error=str(error))
 
 
 def _elections(state: ElectionState) -> dict[str, int]:

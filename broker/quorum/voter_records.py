@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from broker.config import Endpoint
+from broker.errors import StartupError
 from broker.log.log import PartitionLog
 from broker.ports import Buffer
 from broker.protocol.codec import decode_exactly, encode
@@ -16,6 +17,8 @@ from broker.protocol.messages.control_records import (
     VotersRecord,
 )
 from broker.protocol.records import Record, build_batch, iter_batches, read_records
+from broker.protocol.uuids import id_text
+from broker.quorum.settings import QuorumSettings
 from broker.quorum.voters import VoterHistory, VoterSet
 
 READ_BYTES = 1 << 20
@@ -59,3 +62,13 @@ def read_voters(log: PartitionLog, history: VoterHistory) -> None:
         if not batches:
             raise RuntimeError(f"{log.directory}: no batch at offset {at}")
         at = batches[-1]
+
+
+def check_lone_voter(settings: QuorumSettings, voters: VoterSet) -> None:
+    """Nobody could take in another disk of a voter that is alone. Raises `StartupError` where the log names another."""
+    if settings.voters == (settings.node_id,) and not voters.has(settings.node_id, settings.directory_id):
+        was = id_text(voters.directory_of(settings.node_id))
+        raise StartupError(
+            f"meta.properties: directory.id is {id_text(settings.directory_id)}, and the metadata log here knows its "
+            f"only voter by {was}; restore meta.properties, or write directory.id={was} into it if that was this disk"
+        )

@@ -78,6 +78,8 @@ class Votes:
                 give_up_at=core.election_time(now, core.settings.election_timeout_s),
                 last_leader_id=role.leader_id,
                 vote=role.voted_id,
+                fetching=role.fetching if isinstance(role, Follower) else None,
+                download=role.download if isinstance(role, Follower) else None,
             )
         )
         self._settle(now)
@@ -90,6 +92,9 @@ class Votes:
         role.outreach.answered(voter)
         granted = response.granted and response.error is ErrorCode.NONE
         role.ballot.record(voter, granted)
+        leads = response.error is ErrorCode.NONE and (response.leader_id, response.epoch) == (voter, role.epoch)
+        if leads and isinstance(role, Prospective):
+            role.heard_leader(now)
         if not granted:
             # Someone stands in the way, a rival perhaps: do not sit out the whole timeout for voters that may be dead.
             role.give_up_by(now + self._core.settings.election_backoff_max_s)
@@ -131,14 +136,20 @@ class Votes:
     def _step_down(self, now: float) -> None:
         """Back off after an election that cannot be won any more, or that took too long (K595-22).
 
-        The node keeps looking for a leader while it waits, and stands again after a random delay.
+        The node keeps looking for a leader while it waits, and stands again after a random delay. Where the leader
+        itself has said that it lives, only its answers were late: it has the whole fetch timeout again, from when it
+        was heard, and what is under way is waited for. An answer that takes longer would never come otherwise.
         """
         core = self._core
         role = core.role
-        if role.leader_id is not None:
-            core.become_follower(now, role.epoch, role.leader_id)
+        if isinstance(role, Prospective) and role.leader_id is not None:
+            heard_at = role.leader_heard_at
+            core.become_follower(now if heard_at is None else heard_at, role.epoch, role.leader_id)
             assert isinstance(core.role, Follower)
-            core.role.stand_at(core.election_time(now, 0.0))
+            if heard_at is None:
+                core.role.stand_at(core.election_time(now, 0.0))
+            else:
+                core.role.resume(role)
         elif role.voted_id is not None:
             core.become_voted(now, role.epoch, role.voted_id, wait=0.0)
         else:

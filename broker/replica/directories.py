@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from itertools import count
 from typing import NamedTuple
+from zlib import crc32
 
 from broker.errors import StartupError
 from broker.log.checkpoint import AtomicFile
@@ -19,6 +20,8 @@ from broker.protocol.uuids import id_text, parse_id
 
 METADATA_FILE = "partition.metadata"
 ASIDE = "-aside"  # ends the names of directories that no partition has any more and that nobody may delete but people
+LONGEST_NAME = 255  # bytes, of a file or a directory
+LONGEST_STEM = LONGEST_NAME - len(f".{10**5}{ASIDE}")
 _NAME = re.compile(r"(?P<topic>.+)-(?P<index>\d+)")
 _INTERNAL = "__cluster_metadata"
 _CONTENT = re.compile(r"version: 0\ntopic_id: (?P<id>[A-Za-z0-9_-]{22})\n?")
@@ -87,8 +90,8 @@ class PartitionDirectories:
         `partition.metadata` goes last: what an interruption leaves is never taken for an unfinished deletion.
         """
         name = f"{topic}-{index}"
-        taken = self._disk.list("")
-        aside = next(new for number in count(1) if (new := f"{name}.{number}{ASIDE}") not in taken)
+        stem, taken = _stem(name), self._disk.list("")
+        aside = next(new for number in count(1) if (new := f"{stem}.{number}{ASIDE}") not in taken)
         self._disk.make_directory(aside)
         await self._disk.sync_directory("")
         for file in sorted(self._disk.list(name), key=lambda each: each == METADATA_FILE):
@@ -104,6 +107,17 @@ class PartitionDirectories:
             self._disk.unlink(f"{directory}/{name}")
         self._disk.remove_directory(directory)
         await self._disk.sync_directory("")
+
+
+def _stem(name: str) -> str:
+    """What the name of a directory begins with that is set aside: a topic's name may take all the length that there is.
+
+    The one who looks for it finds the topic's id in its `partition.metadata`.
+    """
+    if len(name) <= LONGEST_STEM:
+        return name
+    sum_of_all = f"~{crc32(name.encode()):08x}"
+    return name[: LONGEST_STEM - len(sum_of_all)] + sum_of_all
 
 
 def _topic_id(path: str, text: str) -> bytes:

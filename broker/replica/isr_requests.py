@@ -152,6 +152,11 @@ class IsrChangeSender:
             # Applied, and with it this leader's epoch has ended: a reassignment is complete, say. What counts from here
             # on is in the metadata; until it is here, whoever was proposed may be elected (H13).
             return True
+        if result.error_code == ErrorCode.NONE and _lets_someone_go(partition, result):
+            # The answer overtakes the metadata log, and with it a min.insync.replicas that was raised before. A smaller
+            # ISR would commit by the old one what the controller takes for not committed: whoever left stays eligible
+            # (KIP-966). So it counts from when the log has it, in which the new setting comes first.
+            return True
         if result.error_code == ErrorCode.NONE:
             recovering = bool(result.leader_recovery_state)
             epochs = result.leader_epoch, result.partition_epoch
@@ -169,3 +174,13 @@ def _is_pending(partition: Partition, proposal: IsrProposal) -> bool:
     """Whether the leader still waits for this proposal's outcome."""
     leader = partition.role
     return isinstance(leader, PartitionLeader) and leader.pending is proposal
+
+
+def _lets_someone_go(partition: Partition, result: PartitionResult) -> bool:
+    """Whether the answer has made the ISR smaller, which the leader has yet to read in the metadata log."""
+    leader = partition.role
+    return (
+        isinstance(leader, PartitionLeader)
+        and result.partition_epoch > leader.partition_epoch
+        and not set(leader.isr) <= set(result.isr)
+    )

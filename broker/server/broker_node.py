@@ -24,6 +24,7 @@ from broker.ports import Disk
 from broker.protocol.messages.metadata_records import encode_record
 from broker.protocol.records import NO_TIMESTAMP
 from broker.quorum.runner import QuorumRunner
+from broker.quorum.settings import METADATA_BATCH_BYTES
 from broker.replica.manager import ReplicaManager
 from broker.server.client import Address, PeerConnector
 from broker.server.doors import Doors
@@ -166,7 +167,7 @@ class BrokerNode:
             config.node_id,
             {},
             controllers={voter.id: (voter.host, voter.port) for voter in config.voters},
-            response_max_bytes=config.socket_request_max_bytes,
+            response_max_bytes=max(config.socket_request_max_bytes, 2 * METADATA_BATCH_BYTES),
             to_brokers=self._security.approach(config.inter_broker_listener.protocol),
             to_controllers=self._security.approach(config.controller_protocol),
         )

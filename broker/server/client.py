@@ -10,7 +10,9 @@ behind a fetch that is parked at its leader.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from struct import Struct
 from typing import cast
 
@@ -30,6 +32,7 @@ Address = tuple[str, int]
 Local = Callable[[Message, int], Awaitable[Message]]
 
 _INT32 = Struct(">i")
+_UNSENT_IS_DISCARDED = Struct("ii").pack(1, 0)  # struct linger: on, and for no time
 _PURPOSES = {
     ApiKey.VOTE: "quorum",
     ApiKey.BEGIN_QUORUM_EPOCH: "quorum",
@@ -156,9 +159,17 @@ class PeerConnection(asyncio.BufferedProtocol):
                 timer.cancel()
 
     def drop(self, reason: str) -> None:
-        """Give the connection up at once: what was asked may or may not have happened."""
+        """Give the connection up at once: what was asked may or may not have happened.
+
+        What has not reached the peer by now never does. The kernel would go on sending what it was given, for minutes,
+        and a request would come behind those that were sent after it.
+        """
         self._reason = reason
         if self._transport is not None:
+            sock = self._transport.get_extra_info("socket")
+            if sock is not None:  # the simulator's connections have none
+                with suppress(OSError):  # closed already
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _UNSENT_IS_DISCARDED)
             self._transport.abort()
 
     def _answer(self, frame: memoryview) -> None:

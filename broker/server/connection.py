@@ -4,8 +4,9 @@ Invariants:
 - responses leave strictly in the order in which their requests came, however long each takes;
 - a frame's memory is valid only while `dispatch` runs: whoever answers later keeps nothing that points into it, or
   keeps it (`keep_frame`);
-- at most `max_queued` requests are under way and at most `OUTPUT_HIGH` bytes wait to be sent; past either bound the
-  connection stops reading, so that a peer that does not read its answers costs a bounded amount of memory;
+- at most `max_queued` requests are under way, and past `OUTPUT_HIGH` bytes of answers that are not sent yet, for
+  whatever reason, no further one is begun; past either bound the connection stops reading, so that a peer that does not
+  read its answers costs a bounded amount of memory;
 - a peer that breaks the protocol loses its connection and nothing else happens.
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 from broker.log.log import Slice
@@ -117,7 +118,7 @@ class Connection(asyncio.BufferedProtocol):
         self._input = FrameBuffer(host.request_max_bytes, host.budget, SMALLEST_REQUEST)
         self._slots: deque[Slot] = deque()
         self._output: deque[Part] = deque()
-        self._output_bytes = 0
+        self._output_bytes = 0  # of all answers that are there: in slots, in `_output`, and on their way from one to it
         self._write_paused = False
         self._reading = True
         self._resting = False
@@ -217,7 +218,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def slot_filled(self, slot: Slot) -> None:
         """An answer is there; what completes in one turn of the loop is sent in one write."""
-        if self._transport is None or self._flush_scheduled or not self._slots:
+        if self._transport is None:
+            return
+        self._output_bytes += _held(slot.parts or ())
+        if self._flush_scheduled or not self._slots:
             return
         if slot is self._slots[0] or slot.blocking:
             self._flush_scheduled = True
@@ -275,6 +279,7 @@ class Connection(asyncio.BufferedProtocol):
         """Begin every request that has arrived whole, within the bounds, and send what is answered at once."""
         answered: list[Part] = []
         gathered: Shortcut | None = None
+        was_full = False
         try:
             while not self._is_full():
                 frame = self._input.next_frame()
@@ -291,10 +296,14 @@ class Connection(asyncio.BufferedProtocol):
                 if self._host.turn_is_over and self._input.pending:
                     self._rest()
                     break
+            else:
+                was_full = True
             if gathered is not None:
                 self._place(self._host.finish(gathered), answered)
             if answered:
                 self._send(answered)
+                if was_full and not self._is_full():
+                    self._rest()  # the socket has taken it: requests that have come whole are begun in the next turn
             self._input.make_room()
         except (FrameError, Rejected) as error:
             self._send(answered)
@@ -308,7 +317,11 @@ class Connection(asyncio.BufferedProtocol):
             if outcome.parts is None or self._slots:
                 self._slots.append(outcome)
                 return
-            outcome = outcome.parts  # filled already
+            outcome = outcome.parts  # filled already, and counted then
+        elif isinstance(outcome, bytes):
+            self._output_bytes += len(outcome)
+        elif outcome is not None:
+            self._output_bytes += _held(outcome)
         if outcome is None:
             return
         if self._slots:
@@ -371,7 +384,6 @@ class Connection(asyncio.BufferedProtocol):
 
     def _send(self, parts: list[Part]) -> None:
         self._output += parts
-        self._output_bytes += sum(len(part) for part in parts if not isinstance(part, Slice))
         self._pump()
 
     def _pump(self) -> None:
@@ -423,3 +435,12 @@ class Connection(asyncio.BufferedProtocol):
             self._output.popleft()
         else:
             self._output[0] = Slice(file, position + sent, length - sent)
+
+
+def _held(parts: Sequence[Part]) -> int:
+    """How many bytes of memory an answer has; what is sent from files has none."""
+    size = 0
+    for part in parts:
+        if not isinstance(part, Slice):
+            size += len(part)
+    return size

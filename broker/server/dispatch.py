@@ -19,6 +19,7 @@ from broker.server.turns import Turns, Work, most_entries
 from broker.trace import Tracer
 
 DECODED_FOR_ONE = 20  # entries that are decoded in the time in which one is answered
+ENCODED_FOR_ONE = 128  # bytes of an answer that are made at once in that time
 
 
 A = TypeVar("A")
@@ -176,7 +177,9 @@ class Dispatcher:
         """`handler(request, version)` returns the response without waiting."""
 
         def serve(call: Call) -> Outcome:
-            return call.respond(handler(call.request(self.turns), call.version))  # type: ignore[arg-type]
+            answer = call.respond(handler(call.request(self.turns), call.version))  # type: ignore[arg-type]
+            self.turns.spend(len(answer) // ENCODED_FOR_ONE)
+            return answer
 
         self.serve(key, serve)
 

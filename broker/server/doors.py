@@ -23,7 +23,10 @@ class Door(NamedTuple):
 
 
 class Doors:
-    """All listeners. They share memory, and what a turn of the loop has room for; each has its own places."""
+    """All listeners. They share what a turn of the loop has room for, and memory; each has its own places.
+
+    That for controllers has memory of its own: what clients send must not keep a vote or a heartbeat out.
+    """
 
     def __init__(
         self,
@@ -40,12 +43,12 @@ class Doors:
         self._on_disk_failure = on_disk_failure
         self._descriptors = descriptors
         self._security = security
-        self._budget = SharedBudget.for_requests_of(config.socket_request_max_bytes)
+        budget = SharedBudget.for_requests_of(config.socket_request_max_bytes)
         self.turns = Turns()
         self.local = LocalCalls()
-        self.for_brokers = [self._door(endpoint) for endpoint in config.broker_listeners]
-        endpoint = config.controller_listener
-        self.for_controllers = None if endpoint is None else self._door(endpoint)
+        self.for_brokers = [self._door(endpoint, budget) for endpoint in config.broker_listeners]
+        endpoint, budget = config.controller_listener, SharedBudget.for_requests_of(config.socket_request_max_bytes, 0)
+        self.for_controllers = None if endpoint is None else self._door(endpoint, budget)
         self._behind_no_door = self._dispatcher()
 
     @property
@@ -92,7 +95,7 @@ class Doors:
             self._tracer, self._on_disk_failure, turns=self.turns, local=self.local, guard=self._security.guard
         )
 
-    def _door(self, endpoint: ListenerEndpoint) -> Door:
+    def _door(self, endpoint: ListenerEndpoint, budget: SharedBudget) -> Door:
         config, dispatcher = self._config, self._dispatcher()
         listener = Listener(
             dispatcher,
@@ -104,7 +107,7 @@ class Doors:
             max_connections_per_ip_overrides=config.connections_by_ip,
             max_idle=config.max_idle_s,
             descriptors=self._descriptors,
-            budget=self._budget,
+            budget=budget,
             tls=self._security.server_tls if endpoint.protocol.encrypts else None,
             entrance=self._security.entrance(endpoint),
         )

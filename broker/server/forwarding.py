@@ -37,6 +37,7 @@ from broker.server.turns import most_entries
 ENVELOPE_VERSION = 0
 LENGTH_BYTES = 4  # of a frame; an envelope's content has none
 DEFAULT_TIMEOUT_MS = 10_000  # for requests that name no time of their own
+LONGEST_TIMEOUT_MS = 60_000  # clients give themselves 30 s; whoever asks for weeks would be tried for until then
 PAUSE_S = 0.05  # between two tries, while the controller changes
 ELSEWHERE = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_LEADER_OR_FOLLOWER})
 
@@ -151,8 +152,9 @@ def _opened(api: Api, version: int, answer: EnvelopeResponse) -> Message:
 
 
 def timeout_of(request: Message) -> float:
-    """How many seconds a request gives itself."""
-    return max(0, cast(int, getattr(request, "timeout_ms", DEFAULT_TIMEOUT_MS))) / 1000
+    """How many seconds a request gives itself, as far as it may."""
+    asked_ms = cast(int, getattr(request, "timeout_ms", DEFAULT_TIMEOUT_MS))
+    return min(max(0, asked_ms), LONGEST_TIMEOUT_MS) / 1000
 
 
 def says_elsewhere(response: Message) -> bool:

@@ -113,12 +113,14 @@ class BrokerLifecycle:
         )
         loop = asyncio.get_running_loop()
         # A session that a dead process has left behind, on a disk that was lost, is over by then. It counts from the
-        # first refusal: without a controller no session ends.
+        # first refusal, and anew once there was no controller: then no session ends, and the next one begins all anew.
         patience_s = SESSIONS_OF_PATIENCE * self._config.broker_session_timeout_ms / 1000
         refused_at: float | None = None
         while True:
             response = await self._ask_controller(request, REGISTRATION_VERSION)
-            if isinstance(response, BrokerRegistrationResponse):
+            if not isinstance(response, BrokerRegistrationResponse) or response.error_code == ErrorCode.NOT_CONTROLLER:
+                refused_at = None
+            else:
                 if response.error_code == ErrorCode.NONE:
                     self.broker_epoch = response.broker_epoch
                     self._retry = RETRY_MIN

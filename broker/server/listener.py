@@ -11,15 +11,16 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Protocol
 
-from broker.errors import StartupError
+from broker.errors import StartupError, shortened
 from broker.security.principals import of_certificate
 from broker.server.admission import KEPT_FOR_BROKERS, Admission, Doorway
 from broker.server.arrivals import BACKLOG, Arrivals
 from broker.server.connection import Connection, ConnectionHost, Outcome, Shortcut
-from broker.server.frames import MemoryBudget
+from broker.server.frames import SMALL, MemoryBudget
 from broker.trace import Tracer
 
 BUFFERS_MAX_BYTES = 512 << 20  # of all connections together; more than one largest request, less than a small machine
+KEPT_FOR_SMALL = 64 << 20  # a fresh buffer, and one grown once, for each of 2000 connections
 REJECTIONS_PER_SECOND = 20  # hostile peers must not fill the trace
 LOOKS_UNTIL_IDLE = 4  # a connection is ended between the bound on idleness and a quarter past it
 KEPT_FOR_FILES = 64  # descriptors: a log that cannot open its next segment takes no more records
@@ -42,16 +43,20 @@ class Requests(Protocol):
 
 
 class SharedBudget:
-    """A number of bytes that all receive buffers share; asks for memory back before it refuses."""
+    """A number of bytes that all receive buffers share; asks for memory back before it refuses.
+
+    `KEPT_FOR_SMALL` more are for those that are small, and remain so: whoever fills the others, with requests that they
+    never end, keeps nobody from asking.
+    """
 
     def __init__(self, limit: int) -> None:
-        self._left = limit
+        self._left = limit + KEPT_FOR_SMALL
         self._holders: list[Callable[[], None]] = []
 
     @classmethod
-    def for_requests_of(cls, request_max_bytes: int) -> SharedBudget:
-        """Enough for two of the largest requests at least."""
-        return cls(max(BUFFERS_MAX_BYTES, 2 * request_max_bytes))
+    def for_requests_of(cls, request_max_bytes: int, least: int = BUFFERS_MAX_BYTES) -> SharedBudget:
+        """Enough for two of the largest requests, and for `least` bytes."""
+        return cls(max(least, 2 * request_max_bytes))
 
     def asks_back(self, release: Callable[[], None]) -> None:
         """Have `release` called when there is not enough."""
@@ -62,10 +67,11 @@ class SharedBudget:
         return self._left
 
     def reserve(self, size: int) -> bool:
-        if size > self._left:
+        kept = 0 if size <= SMALL else KEPT_FOR_SMALL
+        if size > self._left - kept:
             for release in self._holders:
                 release()
-        if size > self._left:
+        if size > self._left - kept:
             return False
         self._left -= size
         return True
@@ -90,7 +96,7 @@ class Listener:
         tls: ssl.SSLContext | None = None,
         entrance: Entrance | None = None,
     ) -> None:
-        """`budget`: that of all listeners of a node; None: this is the only one.
+        """`budget`: shared with other listeners of a node; None: this one has its own.
 
         `tls`: what everything is encrypted by, if it is; `entrance`: who lets in whom, instead of
         everybody. `max_idle` in seconds: how long a connection may be silent with nothing under way; None: for ever.
@@ -239,7 +245,7 @@ class Listener:
             self._rejections_left = REJECTIONS_PER_SECOND
         if self._rejections_left > 0:
             self._rejections_left -= 1
-            self._tracer.emit("connection_rejected", peer=peer, reason=reason)
+            self._tracer.emit("connection_rejected", peer=peer, reason=shortened(reason))
 
     def _release_idle_memory(self) -> None:
         for connection in self._connections:

@@ -15,11 +15,14 @@ from broker.log.meta_properties import (
     claim_directory,
     lock_directory,
     mark_clean_shutdown,
+    renew_directory_id,
     store_cluster_id,
     take_clean_shutdown,
 )
+from broker.log.recovery import base_offsets
 from broker.log.recovery_points import RecoveryPoints
 from broker.ports import Disk
+from broker.quorum.election_state import QUORUM_STATE
 from broker.quorum.wire import METADATA_TOPIC
 
 METADATA_DIRECTORY = f"{METADATA_TOPIC}-0"
@@ -49,6 +52,7 @@ class NodeDirectory:
         went on without what it knew would forget topics, vote for leaders that lack records, and in the end delete
         data), `OSError` of the disk."""
         lock_directory(disk, config.log_dir)
+        is_new = not disk.exists(META_PROPERTIES)
         meta = await claim_directory(disk, config.log_dir, config.node_id, rng)
         if config.cluster_id is not None and meta.cluster_id not in (None, config.cluster_id):
             raise StartupError(
@@ -57,6 +61,10 @@ class NodeDirectory:
             )
         closed_in_epoch = await take_clean_shutdown(disk)
         key, points = (METADATA_TOPIC, 0), RecoveryPoints(disk)
+        if not is_new and _has_forgotten(disk, config):
+            meta = await renew_directory_id(disk, meta, rng)
+            if not base_offsets(disk, METADATA_DIRECTORY):
+                await points.forget(key)  # the log that it speaks of was removed, too
         log = await PartitionLog.open(
             disk,
             METADATA_DIRECTORY,
@@ -89,3 +97,13 @@ class NodeDirectory:
     async def mark_closed(self, broker_epoch: int) -> None:
         """Say to the next process that everything is durable, as of this registration. Raises `OSError`."""
         await mark_clean_shutdown(self._disk, broker_epoch)
+
+
+def _has_forgotten(disk: Disk, config: BrokerConfig) -> bool:
+    """Whether the quorum's files were here, and are gone: with them go votes and records that others count on, so that
+    this must not be the disk any more that has given them (H22, KIP-853).
+
+    A member writes its quorum-state before it takes part: where the first start has ended in between, nobody knows the
+    disk yet. Of a voter that is alone nobody else counts on anything.
+    """
+    return len(config.voters) > 1 and not disk.exists(f"{METADATA_DIRECTORY}/{QUORUM_STATE}")

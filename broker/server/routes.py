@@ -81,7 +81,7 @@ def add_broker_routes(dispatcher: Dispatcher, listener: str, parts: Parts) -> No
         create if config.auto_create_topics_enable else None,
         node_id=config.node_id,
     )
-    offsets, logs = OffsetsHandler(replicas), LogHandler(replicas, config.log_dir)
+    offsets, logs = OffsetsHandler(replicas, dispatcher.turns), LogHandler(replicas, config.log_dir)
     dispatcher.serve(ApiKey.PRODUCE, ProduceHandler(replicas, config.message_max_bytes, dispatcher).serve)
     dispatcher.serve(ApiKey.FETCH, FetchHandler(dispatcher, replicas, image).serve)
     dispatcher.answer_in_turns(ApiKey.LIST_OFFSETS, offsets.list_offsets)

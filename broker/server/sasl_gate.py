@@ -91,6 +91,10 @@ class SaslGate(InFront):
             return self._shake_hands(connection, api, header, cast(SaslHandshakeRequest, request).mechanism)
         return self._authenticate(connection, api, header, cast(SaslAuthenticateRequest, request).auth_bytes)
 
+    def finish(self, shortcut: Shortcut) -> Outcome:  # noqa: ARG002 - the signature of ConnectionHost
+        """Raises `Rejected`: a shortcut is of the time before, when the peer was somebody."""
+        raise Rejected("requests like the last one before authentication")
+
     def _shake_hands(self, connection: Connection, api: Api, header: RequestHeader, mechanism: str) -> Outcome:
         entry = self._entry
         response = SaslHandshakeResponse(ErrorCode.NONE, list(entry.mechanisms))

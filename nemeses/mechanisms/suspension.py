@@ -29,6 +29,15 @@ class _Held:
     done_s: float
 
 
+@dataclass
+class _Before:
+    """What was seen of a host that runs: how long its first word took, its clocks, and why one of them is None."""
+
+    word_s: float | None = None
+    reading: Reading | None = None
+    error: str = ""
+
+
 class Suspension(Mechanism):
     """Stopping whole machines, and letting them go on."""
 
@@ -43,27 +52,34 @@ class Suspension(Mechanism):
         suspender = self.site.suspender
         if suspender is None:
             return Evidence("inconclusive", {"error": "this world has nothing that stops machines"})
-        readings, words = self._look(targets)
+        before = self._look(targets)
         begun_s = self.site.scheduler.monotonic()
         try:
             said = (suspender.stall if wanted == "stalled" else suspender.freeze)(targets)
         except HostError as error:
             return Evidence("inconclusive", {"error": str(error)})
         done_s = self.site.scheduler.monotonic()
-        self._held |= {name: _Held(reading, begun_s, done_s) for name, reading in readings.items()}
+        for name, seen in before.items():
+            self._held.pop(name, None)  # of a stop that nobody healed
+            if seen.reading is not None:
+                self._held[name] = _Held(seen.reading, begun_s, done_s)
 
         def prove(host: Host) -> Evidence:
             state = suspender.state(host.name)
             detail: dict[str, Any] = {**said.get(host.name, {}), "state": state}
             if state != wanted:
                 return Evidence("mismatch", detail)
-            if host.name not in words:
-                return Evidence("inconclusive", {**detail, "error": "it did not answer before either"})
-            patience_s = 3 * words[host.name] + 0.2
+            seen = before[host.name]
+            if seen.word_s is None:
+                return Evidence("inconclusive", {**detail, "error": seen.error or "it did not answer before either"})
+            patience_s = 3 * seen.word_s + 0.2
             word_s = self.site.first_word_s(host, patience_s)
-            detail |= {"answered_before_s": round(words[host.name], 3), "silent_s": round(patience_s, 3)}
+            detail |= {"answered_before_s": round(seen.word_s, 3), "silent_s": round(patience_s, 3)}
             if word_s is not None:
                 return Evidence("mismatch", {**detail, "answers_after_s": round(word_s, 3)})
+            if seen.reading is None:
+                # Whether its clocks stood or went on is what tells a freeze from a stall: that can never be seen now.
+                return Evidence("inconclusive", {**detail, "error": seen.error})
             return Evidence("confirmed", detail)
 
         return combine(on_each(self.site, targets, prove))
@@ -103,20 +119,21 @@ class Suspension(Mechanism):
                 healed[name] = self.resume((name,), state)
         return combine(healed)
 
-    def _look(self, targets: Collection[str]) -> tuple[dict[str, Reading], dict[str, float]]:
-        """The clocks of those that answer, and how long their first word takes."""
-        readings: dict[str, Reading] = {}
-        words: dict[str, float] = {}
+    def _look(self, targets: Collection[str]) -> dict[str, _Before]:
+        """What can be seen of each while it runs."""
+        looks: dict[str, _Before] = {}
 
         def note(host: Host) -> Evidence:
-            word_s = self.site.first_word_s(host, _WORD_S * self.site.time_scale)
-            if word_s is not None:
-                words[host.name] = word_s
-            readings[host.name] = read_clocks(host, self.site.scheduler)
+            looks[host.name] = seen = _Before()
+            try:
+                seen.word_s = self.site.first_word_s(host, _WORD_S * self.site.time_scale)
+                seen.reading = read_clocks(host, self.site.scheduler)
+            except HostError as error:
+                seen.error = str(error)
             return Evidence("confirmed", {})
 
         on_each(self.site, targets, note)
-        return readings, words
+        return looks
 
     def _back(self, host: Host, state: StoppedState, begun_s: float, done_s: float) -> Evidence:
         now = read_clocks(host, self.site.scheduler, patience_s=_PATIENCE_S * self.site.time_scale)
@@ -153,7 +170,7 @@ class SuspensionKind(Kind[Suspension]):
 
     service = "unseen"
     seen = (Shown("state", values=("stalled", "frozen")),)
-    healed = (Shown("state", values=("running",)),)
+    healed = (Shown("state", values=("running",)), Shown("moved"))
     mechanism = Suspension
     proven_late = True
     ended_by = "resume"

@@ -29,7 +29,7 @@ _Logs = npt.NDArray[np.float64]
 class Comparison:
     """`worse`: by which share the geometric mean over the runs is worse than the baseline's (0.1: a tenth; negative:
     better), averaged over the cells. `p`: how probable so large a difference is by chance. `least_p`: the smallest that
-    so many runs can show at all."""
+    so many runs, and so many deals of them, can show at all."""
 
     worse: float
     p: float
@@ -44,12 +44,12 @@ def compare(sides: Sides, *, larger_is_worse: bool) -> Comparison:
     ways = math.prod(math.comb(len(values), count) for values, count in cells)
     if ways <= _MOST_EXACT:
         every = _every_deal(cells)
-        p = sum(value >= seen - _CLOSE for value in every) / ways
+        p, least_p = sum(value >= seen - _CLOSE for value in every) / ways, 1 / ways
     else:
         rng = np.random.default_rng(_SEED)
         dealt = [_difference([_deal(rng, *cell) for cell in cells]) for _ in range(_DEALS)]
-        p = (1 + sum(value >= seen - _CLOSE for value in dealt)) / (1 + _DEALS)
-    return Comparison(math.expm1(seen), p, 1 / ways)
+        p, least_p = (1 + sum(value >= seen - _CLOSE for value in dealt)) / (1 + _DEALS), 1 / (1 + _DEALS)
+    return Comparison(math.expm1(seen), p, least_p)
 
 
 def _difference(cells: Sequence[tuple[_Logs, _Logs]]) -> float:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.summary import Entry, to_json
-from analysis.verdict import FAIL, PASS, UNKNOWN
+from analysis.verdict import FAIL, PASS, UNKNOWN, besides
 from orchestrator.campaign.matrix import Matrix, read_matrix
 from orchestrator.campaign.plan import invocation_of
 from orchestrator.campaign.policy_checks import Finding, PolicyReport, check_policy
@@ -143,7 +143,8 @@ def decide(
     excused: Collection[str] = (),
 ) -> Decision:
     """The gravest of what the runs came to, of what is not known of the plan, and of what the policy found. `excused`:
-    runs whose failures are known and allowed for."""
+    runs whose failures are known and allowed for. That excuses what was proven, not what is missing: a run that would
+    be undecided without its failure leaves the gate undecided with it."""
     unmet = [entry for entry in entries if not entry.met and entry.run not in excused]
     wrong = [entry for entry in unmet if entry.verdict != UNKNOWN]
     against = [f"{_count(wrong, entries)} did not come to what was expected: {_names(wrong)}"] if wrong else []
@@ -151,6 +152,11 @@ def decide(
     if against:
         return Decision(FAIL, "; ".join(against))
     open_points = [f"{_count(unmet, entries)} could not be judged: {_names(unmet)}"] if unmet else []
+    loose = [entry for entry in entries if entry.run in excused and besides(entry.reasons)]
+    if loose:
+        told = ", ".join(f"{entry.run} ({besides(entry.reasons)[0]})" for entry in loose[:_MOST_NAMED]) + _more(loose)
+        known = f"{_count(loose, entries)} failed in ways that the policy knows"
+        open_points.append(f"{known}, and more of it is undecided: {told}")
     open_points += doubts
     open_points += [finding.sentence for finding in findings if finding.verdict == UNKNOWN]
     if open_points or not entries:
@@ -170,4 +176,8 @@ def _names(entries: Sequence[Entry]) -> str:
     for entry in entries[:_MOST_NAMED]:
         why = f": {entry.reasons[0]}" if entry.verdict == UNKNOWN and entry.reasons else ""
         shown.append(f"{entry.run} ({entry.verdict}, expected {entry.expected}{why})")
-    return ", ".join(shown) + (f" and {len(entries) - _MOST_NAMED} more" if len(entries) > _MOST_NAMED else "")
+    return ", ".join(shown) + _more(entries)
+
+
+def _more(entries: Sequence[Entry]) -> str:
+    return f" and {len(entries) - _MOST_NAMED} more" if len(entries) > _MOST_NAMED else ""

@@ -1,7 +1,7 @@
 """What each `brownout run` of a campaign set out to do, as it is kept in the store: by this it is seen what is missing.
 
 `<campaign>/plans/<stamp>.campaign` is the campaign's text as it was then, `<stamp>.toml` which of its cells and seeds
-were asked for, in which world, and the names of the runs that follow.
+were asked for, in which world they are made, and the names of the runs that follow.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from orchestrator.campaign import toml_text
 from orchestrator.campaign.file import read_expect, read_min_share, read_seeds
-from orchestrator.campaign.model import Campaign, Expect
+from orchestrator.campaign.model import Campaign, Expect, Topology
 from orchestrator.campaign.plan import PlannedRun, run_id
 from orchestrator.campaign.store import RunDirectory
 from orchestrator.errors import UsageError
@@ -21,6 +22,7 @@ from systems.errors import InputError
 from systems.toml_tables import Source, Table
 
 _PLANS = "plans"
+_SECOND = len("20260102T030405")
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,8 @@ class StoredRun:
 @dataclass(frozen=True)
 class StoredPlan:
     """One invocation. `whole`: it asks for every cell with every seed of the campaign. `where`: the options by which
-    another world than the campaign's was asked for. `min_ok`, `min_queries`, `min_share`, `required_faults`,
+    another world than the campaign's was asked for. `world`: in which the runs are made; empty where nobody can tell,
+    of an older plan for whichever world the machine had. `min_ok`, `min_queries`, `min_share`, `required_faults`,
     `upper_bound`, `converge_s`: what its runs must demand at least, as far as the campaign says so. `text`: the
     campaign's."""
 
@@ -54,6 +57,7 @@ class StoredPlan:
     cells: tuple[str, ...]
     seeds: tuple[int, ...]
     where: tuple[str, ...]
+    world: str
     runs: tuple[StoredRun, ...]
     whole: bool
     min_ok: int
@@ -82,13 +86,15 @@ def keep_plan(
     cells: Sequence[str],
     seeds: Sequence[int],
     where: Sequence[str],
+    world: str,
 ) -> None:
-    """Write the plan of a new invocation. Raises `OSError`."""
+    """Write the plan of a new invocation. `world`: the name of the one that was chosen. Raises `OSError`."""
     content = {
         "campaign": str(campaign.path),
         "cells": list(cells),
         "seeds": list(seeds),
         "where": list(where),
+        "world": world,
         "runs": [run.id for run in planned],
     }
     path = plans_dir(campaign_dir) / f"{stamp}.toml"
@@ -111,6 +117,22 @@ def stamps(campaign_dir: Path) -> tuple[str, ...]:
     return tuple(sorted({path.stem for path in found if path.suffix in (".toml", ".campaign")}))
 
 
+def newest_stamp(campaign_dir: Path, stamp: str) -> str:
+    """A stamp for an invocation that begins now, behind all others of its campaign; `stamp`: by the clock, which
+    decides but within a second. Raises `UsageError` where an invocation is newer than that: the gate would take what is
+    found now for superseded by it."""
+    newest = max(stamps(campaign_dir), default="")
+    if stamp > newest:
+        return stamp
+    if stamp[:_SECOND] == newest[:_SECOND]:
+        return f"{newest}00"
+    raise UsageError(
+        f"{campaign_dir}: by its stamp, the invocation {newest} is newer than one that begins now ({stamp}), so a "
+        "clock is or was wrong, and what is found now would not count; set the clock right, or, if it was wrong then, "
+        f"move plans/{newest}.* and {newest}-* away from there"
+    )
+
+
 def read_plan(campaign_dir: Path, stamp: str) -> StoredPlan:
     """Raises `PlanError` for one that cannot be read, or that does not follow from its campaign."""
     path = plans_dir(campaign_dir) / f"{stamp}.toml"
@@ -125,7 +147,8 @@ def read_plan(campaign_dir: Path, stamp: str) -> StoredPlan:
 
 def supersedes(later: StoredPlan, plan: StoredPlan) -> bool:
     """Whether an invocation takes the place of an earlier one: it asked for the whole campaign in the same world."""
-    return later.stamp > plan.stamp and later.whole and later.where == plan.where
+    is_same_world = bool(plan.world) and later.world == plan.world and later.where == plan.where
+    return later.stamp > plan.stamp and later.whole and is_same_world
 
 
 def open_stamp(campaign_dir: Path) -> str | None:
@@ -166,6 +189,7 @@ def _read(plan: Table, campaign: Table, stamp: str) -> StoredPlan:
         cells=names,
         seeds=seeds,
         where=plan.texts("where", ()),
+        world=_world(plan, campaign),
         runs=runs,
         whole=len(chosen) == len(all_cells) and set(all_seeds) <= set(seeds or all_seeds),
         min_ok=checks.integer("min_ok", 0),
@@ -176,6 +200,15 @@ def _read(plan: Table, campaign: Table, stamp: str) -> StoredPlan:
         converge_s=checks.integer_if_given("converge_s"),
         text=campaign.source.text,
     )
+
+
+def _world(plan: Table, campaign: Table) -> str:
+    """As the plan has it, or, of an older one, as it was asked for by name."""
+    where = plan.texts("where", ())
+    named = dict(pairwise(where))
+    implied = "inventory" if "--inventory" in named else campaign.table("topology").text("world", Topology.world)
+    asked = named.get("--world", implied)
+    return plan.text("world", "" if asked == "auto" else asked)
 
 
 def _cells(campaign: Table) -> tuple[PlannedCell, ...]:

@@ -147,9 +147,8 @@ def _against(plan: StoredPlan, planned: Planned, described: RunDescription, run_
     absent = [kind for kind in plan.required_faults if kind not in needs.required_faults]
     if absent:
         yield f"the campaign requires faults that run.toml leaves out: {', '.join(absent)}"
-    world = dict(zip(plan.where, plan.where[1:], strict=False)).get("--world", "auto")
-    if world not in ("auto", described.world):
-        yield f"the run was made in the {described.world} world, and planned for the {world} world"
+    if plan.world not in ("", described.world):
+        yield f"the run was made in the {described.world} world, and planned for the {plan.world} world"
     try:
         if (run_dir / "campaign.toml").read_text(encoding="utf-8") != plan.text:
             yield "the run's campaign.toml is not the campaign that was planned"

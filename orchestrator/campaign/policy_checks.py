@@ -14,6 +14,8 @@ from orchestrator.campaign.matrix import Matrix, read_matrix
 from orchestrator.campaign.policy_file import Baseline, Policy
 from orchestrator.campaign.signatures import Signatures, signatures_of
 
+_MOST_NAMED = 5
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -52,9 +54,9 @@ def check_policy(policy: Policy, campaign: str, matrix: Matrix, today: date | No
 
 
 def mutation_score(entries: Sequence[Entry]) -> tuple[int, int]:
-    """How many cells with mutants were caught as expected in each of their runs, and how many cells with mutants
-    there are."""
-    cells = {entry.cell for entry in entries if entry.mutants}
+    """How many cells with mutants were caught as expected in each of their runs, and how many there are that are to be
+    caught: a mutant that is expected to pass shows nothing when it does."""
+    cells = {entry.cell for entry in entries if entry.mutants and entry.expected.startswith(FAIL)}
     return len([cell for cell in cells if all(entry.met for entry in entries if entry.cell == cell)]), len(cells)
 
 
@@ -109,7 +111,9 @@ def _mutation_score(policy: Policy, entries: Sequence[Entry]) -> Iterator[Findin
     killed, cells = mutation_score(entries)
     if not cells:
         yield Finding(
-            "mutation score", UNKNOWN, "mutation score: no cell has mutants, so nothing shows that bugs are caught"
+            "mutation score",
+            UNKNOWN,
+            "mutation score: no cell has mutants that are expected to fail, so nothing shows that bugs are caught",
         )
         return
     verdict = PASS if killed / cells >= policy.mutation_score else FAIL
@@ -169,8 +173,16 @@ _MEASURES: Mapping[str, tuple[str, bool, Callable[[Entry], float | None]]] = {
 def _comparisons(baseline: Baseline, then: Sequence[Entry], now: Sequence[Entry]) -> Iterator[Finding]:
     from orchestrator.campaign.comparison import compare  # with numpy, which nothing else here needs
 
+    if same := sorted({entry.run for entry in then} & {entry.run for entry in now}):
+        told = f"{len(same)} of its runs are those that are judged, which prove nothing of themselves: {_first(same)}"
+        yield Finding("baseline", UNKNOWN, f"against {baseline.path}: {told}")
+        return
     for measure in baseline.measures:
         what, larger_is_worse, value_of = _MEASURES[measure]
+        if unmeasured := [entry.run for entry in (*_passes(now), *_passes(then)) if value_of(entry) is None]:
+            told = f"not measured in {_first(unmeasured)}"
+            yield Finding("baseline", UNKNOWN, f"{what} against {baseline.path}: {told}")
+            continue
         before, after = _by_cell(_passes(then), value_of), _by_cell(_passes(now), value_of)
         uncompared = sorted(after.keys() - before.keys())
         sides = {cell: (before[cell], after[cell]) for cell in sorted(before.keys() & after.keys())}
@@ -191,6 +203,11 @@ def _comparisons(baseline: Baseline, then: Sequence[Entry], now: Sequence[Entry]
         else:
             is_worse = seen.p <= baseline.alpha and seen.worse > baseline.effect
             yield Finding("baseline", FAIL if is_worse else PASS, said)
+
+
+def _first(runs: Sequence[str]) -> str:
+    more = len(runs) - _MOST_NAMED
+    return ", ".join(runs[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _by_cell(entries: Sequence[Entry], value_of: Callable[[Entry], float | None]) -> dict[str, list[float]]:

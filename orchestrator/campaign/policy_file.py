@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from analysis.core.anomalies import CLASSES as ANOMALIES
 from nemeses import KINDS
 from orchestrator.campaign.model import WORLDS
+from orchestrator.errors import UsageError
 from systems.toml_tables import Source, Table
 
 FILE_NAME = "gate.toml"
@@ -63,12 +65,21 @@ class Policy:
         return not self.campaigns or campaign in self.campaigns
 
 
-def find_policy(store: Path, given: Path | None) -> Policy | None:
-    """The policy that was given, or else that beside the store, if there is one. Raises `InputError`."""
+def find_policy(stores: Sequence[Path], given: Path | None) -> Policy | None:
+    """The policy that was given, or else that beside the store, if there is one. `stores`: the paths that lead to it;
+    what lies beside a link to it is as good as what lies beside its target. Raises `InputError`, also where these are
+    two."""
     if given is not None:
         return read_policy(given)
-    beside = store.with_name(FILE_NAME)
-    return read_policy(beside) if beside.exists() else None
+    beside = dict.fromkeys(store.with_name(FILE_NAME) for store in stores)
+    found = [read_policy(path) for path in beside if os.path.lexists(path)]
+    for other in found[1:]:
+        if not found[0].path.samefile(other.path):
+            raise UsageError(
+                f"{found[0].path} and {other.path}: the store is a link, and beside it and beside its target there is "
+                "a policy; remove one of them, or give one with --policy"
+            )
+    return found[0] if found else None
 
 
 def read_policy(path: Path) -> Policy:

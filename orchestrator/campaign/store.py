@@ -83,10 +83,15 @@ class RunDirectory:
 
 
 class Store:
-    """The directory of all campaigns."""
+    """The directory of all campaigns. `named`: as it was given, which may be a link to `root`."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root
+        self.root, self.named = root.resolve(), as_named(root)
+
+    @property
+    def names(self) -> tuple[Path, ...]:
+        """Each path that leads there and that somebody may have put something beside."""
+        return self.named, self.root
 
     def new_stamp(self) -> str:
         """A name for one invocation: its time, to the second, and enough of its process to tell two apart."""
@@ -130,12 +135,16 @@ class Store:
 
         Raises `UsageError` when nothing, or more than one thing, has that name.
         """
-        for candidate in (Path(name), self.root / name):
+        return self.locate(name).resolve()
+
+    def locate(self, name: str) -> Path:
+        """As `find`, but as it was named: links on the way there are not followed."""
+        for candidate in (Path(name), self.named / name):
             if candidate.is_dir():
-                return candidate.resolve()
-        found = sorted(self.root.glob(f"*/{name}")) if "/" not in name and name else []
+                return as_named(candidate)
+        found = sorted(self.named.glob(f"*/{name}")) if "/" not in name and name else []
         if len(found) == 1:
-            return found[0].resolve()
+            return found[0]
         problem = "is ambiguous" if found else "is neither a directory nor a run in the store"
         raise UsageError(f"{name}: {problem}; runs lie in {self.root}/<campaign>/<run>, and `latest` is the last one")
 
@@ -149,3 +158,19 @@ class Store:
     def runs(self, campaign_dir: Path) -> list[RunDirectory]:
         """The runs of a campaign, oldest first."""
         return [RunDirectory(path.parent) for path in sorted(campaign_dir.glob("*/run.toml"))]
+
+
+def as_named(path: Path) -> Path:
+    """The absolute path, as it was named from the directory that the shell says it is in; where that is another place
+    than the path leads to, the place itself."""
+    told = Path(os.environ.get("PWD", ""))
+    here = told if told.is_absolute() and told.exists() and told.samefile(Path.cwd()) else Path.cwd()
+    named, target = Path(os.path.normpath(here / path)), path.resolve()
+    return named if named.resolve() == target else target
+
+
+def names_of_store(campaign_dir: Path, named: Path) -> tuple[Path, ...]:
+    """Each path that leads to the store of a campaign: the one that its directory lies in, and those by which it, or a
+    run of it, was `named`, which is absolute."""
+    store = campaign_dir.resolve().parent
+    return (*(path for path in named.parents if path.resolve() == store), store)

@@ -28,17 +28,17 @@ _GRAVEST_FIRST = ((EXIT_FAIL, "fail"), (EXIT_UNKNOWN, "unknown"), (EXIT_PASS, "p
 
 def main(options: argparse.Namespace) -> int:
     """Raises `UsageError` for a path that is no run, campaign or store, and `InputError` for a policy that is wrong."""
-    store = Store((options.store or default_store()).resolve())
-    path = store.find(options.path)
+    named = Store(options.store or default_store()).locate(options.path)
+    path = named.resolve()
     absent: list[str] = []
     if (path / "run.toml").exists():
         if options.invocation or options.policy:
             raise UsageError(f"{path} is one run; --invocation and --policy are for a campaign, or a store")
         results = [gate(path.parent, run=path.name)]
     elif is_campaign(path) or (_has_documents(path) and not _campaigns(path)):
-        results = [_decide(path, options, find_policy(path.parent, options.policy))]
+        results = [_decide(path, options, find_policy((named.parent, path.parent), options.policy))]
     else:
-        results, absent = _decide_over_store(path, options)
+        results, absent = _decide_over_store(path, options, find_policy((named, path), options.policy))
     code, verdict = next(
         (code, verdict)
         for code, verdict in _GRAVEST_FIRST
@@ -66,11 +66,11 @@ def _decide(campaign_dir: Path, options: argparse.Namespace, policy: Policy | No
     return result
 
 
-def renew_documents(campaign_dir: Path) -> None:
+def renew_documents(campaign_dir: Path, stores: Sequence[Path]) -> None:
     """After runs were made or judged: have the campaign's documents say what the gate would say now. What stands in the
-    way of that is told, and changes nothing about the runs."""
+    way of that is told, and changes nothing about the runs. `stores`: the paths that lead to its store."""
     try:
-        _write(gate(campaign_dir, policy=find_policy(campaign_dir.parent, None)))
+        _write(gate(campaign_dir, policy=find_policy(stores, None)))
     except InputError as error:
         say(f"the documents of {campaign_dir} are as they were: {error}", file=sys.stderr)
 
@@ -82,7 +82,9 @@ def _write(result: GateResult) -> None:
         say(f"the documents of {result.directory} are as they were: {error.strerror}", file=sys.stderr)
 
 
-def _decide_over_store(path: Path, options: argparse.Namespace) -> tuple[list[GateResult], list[str]]:
+def _decide_over_store(
+    path: Path, options: argparse.Namespace, policy: Policy | None
+) -> tuple[list[GateResult], list[str]]:
     """Each campaign in turn, and the names of those that the policy speaks of and that are not there."""
     campaigns = _campaigns(path)
     if not campaigns:
@@ -92,7 +94,6 @@ def _decide_over_store(path: Path, options: argparse.Namespace) -> tuple[list[Ga
         )
     if options.invocation:
         raise UsageError(f"--invocation: {path} is a store; name one campaign of it")
-    policy = find_policy(path, options.policy)
     names = {each.name for each in campaigns}
     absent = [] if policy is None else [name for name in policy.campaigns if name not in names]
     return [_decide(each, options, policy) for each in campaigns], absent

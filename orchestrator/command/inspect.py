@@ -30,7 +30,7 @@ def _quorum(options: argparse.Namespace) -> int:
 
 def _address(text: str) -> tuple[str, int]:
     host, colon, port = text.strip().rpartition(":")
-    if not (colon and host and port.isdigit() and 0 < int(port) < 65536):
+    if not (colon and host and port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) < 65536):
         raise UsageError(f"--bootstrap-server: {text!r} is not of the form host:port")
     return host, int(port)
 

@@ -13,7 +13,7 @@ from orchestrator.campaign.documents import write_documents
 from orchestrator.campaign.gate import gate
 from orchestrator.campaign.judging import BROKEN, Engine, judge
 from orchestrator.campaign.policy_file import find_policy
-from orchestrator.campaign.store import RunDirectory, Store
+from orchestrator.campaign.store import RunDirectory, Store, names_of_store
 from orchestrator.command.gate import is_campaign, renew_documents
 from orchestrator.command.printing import say, verdict_line
 from orchestrator.errors import EXIT_OF_VERDICT, UsageError
@@ -21,15 +21,16 @@ from orchestrator.errors import EXIT_OF_VERDICT, UsageError
 
 def main(options: argparse.Namespace) -> int:
     """Raises `UsageError` for a path that is no run or campaign."""
-    store = Store((options.store or default_store()).resolve())
+    store = Store(options.store or default_store())
     if options.command == "analyze":
         return _analyze(store, options)
-    return _report(store.find(options.path))
+    return _report(store.locate(options.path))
 
 
 def _analyze(store: Store, options: argparse.Namespace) -> int:
     """Judge each run; the exit code is that of the gravest verdict."""
     runs = [store.find_run(name) for name in options.run]
+    named = {run.path.parent: store.locate(name) for run, name in zip(runs, options.run, strict=True)}
     # The scratch is beside the verdict: that place can be written.
     engine = Engine(options.engine, runs[0].path / ".spark", options.master)
     verdicts, refused = [], []
@@ -43,7 +44,7 @@ def _analyze(store: Store, options: argparse.Namespace) -> int:
     finally:
         engine.stop()
     for campaign_dir in sorted({run.path.parent for run, _ in verdicts}):
-        renew_documents(campaign_dir)
+        renew_documents(campaign_dir, names_of_store(campaign_dir, named[campaign_dir]))
     if options.json:
         said = [(run.path / "verdict.json").read_text(encoding="utf-8") for run, _ in verdicts]
         print(json.dumps([json.loads(text) for text in said], indent=1))
@@ -69,9 +70,10 @@ def _print_verdict(run: RunDirectory) -> None:
     say(f"  report: {page}" if page.exists() else f"  the report could not be made: {run.path / BROKEN}")
 
 
-def _report(path: Path) -> int:
+def _report(named: Path) -> int:
     from analysis.report import render_run
 
+    path = named.resolve()
     if (path / "run.toml").exists():
         if not (path / "verdict.json").exists():
             raise UsageError(f"{path} has no verdict yet; make it with: {command('analyze', str(path))}")
@@ -82,5 +84,5 @@ def _report(path: Path) -> int:
         return 0
     if not is_campaign(path):
         raise UsageError(f"{path} is not a campaign in the store: no run and no plan lies in it; see store/<campaign>")
-    print(write_documents(gate(path, policy=find_policy(path.parent, None))))
+    print(write_documents(gate(path, policy=find_policy((named.parent, path.parent), None))))
     return 0

@@ -55,26 +55,26 @@ def main(options: argparse.Namespace, argv: list[str]) -> int:
         raise UsageError(f"--seed {min(options.seed)}: seeds are whole numbers from 0")
     between = seed_range(options.seeds)
     seeds = [*options.seed, *between] if options.seed else between  # a range alone stays one, however long it is
-    store = Store((options.store or default_store()).resolve())
+    store = Store(options.store or default_store())
     inventory, where = _inventory(options, campaign), _where(options)
     spec = lab_spec(campaign, store, inventory, cells=options.cell)
     rehearse_systems(campaign, options.cell)
+    asked = {"cells": options.cell, "seeds": seeds, "where": where}
     if options.dry_run:
-        asked = {"cells": options.cell, "seeds": seeds, "where": where}
         dry_run(campaign, _wanted_world(options, campaign), spec, as_json=options.json, **asked)
         return 0
     check_size(campaign, cells=options.cell, seeds=seeds)
     simulated = _wanted_world(options, campaign) == SIMULATION
     engine_kind = options.engine or ("in-process" if simulated else "spark")
     require_engine(engine_kind)
-    find_policy(store.root, None)  # read at the end; what is wrong with it is told now
+    find_policy(store.names, None)  # read at the end; what is wrong with it is told now
     selection = _choose_lab(_wanted_world(options, campaign), campaign, spec, argv, options)
     if options.resume:
         if options.cell or seeds:
             raise UsageError("--resume goes on with what was planned then; leave out --cell, --seed and --seeds")
-        invocation = resume_invocation(store, campaign, where=where)
+        invocation = resume_invocation(store, campaign, where=where, world=selection.lab.name)
     else:
-        invocation = plan_invocation(store, campaign, cells=options.cell, seeds=seeds, where=where)
+        invocation = plan_invocation(store, campaign, **asked, world=selection.lab.name)
     # A simulated run takes seconds; pictures of it would take longer, and can be drawn of those that are looked at.
     engine = Engine(engine_kind, store.root / ".spark" / invocation.stamp, pictures=not simulated)
     run_options = RunOptions(selection, engine, inventory, options.keep, _shell_prefix())
@@ -104,7 +104,7 @@ def _make_runs(invocation: Invocation, store: Store, run_options: RunOptions, op
                 sys.stderr.flush()
             os._exit(EXIT_INTERRUPTED)  # at once: a session that is still starting is not waited for
     campaign_dir = store.campaign_dir(invocation.campaign.name)
-    renew_documents(campaign_dir)
+    renew_documents(campaign_dir, store.names)
     result = gate(campaign_dir, invocations=[invocation.stamp])
     _print(result, as_json=options.json)
     if options.resume and open_stamp(campaign_dir) is not None:

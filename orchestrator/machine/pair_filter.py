@@ -33,6 +33,8 @@ class PairFilter:
         """Make the tables, with nothing cut. The bridge is there. Raises `WorldError`."""
         (link,) = json.loads(_run(["ip", "-j", "link", "show", "dev", self._bridge]))
         # Address resolution is not IPv4 and passes: cutting it would outlast the heal in the caches.
+        # Whatever is found in `cut` is counted there, and what is counted must have been dropped: only the rule that
+        # drops may look for it. (Who asks for what is not there finds nothing that could be counted.)
         _nft(
             f"""table {_TABLE} {{
               set pairs {{ type ipv4_addr . ipv4_addr; counter; {self._all_pairs()} }}
@@ -40,8 +42,8 @@ class PairFilter:
               set taken {{ type ipv4_addr . ipv4_addr; }}
               chain prerouting {{
                 type filter hook prerouting priority 0; policy accept;
-                ip saddr . ip daddr @cut accept
-                ip saddr . ip daddr @taken meta pkttype set host ether daddr set {link["address"]}
+                ip saddr . ip daddr @taken ip saddr . ip daddr != @cut \
+                  meta pkttype set host ether daddr set {link["address"]}
               }}
               chain forward {{
                 type filter hook forward priority 0; policy accept;

@@ -29,6 +29,7 @@ MS_PRIVATE = 1 << 18
 MNT_DETACH = 2
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 _SYNC_FILE_RANGE_WAIT_WRITE_WAIT = 7
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 _CACHESTAT = 451  # the same number on every architecture; Linux 6.5
@@ -97,6 +98,11 @@ def set_hostname(name: str) -> None:
 def die_with_parent(signal_number: int) -> None:
     """Be sent a signal when the thread that forked this process ends. Survives exec."""
     _check(_libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal_number), 0, 0, 0), "prctl(PR_SET_PDEATHSIG)")
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent ends, as init would."""
+    _check(_libc.prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1), 0, 0, 0), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
 def shut_filesystem_down(descriptor: int, how: int) -> None:

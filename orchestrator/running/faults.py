@@ -71,6 +71,15 @@ class FaultBook:
         if not evidence.confirmed:
             raise RunError(f"healing everything was {evidence.status}: {_short(evidence)}")
 
+    def clear_leftovers(self) -> None:
+        """On the way out of a run that was not finished: take away what would outlast it. Raises `RunError` with what
+        is left."""
+        if not self._count:
+            return
+        evidence = self._nemesis.clear_leftovers()
+        if not evidence.confirmed:
+            raise RunError(f"what faults left on the nodes is not taken away, {evidence.status}: {_short(evidence)}")
+
     def _heal(self, identifier: str) -> None:
         fault, seen = self._open.pop(identifier)
         kind, evidence = KINDS[fault.kind], self._nemesis.heal(fault)

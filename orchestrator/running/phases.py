@@ -444,7 +444,8 @@ class Run:
             self._watch.say_stopped(node.name, pids.get(node.name), asked.get(node.name), accepted)
 
     def _end_services(self) -> None:
-        """Make every node reachable and kill its service: whatever state the run was left in, it is not waited for.
+        """Make every node reachable, as it was, and kill its service: whatever state the run was left in, it is not
+        waited for.
 
         What services have done by themselves until then is on record first."""
         self._watch.look()
@@ -456,7 +457,11 @@ class Run:
         power = self._world.power
         if power is not None:
             power.restore([node.name for node in self._world.nodes if not power.is_on(node.name)])
-        self._scheduler.for_each(self._world.nodes, self._kill_service)
+        try:
+            if self._book is not None:
+                self._book.clear_leftovers()  # nodes that are not made anew are those of the next run
+        finally:
+            self._scheduler.for_each(self._world.nodes, self._kill_service)
 
     def _kill_service(self, node: Node) -> None:
         host = self._world.hosts[node.name]

@@ -17,7 +17,15 @@ from installation.commands import command
 from installation.files import PROJECT_ROOT
 from nemeses.ports import HostError
 from orchestrator.campaign.finding import shortest
-from orchestrator.campaign.invocations import PlanError, drop_plan, keep_plan, open_stamp, read_plan, stamps
+from orchestrator.campaign.invocations import (
+    PlanError,
+    drop_plan,
+    keep_plan,
+    newest_stamp,
+    open_stamp,
+    read_plan,
+    stamps,
+)
 from orchestrator.campaign.judging import Engine, judge
 from orchestrator.campaign.model import FILESYSTEMS, SIMULATION, STRICT, Campaign
 from orchestrator.campaign.plan import PlannedRun, expand
@@ -288,20 +296,24 @@ def plan_invocation(
     cells: Sequence[str] = (),
     seeds: Sequence[int] = (),
     where: Sequence[str] = (),
+    world: str,
 ) -> Invocation:
-    """A new invocation, recorded in the store so that it can be resumed. Raises `UsageError` where it cannot be."""
-    stamp = store.new_stamp()
+    """A new invocation, recorded in the store so that it can be resumed. `world`: the name of the one that was chosen.
+    Raises `UsageError` where it cannot be recorded, or would seem to be older than what is there."""
+    campaign_dir = store.campaign_dir(campaign.name)
+    stamp = newest_stamp(campaign_dir, store.new_stamp())
     planned = expand(campaign, stamp, cells=cells, seeds=seeds, where=where)
     invocation = Invocation(campaign, stamp, planned, tuple(run.id for run in planned))
     try:
-        keep_plan(store.campaign_dir(campaign.name), campaign, stamp, planned, cells=cells, seeds=seeds, where=where)
+        keep_plan(campaign_dir, campaign, stamp, planned, cells=cells, seeds=seeds, where=where, world=world)
     except OSError as error:
         raise UsageError(f"{store.root} cannot be written: {error.strerror}; give another --store") from error
     return invocation
 
 
-def resume_invocation(store: Store, campaign: Campaign, *, where: Sequence[str] = ()) -> Invocation:
+def resume_invocation(store: Store, campaign: Campaign, *, where: Sequence[str] = (), world: str) -> Invocation:
     """The campaign's last invocation that is not finished, with only the runs that have no verdict yet left to do.
+    `world`: the name of the one that was chosen now, which must be the one of then.
 
     What an interrupted run recorded is kept under `interrupted/`. Raises `UsageError` when there is nothing to resume.
     """
@@ -321,6 +333,11 @@ def resume_invocation(store: Store, campaign: Campaign, *, where: Sequence[str] 
     if plan.where != tuple(where):
         then = " ".join(plan.where) or "neither --world nor --inventory"
         raise UsageError(f"{campaign.name} was last run with {then}; resume it in the same world")
+    if plan.world not in ("", world):
+        raise UsageError(
+            f"{campaign.name} was last run in the {plan.world} world, and this is the {world} world: resume it where "
+            "there is that one, or run it anew, without --resume"
+        )
     planned = expand(campaign, plan.stamp, cells=plan.cells, seeds=plan.seeds, where=where)
     todo = tuple(run for run in planned if not RunDirectory(campaign_dir / run.id).judged)
     for run in todo:

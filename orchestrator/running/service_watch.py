@@ -92,8 +92,9 @@ class ServiceWatch:
         if under == "ended":
             self.expect(names)
         elif seen:
-            for name in names:
-                self._node(name).under[under] -= 1
+            for name in names:  # a start in between may have ended it before its time
+                watched = self._node(name)
+                watched.under[under] = max(0, watched.under[under] - 1)
 
     def tick(self) -> None:
         """Look, if it is time to."""
@@ -152,7 +153,7 @@ class ServiceWatch:
                 self._take(name, watched, now)
         elif not now.is_stopped:
             watched.tells_stop = True
-        elif watched.under["stopped"] <= 0 and watched.tells_stop:
+        elif watched.under["stopped"] == 0 and watched.tells_stop:
             watched.tells_stop = False
             self._journal.service_exit(name, None, None, self._last_words(name), way=STOOD_STILL)
 

@@ -14,7 +14,8 @@ _LIBRARIES = ("confluent-kafka", "pyspark", "pyarrow", "uvloop")
 
 
 def versions() -> dict[str, str]:
-    """Brownout's commit (with `+changes` when the tree differs from it), the interpreter, the kernel, the libraries."""
+    """Brownout's commit (with `+changes` when the tree differs from it, or has modules that are not in it), the
+    interpreter, the kernel, the libraries."""
     found = {
         "brownout": commit(),
         "python": platform.python_version(),
@@ -42,9 +43,22 @@ def commit() -> str:
     if is_installed():  # it may lie in somebody's repository, whose commit is not ours
         return build_record()["commit"] or "unknown"
     head = _git("rev-parse", "--short=12", "HEAD")
-    if head is None:
+    changed, strange = _git("status", "--porcelain", "--untracked-files=no"), _strange_modules()
+    if head is None or changed is None or strange is None:
         return "unknown"
-    return head + ("+changes" if _git("status", "--porcelain", "--untracked-files=no") else "")
+    return head + ("+changes" if changed or strange else "")
+
+
+def _strange_modules() -> list[str] | None:
+    """The modules that git does not know and that Python would import all the same: those that lie among the project's
+    own. What is ignored is none, nor is what somebody wrote in a directory of his beside the rooms. None: nobody
+    knows."""
+    rooms = _git("ls-tree", "-d", "-z", "--name-only", "HEAD")
+    found = _git("ls-files", "--others", "--exclude-standard", "-z", "--", "*.py", "*.so")
+    if rooms is None or found is None:
+        return None
+    known = {".", *rooms.split("\0")}
+    return [name for name in found.split("\0") if name and (os.path.dirname(name) or ".").split("/")[0] in known]
 
 
 def _git(*arguments: str) -> str | None:

@@ -10,6 +10,7 @@ import http.client
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from history import NOT_A_VALUE
 from systems.etcd.gateway import Gateway, GatewayError, NotConnectedError, decoded, encoded
 from workloads.api import Refused, RegisterClient
 
@@ -42,7 +43,7 @@ class EtcdClient(RegisterClient):
 
     def read(self, key: str) -> int | None:
         found = self._ask("/v3/kv/range", self._range(key)).get("kvs", [])
-        return int(decoded(found[0]["value"])) if found else None
+        return _number(decoded(found[0]["value"])) if found else None
 
     def write(self, key: str, value: int) -> None:
         self._change("/v3/kv/put", _put(key, value))
@@ -112,6 +113,15 @@ class EtcdClient(RegisterClient):
     def _move_on(self) -> None:
         self.close()
         self._turn = (self._turn + 1) % len(self.endpoints)
+
+
+def _number(content: bytes) -> int:
+    """What the bytes of a value say: the number that `_put` makes them of, or that there is none."""
+    try:
+        number = int(content)
+    except ValueError:
+        return NOT_A_VALUE
+    return number if str(number).encode() == content else NOT_A_VALUE
 
 
 def _put(key: str, value: int) -> dict[str, Any]:

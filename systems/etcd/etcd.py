@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from systems.etcd.gateway import Gateway, GatewayError
+from systems.settings import is_whole
 from systems.system import System
 from systems.view import Member, View
 
@@ -44,7 +45,7 @@ class Etcd(System):
             return f"{key}: write etcd's flag without the hyphens before it: {key.lstrip('-')!r}"
         if key in _OF_THE_RUN:
             return f"{key}: the run gives this flag itself; leave it out"
-        if key in _IN_MS and not (str(value).isdigit() and int(value) > 0):
+        if key in _IN_MS and not (is_whole(str(value)) and int(value) > 0):
             return f"{key}: {value!r} is no whole number of milliseconds"
         return None
 

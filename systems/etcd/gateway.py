@@ -73,9 +73,9 @@ def encoded(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-def decoded(text: str) -> str:
+def decoded(text: str) -> bytes:
     """A key or value as it was meant. Raises ValueError."""
-    return base64.b64decode(text, validate=True).decode()
+    return base64.b64decode(text, validate=True)
 
 
 def _message(content: bytes) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,94 @@ def test_a_commit_that_was_answered_late_stays_all_the_same() -> None:
     slow = commit(9, 30, 30 + 60 * 10**9)
     assert names([commit(5, 10, 20), slow], [fetched(5, slow.ret + 1, slow.ret + 2)]) == ["lost-acknowledged-commit"]
     assert names([slow], [fetched(-1, slow.ret + 1, slow.ret + 2)]) == ["lost-acknowledged-commit"]
+
+
+def test_an_offset_that_was_shown_stays_whether_its_commit_was_answered_or_not() -> None:
+    assert names([commit(5, 10, 20), commit(9, 30)], [fetched(9, 40, 50), fetched(5, 60, 70)]) == [
+        "lost-acknowledged-commit"
+    ]
+    assert names([commit(9, 30)], [fetched(9, 40, 50), fetched(-1, 60, 70)]) == ["lost-acknowledged-commit"]
+    both_at_once = [commit(5, 10, 20), commit(9, 15)]
+    assert names(both_at_once, [fetched(9, 40, 50), fetched(5, 60, 70)]) == ["lost-acknowledged-commit"], (
+        "whichever was first, when 9 was shown the other was over"
+    )
+    (anomaly,) = judge("log", [commit(5, 10, 20), commit(9, 30)], [fetched(9, 40, 50), fetched(5, 60, 70)], ALL)
+    assert [(its["kind"], its["offset"]) for its in anomaly.witness] == [("fetched", 9), ("fetched", 5)]
+    assert anomaly.sentence.startswith("offset 9 was committed for log-0 and shown, and a later fetch shows offset 5")
+
+
+@pytest.mark.parametrize(
+    ("commits", "fetches"),
+    [
+        pytest.param([commit(5, 10, 20)], [fetched(5, 30, 40), fetched(5, 50, 60)], id="the same again"),
+        pytest.param(
+            [commit(5, 10, 20), commit(9, 30), commit(5, 32, 90, "b")],
+            [fetched(9, 40, 50), fetched(5, 60, 70)],
+            id="another member commits the same offset again, at that time",
+        ),
+        pytest.param(
+            [commit(5, 10), commit(9, 30, 35)],
+            [fetched(9, 40, 50), fetched(5, 60, 70), fetched(5, 80, 90)],
+            id="an unanswered commit takes effect late",
+        ),
+        pytest.param(
+            [commit(5, 10), commit(9, 12)],
+            [fetched(5, 20, 30), fetched(9, 40, 50), fetched(5, 60, 70)],
+            id="unanswered commits may be sent again, in any order",
+        ),
+        pytest.param(
+            [commit(5, 10, 45), commit(9, 30)],
+            [fetched(9, 40, 50), fetched(5, 60, 70)],
+            id="the other took effect while the one was asked for",
+        ),
+        pytest.param(
+            [commit(5, 10, 20), commit(9, 15)],
+            [fetched(9, 12, 50), fetched(5, 60, 70)],
+            id="it may have been shown before the other took effect",
+        ),
+        pytest.param(
+            [commit(5, 10, 20), commit(9, 30)],
+            [fetched(9, 40, 60), fetched(5, 55, 70)],
+            id="both were asked at the same time",
+        ),
+        pytest.param(
+            [commit(9, 10, 20), commit(5, 52, 55, "b"), commit(9, 75, 78)],
+            [fetched(9, 40, 50), fetched(5, 60, 70), fetched(9, 80, 90)],
+            id="to and fro",
+        ),
+        pytest.param(
+            [commit(5, 0, 4 * 10**9), commit(9, 5 * 10**9)],
+            [fetched(9, 6 * 10**9, 7 * 10**9), fetched(5, 8 * 10**9, 9 * 10**9)],
+            id="the other may have been sent twice",
+        ),
+    ],
+)
+def test_a_shown_offset_may_give_way_to_a_commit_that_may_have_come_later(
+    commits: list[Commit], fetches: list[Fetched]
+) -> None:
+    assert names(commits, fetches) == []
+
+
+def test_no_history_of_a_register_is_judged_lost() -> None:
+    """Soundness: a register to which each commit happens within its time, or, unanswered, any number of times later."""
+    rng = random.Random(7)
+    for _ in range(2_000):
+        effects: list[tuple[float, int]] = []
+        commits = []
+        for _ in range(rng.randint(1, 5)):
+            offset, inv, took = rng.randint(1, 3), rng.randint(0, 60), rng.randint(0, 25)
+            answered = rng.random() < 0.6
+            commits.append(commit(offset, inv, inv + took if answered else INF))
+            times = 1 if answered else rng.randint(0, 2)
+            effects += [(rng.uniform(inv, inv + (took if answered else 80)), offset) for _ in range(times)]
+        effects.sort()
+        fetches = []
+        for _ in range(rng.randint(2, 6)):
+            inv, took = rng.randint(0, 140), rng.randint(0, 25)
+            seen = rng.uniform(inv, inv + took)
+            shown = [offset for at, offset in effects if at < seen]
+            fetches.append(fetched(shown[-1] if shown else -1, inv, inv + took))
+        assert names(commits, fetches) == [], (commits, fetches, effects)
 
 
 def test_an_offset_that_nobody_committed_is_a_phantom() -> None:

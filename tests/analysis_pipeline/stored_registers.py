@@ -28,6 +28,7 @@ class StoredRegisters:
     stale: bool = False  # the last read of the last key shows what its first write wrote
     final_reads: bool = True
     elsewhere: tuple[Mapping[str, object], ...] = ()  # what a client in another language did, who took part too
+    torn: int = 0  # the program was killed while it wrote another line, and so many bytes of that are there
     phases: tuple[str, ...] = ("setup", "main", "heal", "quiesce", "final", "collect", "done")
 
     def write(self) -> Path:
@@ -101,8 +102,9 @@ class StoredRegisters:
             journal.client_ended(client.client, exit_code=0, left=left_by(directory, client.client))
         if self.elsewhere:
             journal.client("elsewhere", process=2, role="client", session=1, producers=(1000, 500))
-            (directory / "elsewhere.jsonl").write_text("".join(json.dumps(line) + "\n" for line in self.elsewhere))
-            journal.client_ended("elsewhere", exit_code=0, left=left_by(directory, "elsewhere"))
+            text = "".join(json.dumps(line) + "\n" for line in self.elsewhere) + '{"f": "write"'[: self.torn]
+            (directory / "elsewhere.jsonl").write_text(text)
+            journal.client_ended("elsewhere", exit_code=137 if self.torn else 0, left=left_by(directory, "elsewhere"))
 
     def _final(self, client: RegisterWriter, first: dict[str, int | None], held: dict[str, int | None]) -> None:
         client.phase = "final"

@@ -22,6 +22,10 @@ from history.checked import read_lines, text_of
 from history.left import sha256_of
 from tests.analysis_pipeline.stored_registers import StoredRegisters
 from tests.analysis_pipeline.stored_run import StoredRun
+from tests.mutations.stored import Stored
+from tests.mutations.streams import reannounce
+from tests.mutations.streams import rewrite as rewrite_rows
+from tests.mutations.unjudged import ON_LOG, ON_REGISTER, took_part
 
 OPERATIONS = "history/operations"
 JOURNAL = "history/journal.jsonl"
@@ -231,6 +235,14 @@ RESEALED: dict[str, tuple[Change, str]] = {
         replace("run.toml", 'topic = "log"', 'topic = "other"'),
         "operations on log-0, which the plan does not name",
     ),
+    "a topic with a path in its name in the plan": (
+        replace("run.toml", 'topic = "log"', 'topic = "/../../../../outside"'),
+        r"\[workload\] topic is '/../../../../outside', which no topic can be called",
+    ),
+    "a node with a path in its name in the plan": (
+        replace("run.toml", "^n3 = ", '"../n3" = '),
+        r"\[system\.roles\] has '\.\./n3': a node's name is that of its directory",
+    ),
     "a client more in the plan": (
         replace("run.toml", '"reader-0"', '"reader-0", "probe"'),
         "client probe of the plan is not in the journal",
@@ -305,6 +317,53 @@ def test_a_proven_anomaly_stays_one_in_a_run_that_is_not_whole(tmp_path: Path) -
     run = StoredRun(tmp_path / "run", lost=7).write()
     remove("nodes/n2/service.log")(run)
     assert analyze(run, engine="in-process", pictures=False).verdict == "fail"
+
+
+@pytest.mark.parametrize(
+    ("kind", "line", "reason"),
+    [
+        (StoredRun, ON_REGISTER, "1 operations on registers, which nobody judges: the workload asks for 'log'"),
+        (StoredRegisters, ON_LOG, "1 operations on partitions of logs, which nobody judges: .* asks for 'register'"),
+    ],
+)
+def test_operations_that_no_checker_reads_are_no_pass(
+    tmp_path: Path, kind: Callable[[Path], Any], line: dict[str, object], reason: str
+) -> None:
+    run = kind(tmp_path / "run").write()
+    took_part(Stored(run), line)
+    seal.seal(run)
+    verdict = analyze(run, engine="in-process", pictures=False)
+    assert verdict.verdict == UNKNOWN
+    assert [doubt for doubt in verdict.doubts if not re.search(reason, doubt)] == ["record: not whole in 1 respects"]
+
+
+OUTSIDE = "/../../../../outside"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda run: took_part(run, ON_LOG | {"topic": OUTSIDE}),
+        lambda run: rewrite_rows(run, "reader-0-1.arrows", lambda rows: [rows[0] | {"topic": OUTSIDE}, *rows[1:]]),
+        lambda run: reannounce(
+            run,
+            "producer-0-1.reserved",
+            lambda lines: [
+                line | ({"topic": OUTSIDE} if "topic" in line else {}) for line in lines if "unused" not in line
+            ],
+        ),
+        lambda run: run.plan('^topic = "log"', f'topic = "{OUTSIDE}"'),
+    ],
+    ids=["JSON lines", "a stream", "announcements", "the plan"],
+)
+def test_whatever_a_topic_is_called_nothing_is_written_outside_of_the_run(
+    tmp_path: Path, change: Callable[[Stored], None]
+) -> None:
+    run = StoredRun(tmp_path / "run").write()
+    change(Stored(run))
+    seal.seal(run)
+    assert analyze(run, engine="in-process", pictures=False).verdict == UNKNOWN
+    assert sorted(tmp_path.iterdir()) == [run]
 
 
 def gone(*patterns: str) -> Change:

@@ -73,6 +73,38 @@ def test_a_client_in_any_language_is_judged_with_the_others(tmp_path: Path) -> N
     assert any('elsewhere.jsonl:1: "colour" is no field' in reason for reason in red.reasons)
 
 
+@pytest.mark.parametrize(("error_ns", "verdict"), [(10**9, "pass"), (10**9 + 1, "unknown"), (50 * 10**9, "unknown")])
+def test_a_clock_that_may_be_far_off_shows_nothing(tmp_path: Path, error_ns: int, verdict: str) -> None:
+    lines = {"clock": "monotonic", "error_ns": error_ns}, WRITTEN | {"value": 1000 << 32}, READ | {"value": 1000 << 32}
+    judged_so = judged(StoredRegisters(tmp_path / "run", elsewhere=lines).write())
+    assert judged_so.verdict == verdict
+    told = f"elsewhere.jsonl: its clock may be {error_ns / 1e9:g} s off, and more than 1 s show nothing"
+    assert any(reason.startswith(told) for reason in judged_so.reasons) is (verdict == "unknown")
+
+
+WRITTEN = {"f": "write", "key": "other", "type": "ok", "inv": 1_000_000_000, "ret": 1_000_000_001}
+READ = {"f": "read", "key": "other", "type": "ok", "inv": 8_000_000_000, "ret": 8_000_000_001, "phase": "final"}
+
+
+@pytest.mark.parametrize(
+    ("values", "shown", "verdict"),
+    [
+        ([16], 17, "unknown"),
+        ([16, 1000 << 32], 17, "unknown"),
+        ([16, 1000 << 32], 1000 << 32 | 5, "unknown"),
+        ([], 17, "unknown"),
+        ([1000 << 32], 1499 << 32 | 5, "unknown"),
+        ([1000 << 32], 17, "fail"),
+    ],
+)
+def test_a_torn_record_explains_what_its_client_may_have_written(
+    tmp_path: Path, values: list[int], shown: int, verdict: str
+) -> None:
+    """That is anything, unless its values are seen to be those that it was given: a program writes what it likes."""
+    lines = (*(WRITTEN | {"value": value} for value in values), READ | {"value": shown})
+    assert judged(StoredRegisters(tmp_path / "run", elsewhere=lines, torn=9).write()).verdict == verdict
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

@@ -132,6 +132,10 @@ BAD = {
     "too large": (WRITTEN.replace("5", str(1 << 63)), "an integer in"),
     "write of nil": (WRITTEN.replace("5", "null"), '"value" is null: an integer'),
     "truth for a number": (WRITTEN.replace("5", "true"), '"value" is true: an integer'),
+    "a list of outcomes": (
+        APPENDED.replace('"type": "ok"', '"type": ["ok"]'),
+        '"type" is ["ok"]: one of ok, fail, info',
+    ),
     "negative offset": (APPENDED.replace('"ret"', '"offset": -1, "ret"'), '"offset" is -1: an integer in 0'),
     "negative partition": (APPENDED.replace('"partition": 0', '"partition": -1'), '"partition" is -1'),
     "wall clock unannounced": (
@@ -177,6 +181,16 @@ def test_a_line_that_is_no_operation_is_refused_with_file_and_line(tmp_path: Pat
 )
 def test_lines_that_contradict_each_other_are_refused(tmp_path: Path, lines: list[str], complaint: str) -> None:
     assert complaint in complaints(client(tmp_path, *lines))
+
+
+@pytest.mark.parametrize("topic", ["/../../../../outside", "..", ".", "a/b", "t\\u0000", "t" * 250, "täglich"])
+@pytest.mark.parametrize(
+    "line", ['{"f": "end", "end": 0, "type": "ok", "ret": 2', '{"f": "end", "type": "invoke", "id": 1']
+)
+def test_what_no_topic_can_be_called_is_refused(tmp_path: Path, line: str, topic: str) -> None:
+    run = client(tmp_path, f'{line}, "inv": 1, "topic": "{topic}", "partition": 0}}')
+    assert "a topic's name is needed" in complaints(run)
+    assert read_run(run).operations.num_rows == 0
 
 
 def test_of_a_file_whose_first_line_is_not_understood_nothing_is_believed(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from history import (
 )
 from history.batches import FLUSH_ROWS
 from history.errors import UNFINISHED, HistoryError
+from history.topics import folder_of, partition_of
 from history.values import NOT_A_VALUE
 
 
@@ -297,6 +298,14 @@ def test_compaction_keeps_every_row_and_puts_appends_and_queries_apart(tmp_path:
     assert all(table.schema.equals(OPERATIONS) for table in tables)
     assert tables[0]["offset"].to_pylist() == [0, 1, 2, 3]
     assert sum(table.num_rows for table in tables) == history.operations.num_rows
+
+
+@pytest.mark.parametrize("topic", ["log", "..", "/../../outside", "a%2Fb", "a=b", ""])
+def test_each_partition_has_a_folder_of_its_own_below_the_tables(tmp_path: Path, topic: str) -> None:
+    folder = folder_of(tmp_path, topic, 3)
+    folder.mkdir(parents=True)
+    assert partition_of(folder) == (topic, 3)
+    assert [path.parents[1] for path in tmp_path.glob("topic=*/partition=3")] == [tmp_path]
 
 
 def test_what_is_not_a_run_is_refused(tmp_path: Path) -> None:

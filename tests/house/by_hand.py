@@ -58,6 +58,10 @@ empty disk has forgotten its vote: it counts for nothing at first, fetches what 
 of the old disk by itself once the others have gone without that for one and a half times `quorum.fetch.timeout.ms`.
 That needs the others to be a majority: where two of three disks are lost, or one of two, the quorum stands still
 rather than forget what was committed.
+
+A new cluster has to begin with the disks that it began with: the first leader names them, and commits nothing before
+each voter has that record. A disk that is lost between the two is waited for (the others say for whom), and no other
+takes its place. Nothing was acknowledged to anybody by then: stop all voters, empty their directories, and start anew.
 """
 THREE_MORE = """
 Two of the three are enough to go on. Kill one, and it comes back by the same command as before:

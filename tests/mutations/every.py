@@ -20,6 +20,7 @@ from tests.mutations import (
     registers,
     replica_batches,
     replica_directories,
+    unjudged,
 )
 from tests.mutations.mutation import Mutation
 
@@ -38,6 +39,7 @@ CATALOGS: Final = (
     groups.mutation,
     oracles.mutation,
     derived.mutation,
+    *unjudged.CATALOGS,
 )
 OF_OPERATIONS: Final = (client_rows.mutation, registers.mutation)
 """Those of what Spark judges in its own way: logs' operations by blocks of offsets, registers by key, then merged."""

@@ -35,15 +35,11 @@ class StoredCampaign:
         return self.store / NAME
 
     def plan(self, **asked: Any) -> tuple[PlannedRun, ...]:
-        """Begin an invocation; its runs. Later ones have later stamps, as they have in life."""
+        """Begin an invocation; its runs."""
         campaign = parse(Source("story.toml", f'name = "{NAME}"\n{self.text}'), Path("story.toml"))
-        while True:
-            invocation = plan_invocation(Store(self.store), campaign, **asked)
-            if not self.plans or invocation.stamp > self.plans[-1]:
-                self.plans.append(invocation.stamp)
-                return invocation.todo
-            for path in (self.path / "plans").glob(f"{invocation.stamp}.*"):
-                path.unlink()
+        invocation = plan_invocation(Store(self.store), campaign, **{"world": StoredRun.world} | asked)
+        self.plans.append(invocation.stamp)
+        return invocation.todo
 
     def make(self, planned: PlannedRun, **changes: Any) -> Path:
         """Record a run, which passes unless it is told otherwise, and judge it; its directory."""

@@ -95,6 +95,7 @@ def test_a_reader_that_has_gone_is_no_error_worth_a_word(tmp_path: Path) -> None
         (["analyze", "nowhere"], "nowhere: is neither a directory nor a run in the store"),
         (["log", "dump", "/nowhere"], "no segment files"),
         (["quorum", "describe", "--bootstrap-server", "here"], "'here' is not of the form host:port"),
+        (["quorum", "describe", "--bootstrap-server", "n1:²"], "'n1:²' is not of the form host:port"),
     ],
 )
 def test_wrong_usage_ends_with_64_and_a_remedy(

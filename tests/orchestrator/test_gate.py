@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.campaign.store import Store
+from orchestrator.errors import UsageError
 from tests.orchestrator.junit_schema import suite_of
 from tests.orchestrator.stored_campaign import NAME, Answer, StoredCampaign, ask
 
@@ -336,6 +338,66 @@ def test_a_later_invocation_of_the_whole_campaign_takes_the_place_of_an_earlier_
     assert f"superseded by a later one: {campaign.plans[0]}" in ask("gate", campaign.path).out
     assert ask("gate", campaign.path, "--invocation", campaign.plans[0]).code == 2
     assert ask("gate", campaign.path, "--invocation", "2099").code == 64
+
+
+def test_an_invocation_that_would_seem_to_be_older_than_what_is_there_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what it finds would be superseded at once by a pass of a time when the clock was wrong."""
+    stamps = ["20300101T00000000", "20261123T15000000", "20300101T00000000", "20300101T000000ff"]
+    monkeypatch.setattr(Store, "new_stamp", lambda _: stamps.pop(0))
+    campaign = StoredCampaign(tmp_path / "store", "")
+    campaign.made()
+    with pytest.raises(UsageError, match=r"20300101T00000000 is newer .* \(20261123T15000000\), so a clock is or was"):
+        campaign.plan()
+    assert len(list((campaign.path / "plans").iterdir())) == 2
+    campaign.plan()
+    campaign.plan()
+    assert campaign.plans == sorted(set(campaign.plans)), "within a second the next stamp is taken"
+    assert len(campaign.plans) == 3
+
+
+def test_an_invocation_in_another_world_takes_the_place_of_none(tmp_path: Path) -> None:
+    """Both asked for whatever world the machine has, and it had another one then."""
+    campaign = StoredCampaign(tmp_path / "store", "")
+    for planned in campaign.plan(world="namespaces"):
+        campaign.make(planned, lost=7, world="namespaces")
+    for planned in campaign.plan(world="process"):
+        campaign.make(planned, world="process")
+    answer = decided(campaign.path)
+    assert (answer.code, answer.json["superseded"]) == (1, [])
+    for planned in campaign.plan(world="namespaces"):
+        campaign.make(planned, world="namespaces")
+    assert decided(campaign.path).json["superseded"] == [campaign.plans[0]]
+
+
+@pytest.mark.parametrize(
+    ("text", "asked", "is_superseded"),
+    [
+        ("", {}, False),
+        ("", {"where": ["--world", "auto"]}, False),
+        ("", {"where": ["--world", "process"]}, True),
+        ('[topology]\nworld = "process"\n', {}, True),
+    ],
+)
+def test_of_an_older_plan_the_world_is_known_where_it_was_asked_for_by_name(
+    tmp_path: Path, text: str, asked: dict[str, list[str]], *, is_superseded: bool
+) -> None:
+    campaign = StoredCampaign(tmp_path / "store", text)
+    campaign.plan(world="process", **asked)
+    edit(campaign.path / "plans" / f"{campaign.plans[0]}.toml", 'world = "process"\n', "")
+    for planned in campaign.plan(world="process", **asked):
+        campaign.make(planned, world="process")
+    assert (decided(campaign.path).json["superseded"] == campaign.plans[:1]) is is_superseded
+
+
+def test_a_run_of_another_world_than_the_plan_is_unknown(tmp_path: Path) -> None:
+    campaign = StoredCampaign(tmp_path / "store", "")
+    for planned in campaign.plan(world="namespaces"):
+        campaign.make(planned, world="process")
+    answer = decided(campaign.path)
+    assert answer.code == 2
+    assert "made in the process world, and planned for the namespaces world" in answer.json["reason"]
 
 
 def test_what_came_after_the_whole_campaign_counts_too(campaign: StoredCampaign) -> None:

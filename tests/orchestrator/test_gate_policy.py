@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,14 @@ from typing import Any
 import pytest
 
 from analysis.summary import Entry
+from orchestrator.campaign import policy_checks
 from orchestrator.campaign.comparison import compare
 from orchestrator.campaign.gate import decide
 from orchestrator.campaign.invocations import StoredPlan
 from orchestrator.campaign.matrix import Matrix
 from orchestrator.campaign.policy_checks import check_policy
 from orchestrator.campaign.policy_file import Policy, find_policy, read_policy
+from orchestrator.campaign.store import Store
 from systems.errors import InputError
 from tests.orchestrator.stored_campaign import StoredCampaign, ask
 
@@ -87,6 +90,17 @@ def test_the_mutation_score_counts_cells_that_were_caught_in_every_run(tmp_path:
     assert told == ["mutation score: 1 of 2 cells with mutants were caught as expected, 90% are asked for"]
 
 
+@pytest.mark.parametrize("expected", ["pass", "unknown"])
+def test_a_mutant_that_is_not_expected_to_fail_counts_for_nothing(tmp_path: Path, expected: str) -> None:
+    """Neither is a survivor caught, nor does one that is benign have to be."""
+    survivor = run(1, expected, "b", expected=expected, met=True, mutants=("m",))
+    decided, told = verdicts(tmp_path, "[require]\nmutation_score = 1.0", survivor)
+    assert decided == "unknown"
+    assert "no cell has mutants that are expected to fail" in told[0]
+    caught = run(1, "fail", "a", expected="fail (duplicate)", met=True, mutants=("m",))
+    assert verdicts(tmp_path, "[require]\nmutation_score = 1.0", survivor, caught)[0] == "pass"
+
+
 KNOWN = '[[known]]\nanomaly = "stale-read"\nsystem = "etcd"\nreason = "ticket 7"\nexpires = '
 
 
@@ -104,6 +118,18 @@ def test_known_failures_are_let_through_until_they_expire(tmp_path: Path) -> Non
     assert verdicts(tmp_path, KNOWN + "2030-01-01", elsewhere)[0] == "fail"
     stale = run(1, "fail", anomalies=("stale-read",), doubts=("the verdict is stale",))
     assert verdicts(tmp_path, KNOWN + "2030-01-01", stale)[0] == "fail"
+
+
+def test_a_known_failure_excuses_nothing_that_is_missing_besides(tmp_path: Path) -> None:
+    reasons = "stale-read: x", "besides, undecided: fault power-loss was required and never confirmed"
+    entries = run(1), run(2, "fail", anomalies=("stale-read",), reasons=reasons)
+    report = check_policy(policy(tmp_path, KNOWN + "2030-01-01"), "c", Matrix((), (), entries, ()), TODAY)
+    decision = decide(entries, (), report.findings, report.excused)
+    assert decision.verdict == "unknown"
+    assert decision.reason == (
+        "1 of 2 runs failed in ways that the policy knows, and more of it is undecided: "
+        "s-main-2 (fault power-loss was required and never confirmed)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -126,7 +152,7 @@ def test_known_failures_are_let_through_until_they_expire(tmp_path: Path) -> Non
 def test_what_is_wrong_is_told_with_file_line_and_key(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "gate.toml").write_text(text)
     with pytest.raises(InputError) as caught:
-        find_policy(tmp_path / "store", None)
+        find_policy([tmp_path / "store"], None)
     assert words in str(caught.value)
 
 
@@ -150,7 +176,54 @@ def test_a_policy_lies_beside_the_store_or_is_given(tmp_path: Path) -> None:
     assert ask("run", "demo", "--engine", "in-process", "--store", campaign.store).code == 64, "told before, not after"
 
 
-def test_a_baseline_is_compared_with(tmp_path: Path) -> None:
+def test_a_policy_lies_beside_a_link_to_the_store_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "project").mkdir()
+    campaign = StoredCampaign(tmp_path / "disk" / "store", "")
+    (run,) = campaign.made()
+    link = tmp_path / "project" / "store"
+    link.symlink_to(campaign.store)
+    beside, target = link.with_name("gate.toml"), campaign.store.with_name("gate.toml")
+    beside.write_text("[require]\nseeds = 20\n")
+    assert [ask("gate", path).code for path in (link, link / "story", campaign.path)] == [2, 2, 0]
+    assert ask("gate", "story", "--store", link).code == 2
+    monkeypatch.chdir(link / "story")
+    monkeypatch.setenv("PWD", str(link / "story"))
+    assert [ask("gate", path).code for path in (".", "..")] == [2, 2]
+    for path in (link / "story", campaign.path):
+        assert ask("report", path).code == 0
+        asked = "required seeds of each cell 20" in (campaign.path / "report.html").read_text()
+        assert asked is (path != campaign.path)
+    (link / "latest").unlink(missing_ok=True)
+    (link / "latest").symlink_to(run.relative_to(campaign.store))
+    for name in (link / "latest", link / "story" / run.name):
+        assert ask("report", campaign.path).code == 0
+        assert ask("analyze", "--engine", "in-process", name).code == 0
+        assert "required seeds of each cell 20" in (campaign.path / "summary.json").read_text()
+    beside.rename(target)
+    assert [ask("gate", path).code for path in (link, link / "story", campaign.path)] == [2, 2, 2]
+    beside.symlink_to(target)
+    assert ask("gate", link).code == 2, "it is one policy"
+    beside.unlink()
+    beside.write_text("[require]\nseeds = 1\n")
+    for path in (link, link / "story"):
+        answer = ask("gate", path)
+        assert answer.code == 64
+        assert f"{beside} and {target}: the store is a link, and beside it and beside its target" in answer.err
+    assert ask("gate", link, "--policy", beside).code == 0
+
+
+def test_a_policy_that_is_a_link_to_nothing_is_not_passed_over(tmp_path: Path) -> None:
+    campaign = StoredCampaign(tmp_path / "store", "")
+    campaign.made()
+    (tmp_path / "gate.toml").symlink_to(tmp_path / "gone.toml")
+    answer = ask("gate", campaign.path)
+    assert answer.code == 64
+    assert "gate.toml: cannot be read: No such file" in answer.err
+
+
+def test_a_baseline_is_compared_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stamps = ["20260102T03040500", "20250102T03040500"]
+    monkeypatch.setattr(Store, "new_stamp", lambda _: stamps.pop(0))
     now = StoredCampaign(tmp_path / "store", "[seeds]\ncount = 3\n")
     now.made()
     then = StoredCampaign(tmp_path / "baseline", "[seeds]\ncount = 3\n")
@@ -165,6 +238,43 @@ def test_a_baseline_is_compared_with(tmp_path: Path) -> None:
     answer = ask("gate", now.path)
     assert answer.code == 2
     assert "their smallest p is 0.1: run more seeds" in answer.out
+
+
+def test_a_baseline_of_the_runs_that_are_judged_shows_nothing(tmp_path: Path) -> None:
+    campaign = StoredCampaign(tmp_path / "store", "[seeds]\ncount = 5\n")
+    runs = campaign.made()
+    (tmp_path / "gate.toml").write_text('[baseline]\npath = "store"\n')
+    answer = ask("gate", campaign.path, "--json")
+    assert answer.code == 2
+    (finding,) = answer.json["findings"]
+    assert (
+        f"5 of its runs are those that are judged, which prove nothing of themselves: {runs[0].name}, "
+        in (finding["sentence"])
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "measures"),
+    [
+        ({"stats": {}}, {"median latency"}),
+        ({"acknowledged": 0}, {"acknowledged writes a second"}),
+        ({"stats": {}, "duration_s": 0.0}, {"median latency", "acknowledged writes a second"}),
+    ],
+)
+@pytest.mark.parametrize("side", ["now", "then"])
+def test_a_run_in_which_nothing_was_measured_does_not_drop_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, side: str, changes: dict[str, Any], measures: set[str]
+) -> None:
+    cells = [(cell, seed) for cell in "ab" for seed in range(1, 6)]
+    whole = [run(seed, cell=cell) for cell, seed in cells]
+    lacking = [run(seed, cell=cell, **(changes if cell == "b" else {})) for cell, seed in cells]
+    then, now = (lacking, whole) if side == "then" else (whole, lacking)
+    then = [replace(entry, run=f"earlier-{entry.run}") for entry in then]
+    monkeypatch.setattr(policy_checks, "read_matrix", lambda *_, **__: Matrix((), (), tuple(then), ()))
+    _, told = verdicts(tmp_path, '[baseline]\npath = "."\n', *now)
+    assert {sentence.split(" against ")[0] for sentence in told} == measures
+    for sentence in told:
+        assert f"not measured in {'earlier-' if side == 'then' else ''}s-b-1, " in sentence
 
 
 def test_a_difference_must_be_more_than_chance() -> None:
@@ -186,6 +296,7 @@ def test_cells_are_compared_with_themselves() -> None:
     first, second = compare(many, larger_is_worse=True), compare(many, larger_is_worse=True)
     assert first == second
     assert first.p < 0.001
+    assert first.p >= first.least_p == 1 / 10_001, "so many deals show no smaller one"
 
 
 def test_the_policy_in_the_documentation_is_one(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def make_runs(
                 said(text)
 
     store = Store(tmp_path / "store")
-    invocation = plan_invocation(store, campaign(text))
+    invocation = plan_invocation(store, campaign(text), world="process")
     options = RunOptions(Selection(lab_of(trouble), "it is troubled"), Engine("in-process", tmp_path), keep=keep)
     interrupts = Interrupts(on_first=nothing, on_second=nothing)
     with interrupts.installed():

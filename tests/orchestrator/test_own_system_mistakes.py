@@ -13,6 +13,7 @@ from orchestrator.errors import WorldError
 from orchestrator.worlds.base import WorldSpec
 from orchestrator.worlds.process.world import ProcessWorld
 from systems import Deployed, InputError, load_system
+from systems.description import read
 from tests.systems.places import place
 from tests.workloads.running import own, settings, start
 
@@ -27,6 +28,10 @@ def replaced(name: str, old: str, new: str) -> Change:
         path.write_text(text.replace(old, new, 1))
 
     return change
+
+
+def role(name: str, nodes: str) -> str:
+    return f'[roles.{name}]\nnodes = "{nodes}"\nports = {{ client = 1 }}\ncommand = ["a"]\n'
 
 
 MISTAKES: dict[str, tuple[Change, str]] = {
@@ -45,6 +50,14 @@ MISTAKES: dict[str, tuple[Change, str]] = {
     "an unknown role": (
         replaced("chaos.toml", "[topology]", '[system.roles]\nn1 = "sever"\n[topology]'),
         "no role 'sever'; did you mean 'server'?",
+    ),
+    "two roles for all nodes": (
+        replaced("system.toml", "[roles.server]", f"{role('proxy', 'all')}[roles.server]"),
+        "roles: server is played by nobody, for proxy takes all nodes that are left; say who plays what",
+    ),
+    "fewer nodes than roles": (
+        replaced("system.toml", "[roles.server]", f"{role('a', 'first')}{role('b', 'last')}[roles.server]"),
+        "roles: server is played by nobody; give [topology] more nodes",
     ),
     "no such directory": (replaced("chaos.toml", 'path = "."', 'path = "nowhere"'), "nowhere: cannot be read"),
     "a template of the command": (
@@ -90,6 +103,31 @@ MISTAKES: dict[str, tuple[Change, str]] = {
 }
 
 
+@pytest.mark.parametrize(
+    ("collect", "said"),
+    [
+        (
+            'files = ["*.log", "/var/x/*.log"]',
+            "files: '/var/x/*.log' names nothing below the directory; begin",
+        ),
+        ('files = [""]', "files: '' names nothing below the directory"),
+        ('files = ["."]', "files: '.' names nothing below the directory"),
+        ('files = ["../*.txt"]', "files: '../*.txt' names nothing below the directory"),
+        ('files = ["log**/*.log"]', "files: 'log**/*.log': '**' is a part of its own, as in 'a/**/*.log'"),
+        ('directory = "/etc"', "directory: '/etc' does not lie below a node's data directory"),
+        ('directory = "log/../.."', "directory: 'log/../..' does not lie below a node's data directory"),
+    ],
+)
+def test_what_cannot_be_collected_is_told_with_its_line(tmp_path: Path, collect: str, said: str) -> None:
+    text = 'name = "x"\nworkloads = ["register"]\n[roles.a]\nports = { client = 1 }\ncommand = ["a"]\n[collect]\n'
+    (tmp_path / "system.toml").write_text(text + collect)
+    with pytest.raises(InputError) as caught:
+        read(tmp_path)
+    assert f"system.toml:7: [collect] {said}" in str(caught.value)
+    (tmp_path / "system.toml").write_text(text + 'directory = "a/b"\nfiles = ["*", "**/*.log", "c/**/d*/e.f", ".x"]')
+    assert read(tmp_path).collect_files == ("*", "**/*.log", "c/**/d*/e.f", ".x")
+
+
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_it_is_told_before_anything_is_started(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], mistake: str
@@ -99,6 +137,8 @@ def test_it_is_told_before_anything_is_started(
     (tmp_path / "mine" / "mine.py").write_text("\nraise RuntimeError('not today')\n")
     (tmp_path / "mine" / "mine.conf").write_text("ok\n{{ node.nope }}\n")
     change(tmp_path / "mine")
+    if "fewer nodes" in mistake:
+        replaced("chaos.toml", "nodes = 3", "nodes = 2")(tmp_path / "mine")
     capsys.readouterr()
     assert main(["run", str(tmp_path / "mine" / "chaos.toml"), "--dry-run"]) == 64
     error = capsys.readouterr().err

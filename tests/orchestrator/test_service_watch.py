@@ -132,6 +132,23 @@ def test_one_whose_pause_was_not_seen_to_end_stands_still_by_our_doing(watched: 
     assert watched.found() == [("n2", "stood still")], "it had been seen to run in between"
 
 
+def test_a_pause_that_ends_behind_a_restart_takes_nothing_from_the_next_one(watched: Watched) -> None:
+    watched.watch.begin("stopped", ["n1"])
+    watched.hosts["n1"].threads = "T"
+    watched.watch.begin("ended", ["n1"])
+    watched.hosts["n1"].pid = None
+    watched.hosts["n1"].pid, watched.hosts["n1"].threads, watched.hosts["n1"].start = 99, "S", "8"
+    watched.watch.end("ended", ["n1"])
+    watched.watch.end("stopped", ["n1"])
+    watched.watch.begin("stopped", ["n1"])
+    watched.hosts["n1"].threads = "T"
+    watched.watch.look()
+    assert watched.found() == []
+    watched.watch.end("stopped", ["n1"])
+    watched.watch.look()
+    assert watched.found() == [("n1", "stood still")]
+
+
 def test_one_that_ends_while_it_stands_still_by_our_doing_has_ended_by_itself(watched: Watched) -> None:
     watched.watch.begin("stopped", ["n2"])
     watched.hosts["n2"].pid = None

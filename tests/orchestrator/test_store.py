@@ -10,7 +10,7 @@ import pytest
 
 from analysis.unfinished import begin, undecided
 from installation.commands import command
-from orchestrator.campaign.invocations import drop_plan, stamps
+from orchestrator.campaign.invocations import stamps
 from orchestrator.campaign.matrix import read_matrix
 from orchestrator.campaign.plan import expand
 from orchestrator.campaign.store import Store
@@ -60,7 +60,7 @@ def test_a_store_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 
 def test_an_interrupted_invocation_goes_on_where_it_stopped(tmp_path: Path) -> None:
     store, plan = Store(tmp_path), campaign(TWO_SEEDS)
-    begun = plan_invocation(store, plan)
+    begun = plan_invocation(store, plan, world="paper")
     done, interrupted = (store.create(planned) for planned in begun.todo)
     done.write_description({"run": done.id})
     verdict = undecided(done.path, "it was judged, and nothing can be said")
@@ -69,7 +69,7 @@ def test_an_interrupted_invocation_goes_on_where_it_stopped(tmp_path: Path) -> N
     begin(interrupted.path)
     (interrupted.path / "history").mkdir()
 
-    resumed = resume_invocation(store, plan)
+    resumed = resume_invocation(store, plan, world="paper")
     assert resumed.stamp == begun.stamp
     assert [run.id for run in resumed.todo] == [interrupted.id]
     assert resumed.all_ids == begun.all_ids
@@ -80,10 +80,10 @@ def test_an_interrupted_invocation_goes_on_where_it_stopped(tmp_path: Path) -> N
 def test_what_was_planned_and_changed_since_is_not_resumed(tmp_path: Path) -> None:
     store = Store(tmp_path)
     with pytest.raises(UsageError, match="was never run"):
-        resume_invocation(store, campaign(TWO_SEEDS))
-    plan_invocation(store, campaign(TWO_SEEDS))
+        resume_invocation(store, campaign(TWO_SEEDS), world="paper")
+    plan_invocation(store, campaign(TWO_SEEDS), world="paper")
     with pytest.raises(UsageError, match="has changed since it was interrupted"):
-        resume_invocation(store, campaign("[seeds]\ncount = 3\n"))
+        resume_invocation(store, campaign("[seeds]\ncount = 3\n"), world="paper")
 
 
 def judge_all(store: Store, invocation: Invocation) -> None:
@@ -94,27 +94,24 @@ def judge_all(store: Store, invocation: Invocation) -> None:
 
 
 def begun_after(store: Store, earlier: Invocation, seeds: Sequence[int] = ()) -> Invocation:
-    """An invocation with a later stamp, as it has in life."""
-    while True:
-        begun = plan_invocation(store, campaign(TWO_SEEDS), seeds=seeds)
-        if begun.stamp > earlier.stamp:
-            return begun
-        drop_plan(store.campaign_dir("x"), begun.stamp)
+    begun = plan_invocation(store, campaign(TWO_SEEDS), seeds=seeds, world="paper")
+    assert begun.stamp > earlier.stamp
+    return begun
 
 
 def test_what_is_resumed_is_the_newest_that_is_not_finished(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    begun = plan_invocation(store, campaign(TWO_SEEDS))
+    begun = plan_invocation(store, campaign(TWO_SEEDS), world="paper")
     later = begun_after(store, begun, seeds=[1])
     judge_all(store, later)
-    resumed = resume_invocation(store, campaign(TWO_SEEDS))
+    resumed = resume_invocation(store, campaign(TWO_SEEDS), world="paper")
     assert (resumed.stamp, resumed.todo) == (begun.stamp, begun.todo), "one seed that was run since is not what is left"
     assert f"go on with: {command('run', 'campaigns/x.toml', '--resume', '--store', str(tmp_path))}" in never_made(
         store
     )
     judge_all(store, begun)
     with pytest.raises(UsageError, match=r"every run that was planned is made; what they came to: \S+ gate "):
-        resume_invocation(store, campaign(TWO_SEEDS))
+        resume_invocation(store, campaign(TWO_SEEDS), world="paper")
 
 
 def never_made(store: Store) -> str:
@@ -123,23 +120,23 @@ def never_made(store: Store) -> str:
 
 def test_what_a_later_one_has_taken_the_place_of_is_not_resumed(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    judge_all(store, begun_after(store, plan_invocation(store, campaign(TWO_SEEDS))))
+    judge_all(store, begun_after(store, plan_invocation(store, campaign(TWO_SEEDS), world="paper")))
     with pytest.raises(UsageError, match="every run that was planned is made"):
-        resume_invocation(store, campaign(TWO_SEEDS))
+        resume_invocation(store, campaign(TWO_SEEDS), world="paper")
 
 
 def test_a_plan_that_cannot_be_read_is_not_passed_over(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    plan_invocation(store, campaign(TWO_SEEDS))
+    plan_invocation(store, campaign(TWO_SEEDS), world="paper")
     (plan,) = (tmp_path / "x" / "plans").glob("*.toml")
     plan.write_text("runs = 3")
     with pytest.raises(UsageError, match="is damaged"):
-        resume_invocation(store, campaign(TWO_SEEDS))
+        resume_invocation(store, campaign(TWO_SEEDS), world="paper")
 
 
 def test_of_an_invocation_that_is_withdrawn_nothing_stays_but_what_is_judged(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    before = plan_invocation(store, campaign(TWO_SEEDS), seeds=[1])
+    before = plan_invocation(store, campaign(TWO_SEEDS), seeds=[1], world="paper")
     judge_all(store, before)
     after = begun_after(store, before)
     half = store.create(after.todo[0])
@@ -154,7 +151,9 @@ def test_of_an_invocation_that_is_withdrawn_nothing_stays_but_what_is_judged(tmp
 
 def test_runs_are_resumed_in_the_world_that_they_were_begun_in(tmp_path: Path) -> None:
     store, elsewhere = Store(tmp_path), ["--world", "vagrant"]
-    begun = plan_invocation(store, campaign(TWO_SEEDS), where=elsewhere)
+    begun = plan_invocation(store, campaign(TWO_SEEDS), where=elsewhere, world="vagrant")
     with pytest.raises(UsageError, match="was last run with --world vagrant; resume it in the same world"):
-        resume_invocation(store, campaign(TWO_SEEDS))
-    assert resume_invocation(store, campaign(TWO_SEEDS), where=elsewhere).todo == begun.todo
+        resume_invocation(store, campaign(TWO_SEEDS), world="paper")
+    with pytest.raises(UsageError, match="was last run in the vagrant world, and this is the paper world"):
+        resume_invocation(store, campaign(TWO_SEEDS), where=elsewhere, world="paper")
+    assert resume_invocation(store, campaign(TWO_SEEDS), where=elsewhere, world="vagrant").todo == begun.todo

@@ -252,3 +252,23 @@ def test_a_brokers_task_that_fails_and_that_nobody_awaits_fails_the_run(
     lost = pytest.raises(AssertionError, match=r"n\d at .* s: nobody asks how the task .*fail ended: KeyError")
     with lost, SimulatedCluster(1) as cluster:
         cluster.run(story())
+
+
+def test_a_dead_broker_is_fenced_however_small_batches_have_to_be() -> None:
+    with SimulatedCluster(3, properties={"message.max.bytes": "2000"}) as cluster:
+
+        async def story() -> None:
+            await topic(cluster, partitions=90)
+            controller = cluster.controller()
+            assert controller is not None
+            dead = next(name for name in cluster.machines if name != controller)
+            broker = cluster.machines[dead].node_id
+            image = cluster.node(controller).image
+            assert sum(broker in partition.isr for *_, partition in image.partitions()) >= 30
+            cluster.kill(dead)
+            await cluster.until(lambda: image.brokers[broker].fenced)
+            assert not any(broker in partition.isr for *_, partition in image.partitions())
+            cluster.start(dead)
+            await cluster.until(lambda: not image.brokers[broker].fenced)
+
+        cluster.run(story())

@@ -10,6 +10,11 @@ import pytest
 
 from broker.coordinator.offsets_topic import OFFSETS_TOPIC
 from broker.errors import ErrorCode
+from broker.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
 from broker.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -140,6 +145,22 @@ def test_a_group_lives_on_when_its_coordinator_is_killed(seed: int) -> None:
             cluster.start()
             await cluster.ready()
             assert await client.heartbeat(old, member, generation) is ErrorCode.NOT_COORDINATOR
+
+        cluster.run(story())
+
+
+def test_what_a_group_has_committed_stays_where_it_is_looked_for() -> None:
+    """A group's partition depends on their number, which therefore cannot be changed."""
+    with SimulatedCluster(1, properties=SETTINGS) as cluster:
+
+        async def story() -> None:
+            client, coordinator = await begin(cluster)
+            assert await client.commit(coordinator, 7) is ErrorCode.NONE
+            more = CreatePartitionsRequest([CreatePartitionsTopic(OFFSETS_TOPIC, 2)], 5_000)
+            answer = cast(CreatePartitionsResponse, await client.ask(coordinator, more, 3))
+            assert answer.results[0].error_code == ErrorCode.INVALID_PARTITIONS
+            again = await client.coordinator()
+            assert await client.committed(again) == 7
 
         cluster.run(story())
 

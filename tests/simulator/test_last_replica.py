@@ -6,6 +6,17 @@ import asyncio
 
 import pytest
 
+from broker.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
+)
+from broker.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from broker.server.client import PeerConnector
 from simulator.client import RefusedError, SimulatedClient, UncertainError
 from simulator.cluster import SimulatedCluster
 
@@ -140,5 +151,47 @@ def test_brokers_that_were_stopped_cleanly_lead_again_without_any_recovery() -> 
             await cluster.until(lambda: len(_isr(cluster)) == 3, timeout=60)
             assert [record.value for record in await client.read_all(TOPIC, 0)] == [b"x"]
             assert cluster.journal.of("logs_compared") == cluster.journal.of("leader_recovered") == []
+
+        cluster.run(story())
+
+
+@pytest.mark.conforms("H16")
+def test_a_minimum_that_is_raised_while_the_isr_shrinks_loses_nothing() -> None:
+    """The answer to the leader's proposal overtakes the metadata log, in which the new minimum comes first."""
+    with SimulatedCluster(7, properties={"replica.lag.time.max.ms": "1000"}) as cluster:
+
+        async def story() -> None:
+            cluster.start()
+            await cluster.ready()
+            controller = cluster.controller()
+            assert controller is not None
+            ids = {machine.name: machine.node_id for machine in cluster.machines.values()}
+            leader, follower = (name for name in sorted(ids) if name != controller)
+            connector = PeerConnector(-1, cluster.addresses, response_max_bytes=1 << 20)
+            replicas = CreatableReplicaAssignment(0, [ids[leader], ids[follower]])
+            create = CreateTopicsRequest([CreatableTopic(TOPIC, -1, -1, [replicas])], timeout_ms=5_000)
+            await connector.request(ids[controller], create, 5, 6.0)
+            client = SimulatedClient(cluster.addresses)
+            await _append(client, b"before")
+            cluster.partition([leader], [follower])
+            write = asyncio.create_task(_append(client, b"w"))
+            await asyncio.sleep(0.9)
+            cluster.machines[leader].disk.faults.slow_s = 0.7  # what it reads of the metadata log comes late
+            await asyncio.sleep(0.05)
+            minimum = AlterableConfig("min.insync.replicas", 0, "2")
+            raised = IncrementalAlterConfigsRequest([AlterConfigsResource(2, TOPIC, [minimum])])
+            await connector.request(ids[controller], raised, 1, 6.0)
+            assert len(_isr(cluster)) == 2
+            led = cluster.node(leader).replicas.partition(TOPIC, 0)
+            assert led is not None
+            await cluster.until(lambda: led.leader.isr == (ids[leader],))
+            cluster.machines[leader].disk.faults.slow_s = 0.0
+            cluster.kill(leader)
+            await client.leader_of(TOPIC, 0, unlike=ids[leader])
+            cluster.heal()
+            cluster.start(leader)
+            await cluster.ready()
+            await write
+            assert list(dict.fromkeys([it.value for it in await client.read_all(TOPIC, 0)])) == [b"before", b"w"]
 
         cluster.run(story())

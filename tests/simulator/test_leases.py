@@ -9,11 +9,13 @@ from contextlib import suppress
 import pytest
 
 from broker.controller.image import PartitionImage
+from broker.controller.sessions import MOST_DRIFT
 from broker.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
+from broker.replica.leader import PartitionLeader
 from broker.server.client import PeerConnector
 from simulator.client import RefusedError, SimulatedClient, UncertainError
 from simulator.cluster import SimulatedCluster
@@ -31,6 +33,18 @@ async def reject_one(cluster: SimulatedCluster) -> None:
     """A firewall answers for one broker: who asks the others is refused, as if nobody listened."""
     names = cluster.rng.sample(sorted(cluster.machines), 3)
     cluster.partition(names[:1], names[1:], reject=True)
+
+
+async def reject_slow(cluster: SimulatedCluster) -> None:
+    """The same for a broker whose clock loses as much as clocks may, while the controller's gains as much."""
+    names = cluster.rng.sample(sorted(cluster.machines), 3)
+    controller = cluster.controller() or names[0]
+    slow = next(name for name in names if name != controller)
+    for name in names:
+        cluster.let_drift(name, {controller: MOST_DRIFT, slow: -MOST_DRIFT}.get(name, 0.0))
+    await asyncio.sleep(1.0)
+    cluster.partition([slow], [name for name in names if name != slow], reject=True)
+    cluster.reset(slow)
 
 
 async def restart_unheard(cluster: SimulatedCluster) -> None:
@@ -125,7 +139,7 @@ def run(seed: int, fault: Fault, *mutants: str) -> Readers:
 
 @pytest.mark.conforms("H31")
 @pytest.mark.parametrize("seed", range(1, 4))
-@pytest.mark.parametrize("fault", [reject_one, restart_unheard, reassign_unheard])
+@pytest.mark.parametrize("fault", [reject_one, reject_slow, restart_unheard, reassign_unheard])
 def test_no_answer_is_stale(fault: Fault, seed: int) -> None:
     readers = run(seed, fault)
     assert readers.stale == []
@@ -143,3 +157,49 @@ def test_no_answer_is_stale(fault: Fault, seed: int) -> None:
 def test_a_reader_sees_a_lease_that_outlives_a_leadership(fault: Fault, mutant: str) -> None:
     found = next(readers.stale for seed in range(1, 9) if (readers := run(seed, fault, mutant)).stale)
     assert "was known" in found[0]
+
+
+@pytest.mark.conforms("H31")
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_successor_that_lost_its_log_waits_for_the_lease_of_who_led_before(seed: int) -> None:
+    """The most complete log that is left is no cause for haste; the oracle of shared leases looks on."""
+    with SimulatedCluster(seed) as cluster:
+
+        async def story() -> None:
+            cluster.start()
+            await cluster.ready()
+            controller = cluster.controller()
+            ids = {machine.name: machine.node_id for machine in cluster.machines.values()}
+            leader, successor = (name for name in sorted(ids) if name != controller)
+            client = SimulatedClient(cluster.addresses)
+            await client.create_topic(TOPIC, 1, replication_factor=1)
+            await cluster.until(lambda: cluster.node(leader).image.partition(TOPIC, 0) is not None)
+            await assign(cluster, {0: [ids[leader]]})
+            await cluster.until(lambda: state(cluster, 0).leader == ids[leader])
+            await append(client, ids[successor])
+            await assign(cluster, {0: [ids[successor]]})
+            led = cluster.node(leader).replicas.partition(TOPIC, 0)
+            assert led is not None
+            await cluster.until(lambda: isinstance(led.role, PartitionLeader) and len(led.role.replicas) == 2)
+            cluster.machines[leader].disk.faults.slow_s = 5.0  # it hears late that it leads no more
+            await cluster.until(lambda: state(cluster, 0).replicas == (ids[successor],))
+            cluster.kill(successor)
+            cluster.start(successor)
+            await cluster.until(lambda: state(cluster, 0).leader == ids[successor])
+            others = {node: address for node, address in cluster.addresses.items() if node != ids[leader]}
+            await append(SimulatedClient(others), ids[leader])
+            with pytest.raises(RefusedError):
+                await client.end_at(ids[leader], TOPIC, 0)
+
+        cluster.run(story())
+
+
+async def append(client: SimulatedClient, not_to: int) -> None:
+    """Append a record, as soon as another leads."""
+    while True:
+        await client.leader_of(TOPIC, 0, unlike=not_to)
+        try:
+            await client.produce(TOPIC, 0, [b"x"], timeout=1.0)
+            return
+        except (RefusedError, UncertainError):
+            await asyncio.sleep(0.02)

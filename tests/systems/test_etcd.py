@@ -69,12 +69,23 @@ def test_settings_are_flags_and_times_are_scaled() -> None:
     ]
 
 
+def test_only_times_that_are_numbers_are_scaled() -> None:
+    words = command({"heartbeat-interval": "²", "election-timeout": "9" * 5000}, 4.0)
+    assert "--heartbeat-interval=²" in words
+    assert "--election-timeout=" + "9" * 5000 in words
+
+
 @pytest.mark.parametrize(
     ("setting", "wrong"),
     [
         ('name = "other"', "name: the run gives this flag itself; leave it out"),
         ('"--pre-vote" = true', "--pre-vote: write etcd's flag without the hyphens before it: 'pre-vote'"),
         ('heartbeat-interval = "0.1s"', "heartbeat-interval: '0.1s' is no whole number of milliseconds"),
+        ('heartbeat-interval = "²"', "heartbeat-interval: '²' is no whole number of milliseconds"),
+        (
+            f'heartbeat-interval = "{"9" * 5000}"',
+            f"heartbeat-interval: '{'9' * 5000}' is no whole number of milliseconds",
+        ),
         ("election-timeout = 0", "election-timeout: 0 is no whole number of milliseconds"),
         (
             "election-timeout = 499",

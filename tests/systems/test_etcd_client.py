@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import socket
 import time
@@ -9,8 +10,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from history import NOT_A_VALUE
 from systems.etcd.client import EtcdClient
-from systems.etcd.gateway import Gateway, GatewayError
+from systems.etcd.gateway import Gateway, GatewayError, encoded
 from tests.systems.fake_etcd import CLOSED, SILENT, FakeEtcd, Wrong, error
 from workloads.api import Refused
 
@@ -51,6 +53,17 @@ def test_a_key_is_a_register(etcd: FakeEtcd) -> None:
     assert mine.compare_and_set("k", 2, -(1 << 63))
     assert (mine.read("k"), mine.read("other")) == (-(1 << 63), None)
     mine.close()
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"x", b"7 ", b"+7", b"07", b"1_0", "\u0667".encode(), b"\xff\x00", b"9" * 5000]
+)
+def test_a_value_that_is_no_number_of_ours_is_one_that_nobody_wrote(etcd: FakeEtcd, content: bytes) -> None:
+    mine = client(etcd.endpoint)
+    mine.write("k", 7)
+    etcd.values[encoded("k")] = base64.b64encode(content).decode()
+    assert mine.read("k") == NOT_A_VALUE
+    assert not mine.compare_and_set("k", 7, 8)
 
 
 def test_reads_are_asked_as_the_option_says(etcd: FakeEtcd) -> None:

@@ -83,6 +83,27 @@ class Unanswered(Log):
         raise ConnectionResetError(f"gone with {value} of {partition}")
 
 
+class Overflowing(Registers):
+    """Once something has made a number of a key that nobody can have written."""
+
+    def read(self, key: str) -> int | None:
+        return 10**25 if super().read(key) else None
+
+
+class OverflowingLog(Log):
+    """The same of a log's first record."""
+
+    def read(self, partition: int, offset: int, limit: int) -> Sequence[tuple[int, int]]:
+        return [(at, 10**25 if at == 0 else value) for at, value in super().read(partition, offset, limit)]
+
+
+class BeyondTheLog(Log):
+    """Says that its log is longer than any can be."""
+
+    def end(self, partition: int) -> int:
+        return super().end(partition) + (1 << 63)
+
+
 class Partial(RegisterClient):
     def read(self, key: str) -> int | None:
         raise Refused(key)

@@ -131,10 +131,75 @@ def test_a_program_ends_with_its_client(tmp_path: Path) -> None:
     running = client(tmp_path)
     load(running)
     running.kill()
-    pid = int(str(lines(tmp_path)[1]["pid"]))
-    give_up_s = time.monotonic() + 10
-    while _lives(pid):
+    assert _ends(int(str(lines(tmp_path)[1]["pid"])))
+
+
+@pytest.mark.parametrize("f", [["write"], {"write": 1}, 7, None])
+def test_a_line_whose_operation_has_no_name_is_left_to_who_reads_the_record(tmp_path: Path, f: object) -> None:
+    text = (
+        f"#!/bin/sh\necho '{json.dumps({'type': 'ok', 'f': f})}' >> $BROWNOUT_OUTPUT\n"
+        """echo '{"type": "ok", "f": "write"}' >> $BROWNOUT_OUTPUT\nexec sleep 600\n"""
+    )
+    running = script(tmp_path, text)
+    load(running)
+    running.stop()
+    assert (running.wait_stopped(10), running.counts.ok) == (0, 2)
+    running.close()
+
+
+# A program that starts another one and does not become it.
+SCRIPT = """#!/bin/sh
+[ "$BROWNOUT_TASK" = probe ] && [ "$BROWNOUT_PLACE" = 1 ] && stay=no
+sleep 600 &
+echo $! > inner.new; mv inner.new "inner-$BROWNOUT_TASK-$BROWNOUT_PLACE"
+[ "$stay" = no ] || wait
+"""
+
+
+def script(tmp_path: Path, text: str) -> ClientProcess:
+    (tmp_path / "run.sh").write_text(text)
+    (tmp_path / "run.sh").chmod(0o755)
+    mine = own(tmp_path, "", client_class="", client_command=("./run.sh",), command_directory=str(tmp_path))
+    its = settings(tmp_path, "register", "c", 7, own=mine, parameters={"keys": 3})
+    return start("register", "client", its, tmp_path)
+
+
+def inner(tmp_path: Path, task: str) -> int:
+    give_up_s = time.monotonic() + 20
+    while not (tmp_path / f"inner-{task}").exists():
         assert time.monotonic() < give_up_s
+        time.sleep(0.005)
+    return int((tmp_path / f"inner-{task}").read_text())
+
+
+@pytest.mark.parametrize("told", ["stop", "close"])
+def test_what_a_program_has_started_ends_with_the_load(tmp_path: Path, told: str) -> None:
+    running = script(tmp_path, SCRIPT)
+    running.start()
+    started = inner(tmp_path, "load-")
+    assert _lives(started)
+    if told == "stop":
+        running.stop()
+        running.wait_stopped(10)
+        assert _ends(started)
+    running.close()
+    assert _ends(started)
+
+
+def test_what_a_program_has_started_ends_with_its_task(tmp_path: Path) -> None:
+    running = script(tmp_path, SCRIPT)
+    given_up, done = running.probe(0, 3.0), running.probe(1, 20.0)
+    running.close()
+    assert (given_up.ok, done.ok) == (False, True)
+    assert all(_ends(inner(tmp_path, f"probe-{place}")) for place in (0, 1))
+
+
+def _ends(pid: int) -> bool:
+    """Soon: whoever was killed is not gone at once."""
+    give_up_s = time.monotonic() + 10
+    while _lives(pid) and time.monotonic() < give_up_s:
+        time.sleep(0.005)
+    return not _lives(pid)
 
 
 def _lives(pid: int) -> bool:

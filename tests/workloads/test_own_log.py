@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from history import APPEND, FAIL, INFO, OK, READ, decode_value, read_run
+from analysis.core.logcheck import check
+from history import APPEND, FAIL, INFO, NOT_A_VALUE, OK, READ, decode_value, read_run
+from history.clients import read_log_client
 from tests.workloads.running import own, settings, start
 from workloads.process import ClientError
 
@@ -76,6 +78,40 @@ def test_a_probe_tells_whether_a_place_takes_appends(tmp_path: Path) -> None:
     producer.close()
     assert [answer.ok for answer in answers] == [True] * 8 + [False]
     assert answers[-1].error == "not now"
+
+
+def whole(tmp_path: Path, client: str) -> bool:
+    part = read_log_client(tmp_path / "history" / "operations" / f"{client}-1.arrows")
+    return part.closed and part.defects == []
+
+
+def test_a_value_that_nobody_can_have_written_is_found(tmp_path: Path) -> None:
+    mine = own(tmp_path, "OverflowingLog")
+    producer = start("append-log", "producer", settings(tmp_path, "append-log", "p1", 1, own=mine), tmp_path)
+    assert [each.outcome for each in producer.append(0, acks=-1, count=3, timeout_s=5)] == ["ok"] * 3
+    consumer = start(
+        "append-log", "consumer", settings(tmp_path, "append-log", "c1", 2, own=mine, producer=-1), tmp_path
+    )
+    assert consumer.read_all(0, 20).complete
+    for client in (producer, consumer):
+        client.close()
+    assert [whole(tmp_path, name) for name in ("p1", "c1")] == [True, True]
+    operations = read_run(tmp_path).operations
+    (read,) = [row for row in operations.to_pylist() if row["f"] == READ]
+    assert (read["values"][0], len(read["values"])) == (NOT_A_VALUE, 3)
+    assert [each.name for each in check(operations).anomalies] == ["lost-acknowledged-write"]
+
+
+def test_a_log_longer_than_any_is_a_mistake_of_the_client(tmp_path: Path) -> None:
+    mine = own(tmp_path, "BeyondTheLog")
+    consumer = start(
+        "append-log", "consumer", settings(tmp_path, "append-log", "c1", 2, own=mine, producer=-1), tmp_path
+    )
+    answer = consumer.read_all(0, 1.0)
+    consumer.close()
+    assert not answer.complete
+    assert "end returned 9223372036854775808, which no offset is" in answer.error
+    assert whole(tmp_path, "c1")
 
 
 @pytest.mark.parametrize(

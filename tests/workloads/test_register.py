@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import Any, Self, cast
 
 import pytest
 
-from history import RegisterWriter
+from analysis.core.registers import check
+from history import NOT_A_VALUE, READ, RegisterWriter
+from history.clients import read_register_client
 from tests.workloads.running import own, settings
 from workloads.control import Control
 from workloads.kinds.register import KIND, RegisterProcess
@@ -135,6 +138,20 @@ def test_each_way_of_ending_has_its_outcome(tmp_path: Path, answer: str, expecte
         record = Record()
         assert process(tmp_path, answer, record, **only(what)).operate() == counted
         assert record.rows[0][1] == recorded, what
+
+
+def test_a_value_that_nobody_can_have_written_is_found(tmp_path: Path) -> None:
+    with RegisterWriter(tmp_path / "history" / "operations", client="c", session=1, process=1, producer=1) as writer:
+        client = process(tmp_path, "Overflowing", cast(Record, writer))
+        assert client.probe(0) is None
+        assert client.read_all(0, time.monotonic() + 20) == (True, 1, 1)
+        assert {client.operate() for _ in range(20)} <= {"ok", "fail"}
+    part = read_register_client(tmp_path / "history" / "operations" / "c-1.registers")
+    assert (part.closed, part.defects) == (True, [])
+    found = [row["value"] for row in part.completed.to_pylist() if row["f"] == READ]
+    assert set(found) == {NOT_A_VALUE}
+    (anomaly,) = check(part.completed).anomalies
+    assert "k0 = -2, which nobody wrote" in anomaly.sentence
 
 
 def test_operations_are_mixed_by_their_weights(tmp_path: Path) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from nemeses.ports import HostError, HostUnreachableError
+from nemeses import Need
+from nemeses.ports import HostError, HostUnreachableError, Result
 from orchestrator.errors import WorldError
 from orchestrator.worlds.inventory.claims import Claims
+from orchestrator.worlds.inventory.machines import HostMachines
 
 
 class Booting:
@@ -39,6 +43,31 @@ class Booting:
 
     def close(self) -> None:
         self.connected = False
+
+
+class Cut(Booting):
+    """A host that a killed campaign has cut off from others. It notes what it is told."""
+
+    name, address = "n1", "10.0.0.1"
+
+    def __init__(self) -> None:
+        super().__init__(failures=0)
+        self.told: list[str] = []
+
+    def run(self, command: str, *, timeout_s: float = 10.0) -> Result:
+        assert timeout_s > 0
+        self.told.append(command)
+        return Result(0, "", "")
+
+
+@pytest.mark.parametrize(("offers", "told"), [({"network"}, 1), (set(), 0)])
+def test_a_host_that_was_claimed_is_cut_off_from_nobody(tmp_path: Path, offers: set[Need], told: int) -> None:
+    """Before it is seen whether they reach each other: what a killed campaign cut would be taken for a firewall."""
+    host: Any = Cut()
+    listed = SimpleNamespace(node="n1", title="n1 (web)", time_scale=1.0)
+    checked: Any = SimpleNamespace(host=listed, access=None, facts={"listeners": []}, connection=lambda _: host)
+    HostMachines([checked], frozenset(offers), {}, tmp_path, tmp_path / "known").claim()
+    assert len([command for command in host.told if "nft delete table inet brownout" in command]) == told
 
 
 def claims(host: Any, time_scale: float = 1.0) -> Claims:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -17,10 +19,13 @@ from installation.files import PROJECT_ROOT
 from nemeses import KINDS, Fault, Nemesis
 from nemeses.ports import HostError
 from orchestrator.errors import WorldError
+from orchestrator.worlds.process.host import Supervisor
 from orchestrator.worlds.process.world import ProcessWorld
 from tests.worlds.support import DEADLINE_S, send, specification
 
 LOG = "data/topic-0/00000000000000000000.log"
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -142,6 +147,48 @@ def test_no_broker_outlives_its_orchestrator(tmp_path: Path, victim: str) -> Non
             time.sleep(0.005)
         assert not any(alive(pid) for pid in gone)
         process.kill()
+
+
+WRAPPER = ["sh", "-c", "sleep 600 & echo $! > inner.new; mv inner.new inner; wait"]
+
+
+@pytest.mark.parametrize("ends", ["killed", "with its supervisor"])
+def test_what_a_service_started_ends_with_the_supervisor(tmp_path: Path, ends: str) -> None:
+    """A service may be a script that does not become its program: when the script is killed its program goes on."""
+    supervisor = Supervisor()
+    pid = supervisor.start(WRAPPER, {}, tmp_path, tmp_path / "log")
+    inner = int(until(lambda: (tmp_path / "inner").read_text()))
+    if ends == "killed":
+        os.kill(pid, signal.SIGKILL)
+        assert until(lambda: supervisor.ended(pid)) == 128 + signal.SIGKILL
+        assert alive(inner)
+    supervisor.close()
+    assert not alive(pid)
+    assert not alive(inner)
+
+
+def test_what_a_service_started_ends_with_the_orchestrator(tmp_path: Path) -> None:
+    orchestrator = (
+        "import sys, time; from pathlib import Path; from orchestrator.worlds.process.host import Supervisor\n"
+        f"Supervisor().start({WRAPPER!r}, {{}}, Path(sys.argv[1]), Path(sys.argv[1]) / 'log'); time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", orchestrator, str(tmp_path)], cwd=PROJECT_ROOT) as process:
+        inner = int(until(lambda: (tmp_path / "inner").read_text()))
+        script = int(Path(f"/proc/{inner}/stat").read_text().rpartition(") ")[2].split()[1])
+        os.kill(script, signal.SIGKILL)
+        process.kill()
+        assert until(lambda: not alive(inner))
+
+
+def until(found: Callable[[], T]) -> T:
+    """What it finds, once it finds something."""
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(FileNotFoundError):
+            if seen := found():
+                return seen
+        time.sleep(0.005)
+    raise TimeoutError
 
 
 def alive(pid: int) -> bool:

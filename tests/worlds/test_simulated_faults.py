@@ -4,15 +4,18 @@ not."""
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from broker.log.log import PartitionLog
 from broker.replica.leader import PartitionLeader
+from nemeses import Nemesis
 from orchestrator.campaign.file import load
 from orchestrator.campaign.swarm import draw
 from orchestrator.errors import WorldError
 from orchestrator.worlds.simulation.clients import SimulatedClientProcess
+from orchestrator.worlds.simulation.world import SimulationWorld
 from tests.worlds.simulated import ROOT, simulate
 from workloads.control import Probed
 
@@ -83,6 +86,55 @@ def plan(
 def test_every_promise_is_kept(given: dict[str, object], seed: int, tmp_path: Path) -> None:
     run = simulate(plan(tmp_path, **given), tmp_path, seeds=[seed])  # type: ignore[arg-type]
     assert run.verdict.verdict == "pass", run.verdict.reasons
+
+
+UNFINISHED = """
+name = "unfinished"
+[topology]
+nodes = 3
+world = "simulation"
+[workload]
+partitions = 1
+producers = 1
+consumers = 0
+duration_s = 30
+[nemesis]
+kind = "steps"
+[[nemesis.step]]
+do = "lose"
+node = "n1"
+percent = 20
+[[nemesis.step]]
+do = "set-clock"
+node = "n2"
+jump_s = 60
+[[nemesis.step]]
+do = "produce"
+acks = 1
+expect = "fail"
+"""
+
+
+def test_a_run_that_is_not_finished_leaves_no_packets_disturbed_and_no_clock_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nodes may be somebody's machines, which the run does not make and does not take away."""
+    path = tmp_path / "unfinished.toml"
+    path.write_text(UNFINISHED)
+    left: list[dict[str, Any]] = []
+    down = SimulationWorld.down
+
+    def look(world: SimulationWorld) -> None:
+        if not left:
+            left.append(Nemesis(world.site).clear_leftovers().detail)
+        down(world)
+
+    monkeypatch.setattr(SimulationWorld, "down", look)
+    run = simulate(path, tmp_path)
+    assert [line["status"] for line in run.of("fault_injected")] == ["confirmed", "confirmed"]
+    assert run.of("fault_healed") == []
+    names = ("n1", "n2", "n3")
+    assert left == [{"packets": {name: {"dropped": {}} for name in names}, "clocks": {name: {} for name in names}}]
 
 
 PACKETS = ("packet-delay", "packet-loss", "packet-duplicate", "packet-reorder", "connection-reset", "reject")

@@ -12,7 +12,7 @@ from workloads.api import LogClient
 from workloads.control import AppendResult, Control
 from workloads.kind import Kind, Role
 from workloads.kinds.log import CONSUMERS, END_QUERIES_SHARE, PRODUCERS, clients, mix, partitions
-from workloads.own_process import RETRY_S, OwnProcess, whole_number
+from workloads.own_process import RETRY_S, OwnProcess, place_in_log, shown_value
 from workloads.runs import contiguous_runs
 from workloads.settings import ClientSettings
 
@@ -43,7 +43,7 @@ class _Log(OwnProcess[LogClient]):
         topic = self.settings.topic
         value = self._writer.reserve(topic, partition)
         inv = time.monotonic_ns()
-        called = self.call(lambda client: whole_number(client.append(partition, value), "append"))
+        called = self.call(lambda client: place_in_log(client.append(partition, value), "append"))
         ret = time.monotonic_ns()
         if called.outcome == "ok":
             self._writer.append_ok(topic, partition, value, inv=inv, ret=ret, offset=called.value)
@@ -95,7 +95,7 @@ class _Log(OwnProcess[LogClient]):
             return None
         topic = self.settings.topic
         inv = time.monotonic_ns()
-        called = self.call(lambda client: whole_number(client.end(partition), "end"))
+        called = self.call(lambda client: place_in_log(client.end(partition), "end"))
         ret = time.monotonic_ns()
         if called.outcome != "ok":
             self._writer.query_failed(topic, partition, inv=inv, ret=ret, error=called.error, is_end=True)
@@ -131,7 +131,7 @@ def _records(answer: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """What a client's `read` returned, checked. Raises TypeError."""
     records = []
     for offset, value in answer:
-        records.append((whole_number(offset, "read"), whole_number(value, "read", minimum=-(1 << 63))))
+        records.append((place_in_log(offset, "read"), shown_value(value, "read")))
     for (before, _), (after, _) in pairwise(records):
         if after <= before:
             raise TypeError(f"read returned offset {after} after {before}: they must rise")

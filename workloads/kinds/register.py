@@ -11,7 +11,7 @@ from workloads.api import RegisterClient
 from workloads.connection import Called
 from workloads.control import Control
 from workloads.kind import MAX_CLIENTS, Kind, Load, Mix, Parameter, PlannedClient, Role
-from workloads.own_process import RETRY_S, OwnProcess, whole_number
+from workloads.own_process import RETRY_S, OwnProcess, shown_value
 from workloads.settings import ClientSettings
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 MAX_KEYS: Final = 1000
 WEIGHTS: Final = ("reads", "writes", "cas")
-_LEAST: Final = -(1 << 63)
 
 
 def key_name(number: int) -> str:
@@ -114,7 +113,7 @@ def _written(invocation: Invocation) -> int:
 
 
 def _value_or_none(value: Any) -> int | None:
-    return None if value is None else whole_number(value, "read", minimum=_LEAST)
+    return None if value is None else shown_value(value, "read")
 
 
 def _truth(value: Any) -> bool:

@@ -80,7 +80,9 @@ class FetchHandler:
         if reads is not None:
             return self._reply(call, request, _answers(request, names, reads))
         work = self._wait(call, request, names, limits, positions)
-        return self._dispatcher.later(call, work, blocking=False, only_for_peer=True)
+        # Each append has all that is parked read again: a consumer has one fetch parked on a connection, as in Kafka.
+        # What a replica asks over the same connection does not wait for the fetch before it.
+        return self._dispatcher.later(call, work, blocking=not limits.is_replica, only_for_peer=True)
 
     async def _wait(
         self,

@@ -24,7 +24,7 @@ from broker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from broker.replica.queries import EpochEndFound, OffsetFound
-from broker.server.turns import Work
+from broker.server.turns import Turns, Work, entries_examined
 
 # The version from which on a special timestamp may be asked for (K1023-2).
 SINCE = {
@@ -56,10 +56,11 @@ class Knowing(Protocol):
 
 
 class OffsetsHandler:
-    """Serves both APIs."""
+    """Serves both APIs; the records in which a time is looked for count in the turn."""
 
-    def __init__(self, replicas: Knowing) -> None:
+    def __init__(self, replicas: Knowing, turns: Turns) -> None:
         self._replicas = replicas
+        self._turns = turns
 
     def list_offsets(self, request: ListOffsetsRequest, version: int) -> Work[ListOffsetsResponse]:
         by_replica = request.replica_id >= 0
@@ -68,7 +69,9 @@ class OffsetsHandler:
             result = ListOffsetsTopicResponse(name=topic.name)
             response.topics.append(result)
             for asked in topic.partitions:
+                before = entries_examined()
                 result.partitions.append(self._offset(topic.name, asked, version, by_replica))
+                self._turns.spend(entries_examined() - before)
                 yield
         return response
 

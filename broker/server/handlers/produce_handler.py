@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, cast
+from typing import cast
 
 from broker.coordinator.offsets_topic import OFFSETS_TOPIC
 from broker.errors import ErrorCode, ProtocolError
-from broker.log.validation import bytes_examined, require_one_batch
+from broker.log.validation import require_one_batch
 from broker.ports import Buffer
 from broker.protocol.messages.produce import (
     PartitionProduceData,
@@ -28,12 +28,10 @@ from broker.server.dispatch import Call, Dispatcher
 from broker.server.handlers.fetch_response import uvarint
 from broker.server.handlers.produce_shortcut import NO_TAGS, Appending, ProduceShortcut
 from broker.server.reply import Reply
-from broker.server.turns import ENTRIES_PER_TURN, Turns, Work
+from broker.server.turns import ENTRIES_PER_TURN, Turns, Work, entries_examined
 
 ALL, LEADER_ONLY, NOBODY = -1, 1, 0
 FIRST_FLEXIBLE = 9
-EXAMINED_PER_ENTRY: Final = 1 << 14
-"""Bytes of records that are opened and walked in the time in which an entry of another request is answered."""
 
 
 class _Charged:
@@ -48,11 +46,11 @@ class _Charged:
         self, topic: str, partition: int, records: bytearray | memoryview, acks: int, timeout: float
     ) -> Appended:
         """See `Appending`."""
-        before = bytes_examined()
+        before = entries_examined()
         try:
             return self._replicas.append(topic, partition, records, acks, timeout)
         finally:
-            entries = (bytes_examined() - before) // EXAMINED_PER_ENTRY
+            entries = entries_examined() - before
             self._turns.spend(entries)
             self.spent += entries
 

@@ -63,6 +63,8 @@ class HostMachines:
         use."""
         self._claims.take(list(self.hosts))
         in_parallel(self.hosts, self._kill_lost_service)
+        if self.network is not None:
+            self.network.remove()  # what it cut would be taken for a firewall
 
     def endpoint(self, name: str) -> Endpoint:
         each = self._checked[name]

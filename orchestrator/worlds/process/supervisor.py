@@ -3,7 +3,9 @@
 A program. Reads one JSON object per line from standard input: `{"argv", "environment", "directory", "log"}` starts that
 process and is answered with `{"pid"}` or `{"error"}`; `{"ended": pid}` with `{"status"}`: how it ended, as shells have
 it, or null. The end of its input is the end of the orchestrator, however that
-ended: then it kills every process that it started and ends. The parent-death signal covers its own sudden end.
+ended: then it kills every process that it started, and all that those have started, and ends. Who loses its parent
+becomes its child: a service may be a script whose program goes on when the script is killed. The parent-death signal
+covers its own sudden end, as far as its children go.
 Standard library only.
 """
 
@@ -21,13 +23,14 @@ from orchestrator.machine import syscalls
 
 def main(_: list[str]) -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    syscalls.adopt_orphans()
     waker, wake = os.pipe()
     for end in (waker, wake):
         os.set_blocking(end, False)
     # A handler that does nothing: the byte that Python writes for it is what interrupts the wait below.
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    children: set[int] = set()
+    started: set[int] = set()
     ended: dict[int, int] = {}
     pending = b""
     while True:
@@ -35,48 +38,59 @@ def main(_: list[str]) -> NoReturn:
         if waker in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(waker, 4096)
-            _reap(children, ended)
+            _reap(started, ended)
         if 0 in ready:
             received = os.read(0, 1 << 16)
             if not received:
-                _end(children, ended)
+                _end()
             *lines, pending = (pending + received).split(b"\n")
             for line in lines:
                 order = json.loads(line)
-                _reap(children, ended)
-                answer = {"status": ended.get(order["ended"])} if "ended" in order else _start(order, children)
+                _reap(started, ended)
+                answer = {"status": ended.get(order["ended"])} if "ended" in order else _start(order, started)
                 print(json.dumps(answer), flush=True)
 
 
-def _reap(children: set[int], ended: dict[int, int]) -> None:
-    for child in list(children):
-        with contextlib.suppress(ChildProcessError):
-            pid, status = os.waitpid(child, os.WNOHANG)
-            if pid:
-                children.discard(child)
+def _reap(started: set[int], ended: dict[int, int]) -> None:
+    """Take note of who of those that were `started` has `ended`; of adopted ones nobody asks."""
+    with contextlib.suppress(ChildProcessError):
+        while (found := os.waitpid(-1, os.WNOHANG))[0]:
+            pid, status = found
+            if pid in started:
+                started.discard(pid)
                 code = os.waitstatus_to_exitcode(status)
                 ended[pid] = code if code >= 0 else 128 - code
 
 
-def _end(children: set[int], ended: dict[int, int]) -> NoReturn:
-    _reap(children, ended)
-    for child in children:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)
-    for child in children:
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(child, 0)
+def _end() -> NoReturn:
+    """Kill all children, and those that become children thereby, until there are none."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            for child in _children():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGKILL)
+            os.waitpid(-1, 0)
     os._exit(0)
 
 
-def _start(order: dict[str, Any], children: set[int]) -> dict[str, Any]:
+def _children() -> list[int]:
+    parent, children = str(os.getpid()), []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as stat:
+                if stat.read().rpartition(b") ")[2].split()[1].decode() == parent:
+                    children.append(int(name))
+    return children
+
+
+def _start(order: dict[str, Any], started: set[int]) -> dict[str, Any]:
     failure, report = os.pipe()
     supervisor = os.getpid()
     child = os.fork()
     if child == 0:
         _become(order, report, supervisor)
     os.close(report)
-    children.add(child)
+    started.add(child)
     words = os.read(failure, 4096).decode()
     os.close(failure)
     return {"error": words} if words else {"pid": child}

@@ -14,7 +14,8 @@ class Disks:
     """A data disk with a write log, and a root disk without. Only for machines that do not run.
 
     The Vagrantfile tells QEMU of `data.raw` and `writes.log` in the machine's directory; `base.raw` is the data disk as
-    it was when the machine was started; `saved` holds memory and disks after provisioning.
+    it was when the machine was started; `saved` holds memory and disks after provisioning. Where a copy or a replay
+    failed halfway the data disk is not whole, and no machine starts from it.
     """
 
     def __init__(self, directory: Path, root: Path) -> None:
@@ -25,6 +26,7 @@ class Disks:
         self._root = root
         self._saved = directory / "saved"
         self.memory = self._saved / "memory"
+        self._whole = True
 
     def create(self, data_bytes: int) -> None:
         """An empty data disk."""
@@ -36,12 +38,28 @@ class Disks:
 
     def lose_power(self, tear: Random | None) -> write_log.Replayed:
         """Make the data disk what it is after a power cut. Raises `WorldError`."""
+        self._whole = False
         try:
             replayed = write_log.replay(self._log, self._base, tear)
         except (write_log.LogError, OSError) as error:
             raise WorldError(f"the write log {self._log} cannot be replayed: {error}") from error
         self._begin()
         return replayed
+
+    def resume(self) -> None:
+        """Be ready for the machine's next start, also when it ended without a power cut: then everything that it had
+        written is there, and the next cut must not take it. Raises `WorldError`."""
+        if not self._whole:
+            raise WorldError(f"{self._data} is not whole: a copy or a replay that makes it failed halfway")
+        try:
+            # QEMU begins the log anew at every start: what is in it is of a life that the base does not have.
+            if self._log.stat().st_size:
+                self._whole = False
+                _copy(self._data, self._base)
+                self._log.write_bytes(b"")
+                self._whole = True
+        except OSError as error:
+            raise WorldError(f"the write log {self._log} cannot be begun anew: {error}") from error
 
     def save(self) -> None:
         """Keep the disks as they are, beside the memory. Raises `WorldError`."""
@@ -50,6 +68,7 @@ class Disks:
 
     def restore(self) -> None:
         """Make the disks what they were when they were kept. Raises `WorldError`."""
+        self._whole = False
         _copy(self._saved / "root.qcow2", self._root)
         _copy(self._saved / "data.raw", self._base)
         self._begin()
@@ -57,6 +76,7 @@ class Disks:
     def _begin(self) -> None:
         _copy(self._base, self._data)
         self._log.write_bytes(b"")
+        self._whole = True
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -97,6 +97,7 @@ class VirtualMachine:
     def start(self) -> None:
         """Power on: boots from its disks. Raises `WorldError`."""
         self._wait_until_off()
+        self.disks.resume()
         self._keep_console()
         self._hypervisor.virsh("start", self.domain)
 

@@ -6,7 +6,7 @@ import contextlib
 import random
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,13 +17,15 @@ from broker.protocol.codec import decode_exactly
 from broker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from broker.protocol.messages.create_topics import (
     CreatableTopic,
+    CreatableTopicConfig,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
 from broker.protocol.messages.fetch import FetchRequest
 from broker.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from broker.protocol.messages.produce import ProduceRequest
+from broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from broker.protocol.records import Record, build_batch
 from broker.protocol.schema import Message
 from tests.broker.clients.harness import PATIENCE, BrokerProcess, cluster
 
@@ -177,20 +179,35 @@ def test_a_peer_that_never_reads_its_answers(broker: BrokerProcess) -> None:
 
 
 def test_a_creation_too_large_for_the_metadata_log_is_refused_and_the_controller_goes_on(tmp_path: Path) -> None:
-    with cluster(tmp_path, message_max_bytes=100_000) as nodes:
+    with cluster(tmp_path) as nodes:
         broker = nodes.brokers[1]
-        too_many = create(broker, [f"{number:0240}" for number in range(500)])
+        keys = ("retention.ms", "retention.bytes", "segment.bytes", "delete.retention.ms", "min.compaction.lag.ms")
+        configs = [CreatableTopicConfig(key, "1000000") for key in keys]
+        too_many = create(broker, [f"{number:0240}" for number in range(6_000)], configs)
         assert {result.error_code for result in too_many} == {ErrorCode.POLICY_VIOLATION}
         assert [result.error_code for result in create(broker, ["one-that-fits"])] == [ErrorCode.NONE]
 
 
-def create(broker: BrokerProcess, names: list[str]) -> list[CreatableTopicResult]:
-    request = CreateTopicsRequest([CreatableTopic(name, 1, 1) for name in names], timeout_ms=int(PATIENCE * 1000))
+def create(
+    broker: BrokerProcess, names: list[str], configs: Sequence[CreatableTopicConfig] = ()
+) -> list[CreatableTopicResult]:
+    topics = [CreatableTopic(name, 1, 1, configs=list(configs)) for name in names]
+    request = CreateTopicsRequest(topics, timeout_ms=int(PATIENCE * 1000))
     with connect(broker) as sock:
         sock.sendall(encode_request(request, 7, 1, "test"))
         frame = answer(sock)
     _, position = decode_response_header(APIS[ApiKey.CREATE_TOPICS], 7, frame)
     return decode_exactly(CreateTopicsResponse, 7, frame, position).topics
+
+
+def test_a_long_name_is_not_said_again_for_each_of_its_partitions(broker: BrokerProcess) -> None:
+    batch = build_batch([Record(0, 0, None, b"")])
+    partitions = [PartitionProduceData(index, batch) for index in range(5_000)]
+    request = ProduceRequest(None, 1, 1000, [TopicProduceData(name="n" * 20_000, partition_data=partitions)])
+    with connect(broker) as sock:
+        sock.sendall(encode_request(request, 9, 1, "test"))
+        frame = answer(sock)
+    assert 5_000 < len(frame) < 5 * MEGABYTE
 
 
 def test_many_idle_connections(broker: BrokerProcess) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from broker.controller.active import ActiveController
 from broker.controller.image import MetadataImage
+from broker.errors import AppendRefusedError, ErrorCode
 from broker.mutants import Mutants
 from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from broker.protocol.messages.get_replica_log_info import (
@@ -28,7 +29,7 @@ COMMIT_DELAY = 0.01
 
 
 class FakeQuorum:
-    """Commits after a moment; can be made to hang, or to lose its leadership."""
+    """Commits after a moment; can be made to hang, to lose its leadership, or to take no more than so many records."""
 
     def __init__(self, apply: Callable[[int, list[bytes]], None]) -> None:
         self._apply = apply
@@ -39,6 +40,7 @@ class FakeQuorum:
         self.may_commit = asyncio.Event()
         self.may_commit.set()
         self.failure: Exception | None = None
+        self.most_records = 1_000_000
         self.deliver_late = False
         self.resigned: list[int] = []
 
@@ -46,6 +48,8 @@ class FakeQuorum:
         self.resigned.append(epoch)
 
     async def append(self, records: list[bytes]) -> int:
+        if len(records) > self.most_records:
+            raise AppendRefusedError(ErrorCode.POLICY_VIOLATION, "too many bytes")
         self.appending += 1
         self.most_appending = max(self.most_appending, self.appending)
         try:

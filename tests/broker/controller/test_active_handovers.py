@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from broker.controller.sessions import PACE
 from broker.errors import ErrorCode
 from broker.protocol.messages.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
 from broker.protocol.messages.alter_partition_reassignments import (
@@ -64,11 +65,12 @@ def test_a_leader_that_does_not_know_is_given_no_lease_and_another_leads_when_it
         loop = asyncio.get_running_loop()
         before = node.image.offset
         assert not (await node.heartbeat(2)).is_fenced
-        lease_until = loop.time() + LEASE
+        began = loop.time()
+        lease_until = began + PACE * LEASE
         answer = asked(node)
         while leader(node) != 1:
             told = await node.heartbeat(2, current_metadata_offset=before)
-            assert told.error_code == ErrorCode.REQUEST_TIMED_OUT or loop.time() < lease_until - LEASE + BEAT_S
+            assert told.error_code == ErrorCode.REQUEST_TIMED_OUT or loop.time() < began + BEAT_S
             await node.heartbeat(1)
             await asyncio.sleep(BEAT_S)
         assert lease_until - BEAT_S <= loop.time() < lease_until + 3 * BEAT_S
@@ -134,6 +136,50 @@ def test_the_next_controller_remembers_it_although_the_successor_was_away() -> N
             await node.heartbeat(1)
             await asyncio.sleep(BEAT_S)
         assert SESSION - BEAT_S <= asyncio.get_running_loop().time() - began < SESSION + 3 * BEAT_S
+        assert leader(node) == 1
+        await node.controller.stop()
+
+    play(story())
+
+
+@pytest.mark.conforms("H31")
+def test_the_next_controller_remembers_it_although_the_successor_lost_its_log() -> None:
+    async def story() -> None:
+        node = await led_by_the_second()
+        await node.heartbeat(2)
+        move = ReassignableTopic("t", [ReassignablePartition(0, [1])])
+        request = AlterPartitionReassignmentsRequest(topics=[move], timeout_ms=1_000)
+        await node.controller.handle_alter_reassignments(request, 0)
+        await node.register(1, life=3)
+        partition = node.image.topics["t"].partitions[0]
+        assert (partition.leader, partition.isr, partition.last_known_elr) == (-1, (), (1,))
+        node.controller.leadership_changed(None)
+        node.log_ends[1] = (0, 0)
+        node.lead(epoch=2)
+        began = asyncio.get_running_loop().time()
+        while leader(node) == -1:
+            await node.heartbeat(1)
+            await asyncio.sleep(BEAT_S)
+        assert SESSION - BEAT_S <= asyncio.get_running_loop().time() - began < SESSION + 5 * BEAT_S
+        assert leader(node) == 1
+        assert [event["partitions"] for event in node.events if event["event"] == "logs_compared"] == [1]
+        await node.controller.stop()
+
+    play(story())
+
+
+def test_an_election_that_was_refused_is_held_again() -> None:
+    async def story() -> None:
+        node = await led_by_the_second()
+        await node.heartbeat(2)
+        answer = asked(node)
+        await taken(node)
+        node.quorum.most_records = 0
+        assert not (await node.heartbeat(2)).is_fenced
+        await asyncio.sleep(BEAT_S)
+        assert leader(node) == -1
+        node.quorum.most_records = 1
+        await answer
         assert leader(node) == 1
         await node.controller.stop()
 

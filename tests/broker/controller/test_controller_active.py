@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from broker.controller import operations
+from broker.controller.sessions import PACE
 from broker.errors import AppendRefusedError, CommitUncertainError, ErrorCode, NotLeaderError, ProtocolError
 from broker.protocol.messages.alter_partition import AlterPartitionRequest
 from broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -325,6 +326,35 @@ def test_a_request_that_no_leader_could_append_is_refused_and_the_term_goes_on()
     play(story())
 
 
+def test_a_fencing_that_was_refused_is_tried_again() -> None:
+    async def story() -> None:
+        node = await a_node(1, 2)
+        assert (await node.controller.handle_create_topics(topic_request("t", [2, 1]), 7)).topics[0].error_code == 0
+        node.quorum.most_records = 1
+        await node.beat(1.5 * SESSION, 1)
+        assert not node.image.brokers[2].fenced
+        assert [event["broker"] for event in node.events if event["event"] == "fencing_refused"] == [2]
+        node.quorum.most_records = 2
+        await node.beat(2 * SESSION, 1)
+        assert node.image.brokers[2].fenced
+        assert node.image.topics["t"].partitions[0].leader == 1
+
+    play(story())
+
+
+def test_a_broker_whose_fencing_was_refused_and_that_comes_back_is_in() -> None:
+    async def story() -> None:
+        node = await a_node(1, 2)
+        await node.controller.handle_create_topics(topic_request("t", [2, 1]), 7)
+        node.quorum.most_records = 1
+        await node.beat(SESSION + 0.5, 1)
+        assert not (await node.heartbeat(2)).is_fenced
+        await node.beat(2 * SESSION, 1, 2)
+        assert node.image.topics["t"].partitions[0].leader == 2
+
+    play(story())
+
+
 def test_leadership_that_goes_between_commit_and_answer_leaves_it_open() -> None:
     async def story() -> None:
         node = await a_node(1)
@@ -374,11 +404,11 @@ def test_a_broker_that_looks_dead_is_fenced_when_its_lease_has_ended() -> None:
         await node.heartbeat(2)
         heard = loop.time()
         node.controller.broker_looks_dead(2, node.image.brokers[2].epoch)
-        await node.beat(LEASE - 0.01 - (loop.time() - heard), 1)
+        await node.beat(PACE * LEASE - 0.01 - (loop.time() - heard), 1)
         while not node.image.brokers[2].fenced:
             await node.heartbeat(1)
             await asyncio.sleep(0.01)
-        assert LEASE <= loop.time() - heard < LEASE + 0.5 < SESSION
+        assert PACE * LEASE <= loop.time() - heard < PACE * LEASE + 0.5 < SESSION
 
     play(story())
 

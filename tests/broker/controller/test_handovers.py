@@ -9,6 +9,11 @@ import pytest
 from broker.controller.handovers import Handovers
 from broker.controller.image import MetadataImage
 from broker.errors import ErrorCode
+from broker.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from broker.protocol.messages.elect_leaders import PREFERRED
 from tests.broker.controller.world import FAR_AWAY, World
 
@@ -97,6 +102,23 @@ def test_where_nobody_is_left_whoever_comes_back_leads() -> None:
     assert world.partition().leader == 2
 
 
+@pytest.mark.conforms("H31")
+def test_a_successor_that_lost_its_log_waits_for_the_old_leader_too() -> None:
+    world = World()
+    world.start(1, 2)
+    world.create("t", [1])
+    move = ReassignableTopic("t", [ReassignablePartition(0, [2])])
+    world.decide(world.rules.alter_reassignments(world.image, AlterPartitionReassignmentsRequest(topics=[move])))
+    world.alter(world.proposal(1, [1, 2]))
+    assert (world.partition().leader, world.partition().isr) == (-1, (2,))
+    world.restart(2)
+    assert (world.partition().isr, world.partition().last_known_elr) == ((), (2,))
+    assert world.compare({2: (0, 0)}).leader == -1, "broker 1 answers as the leader as long as its lease lasts"
+    world.hand_over()
+    assert not world.rules.handovers.holds(KEY)
+    assert world.compare({2: (0, 0)}).leader == 2
+
+
 def test_a_leader_that_is_fenced_is_replaced_at_once() -> None:
     world = moving()
     world.hand_over()
@@ -127,6 +149,15 @@ def test_the_lease_is_asked_for_when_the_record_is_committed() -> None:
     handovers.begin(KEY, 2)
     handovers.applied(image, lambda _: None)
     assert handovers.take_over(0.0) == [KEY], "who has no session has no lease"
+
+
+def test_what_is_put_off_is_over_again_later() -> None:
+    handovers = Handovers()
+    handovers.begin_after(KEY, 3.0)
+    assert handovers.take_over(3.0) == [KEY]
+    handovers.put_off([KEY, ("gone", 0)], 4.0)
+    assert handovers.next_end() == 4.0
+    assert (handovers.take_over(3.9), handovers.take_over(4.0)) == ([], [KEY])
 
 
 def test_a_new_controller_waits_for_whoever_it_may_have_been() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker.coordinator.offsets_topic import OFFSETS_TOPIC
 from broker.errors import ErrorCode
 from broker.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -77,6 +78,21 @@ def test_what_cannot_be_added_is_refused(count: int, assignments: list[list[int]
     it = world()
     assert create(it, count, *assignments, name=name) == error
     assert sorted(it.image.topics["t"].partitions) == [0]
+
+
+def test_a_partition_that_moves_meanwhile_does_not_count_twice() -> None:
+    it = world()
+    assert reassign(it, [4, 2, 3]) == ErrorCode.NONE
+    assert len(it.partition().replicas) == 4
+    assert create(it, 2) == ErrorCode.NONE
+    assert len(it.partition(index=1).replicas) == 3
+
+
+def test_the_groups_offsets_stay_where_they_are_looked_for() -> None:
+    it = world()
+    it.create(OFFSETS_TOPIC, [1], [2])
+    assert create(it, 3, name=OFFSETS_TOPIC) == ErrorCode.INVALID_PARTITIONS
+    assert sorted(it.image.topics[OFFSETS_TOPIC].partitions) == [0, 1]
 
 
 def test_a_replica_moves_through_the_isr() -> None:

@@ -6,9 +6,11 @@ import random
 
 import pytest
 
-from broker.controller.sessions import Sessions
+from broker.controller.sessions import PACE, Sessions
 
 SESSION, LEASE = 3.0, 2.0
+WAIT = LEASE * PACE
+"""So long the slowest clock's lease may last by the fastest clock."""
 
 
 @pytest.mark.conforms("H31")
@@ -16,10 +18,25 @@ def test_what_looks_dead_keeps_its_session_until_its_lease_has_ended() -> None:
     sessions = Sessions(SESSION, LEASE, 0.0, [1])
     sessions.renew(1, 10.0)
     sessions.end_with_lease(1)
-    assert sessions.next_deadline() == 12.0
-    assert sessions.expired(11.9) == []
-    sessions.renew(1, 11.9)
-    assert sessions.next_deadline() == 14.9
+    assert sessions.next_deadline() == 10.0 + WAIT
+    assert sessions.expired(12.4) == []
+    sessions.renew(1, 12.4)
+    assert sessions.next_deadline() == 15.4
+
+
+@pytest.mark.conforms("H31")
+def test_a_lease_is_waited_for_as_long_as_clocks_may_differ() -> None:
+    assert pytest.approx(1.1 / 0.9) == PACE
+    sessions = Sessions(SESSION, LEASE, 0.0, [1])
+    sessions.renew(1, 10.0)
+    slow, fast = 0.9, 1.1
+    assert sessions.lease_ends_at(1) == pytest.approx(10.0 + LEASE / slow * fast)
+
+
+def test_a_lease_is_waited_for_no_longer_than_a_session() -> None:
+    sessions = Sessions(SESSION, 2.9, 0.0, [1])
+    sessions.renew(1, 10.0)
+    assert sessions.lease_ends_at(1) == 13.0
 
 
 @pytest.mark.conforms("H31")
@@ -40,7 +57,7 @@ def test_a_closed_session_takes_nothing() -> None:
     assert sessions.next_deadline() is None
     sessions.open(1, 5.0)
     sessions.end_with_lease(1)
-    assert sessions.next_deadline() == 7.0
+    assert sessions.next_deadline() == 5.0 + WAIT
 
 
 @pytest.mark.conforms("H31")

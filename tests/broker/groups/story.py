@@ -28,6 +28,7 @@ from broker.protocol.schema import Message
 
 GROUP, TOPIC = "g", "t"
 NEWEST = 9
+MANY = 10_000  # ticks that no wait of a story comes near
 
 
 class Story:
@@ -62,13 +63,20 @@ class Story:
     # --- time and the log
 
     def wait(self, seconds: float) -> None:
-        end = self.now + seconds
+        self.ticks(seconds)
+
+    def ticks(self, seconds: float) -> int:
+        """Wait, and count how often the shard has to be asked what time has brought about."""
+        end, count = self.now + seconds, 0
         while (deadline := self.shard.deadline()) is not None and deadline <= end:
             self.wall_ms += round((max(self.now, deadline) - self.now) * 1000)
             self.now = max(self.now, deadline)
+            count += 1
+            assert count < MANY, f"{count} ticks within {seconds} s: the shard is never done"
             self._do(self.shard.tick(self.now))
         self.wall_ms += round((end - self.now) * 1000)
         self.now = end
+        return count
 
     def log_catches_up(self) -> None:
         while self.uncommitted:
@@ -91,6 +99,10 @@ class Story:
                 self.uncommitted.append((effect.token, effect.records))
                 if not self.slow_log:
                     self.log_catches_up()
+
+    def forgets(self) -> None:
+        """The topic is deleted."""
+        self._do(self.shard.topics_deleted([TOPIC]))
 
     # --- clients speak
 

@@ -6,6 +6,7 @@ import pytest
 
 from broker.coordinator.offsets_topic import partition_of
 from broker.errors import ErrorCode
+from broker.groups.timers import Timer, Timers
 from broker.protocol.messages.group_records import OffsetCommitKey, OffsetCommitValue, read_record, record
 from broker.protocol.messages.leave_group import MemberIdentity
 from broker.protocol.messages.offset_delete import (
@@ -60,6 +61,23 @@ def test_an_assignment_is_handed_out_only_when_it_is_committed() -> None:
     assert not story.is_answered(ticket)
     story.log_catches_up()
     assert story.sync_answer(ticket).assignment == b"a"
+
+
+@pytest.mark.conforms("CG-2")
+def test_a_leader_that_assigns_twice_is_held_to_what_it_said_first() -> None:
+    story = Story()
+    leader, _ = story.joins()
+    follower, _ = story.joins()
+    generation = story.join_answer(story.asks_to_join(leader)).generation_id
+    story.slow_log = True
+    waits = story.asks_to_sync(follower, generation)
+    story.asks_to_sync(leader, generation, {leader: b"a", follower: b"b"})
+    again = story.asks_to_sync(leader, generation, {leader: b"b", follower: b"a"})
+    story.log_catches_up()
+    assert (story.sync_answer(again).assignment, story.sync_answer(waits).assignment) == (b"a", b"b")
+    story.take_over()
+    assert story.sync_answer(story.asks_to_sync(leader, generation)).assignment == b"a"
+    assert story.sync_answer(story.asks_to_sync(follower, generation)).assignment == b"b"
 
 
 def test_an_assignment_that_cannot_be_stored_begins_another_rebalance() -> None:
@@ -178,6 +196,39 @@ def test_a_group_has_only_so_many_members() -> None:
     assert refused.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
+@pytest.mark.parametrize("takes_over", [False, True], ids=["the same coordinator", "another coordinator"])
+def test_a_generation_that_all_who_are_left_are_away_from_is_looked_at_now_and_then(*, takes_over: bool) -> None:
+    story = Story()
+    dynamic, _ = story.joins()
+    ticket = story.asks_to_join(instance="i", rebalance_ms=0)
+    story.asks_to_join(dynamic)
+    static, generation = story.join_answer(ticket).member_id, story.join_answer(ticket).generation_id
+    story.asks_to_sync(static, generation, instance="i")
+    story.asks_to_sync(dynamic, generation, {dynamic: b"d", static: b"s"})
+    if takes_over:
+        story.take_over()
+    assert story.state == "Stable"
+    story.leave(MemberIdentity(dynamic))
+    assert story.ticks(8.0) < 20, "it waits for no time at all to join anew"
+    assert story.state == "PreparingRebalance"
+    assert story.heartbeat(static, generation, "i") is ErrorCode.REBALANCE_IN_PROGRESS
+    back = story.join_answer(story.asks_to_join(static, instance="i", rebalance_ms=0))
+    assert (back.error_code, back.generation_id) == (ErrorCode.NONE, generation + 1)
+
+
+def test_what_a_tick_sets_is_not_due_in_the_same_tick() -> None:
+    timers = Timers()
+    timers.set(Timer("early"), 1.0)
+    timers.set(Timer("due"), 2.0)
+    found = []
+    for timer in timers.due(2.0):
+        found.append(timer.kind)
+        timers.set(timer, 2.0)
+    assert found == ["early", "due"]
+    assert timers.next() == 2.0
+    assert {timer.kind for timer in timers.due(2.0)} == {"early", "due"}
+
+
 # --- static members
 
 
@@ -209,6 +260,32 @@ def test_two_processes_with_one_instance_id_do_not_share_a_place() -> None:
     waiting = story.asks_to_join(instance="i")
     story.asks_to_join(instance="i")
     assert story.join_answer(waiting).error_code == ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_of_two_processes_that_come_back_with_one_instance_id_the_later_has_the_place() -> None:
+    story = Story()
+    first = story.join_answer(story.asks_to_join(instance="i")).member_id
+    story.asks_to_sync(first, 1, {first: b"a"}, instance="i")
+    story.slow_log = True
+    older, newer = story.asks_to_join(instance="i"), story.asks_to_join(instance="i")
+    story.log_catches_up()
+    fenced, has_the_place = story.join_answer(older), story.join_answer(newer)
+    assert fenced.error_code == ErrorCode.FENCED_INSTANCE_ID
+    assert (has_the_place.error_code, has_the_place.generation_id) == (ErrorCode.NONE, 1)
+    assert fenced.member_id != has_the_place.member_id
+    assert story.heartbeat(has_the_place.member_id, 1, "i") is ErrorCode.NONE
+    assert story.heartbeat(fenced.member_id, 1, "i") is ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_a_static_member_that_is_removed_while_it_comes_back_is_told_so() -> None:
+    story = Story()
+    first = story.join_answer(story.asks_to_join(instance="i")).member_id
+    story.asks_to_sync(first, 1, {first: b"a"}, instance="i")
+    story.slow_log = True
+    back = story.asks_to_join(instance="i")
+    assert story.leave(MemberIdentity("", "i")) == [ErrorCode.NONE]
+    story.log_catches_up()
+    assert story.join_answer(back).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_static_member_that_cannot_be_stored_stays_who_it_was() -> None:
@@ -272,6 +349,22 @@ def test_a_group_that_does_not_exist_has_no_generation_to_commit_in() -> None:
 
 def test_offsets_of_partitions_that_do_not_exist_are_refused() -> None:
     assert Story().commits(1, partition=4) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_group_does_not_expire_while_a_commit_is_on_its_way() -> None:
+    story = Story(offsets_retention_ms=3_600_000, retention_check_interval_s=HOUR_S + 1)
+    story.commits(5, partition=0)
+    story.wait(HOUR_S)
+    story.slow_log = True
+    ticket = story.asks_to_commit(6, partition=1)
+    story.wait(2)
+    story.log_catches_up()
+    assert story.commit_answer(ticket) is ErrorCode.NONE
+    assert (story.committed(0), story.committed(1)) == (-1, 6)
+    assert story.state == "Empty"
+    story.slow_log = False
+    story.wait(2 * (HOUR_S + 1))
+    assert (story.committed(1), story.state) == (-1, "Dead")
 
 
 def test_offsets_expire_when_a_group_has_been_empty_for_the_time_of_retention() -> None:
@@ -377,10 +470,60 @@ def test_offsets_of_a_topic_that_somebody_reads_are_not_deleted() -> None:
 def test_the_offsets_of_a_deleted_topic_go_with_it() -> None:
     story = Story()
     story.commits(5)
-    story._do(story.shard.topic_deleted(TOPIC))
+    story.forgets()
     assert story.committed() == -1
     story.take_over()
     assert story.committed() == -1
+
+
+def test_the_offsets_of_a_deleted_topic_go_with_it_though_they_were_on_their_way() -> None:
+    story = Story(slow_log=True)
+    ticket = story.asks_to_commit(5)
+    story.forgets()
+    story.log_catches_up()
+    assert story.commit_answer(ticket) is ErrorCode.NONE
+    assert story.committed() == -1
+    story.take_over()
+    assert story.committed() == -1
+
+
+def test_the_offsets_of_a_deleted_topic_go_once_the_log_takes_their_removal() -> None:
+    story = Story()
+    story.commits(5, partition=0)
+    story.commits(6, partition=1)
+    story.appends_fail_with = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    story.forgets()
+    story.wait(5)
+    assert (story.committed(0), story.committed(1)) == (5, 6)
+    story.appends_fail_with = None
+    assert story.commits(1, partition=1) is ErrorCode.NONE, "there is a new topic of that name"
+    story.wait(5)
+    assert (story.committed(0), story.committed(1)) == (-1, 1)
+    story.take_over()
+    assert (story.committed(0), story.committed(1)) == (-1, 1)
+    assert story.ticks(60) == 0, "nothing is left to be done"
+
+
+def test_a_removal_that_was_refused_waits_for_what_is_on_its_way() -> None:
+    story = Story()
+    story.commits(5, partition=0)
+    story.slow_log = True
+    story.asks_to_commit(6, partition=1)
+    before_the_deletion = story.uncommitted.pop()
+    story.appends_fail_with = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    story.forgets()
+    story.appends_fail_with = None
+    story.asks_to_commit(1, partition=0)
+    after_it = story.uncommitted.pop()
+    story.wait(5)
+    assert story.uncommitted == [], "of both partitions a change is on its way"
+    story.uncommitted += [before_the_deletion, after_it]
+    story.log_catches_up()
+    story.wait(5)
+    story.log_catches_up()
+    assert (story.committed(0), story.committed(1)) == (1, -1)
+    story.take_over()
+    assert (story.committed(0), story.committed(1)) == (1, -1)
 
 
 # --- what others must be able to read

@@ -10,10 +10,21 @@ from pathlib import Path
 import pytest
 
 from broker.disk import RealDisk
+from broker.log import segment
 from broker.log.intake import OutOfOrderError, UnpreparedEpochError
 from broker.log.log import OffsetOutOfRangeError
 from broker.log.log_config import LogConfig
-from broker.protocol.records import CorruptBatch, iter_batches, parse_header, validate_batches
+from broker.log.validation import BYTES_PER_RECORD, bytes_examined
+from broker.ports import Buffer
+from broker.protocol.records import (
+    BatchHeader,
+    CorruptBatch,
+    Record,
+    build_batch,
+    iter_batches,
+    parse_header,
+    validate_batches,
+)
 from tests.broker.log.making import DIRECTORY, SMALL, HeldCommit, batch, in_loop, open_log, values, write
 
 LARGE = LogConfig()
@@ -322,6 +333,51 @@ async def test_time_is_found_without_reading_everything(tmp_path: Path) -> None:
     await log.truncate_to(300)
     assert log.offset_for_timestamp(max(stamps[:300])) == (stamps.index(max(stamps[:300])), max(stamps[:300]))
     assert log.offset_for_timestamp(max(stamps[:300]) + 1) is None
+
+
+@in_loop
+async def test_the_largest_time_is_found_without_reading_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = await open_log(RealDisk(str(tmp_path)), LogConfig(20_000, 500))
+    rng = random.Random(4)
+    await log.start_leader_epoch(0)
+    stamps = [rng.randrange(number, number + 100) for number in range(1_000)]
+    for stamp in stamps:
+        log.append_as_leader(batch("v", timestamp=stamp), 0)
+    looked_at: list[int] = []
+
+    def counted(data: Buffer, position: int = 0) -> BatchHeader:
+        looked_at.append(position)
+        return parse_header(data, position)
+
+    monkeypatch.setattr(segment, "parse_header", counted)
+    for start in (0, 500, 997):
+        await log.advance_start(start)
+        for offset in (start, start + 1, 998, 1_000, *(rng.randrange(start, 1_000) for _ in range(50))):
+            looked_at.clear()
+            largest = max(stamps[start:offset], default=None)
+            first = None if largest is None else (stamps.index(largest, start), largest)
+            assert log.max_timestamp_below(offset) == first
+            assert start or len(looked_at) < 60, "some entries of the index"
+        wanted = max(stamps[start:]) - 1
+        looked_at.clear()
+        assert log.offset_for_timestamp(wanted) == next(
+            (at, stamp) for at, stamp in enumerate(stamps) if at >= start and stamp >= wanted
+        )
+        assert len(looked_at) < 60
+
+
+@in_loop
+async def test_records_in_which_a_time_is_looked_for_count(tmp_path: Path) -> None:
+    log = await open_log(RealDisk(str(tmp_path)))
+    await log.start_leader_epoch(0)
+    many = build_batch([Record(number, 1_000 + number, None, b"v") for number in range(5_000)])
+    log.append_as_leader(bytearray(many), 0)
+    for look, asked in ((log.offset_for_timestamp, 5_999), (log.max_timestamp_below, 5_000)):
+        before = bytes_examined()
+        assert look(asked) == (4_999, 5_999)
+        assert bytes_examined() - before == len(many) + 5_000 * BYTES_PER_RECORD
 
 
 @in_loop

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import cramjam
 import pytest
 
-from broker.protocol.compression import MOST_OPENED_BYTES, NAMES, TooLargeError, open_records
+from broker.protocol.compression import MOST_BLOCKS, MOST_OPENED_BYTES, NAMES, TooLargeError, open_records, pieces
 from broker.protocol.records import CorruptBatch, UnsupportedCompression
 
 RECORDS = b"\x0e\x00\x00\x00\x01\x02v\x00" * 500
@@ -21,7 +21,10 @@ def snappy_block(data: bytes) -> bytes:
 
 def snappy_of_java(data: bytes) -> bytes:
     """Two blocks, each behind its length, as snappy-java frames them."""
-    blocks = [snappy_block(data[:1000]), snappy_block(data[1000:])]
+    return framed_snappy([snappy_block(data[:1000]), snappy_block(data[1000:])])
+
+
+def framed_snappy(blocks: list[bytes]) -> bytes:
     return b"\x82SNAPPY\0" + b"\0\0\0\1" * 2 + b"".join(len(block).to_bytes(4, "big") + block for block in blocks)
 
 
@@ -77,6 +80,16 @@ def test_a_few_bytes_that_come_to_too_many_are_refused(codec: tuple[int, Callabl
 
     with pytest.raises(TooLargeError):
         open_records(number, compress(bytes(MOST_OPENED_BYTES + 1)))
+
+
+def test_blocks_of_snappy_are_bounded_and_counted_however_little_is_in_them() -> None:
+    most = framed_snappy([snappy_block(b"")] * (MOST_BLOCKS - 1) + [snappy_block(RECORDS)])
+    assert open_records(2, most) == RECORDS
+    assert pieces(2, most) == MOST_BLOCKS
+    for look in (open_records, pieces):
+        with pytest.raises(CorruptBatch, match=f"more than {MOST_BLOCKS} blocks"):
+            look(2, most + len(snappy_block(b"")).to_bytes(4, "big") + snappy_block(b""))
+    assert pieces(2, snappy_block(RECORDS)) == pieces(1, gzip.compress(RECORDS)) == 1
 
 
 def test_a_codec_that_does_not_exist_is_unsupported() -> None:

@@ -71,6 +71,16 @@ def test_the_header_of_a_version_that_is_not_served_can_be_read() -> None:
     assert (header.api_key, header.client_id, position) == (999, None, 10)
 
 
+@pytest.mark.parametrize("field", [b"\7\0", b"\7\3abc"])
+def test_a_few_tagged_fields_of_a_header_are_skipped_and_many_refused(field: bytes) -> None:
+    """They are read before it is known who asks and what for, so nothing else bounds what they cost."""
+    fixed = struct.pack(">hhih", ApiKey.METADATA, 12, 9, -1)
+    few = fixed + b"\3" + 3 * field
+    assert decode_request_header(few + b"body") == (RequestHeader(ApiKey.METADATA, 12, 9, None), len(few))
+    with pytest.raises(DecodeError, match="101 tagged fields"):
+        decode_request_header(fixed + bytes([101]) + 101 * field)
+
+
 def test_a_damaged_header_raises_nothing_but_decode_errors() -> None:
     rng = random.Random(3)
     for _ in range(3000):

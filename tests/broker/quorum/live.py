@@ -167,6 +167,7 @@ class LiveCluster:
             ApiKey.BEGIN_QUORUM_EPOCH: handler.handle_begin,
             ApiKey.END_QUORUM_EPOCH: handler.handle_end,
             ApiKey.FETCH: handler.handle_fetch,
+            ApiKey.FETCH_SNAPSHOT: handler.handle_snapshot_fetch,
         }
         async with asyncio.timeout(limit):
             answer = await handlers[api.key](through_bytes(message, version), version)

@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from broker.errors import CommitUncertainError, ErrorCode, NotLeaderError, ProtocolError, StartupError
+from broker.errors import (
+    AppendRefusedError,
+    CommitUncertainError,
+    ErrorCode,
+    NotLeaderError,
+    ProtocolError,
+    StartupError,
+)
 from broker.protocol.messages import vote
 from broker.protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, PartitionResult, TopicData
 from broker.protocol.records import iter_batches, read_records
@@ -44,6 +51,18 @@ def test_a_single_voter_elects_itself_at_once_and_commits(tmp_path: Path) -> Non
             assert await cluster.quorum(1).append([b"a", b"b"]) == 3
             assert cluster.seats[1].committed == [(2, 1, [b"a", b"b"])]
             assert cluster.seats[1].leadership == [1]
+
+    asyncio.run(story())
+
+
+def test_what_one_operation_may_take_is_no_less_for_small_batches_of_producers(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path, 1, 0, **{"message.max.bytes": "1000"}) as cluster:
+            await cluster.leader()
+            last = await cluster.quorum(1).append([bytes(1 << 20)] * 2)
+            with pytest.raises(AppendRefusedError):
+                await cluster.quorum(1).append([bytes(1 << 20)] * 9)
+            assert await cluster.quorum(1).append([b"a"]) == last + 1
 
     asyncio.run(story())
 

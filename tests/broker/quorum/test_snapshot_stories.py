@@ -10,6 +10,7 @@ from broker.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchS
 from broker.quorum import wire
 from broker.quorum.effects import InstallSnapshot, KeepPiece, ReadSnapshot, Reply
 from broker.quorum.messages import FetchRequest, FetchResponse, OffsetAndEpoch, SnapshotRequest, SnapshotResponse
+from broker.quorum.roles import Follower, Prospective
 from tests.broker.quorum.story import Story
 
 SNAPSHOT = OffsetAndEpoch(epoch=2, offset=5)
@@ -77,6 +78,38 @@ def test_a_follower_fetches_the_pieces_in_turn_and_begins_anew_at_the_end() -> N
     assert story.sent(FetchRequest)[-1][1].fetch_from == SNAPSHOT
     story.fetched([3], high_watermark=6)
     assert story.node.high_watermark == 6
+
+
+@pytest.mark.parametrize("refused_first", [True, False], ids=["after its leader was heard", "in the middle of that"])
+def test_a_piece_that_comes_late_is_followed_by_the_next(refused_first: bool) -> None:
+    story = Story(log=[1])
+    story.follow(2, epoch=3)
+    story.fetched(snapshot=SNAPSHOT)
+    story.piece(b"abc", 7)
+    (under_way,) = story.sent(SnapshotRequest)
+    story.wait(1.31)
+    story.is_a(Prospective, 3)
+    if refused_first:
+        for voter in (2, 3):
+            story.vote(voter, granted=False, leader=2)
+        story.is_a(Follower, 3)
+    assert story.sent(SnapshotRequest) == [under_way], "it is not asked for again"
+    story.answer(2, SnapshotRequest, SnapshotResponse(ErrorCode.NONE, 2, 3, SNAPSHOT, 3, 9, b"defg"))
+    story.is_a(Follower, 3)
+    assert story.done(KeepPiece) == [KeepPiece(SNAPSHOT, 0, b"abc"), KeepPiece(SNAPSHOT, 3, b"defg")]
+    assert [request.position for _, request in story.sent(SnapshotRequest)] == [7]
+
+
+def test_a_fetch_that_fails_while_the_leader_is_out_of_sight_is_made_again_once_it_is_heard() -> None:
+    story = Story(log=[1])
+    story.follow(2, epoch=3)
+    story.wait(1.31)
+    story.is_a(Prospective, 3)
+    story.no_answer(2, FetchRequest)
+    for voter in (2, 3):
+        story.vote(voter, granted=False, leader=2)
+    story.wait(0.1)
+    assert story.sent(FetchRequest)
 
 
 @pytest.mark.parametrize(

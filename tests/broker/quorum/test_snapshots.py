@@ -13,6 +13,8 @@ from broker.controller.image import BrokerImage, MetadataImage, PartitionImage, 
 from broker.controller.image_records import records_of
 from broker.disk import RealDisk
 from broker.errors import StartupError
+from broker.log.log import PartitionLog
+from broker.log.log_config import LogConfig
 from broker.producers.producer_ids import BLOCK_SIZE
 from broker.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from broker.protocol.messages.alter_user_scram_credentials import (
@@ -21,6 +23,7 @@ from broker.protocol.messages.alter_user_scram_credentials import (
 )
 from broker.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from broker.protocol.messages.metadata_records import encode_record
+from broker.quorum.committed import data_batch
 from broker.quorum.messages import OffsetAndEpoch
 from broker.quorum.snapshots import Snapshots
 from broker.security.acls import Operation, PatternType, Permission, ResourceType
@@ -98,6 +101,35 @@ async def test_only_the_newest_stays(tmp_path: Path) -> None:
     assert store.latest() == newer
     store.remove_older(newer)
     assert [path.name for path in (tmp_path / "log").iterdir()] == ["00000000000000000200-0000000004.checkpoint"]
+
+
+@pytest.mark.conforms("K595-6", "K595-7")
+@pytest.mark.parametrize(
+    ("start", "epoch", "continues"),
+    [(120, 2, False), (121, 2, False), (121, 3, False), (120, 3, True), (120, 4, True)],
+    ids=["older tail at its end", "older tail behind it", "gap", "its epoch", "a later epoch"],
+)
+@in_loop
+async def test_only_a_log_that_continues_a_snapshot_is_kept_with_it(
+    tmp_path: Path, start: int, epoch: int, continues: bool
+) -> None:
+    """What a crash may leave of a log that a snapshot has replaced: its newest segments go first, by themselves."""
+    disk = RealDisk(str(tmp_path))
+    log = await PartitionLog.open(disk, "log", LogConfig(), clean_shutdown=False)
+    await log.truncate_fully_and_start_at(start)
+    await log.start_leader_epoch(epoch)
+    log.append_as_leader(data_batch((b"x",) * 5, 0), epoch)
+    await log.flush()
+    store = Snapshots(disk, "log")
+    await store.write_durably(ID, [b"a"], None, 7)
+    assert await store.restore(log) == ID
+    end, entries = (start + 5, [(epoch, start)]) if continues else (120, [(3, 120)])
+    assert (log.log_start_offset, log.log_end_offset, [tuple(each) for each in log.epochs.entries]) == (
+        120,
+        end,
+        entries,
+    )
+    await log.close()
 
 
 def test_an_image_is_made_again_of_its_records() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
 
-from broker.errors import ErrorCode
+from broker.errors import ErrorCode, StartupError
+from broker.protocol.uuids import id_text
 from broker.quorum.effects import AppendVoters
 from broker.quorum.election_state import ElectionState
 from broker.quorum.messages import BeginRequest, VoteRequest
@@ -293,6 +295,13 @@ def test_only_who_ignores_keys_gives_a_vote_that_another_disk_may_have_given(mut
     assert story.vote_request(2, 7, disk=NEW).granted is bool(mutants)
 
 
+@pytest.mark.conforms("H22")
+def test_an_observer_that_can_ask_nobody_waits_for_nothing() -> None:
+    story = Story(voters=(1,), disk=NEW, log=[1])
+    story.is_a(Unattached)
+    assert story.node.deadline() is None
+
+
 # --- in the running
 
 
@@ -372,6 +381,26 @@ def test_a_new_cluster_waits_for_all_its_voters(tmp_path: Path) -> None:
         await cluster.quorum(await cluster.leader()).append([b"a"])
         await cluster.until_each(lambda seat: seat.values == [b"a"])
         assert all(cluster.quorum(node).waits_for == () for node in cluster.seats)
+        await cluster.stop()
+
+    asyncio.run(story())
+
+
+@pytest.mark.conforms("H22")
+def test_a_voter_that_is_alone_on_another_disk_does_not_start_and_says_which_it_was(tmp_path: Path) -> None:
+    async def story() -> None:
+        cluster = LiveCluster(tmp_path, 1)
+        await cluster.start()
+        await cluster.leader()
+        await cluster.quorum(1).append([b"a"])
+        await cluster.stop()
+        seat = cluster.seats[1]
+        known, seat.directory_id = seat.directory_id, NEW
+        with pytest.raises(StartupError, match=f"directory.id={re.escape(id_text(known))} into it"):
+            await cluster.start()
+        seat.directory_id = known
+        await cluster.start()
+        await cluster.until(lambda: seat.values == [b"a"])
         await cluster.stop()
 
     asyncio.run(story())

@@ -187,6 +187,51 @@ def test_a_node_that_is_cut_off_keeps_its_epoch_and_goes_on_trying() -> None:
     assert story.sent(VoteRequest), "it asks for votes again and again"
 
 
+def lost_sight_of_its_leader() -> Story:
+    story = Story()
+    story.follow(2, epoch=3)
+    story.wait(1.31)
+    story.is_a(Prospective, 3)
+    return story
+
+
+@pytest.mark.conforms("K595-12", "H20")
+def test_a_leader_that_refuses_a_pre_vote_has_the_whole_fetch_timeout_again() -> None:
+    story = lost_sight_of_its_leader()
+    story.vote(2, granted=False, leader=2)
+    heard_at = story.now
+    story.vote(3, granted=False, leader=2)
+    assert story.is_a(Follower, 3).fetch_deadline == heard_at + 1.0
+    story.wait(0.99)
+    story.is_a(Follower, 3)
+    story.wait(0.32)
+    story.is_a(Prospective, 3)
+
+
+@pytest.mark.conforms("K595-12", "H20")
+def test_a_leader_that_refuses_a_pre_vote_is_heard_also_where_the_third_voter_is_dead() -> None:
+    story = lost_sight_of_its_leader()
+    story.vote(2, granted=False, leader=2)
+    heard_at = story.now
+    story.wait(0.31)
+    assert story.is_a(Follower, 3).fetch_deadline == heard_at + 1.0, "from when it was heard, not from now"
+
+
+@pytest.mark.conforms("K595-12", "K595-22")
+@pytest.mark.parametrize("resigned", [False, True], ids=["the leader does not answer", "it leads no more"])
+def test_where_others_alone_refuse_a_pre_vote_the_next_follows_within_the_backoff(resigned: bool) -> None:
+    story = lost_sight_of_its_leader()
+    story.vote(3, granted=False, leader=2)
+    if resigned:
+        story.vote(2, granted=False, leader=None)
+    else:
+        story.wait(0.31)
+    story.is_a(Follower, 3)
+    story.requests.clear()
+    story.wait(0.31)
+    assert story.sent(VoteRequest)
+
+
 # --- being asked
 
 

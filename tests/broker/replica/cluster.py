@@ -147,7 +147,8 @@ class Peers:
             raise ConnectionError(f"broker {node_id} cannot be reached")
         cluster.requests.append((self._node_id, node_id, message))
         if isinstance(message, OffsetForLeaderEpochRequest):
-            return await Turns().finish(OffsetsHandler(target.manager).offset_for_leader_epoch(message, version))
+            turns = Turns()
+            return await turns.finish(OffsetsHandler(target.manager, turns).offset_for_leader_epoch(message, version))
         assert isinstance(message, FetchRequest), message
         if not cluster.records_flow:
             raise ConnectionError(f"broker {node_id} gives no records")
@@ -219,12 +220,15 @@ class Cluster:
         self.controller_works = True
         self.records_flow = True
         self.hears_of_alterations = True
+        self.who_asked_hears = True
         self.defects: list[str] = []
+        self._hearing: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Cluster:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await asyncio.gather(*self._hearing)
         for node_id in list(self.nodes):
             await self.stop(node_id)
         assert not self.defects
@@ -305,7 +309,7 @@ class Cluster:
         self.commit(RemoveTopicRecord(TOPIC_ID))
 
     async def alter_partition(self, message: Message, version: int) -> Message:
-        """The active controller's part; everybody hears of what it grants."""
+        """The active controller's part; everybody hears of what it grants, who asked after the answer."""
         assert isinstance(message, AlterPartitionRequest)
         self.alterations.append(message)
         if not self.controller_works:
@@ -315,7 +319,15 @@ class Cluster:
         self.commit(*records)
         if self.hears_of_alterations:
             await self.hear(*(node for node in self.nodes if node != message.broker_id))
+            if self.who_asked_hears:
+                hearing = asyncio.create_task(self._hear_later(message.broker_id))
+                self._hearing.add(hearing)
+                hearing.add_done_callback(self._hearing.discard)
         return response
+
+    async def _hear_later(self, node_id: int) -> None:
+        if node_id in self.nodes:
+            await self.hear(node_id)
 
 
 async def until(condition: Callable[[], bool], timeout: float = 60.0) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from broker.errors import ErrorCode
 from broker.protocol.messages.alter_partition import AlterPartitionResponse
-from broker.protocol.messages.metadata_records import BrokerRegistrationChangeRecord
+from broker.protocol.messages.metadata_records import BrokerRegistrationChangeRecord, ConfigRecord
 from tests.broker.replica.cluster import TOPIC, Cluster, tell, three, until, values_of
 
 
@@ -56,6 +56,8 @@ def test_a_proposal_whose_answer_is_lost_is_settled_by_the_metadata(tmp_path: Pa
         leader = cluster.nodes[1]
         granted = cluster.alter_partition
 
+        cluster.who_asked_hears = False
+
         async def lose_the_answer(message: Any, version: int) -> Any:
             cluster.alter_partition = granted  # type: ignore[method-assign]
             await granted(message, version)
@@ -70,6 +72,34 @@ def test_a_proposal_whose_answer_is_lost_is_settled_by_the_metadata(tmp_path: Pa
         await cluster.hear()
         assert (await waiting).error is ErrorCode.NONE
         assert set(leader.leader.isr) == {1, 2}
+
+    tell(tmp_path, story)
+
+
+@pytest.mark.conforms("H13", "H16")
+def test_a_smaller_isr_counts_from_when_the_metadata_log_has_it(tmp_path: Path) -> None:
+    """A minimum that was raised before comes before it in that log; the answer to the proposal overtakes both."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        await cluster.create_topic([1, 2])
+        leader = cluster.nodes[1]
+        await leader.produce("a")
+        cluster.hears_of_alterations = False
+        cluster.commit(ConfigRecord(2, TOPIC, "min.insync.replicas", "2"))
+        cluster.cut.add((2, 1))
+        waiting = asyncio.ensure_future(leader.produce("b"))
+        await until(lambda: cluster.committed.topics[TOPIC].partitions[0].isr == (1,))
+        await asyncio.sleep(3 * leader.config.quorum_retry_backoff_ms / 1000)
+        assert leader.leader.isr == (1, 2)
+        assert leader.leader.high_watermark == 1
+        assert len(cluster.alterations) == 1, "what is granted is not asked again"
+        await cluster.hear()
+        assert (await waiting).error is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        assert leader.leader.high_watermark == 1
+        cluster.hears_of_alterations = True
+        cluster.cut.clear()
+        await until(lambda: leader.leader.high_watermark == 2)
 
     tell(tmp_path, story)
 
@@ -89,6 +119,7 @@ def test_an_answer_of_a_newer_leader_epoch_grants_what_was_proposed(tmp_path: Pa
         answered = asyncio.Event()
 
         async def grant_and_elect_anew(message: Any, version: int) -> Any:
+            cluster.who_asked_hears = False
             response = cast(AlterPartitionResponse, await granted(message, version))
             cluster.elect(1, isr=[1, 2, 3])
             (result,) = response.topics[0].partitions

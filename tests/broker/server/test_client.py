@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -21,7 +22,7 @@ from broker.protocol.messages.fetch import (
     PartitionData,
 )
 from broker.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from broker.server.client import PeerConnector
+from broker.server.client import PeerConnection, PeerConnector
 from broker.server.connection import Outcome
 from broker.server.dispatch import Call, Dispatcher
 from broker.server.listener import Listener
@@ -217,3 +218,35 @@ def test_an_undecodable_request_costs_the_connection_only() -> None:
         assert APIS[ApiKey.BROKER_HEARTBEAT].max_version == 1
 
     story(tell)
+
+
+def test_what_a_dropped_connection_has_not_delivered_is_never_delivered() -> None:
+    """A vote or a change of an ISR that timed out and was sent again must not come behind what was sent after it."""
+
+    async def tell() -> None:
+        with socket.socket() as listening:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            listening.bind(("127.0.0.1", 0))
+            listening.listen()
+            loop = asyncio.get_running_loop()
+            _, connection = await loop.create_connection(lambda: PeerConnection(1 << 20), *listening.getsockname())
+            peer, _ = listening.accept()
+            peer.settimeout(60)
+            fills_the_window = connection.send(1, bytearray(1 << 16))
+            in_the_kernel = connection.send(2, bytearray(b"the request"))
+            connection.drop("no answer")
+            failed = await asyncio.gather(fills_the_window, in_the_kernel, return_exceptions=True)
+            assert [type(it) for it in failed] == [ConnectionError] * 2
+            await asyncio.sleep(0)
+            received = bytearray()
+            with peer, pytest.raises(ConnectionResetError):
+                receive_all(peer, received)
+            assert b"the request" not in received
+
+    for runner in (asyncio.run, uvloop.run):
+        runner(tell())
+
+
+def receive_all(sock: socket.socket, received: bytearray) -> None:
+    while data := sock.recv(1 << 16):
+        received += data

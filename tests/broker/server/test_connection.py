@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import uvloop
 
 from broker.log.log import Slice
@@ -23,7 +24,7 @@ def framed(body: bytes) -> bytes:
 
 
 class Echo:
-    """A host whose requests say how to be answered (`now `, `late`, `bloc`, `none`, `bad!`), then a payload."""
+    """A host whose requests say how to be answered (`now `, `long`, `late`, `bloc`, `none`, `bad!`), then a payload."""
 
     def __init__(self, file: object | None = None, **limits: Any) -> None:
         self.events: list[dict[str, Value]] = []
@@ -42,6 +43,8 @@ class Echo:
         self.arrived.set()
         if what == b"now ":
             return framed(payload)
+        if what == b"long":
+            return framed(payload + bytes(1 << 20))
         if what in (b"late", b"bloc"):
             slot = connection.reserve(blocking=what == b"bloc")
             self.late[payload] = slot
@@ -51,7 +54,7 @@ class Echo:
             return [length.to_bytes(4, "big"), Slice(self.file, start, length)]  # type: ignore[arg-type]
         if what == b"none":
             return None
-        raise Rejected("as you wish")
+        raise Rejected("as you wish: " + payload.decode("latin-1"))
 
     def finish(self, shortcut: Shortcut) -> Outcome:
         raise NotImplementedError("there are no shortcuts here")
@@ -148,6 +151,52 @@ def test_a_peer_that_does_not_read_is_not_read_either() -> None:
     serve(story)
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_answers_are_bounded_wherever_they_wait(waits: bool) -> None:
+    """Behind one that is not there yet, and among those to requests that have come with one read of the socket."""
+    names = [b"%04d" % number for number in range(100)]
+
+    async def story(echo: Echo, port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 16)
+        before = [b"head"] if waits else []
+        writer.write(b"".join([framed(b"late" + name) for name in before]))
+        writer.write(b"".join([framed(b"long" + name) for name in names]))
+        await echo.until(lambda: len(echo.begun) >= 5)
+        await asyncio.sleep(0.1)  # nothing tells of what is not begun
+        assert len(echo.begun) <= (6 if waits else 40), "both sockets' buffers take some, where nothing waits"
+        for name in before:
+            echo.late[name].fill([framed(name)])
+            assert await answer(reader) == name
+        for name in names:
+            got = await answer(reader)
+            assert (got[:4], len(got)) == (name, 4 + (1 << 20))
+        assert echo.begun == before + names
+        (connection,) = echo.listener._connections
+        assert connection.is_idle
+        assert not connection._output_bytes
+        writer.close()
+
+    serve(story, max_queued=200)
+
+
+def test_what_a_connection_holds_is_counted_once_however_it_is_answered(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(bytes(100))
+
+    async def story(echo: Echo, port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        ranges = framed(b"file" + struct.pack(">ii", 100, 0))
+        for kind in (b"late", b"bloc"):
+            writer.write(framed(kind + b"1xxx") + framed(b"now 2xxx") + ranges + framed(b"none3xxx"))
+            await echo.until(lambda: b"1xxx" in echo.late)
+            (connection,) = echo.listener._connections
+            echo.late.pop(b"1xxx").fill([framed(b"1x")])
+            assert [len(await answer(reader)) for _ in range(3)] == [2, 4, 100]
+            assert not connection._output_bytes
+        writer.close()
+
+    serve(story, PlainFile(tmp_path / "log"))
+
+
 class PlainFile:
     """A file sent with sendfile where the socket is real."""
 
@@ -203,6 +252,20 @@ def test_a_peer_that_breaks_the_protocol_is_disconnected_after_the_answers_befor
                 assert await reader.read() == b""
             writer.close()
         assert [event["event"] for event in echo.events] == ["connection_rejected"] * 4
+
+    serve(story)
+
+
+def test_what_a_peer_is_rejected_for_takes_little_of_the_trace() -> None:
+    async def story(echo: Echo, port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(framed(b"bad!" + b"x" * (1 << 20)))
+        with contextlib.suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        writer.close()
+        (event,) = echo.events
+        assert str(event["reason"]).startswith("as you wish: xxx")
+        assert len(str(event["reason"])) < 1000
 
     serve(story)
 

@@ -20,6 +20,8 @@ from broker.protocol.messages.produce import ProduceRequest
 from broker.protocol.messages.vote import PartitionData, TopicData, VoteRequest
 from broker.protocol.schema import Message
 from broker.server.client import PeerConnector
+from broker.server.frames import SMALL
+from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
 from tests.broker.server.asking import ready
 
@@ -76,6 +78,24 @@ def test_the_metadata_log_is_no_topic_at_a_listener_for_clients() -> None:
         response = await stranger.request(1, fetch, 12, 10.0)
         assert isinstance(response, FetchResponse)
         assert response.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    with SimulatedCluster(1) as cluster:
+        cluster.run(story(cluster))
+
+
+def test_clients_that_take_all_memory_keep_nobody_from_asking_and_no_controller_from_anything() -> None:
+    """They do so by sending most of large requests, and never the rest."""
+
+    async def story(cluster: SimulatedCluster) -> None:
+        await ready(cluster)
+        doors = cluster.node("n1").doors
+        (door,) = doors.for_brokers
+        assert doors.for_controllers is not None
+        while door.listener.budget.reserve(SMALL + 1):
+            pass
+        await SimulatedClient(cluster.addresses).create_topic("t", 1, 3)
+        largest = BrokerConfig.from_properties(LEAST).socket_request_max_bytes
+        assert doors.for_controllers.listener.budget.reserve(largest)
 
     with SimulatedCluster(1) as cluster:
         cluster.run(story(cluster))

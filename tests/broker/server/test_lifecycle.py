@@ -248,6 +248,33 @@ def test_a_session_left_behind_is_waited_for_from_the_first_refusal() -> None:
     play(run())
 
 
+@pytest.mark.parametrize("gone", ["unreachable", "not the controller"])
+def test_a_session_left_behind_is_waited_for_anew_after_a_time_without_a_controller(gone: str) -> None:
+    async def run() -> None:
+        controller = Controller(replace(CONFIG, broker_session_timeout_ms=100))
+        refused = BrokerRegistrationResponse(error_code=ErrorCode.DUPLICATE_BROKER_REGISTRATION)
+        controller.registration = refused
+        living = asyncio.create_task(controller.lifecycle.run())
+        await controller.until(lambda: len(controller.asked) >= 2)
+        if gone == "unreachable":
+            controller.reachable.clear()
+        else:
+            controller.registration = BrokerRegistrationResponse(error_code=ErrorCode.NOT_CONTROLLER)
+        await asyncio.sleep(0.100 * (SESSIONS_OF_PATIENCE + 3))  # in virtual time; an answer may be under way before
+        controller.registration = refused
+        asked = len(controller.asked)
+        controller.reachable.set()
+        await controller.until(lambda: len(controller.asked) > asked + 1 or living.done())
+        assert not living.done()
+        controller.registration = BrokerRegistrationResponse(broker_epoch=7)
+        async with asyncio.timeout(1):
+            await controller.lifecycle.unfenced.wait()
+        living.cancel()
+        await asyncio.gather(living, return_exceptions=True)
+
+    play(run())
+
+
 def test_the_lease_must_end_before_the_session() -> None:
     with pytest.raises(StartupError, match="must be smaller"):
         BrokerConfig.from_properties(

@@ -184,7 +184,9 @@ def test_there_is_no_shortcut_around_a_sessions_end() -> None:
 
 
 @pytest.mark.conforms("SEC-7")
-@pytest.mark.parametrize("how", ["another user", "another mechanism", "a wrong password", "a request between"])
+@pytest.mark.parametrize(
+    "how", ["another user", "another mechanism", "a wrong password", "a request between", "a shortcut between"]
+)
 def test_nobody_becomes_another_on_the_way(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sasl_gate, "LEAST_BETWEEN_S", 0.0)
 
@@ -202,9 +204,13 @@ def test_nobody_becomes_another_on_the_way(how: str, monkeypatch: pytest.MonkeyP
             assert refused.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
         else:
             await client.ask(SHAKE, 1)
+            if how == "a shortcut between":
+                (connection,) = echo.listener._connections
+                connection.shortcut = Taking()
             client.writer.write(framed(b"now between"))
         await client.ended()
         assert not echo.begun
+        assert len(echo.events) == 1, "the listener says why"
 
     story(tell, max_reauth_ms=60_000)
 

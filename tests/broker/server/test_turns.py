@@ -9,10 +9,17 @@ import cramjam
 import pytest
 
 from broker.errors import ErrorCode
+from broker.log.validation import BYTES_PER_RECORD
 from broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from broker.protocol.messages.describe_groups import DescribeGroupsRequest
 from broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from broker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from broker.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from broker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -20,13 +27,13 @@ from broker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from broker.protocol.records import Record, build_batch
 from broker.protocol.schema import Message
 from broker.server import doors
 from broker.server.client import PeerConnector
 from broker.server.dispatch import DECODED_FOR_ONE
 from broker.server.handlers.configs_handler import BROKER, TOPIC
-from broker.server.handlers.produce_handler import EXAMINED_PER_ENTRY
-from broker.server.turns import ENTRIES_PER_TURN, MOST_ENTRIES_ELSEWHERE, Turns, Work
+from broker.server.turns import ENTRIES_PER_TURN, EXAMINED_PER_ENTRY, MOST_ENTRIES_ELSEWHERE, Turns, Work
 from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
 from tests.broker.clients.poison import ZSTD, made, record
@@ -179,6 +186,51 @@ def test_what_producers_have_compressed_is_opened_in_turns(cluster: SimulatedClu
         found = [(it.error_code, it.base_offset) for it in many.responses[0].partition_responses]
         assert found == [(ErrorCode.NONE, 0)] * 10
         assert next_one.responses[0].partition_responses[0].base_offset == 1
+        peers.close()
+
+    cluster.run(story())
+
+
+def test_an_answer_that_is_made_at_once_counts_for_its_length(cluster: SimulatedCluster) -> None:
+    request = DescribeGroupsRequest(groups=[f"{number:0128}" for number in range(1_000)])
+
+    async def story() -> None:
+        cluster.start()
+        await cluster.ready()
+        counted = cluster.node("n1").doors.turns
+        assert isinstance(counted, Counted)
+        peers = PeerConnector(-1, cluster.addresses, response_max_bytes=64 << 20)
+        counted.turns = [0]
+        await peers.request(1, request, 5, 30.0)
+        assert sum(counted.turns) >= 1_000
+        peers.close()
+
+    cluster.run(story())
+
+
+def test_records_in_which_a_time_is_looked_for_count_in_the_turn(cluster: SimulatedCluster) -> None:
+    records = 10_000
+    batch = build_batch([Record(number, 1_000 + number, None, b"v") for number in range(records)])
+    last = ListOffsetsPartition(partition_index=0, timestamp=1_000 + records - 1)
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[last] * 50)])
+
+    async def story() -> None:
+        cluster.start()
+        await cluster.ready()
+        await SimulatedClient(cluster.addresses).create_topic("t", 1, 1)
+        peers = PeerConnector(-1, cluster.addresses, response_max_bytes=64 << 20)
+        data = [PartitionProduceData(index=0, records=batch)]
+        produce = ProduceRequest(acks=-1, topic_data=[TopicProduceData(name="t", partition_data=data)])
+        await peers.request(1, produce, 9, 30.0)
+        counted = cluster.node("n1").doors.turns
+        assert isinstance(counted, Counted)
+        counted.turns = [0]
+        found = await peers.request(1, request, 6, 30.0)
+        of_one = (len(batch) + records * BYTES_PER_RECORD) // EXAMINED_PER_ENTRY
+        assert sum(counted.turns) >= 50 * of_one
+        assert max(counted.turns) <= ENTRIES_PER_TURN + of_one + 50
+        assert isinstance(found, ListOffsetsResponse)
+        assert {it.offset for it in found.topics[0].partitions} == {records - 1}
         peers.close()
 
     cluster.run(story())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from nemeses import Fault, Nemesis, Site
 from tests.nemeses.fakes import FakeHost, heal, inject, lines
 
 STOPPED = {"start": "7", "before": "S", "signalled": "yes", "after": "T"}
@@ -28,3 +29,23 @@ def test_a_pause_is_every_thread_stopped(change: dict[str, str], status: str) ->
 )
 def test_a_pause_is_over_when_no_thread_is_stopped(after: str, status: str) -> None:
     assert heal("pause", FakeHost("n1", lambda _: lines(**{**STOPPED, "after": after}))).status == status
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ({"before": "T"}, "confirmed"),
+        ({"before": "S"}, "mismatch"),
+        ({"before": "ST"}, "mismatch"),
+        ({"before": "S", "start": "8"}, "confirmed"),  # another process: what stood has ended since
+    ],
+)
+def test_a_paused_process_stands_until_it_is_told_to_go_on(change: dict[str, str], status: str) -> None:
+    told = {**STOPPED, "port": "open"}
+    nemesis = Nemesis(Site({"n1": FakeHost("n1", lambda _: lines(**told))}))
+    fault = Fault("pause", ("n1",))
+    assert nemesis.inject(fault).status == "confirmed"
+    told.update({"after": "S", **change})
+    assert nemesis.heal(fault).status == status
+    assert nemesis.heal(fault).status == "confirmed", "who is healed again has nothing to show"
+    assert nemesis.heal_all().detail["awake"]["n1"]["after"] == "S"

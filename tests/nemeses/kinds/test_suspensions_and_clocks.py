@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from nemeses import Evidence, Fault, Nemesis, Result, Site
+from analysis.faultproof import contradictions
+from nemeses import KINDS, Evidence, Fault, Nemesis, Result, Site
 from nemeses.ports import HostError
 from tests.nemeses.fakes import FakeHost, FakePower, unreachable
 from tests.nemeses.machines import FakeMachine, FakeSuspender, FakeTime, greeting
@@ -101,6 +102,32 @@ def test_a_world_without_a_suspender_stops_nobody(machine: FakeMachine) -> None:
     for fault in (STALL, FREEZE):
         for evidence in stop(fault, machine, None):
             assert (evidence.status, list(evidence.detail)) == ("inconclusive", ["error"])
+
+
+class Muffled(FakeMachine):
+    """Its first word comes, and then its clocks cannot be read for a while."""
+
+    lost = True
+
+    def run(self, command: str, *, timeout_s: float = 10.0) -> Result:
+        if self.lost and "/proc/uptime" in command:
+            raise HostError(f"{self.name}: the connection was lost")
+        return super().run(command, timeout_s=timeout_s)
+
+
+@pytest.mark.parametrize(("fault", "does"), [(STALL, "frozen"), (FREEZE, "stalled")])
+def test_clocks_that_could_not_be_read_before_can_never_be_compared(clock: FakeTime, fault: Fault, does: Any) -> None:
+    """They do what those of the other kind would, which only they could have told."""
+    with greeting(machine := Muffled("n1", clock)):
+        nemesis = Nemesis(Site({"n1": machine}, suspender=FakeSuspender(machine, does=does), scheduler=clock))
+        injected = nemesis.inject(fault)
+        machine.lost = False
+        clock.sleep(3)
+        healed = nemesis.heal(fault)
+    assert (injected.status, injected.detail["n1"]["error"]) == ("inconclusive", "n1: the connection was lost")
+    assert injected.detail["n1"]["silent_s"] >= 0.2
+    must = [each.to_json() for each in KINDS[fault.kind].healed]
+    assert contradictions(must, healed.detail, ["n1"]) == ["n1: moved is missing"]
 
 
 def test_a_suspender_that_fails_proves_nothing(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,122 @@
+"""Running quorums in which a snapshot's bytes are not what was written: nobody lets go of a log for them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from broker.protocol.messages.fetch_snapshot import FetchSnapshotResponse
+from broker.protocol.records import CorruptBatch
+from broker.protocol.schema import Message
+from broker.quorum.messages import OffsetAndEpoch
+from tests.broker.log.making import in_loop
+from tests.broker.quorum.live import DIRECTORY, LiveCluster
+from tests.broker.quorum.test_runner import told
+from tests.broker.quorum.test_snapshots import ID, NAME, snapshots
+
+SMALL = {"metadata.log.max.record.bytes.between.snapshots": "1000"}
+LARGE = b"y" * 2_000
+
+
+async def one_lags_behind(cluster: LiveCluster) -> tuple[int, int]:
+    """One is down while the others let their logs go; (leader, that one)."""
+    await cluster.start()
+    leader = await cluster.leader()
+    await cluster.quorum(leader).append([b"first"])
+    await cluster.until_each(lambda seat: seat.values == [b"first"])
+    away = next(node for node in cluster.seats if node != leader)
+    end = cluster.quorum(away).log_end.offset
+    await cluster.stop(away)
+    await cluster.quorum(leader).append([LARGE])
+    await cluster.until(lambda: cluster.quorum(leader).log_start_offset > end)
+    return leader, away
+
+
+def damage(path: Path, node: int) -> None:
+    """Turn one bit of a node's snapshot over."""
+    (file,) = (path / str(node) / DIRECTORY).glob("*.checkpoint")
+    data = bytearray(file.read_bytes())
+    data[200] ^= 1
+    file.write_bytes(data)
+
+
+@pytest.mark.parametrize("behind_it", [True, False], ids=["the log has gone on", "the log ends with it"])
+def test_a_leader_does_not_serve_a_damaged_snapshot_and_makes_it_again(tmp_path: Path, behind_it: bool) -> None:
+    async def story() -> None:
+        cluster = LiveCluster(tmp_path, 3, 0, **SMALL)
+        leader, away = await one_lags_behind(cluster)
+        if behind_it:
+            await cluster.quorum(leader).append([b"more"])
+        else:
+            # Who leads then can commit nothing, its own record neither, before the other has the snapshot.
+            other = next(node for node in cluster.seats if node not in (leader, away))
+            await cluster.until(lambda: cluster.quorum(other).high_watermark == cluster.quorum(leader).log_end.offset)
+            await cluster.stop()
+            await cluster.start(leader)
+        damage(tmp_path, leader)
+        await cluster.start(away)
+        leader = await cluster.leader()
+        await cluster.until(lambda: cluster.quorum(away).log_start_offset == cluster.quorum(leader).log_start_offset)
+        last = await cluster.quorum(leader).append([b"last"])
+        await cluster.until(lambda: cluster.quorum(away).high_watermark > last)
+        assert told(cluster.seats[leader], "quorum_snapshot_damaged")
+        assert [seat.failures for seat in cluster.seats.values()] == [[], [], []]
+        await cluster.stop()
+        await cluster.start()  # what was made again is whole
+        await cluster.leader()
+        await cluster.stop()
+
+    asyncio.run(story())
+
+
+class DamagingCluster(LiveCluster):
+    """Turns a bit of the next snapshot that is sent over."""
+
+    damages = True
+
+    async def request(self, sender: int, receiver: int, message: Message, version: int, limit: float) -> Message:
+        answer = await super().request(sender, receiver, message, version, limit)
+        if self.damages and isinstance(answer, FetchSnapshotResponse):
+            self.damages = False
+            piece = answer.topics[0].partitions[0]
+            data = bytearray(piece.unaligned_records)
+            data[200] ^= 1
+            piece.unaligned_records = bytes(data)
+        return answer
+
+
+def test_who_fetches_a_damaged_snapshot_stops_with_its_log_as_it_was(tmp_path: Path) -> None:
+    async def story() -> None:
+        cluster = DamagingCluster(tmp_path, 3, 0, **SMALL)
+        leader, away = await one_lags_behind(cluster)
+        await cluster.start(away)
+        await cluster.until(lambda: cluster.seats[away].failures)
+        assert "what was fetched is damaged" in str(cluster.seats[away].failures.pop())
+        seat = cluster.seats[away]
+        assert seat.log is not None
+        had = seat.log.log_end_offset
+        assert 0 < had < cluster.quorum(leader).log_start_offset
+        await cluster.stop(away)
+        await cluster.start(away)
+        await cluster.until(lambda: cluster.quorum(away).log_start_offset == cluster.quorum(leader).log_start_offset)
+        await cluster.stop()
+        assert [seat.failures for seat in cluster.seats.values()] == [[], [], []]
+
+    asyncio.run(story())
+
+
+@in_loop
+async def test_of_a_damaged_snapshot_not_even_the_first_bytes_are_read(tmp_path: Path) -> None:
+    store = snapshots(tmp_path)
+    await store.write_durably(ID, [b"a" * 100, b"b" * 100], None, 7)
+    data = bytearray((tmp_path / NAME).read_bytes())
+    data[200] ^= 1
+    (tmp_path / NAME).write_bytes(data)
+    with pytest.raises(CorruptBatch):
+        store.read(ID, 0, 10)
+    newer = OffsetAndEpoch(3, 121)
+    store.append(newer, 0, bytes(data))
+    with pytest.raises(CorruptBatch, match=r"0121-0000000003\.checkpoint\.part: what was fetched is damaged"):
+        store.check(newer)

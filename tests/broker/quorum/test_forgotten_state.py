@@ -1,0 +1,143 @@
+"""Voters that have lost their metadata directory, or part of it, but not `meta.properties`: they count as new disks."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from broker.config import BrokerConfig
+from broker.disk import RealDisk
+from broker.log.meta_properties import META_PROPERTIES, claim_directory
+from broker.log.recovery_points import RECOVERY_POINTS_FILE
+from broker.quorum.election_state import QUORUM_STATE
+from broker.server.node_directory import METADATA_DIRECTORY, NodeDirectory
+from simulator.client import SimulatedClient
+from simulator.cluster import SimulatedCluster
+from simulator.disk import SimulatedDisk
+from tests.broker.log.making import in_loop
+
+PROPERTIES = {"default.replication.factor": "3"}
+LONG = 10.0
+"""Seconds in which a quorum that can elect has elected many times."""
+
+
+def remove(disk: SimulatedDisk, *, only: str = "") -> None:
+    """Remove the metadata directory, or one of its files."""
+    for name in [only] if only else disk.list(METADATA_DIRECTORY):
+        disk.unlink(f"{METADATA_DIRECTORY}/{name}")
+    if not only:
+        disk.remove_directory(METADATA_DIRECTORY)
+    disk.commit()
+
+
+def recovery_point(disk: SimulatedDisk) -> int:
+    lines = (disk.durable(RECOVERY_POINTS_FILE) or b"").decode().splitlines()
+    return next((int(line.split()[-1]) for line in lines if line.startswith("__cluster_metadata ")), 0)
+
+
+@pytest.mark.conforms("H22")
+@pytest.mark.parametrize("only", ["", QUORUM_STATE], ids=["the directory", "quorum-state"])
+@pytest.mark.parametrize("clean", [False, True], ids=["killed", "stopped"])
+def test_a_voter_that_has_forgotten_elects_nobody_who_lacks_what_was_committed(only: str, clean: bool) -> None:
+    """One lags behind, one has forgotten, the third, which has everything, is away: there is no majority."""
+    with SimulatedCluster(3, properties=PROPERTIES) as cluster:
+
+        async def story() -> None:
+            cluster.start()
+            await cluster.ready()
+            client = SimulatedClient(cluster.addresses)
+            await client.create_topic("first", 1)
+            leader = cluster.controller()
+            assert leader is not None
+            forgets, lags = (name for name in cluster.machines if name != leader)
+            cluster.kill(lags)
+            await client.create_topic("acknowledged", 1, 2)
+            client.close()
+            disk = cluster.machines[forgets].disk
+            before = disk.durable(META_PROPERTIES)
+            await cluster.until(lambda: recovery_point(disk) > 0)
+            if clean:
+                await cluster.stop(leader, forgets)
+            else:
+                cluster.kill(leader, forgets)
+            remove(disk, only=only)
+
+            cluster.start(forgets, lags)
+            await asyncio.sleep(LONG)
+            assert all(cluster.machines[name].running for name in (forgets, lags)), "the remedy is one"
+            assert cluster.controller() is None
+            after = disk.durable(META_PROPERTIES)
+            assert before is not None
+            assert after is not None
+            assert [line.split(b"=")[0] for line in before.split() if line not in after.split()] == [b"directory.id"]
+
+            cluster.start(leader)
+            await cluster.ready()
+            for name in cluster.machines:
+                topics = cluster.node(name).image.topics
+                await cluster.until(lambda topics=topics: set(topics) == {"first", "acknowledged"})  # type: ignore[misc]
+            taken_in = cluster.node(forgets).quorum
+            await cluster.until(
+                lambda: all(cluster.node(name).quorum.voter_ids == (1, 2, 3) for name in cluster.machines)
+            )
+            cluster.kill(lags)  # now the forgetful one is needed, and counts
+            await cluster.until(lambda: taken_in.leader_id is not None)
+            await SimulatedClient(cluster.addresses).create_topic("last", 1, 2)
+
+        cluster.run(story())
+
+
+def several(path: Path, voters: int = 3) -> BrokerConfig:
+    return BrokerConfig.from_properties(
+        {
+            "node.id": "1",
+            "listeners": "h1:9092,CONTROLLER://h1:9093",
+            "controller.listener.names": "CONTROLLER",
+            "quorum.voters": ",".join(f"{node}@h{node}:9093" for node in range(1, voters + 1)),
+            "log.dir": str(path),
+        }
+    )
+
+
+async def opened(path: Path, voters: int = 3, *, took_part: bool) -> bytes:
+    """Open the directory as a process does, and end; its id. `took_part`: with a quorum-state file."""
+    disk = RealDisk(str(path))
+    directory = await NodeDirectory.open(disk, several(path, voters), random.Random())
+    if took_part:
+        (path / METADATA_DIRECTORY / QUORUM_STATE).write_text("{}")
+    await directory.close()
+    disk.close()
+    return directory.id
+
+
+@pytest.mark.conforms("H22")
+@in_loop
+async def test_a_directory_is_the_same_disk_for_as_long_as_it_remembers(tmp_path: Path) -> None:
+    first = await opened(tmp_path, took_part=True)
+    assert await opened(tmp_path, took_part=True) == first
+    (tmp_path / METADATA_DIRECTORY / QUORUM_STATE).unlink()
+    new = await opened(tmp_path, took_part=True)
+    assert new != first
+    assert await opened(tmp_path, took_part=True) == new
+
+
+@pytest.mark.conforms("H22")
+@in_loop
+async def test_what_is_new_is_durable_before_anything_can_be_promised(tmp_path: Path) -> None:
+    await opened(tmp_path, took_part=False)
+    disk = RealDisk(str(tmp_path))
+    directory = await NodeDirectory.open(disk, several(tmp_path), random.Random())
+    assert (await claim_directory(disk, "data", 1, random.Random())).directory_id == directory.id
+    assert not disk.exists(f"{METADATA_DIRECTORY}/{QUORUM_STATE}")
+    await directory.close()
+    disk.close()
+
+
+@pytest.mark.conforms("H22")
+@in_loop
+async def test_a_voter_that_is_alone_stays_the_same(tmp_path: Path) -> None:
+    first = await opened(tmp_path, 1, took_part=False)
+    assert await opened(tmp_path, 1, took_part=False) == first

@@ -1,0 +1,82 @@
+"""A voter on a slow link, in virtual time: answers come one behind the other, each after a good part of the fetch
+timeout."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from itertools import chain, count, repeat
+
+import pytest
+
+from broker.errors import ErrorCode
+from broker.quorum.messages import FetchRequest, FetchResponse, Request, Response, VoteRequest, VoteResponse
+from tests.broker.quorum.memory import pack
+from tests.broker.quorum.story import Story
+
+LEADER, OTHER = 2, 3
+EPOCH = 3
+RECORDS = 6
+"""In each answer to a fetch."""
+STEP_S = 0.005
+ROUND_TRIP_S = 0.02
+TIMEOUT_S = 1.0
+
+
+class SlowLink:
+    """Between a follower and its leader, who lives all the time. `takes`: the seconds of each answer in turn, which is
+    late behind the one before; nothing else is slow."""
+
+    def __init__(self, takes: Iterator[float]) -> None:
+        self.story = Story(log=[1, 1, 1])
+        self.story.follow(LEADER, epoch=EPOCH)
+        self._takes = takes
+        self._free_at = self.story.now
+        self._number = count()
+        self._coming: list[tuple[float, int, int, Request, Response]] = []
+
+    def fetched_in(self, seconds: float) -> int:
+        """Go on for so long; how many records were fetched meanwhile."""
+        story = self.story
+        before, end = story.log.log_end_offset, story.now + seconds
+        while story.now < end:
+            for to, request in story.requests:
+                at, response = self._answer(to, request)
+                heapq.heappush(self._coming, (at, next(self._number), to, request, response))
+            story.requests.clear()
+            story.wait(STEP_S)
+            while self._coming and self._coming[0][0] <= story.now:
+                _, _, to, request, response = heapq.heappop(self._coming)
+                story._do(story.node.answered(story.now, to, request, response))
+        return story.log.log_end_offset - before
+
+    def _answer(self, to: int, request: Request) -> tuple[float, Response]:
+        soon = self.story.now + ROUND_TRIP_S
+        if isinstance(request, VoteRequest):
+            return soon, VoteResponse(ErrorCode.NONE, LEADER, EPOCH, False)
+        assert isinstance(request, FetchRequest)
+        if to == OTHER:
+            return soon, FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, LEADER, EPOCH)
+        self._free_at = max(self._free_at, self.story.now) + next(self._takes)
+        at = request.fetch_from.offset
+        records = pack([(EPOCH, at + number) for number in range(RECORDS)])
+        return self._free_at, FetchResponse(ErrorCode.NONE, LEADER, EPOCH, at, None, records)
+
+
+@pytest.mark.conforms("K595-12", "H20")
+@pytest.mark.parametrize("late", [[], [1.5], [1.5] * 3, [8.0]], ids=["none", "one", "three", "one of many timeouts"])
+def test_a_late_answer_does_not_keep_a_voter_on_a_slow_link_from_catching_up(late: list[float]) -> None:
+    link = SlowLink(chain(late, repeat(TIMEOUT_S / 2)))
+    link.fetched_in(20.0)
+    assert link.fetched_in(10.0) > 10 * RECORDS
+    assert link.story.role.epoch == EPOCH
+
+
+@pytest.mark.conforms("K595-12", "H20")
+@pytest.mark.parametrize("each", [1.1, 1.6, 5.0])
+def test_answers_that_take_longer_than_the_fetch_timeout_are_waited_for(each: float) -> None:
+    """A batch is never split: one that is large for its link takes as long as it takes."""
+    link = SlowLink(repeat(each))
+    link.fetched_in(2 * each)
+    assert link.fetched_in(10 * each) >= 9 * RECORDS
+    assert link.story.role.epoch == EPOCH

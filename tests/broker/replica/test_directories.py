@@ -1,0 +1,49 @@
+"""The directories of partitions on a real disk, whose names have an end."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from broker.disk import RealDisk
+from broker.log.log_config import LogConfig
+from broker.replica.directories import METADATA_FILE, Found, PartitionDirectories
+
+ID = b"topic-id-of-log!"
+
+
+@pytest.mark.parametrize("index", [0, 99_999])
+@pytest.mark.parametrize("length", [1, 230, 240, 244, 249])
+def test_a_partition_is_set_aside_however_long_its_topics_name(tmp_path: Path, length: int, index: int) -> None:
+    topic, other = "x" * length, "x" * (length - 1) + "y"
+
+    async def story() -> None:
+        disk = RealDisk(str(tmp_path))
+        directories = PartitionDirectories(disk, LogConfig())
+        names = []
+        for name in (topic, topic, other):
+            log = await directories.create(name, index, ID)
+            await log.close()
+            assert await directories.scan() == [Found(name, index, ID)]
+            names.append(await directories.set_aside(name, index))
+            assert await directories.scan() == []
+        assert sorted(disk.list("")) == sorted(set(names))
+        assert len(names) == len(set(names))
+        assert all(name.endswith("-aside") and METADATA_FILE in disk.list(name) for name in names)
+        disk.close()
+
+    asyncio.run(story())
+
+
+def test_a_name_that_fits_stays_whole(tmp_path: Path) -> None:
+    async def story() -> None:
+        disk = RealDisk(str(tmp_path))
+        directories = PartitionDirectories(disk, LogConfig())
+        log = await directories.create("log", 3, ID)
+        await log.close()
+        assert await directories.set_aside("log", 3) == "log-3.1-aside"
+        disk.close()
+
+    asyncio.run(story())

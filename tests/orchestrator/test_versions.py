@@ -1,0 +1,53 @@
+"""Which build a run was made with: a commit is one only where nothing else could have been imported."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orchestrator.running import versions
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with one room, committed as it is."""
+    monkeypatch.setattr(versions, "PROJECT_ROOT", tmp_path)
+    write(tmp_path, ".gitignore", "store/\n__pycache__/\n*.pyc\n")
+    write(tmp_path, "room/module.py")
+    for arguments in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "all of it"]):
+        identity = ["-c", "user.name=nobody", "-c", "user.email=nobody@example.org"]
+        subprocess.run(["git", "-C", str(tmp_path), *identity, *arguments], check=True)
+    return tmp_path
+
+
+def write(project: Path, name: str, text: str = "x = 1\n") -> None:
+    (project / name).parent.mkdir(parents=True, exist_ok=True)
+    (project / name).write_text(text)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["store/x/run.py", "room/__pycache__/module.pyc", "room/report.html", "notes.txt", "mine/client.py"],
+)
+def test_what_no_module_of_ours_can_be_leaves_a_build_clean(project: Path, name: str) -> None:
+    write(project, name)
+    assert len(versions.commit()) == 12
+
+
+@pytest.mark.parametrize("name", ["room/module.py", "room/other.py", "room/deep/er.py", "room/fast.so", "json.py"])
+def test_a_module_that_is_not_in_the_commit_is_a_change(project: Path, name: str) -> None:
+    write(project, name, "x = 2\n")
+    assert versions.commit().endswith("+changes")
+
+
+@pytest.mark.parametrize("unanswered", ["rev-parse", "status", "ls-files", "ls-tree"])
+def test_where_git_does_not_answer_the_build_is_unknown(
+    project: Path, monkeypatch: pytest.MonkeyPatch, unanswered: str
+) -> None:
+    assert project.exists()
+    asked: Callable[..., str | None] = versions._git
+    monkeypatch.setattr(versions, "_git", lambda *words: None if unanswered in words else asked(*words))
+    assert versions.commit() == "unknown"

@@ -1,0 +1,19 @@
+"""The counters by which partitions are proven: one for each packet that is dropped, and none for one that passes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.worlds.support import play
+
+pytestmark = pytest.mark.root
+
+
+def test_a_packet_is_counted_as_dropped_once_and_only_where_it_is() -> None:
+    assert play("counted", module="tests.worlds.filter_scenarios") == {
+        "open": [1, 0],
+        "cut": [2, 1],
+        "cut and rejected": [3, 2],  # what is dropped is not answered as well
+        "rejected": [3, 1],  # what is rejected does not come as far as where packets are seen
+        "cut, and not dropped": [4, 0],
+    }
