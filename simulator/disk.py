@@ -144,6 +144,8 @@ class SimulatedDisk:
         self._power_cuts = 0
         self._flips: list[tuple[Flip, int]] = []  # each with its byte as it was before
         self._locks: dict[str, Host | None] = {}
+        self._given_up: dict[str, tuple[asyncio.Task[None], Host | None]] = {}
+        """Replacements of files that nobody waits for any more, and the processes whose threads do what is left."""
 
     async def sync_everything(self) -> None:
         """syncfs: all that is in the page cache becomes durable. Raises `OSError`."""
@@ -212,15 +214,39 @@ class SimulatedDisk:
         self._names[target] = inode
 
     async def replace_file(self, path: str, content: bytes) -> None:
+        """As the real disk, whose thread finishes what it has begun, whoever gives it up, and begins nothing else."""
+        while path in self._given_up:
+            await asyncio.wait([self._given_up[path][0]])
         file = self.open(path + ASIDE, create=True)
+        aside = self._file_at(path + ASIDE)
         try:
             file.truncate(0)
             file.append([content])
             await file.sync()
+        except asyncio.CancelledError:
+            if aside not in self._queue:
+                task = self._loop.create_task(self._replace_alone(path, aside, content))
+                self._given_up[path] = task, CURRENT_HOST.get()
+            raise
         finally:
             file.close()
         self.rename(path + ASIDE, path)
         await self.sync_directory(parent(path))
+
+    async def _replace_alone(self, path: str, aside: Inode, content: bytes) -> None:
+        """What is left to do of a replacement that was given up; nobody is told how it went."""
+        try:
+            if self._running is not None and self._running.inode is aside:
+                synced: asyncio.Future[None] = self._loop.create_future()
+                self._running.waiters.append(synced)
+                await synced
+            if aside.durable == content:
+                self.rename(path + ASIDE, path)
+                await self.sync_directory(parent(path))
+        except OSError:
+            pass
+        finally:
+            self._given_up.pop(path, None)
 
     def unlink(self, path: str) -> None:
         self._file_at(path)
@@ -262,6 +288,7 @@ class SimulatedDisk:
     def process_died(self, host: Host) -> None:
         """What only a killed process had asked for is not begun any more; what runs in the kernel is finished."""
         self._queue = {key: job for key, job in self._queue.items() if job.hosts != {host}}
+        self._given_up = {path: given for path, given in self._given_up.items() if given[1] is not host}
 
     def _begin_next(self) -> None:
         if not self._queue:
@@ -346,6 +373,7 @@ class SimulatedDisk:
         """
         self._power_cuts += 1
         self._queue.clear()
+        self._given_up.clear()
         job, self._running, self._held = self._running, None, None
         if job is not None and rng.random() < 0.5:
             self._apply(job)  # it had reached the platter, only nobody was told
@@ -418,6 +446,7 @@ class SimulatedDisk:
         """Put another disk in: an empty one, or one on which there is a copy of old, and durable. Nothing may run."""
         self._power_cuts += 1
         self._queue.clear()
+        self._given_up.clear()
         self._running = self._held = None
         self._locks.clear()
         self._flips.clear()

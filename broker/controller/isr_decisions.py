@@ -26,7 +26,7 @@ FIRST_VERSION_WITH_EPOCHS = 3
 def alter_partitions(
     image: MetadataImage, request: AlterPartitionRequest, version: int, elections: Elections
 ) -> tuple[list[PartitionChangeRecord], AlterPartitionResponse]:
-    """The changes that are granted, and the answer that holds once they are committed.
+    """The changes that are granted or that make a refusal final, and the answer that holds once they are committed.
 
     The sender must be registered in the epoch that it claims. The answer carries the resulting state of each partition,
     or the reason for its refusal.
@@ -53,7 +53,7 @@ def _alter(
     elections: Elections,
     records: list[PartitionChangeRecord],
 ) -> PartitionResult:
-    """The result for one partition; the record of a granted change is appended to `records`."""
+    """The result for one partition; the record of a granted change, or of a final refusal, is appended to `records`."""
     index, topic_id = data.partition_index, topic_data.topic_id
     topic = image.topic_by_id(topic_id)
     if topic is None:
@@ -66,6 +66,10 @@ def _alter(
         return PartitionResult(index, ErrorCode.INVALID_REQUEST)
     members = _wanted(data, version)
     error = refusal(image, partition, sender, data, members, elections)
+    if error is ErrorCode.INELIGIBLE_REPLICA:
+        # Who was not eligible may soon be, without a change of the partition. The leader counts without it once it has
+        # this answer: a copy of the proposal that is on its way still must find another partition epoch.
+        records.append(PartitionChangeRecord(index, topic_id))
     if error is not ErrorCode.NONE:
         return PartitionResult(index, error)
     isr = tuple(member.broker_id for member in members)

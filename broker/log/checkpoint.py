@@ -12,6 +12,9 @@ from broker.ports import Disk
 
 VERSION = "0"
 
+Key = tuple[str, int]
+"""A topic's name and the number of a partition."""
+
 
 class CorruptCheckpointError(StartupError):
     """A checkpoint file does not hold what its format says; the message names the file, the line and the remedy."""
@@ -86,22 +89,42 @@ class OffsetCheckpoint:
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._file = AtomicFile(disk, path)
+        self._known: dict[Key, int] | None = None
+        self._is_certain = True
 
-    def read(self) -> dict[tuple[str, int], int]:
+    @property
+    def known(self) -> Mapping[Key, int]:
+        """The highest that the file may hold of each partition. Raises `CorruptCheckpointError`.
+
+        A write that failed, or whose caller was cancelled, may have been done all the same; and done later.
+        """
+        return self.read() if self._known is None else self._known
+
+    def holds(self, offsets: Mapping[Key, int]) -> bool:
+        """Whether the file says just this, for certain."""
+        return self.known == offsets and self._is_certain
+
+    def read(self) -> dict[Key, int]:
         """Offsets by (topic, partition); empty when there is no file. Raises `CorruptCheckpointError`."""
         text = self._file.read()
         if text is None:
+            self._known = {}
             return {}
         path = self._file.path
         remedy = "remove the file: its offsets are found again, only later"
-        offsets: dict[tuple[str, int], int] = {}
+        offsets: dict[Key, int] = {}
         for number, (topic, partition, offset) in enumerate(parse_lines(path, text, 3, remedy), 3):
             if not (partition.isdecimal() and offset.isdecimal()):
                 raise CorruptCheckpointError(f"{path}:{number}: expected 'topic partition offset'; {remedy}")
             offsets[topic, int(partition)] = int(offset)
-        return offsets
+        self._known = offsets
+        return dict(offsets)
 
-    async def write_durably(self, offsets: Mapping[tuple[str, int], int]) -> None:
+    async def write_durably(self, offsets: Mapping[Key, int]) -> None:
         """Replace all offsets."""
-        entries = [f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())]
+        written = dict(offsets)
+        entries = [f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(written.items())]
+        self._is_certain, before = False, self.known
+        self._known = {**written, **{key: max(offset, written.get(key, 0)) for key, offset in before.items()}}
         await self._file.write(format_lines(entries))
+        self._is_certain, self._known = True, written

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -129,7 +129,7 @@ class Cleaner:
         survey = _Survey(LatestOffsets(self._log.cleaned_to))
         self._reading = segments
         for segment in segments:
-            for position, header in segment.walk(0):
+            for position, header in self._as_written(segment, segment.walk(0)):
                 survey.note(header)
                 if header.next_offset > survey.latest.end and not survey.latest.is_full:
                     batch = segment.file.read(position, header.size)
@@ -147,6 +147,26 @@ class Cleaner:
         if not self._drops_epochs:
             survey.kept |= survey.epoch_starts
         return survey
+
+    def _as_written(
+        self, segment: Segment, batches: Iterator[tuple[int, BatchHeader]]
+    ) -> Iterator[tuple[int, BatchHeader]]:
+        """The batches of a segment, seen to be where and of the epoch that they were written in, which no CRC covers:
+        what is written anew would be believed. Raises `CorruptBatch`; then the next start reads the segment whole."""
+        due = segment.base_offset
+        try:
+            for position, header in batches:
+                if header.base_offset < due or header.next_offset > segment.next_offset:
+                    limits = f"{due} to {segment.next_offset}"
+                    raise CorruptBatch(f"{segment.path}: offset {header.base_offset} stands where {limits} must follow")
+                served = header.last_offset >= self._log.log_start_offset
+                if served and header.leader_epoch != self._log.epochs.epoch_at(header.last_offset):
+                    raise CorruptBatch(f"{segment.path}: offset {header.base_offset}: epoch {header.leader_epoch}")
+                due = header.next_offset
+                yield position, header
+        except CorruptBatch:
+            segment.distrust()
+            raise
 
     async def _clean_group(
         self, group: Sequence[Segment], work: Compaction, survey: _Survey, interval_bytes: int
@@ -179,7 +199,7 @@ class Cleaner:
         end = group[-1].next_offset
         cleaned.file.truncate(0)  # a process that ended in a pass may have left some
         for segment in group:
-            for position, header in segment.intact_batches(compacted=True):
+            for position, header in self._as_written(segment, segment.intact_batches(compacted=True)):
                 batch = segment.file.read(position, header.size)
                 keep = header.base_offset in kept or header.next_offset == end
                 left = await self._in_turns(work.compact(header, batch, keep_header=keep))
@@ -212,6 +232,7 @@ class Cleaner:
             not self._wanted()
             or self._truncations != self._log.truncations
             or not set(self._reading) <= set(self._log.segments)
+            or any(segment.next_offset > self._log.kept_end for segment in self._reading)
         ):
             raise _UnwantedError
 

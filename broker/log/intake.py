@@ -55,6 +55,25 @@ class Batch(NamedTuple):
         return cls(header.base_offset, header.next_offset, header.size, header.max_timestamp, sequenced)
 
 
+class AppendInfo(NamedTuple):
+    """What an append added. Nothing added: `last_offset` is `base_offset` - 1.
+
+    Of an idempotent producer's batch that was there before: its offsets, and no bytes.
+    """
+
+    base_offset: int
+    last_offset: int
+    bytes: int
+
+
+class OutOfOrderError(ValueError):
+    """Fetched batches that do not continue this log; the message says where it ends and what came."""
+
+
+class UnpreparedEpochError(RuntimeError):
+    """Fetched batches begin a leader epoch whose entry is not durable yet: `prepare_epochs` comes first (K101-8)."""
+
+
 def stamp_batches(
     buf: bytearray | memoryview, offset: int, leader_epoch: int, admit: Admit | None = None
 ) -> list[Batch]:

@@ -21,7 +21,17 @@ from typing import NamedTuple
 from broker.errors import ErrorCode, ProtocolError
 from broker.log.alike import FEWEST
 from broker.log.epochs import LeaderEpochCache
-from broker.log.intake import TRIES, Admit, Batch, fetched_alike, is_plain_single, stamp_batches
+from broker.log.intake import (
+    TRIES,
+    Admit,
+    AppendInfo,
+    Batch,
+    OutOfOrderError,
+    UnpreparedEpochError,
+    fetched_alike,
+    is_plain_single,
+    stamp_batches,
+)
 from broker.log.log_config import LogConfig
 from broker.log.recovery import Recovered, read_again, recover, recover_producers
 from broker.log.segment import Segment
@@ -34,17 +44,6 @@ from broker.protocol.records import (
     CorruptBatch,
     validate_batch,
 )
-
-
-class AppendInfo(NamedTuple):
-    """What an append added. Nothing added: `last_offset` is `base_offset` - 1.
-
-    Of an idempotent producer's batch that was there before: its offsets, and no bytes.
-    """
-
-    base_offset: int
-    last_offset: int
-    bytes: int
 
 
 class Slice(NamedTuple):
@@ -61,14 +60,6 @@ class OffsetOutOfRangeError(ProtocolError):
     def __init__(self, offset: int, log: PartitionLog) -> None:
         range_ = f"{log.log_start_offset} to {log.log_end_offset}"
         super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, f"{log.directory}: offset {offset} is not in {range_}")
-
-
-class OutOfOrderError(ValueError):
-    """Fetched batches that do not continue this log; the message says where it ends and what came."""
-
-
-class UnpreparedEpochError(RuntimeError):
-    """Fetched batches begin a leader epoch whose entry is not durable yet: `prepare_epochs` comes first (K101-8)."""
 
 
 class PartitionLog:
@@ -89,6 +80,7 @@ class PartitionLog:
         self._start = self._segments[0].base_offset
         self._truncations = 0
         self._about_to_cut_to: int | None = None
+        self._is_deleted = False
         self.before_cut: Callable[[int], Awaitable[None]] | None = None
         """Awaited before the log is cut to an offset, which `recovery_point` and `cleaned_to` show by then."""
         self._unsynced: list[Segment] = [self._active]
@@ -162,6 +154,11 @@ class PartitionLog:
     def recovery_point(self) -> int:
         """Everything below is on disk, and will not be cut off."""
         return self._durable if self._about_to_cut_to is None else min(self._durable, self._about_to_cut_to)
+
+    @property
+    def kept_end(self) -> int:
+        """Everything below will not be cut off: up to the log's end, or to where that is about to be."""
+        return self._end if self._about_to_cut_to is None else min(self._end, self._about_to_cut_to)
 
     @property
     def cleaned_to(self) -> int:
@@ -311,27 +308,39 @@ class PartitionLog:
     # -- durability ---------------------------------------------------------------------------------------------
 
     async def flush(self) -> int:
-        """Return once everything appended before the call is on disk; the durable end offset. Raises `OSError`."""
-        while True:
-            target, truncations, names = self._end, self._truncations, self._names_changed
-            active, unsynced = self._active, list(self._unsynced)
-            for segment in unsynced:
-                # While others were synced, this one may have been removed and its file closed; what it held is then no
-                # part of the log. Or another flush may have finished with it.
-                if segment in self._unsynced:
-                    await segment.file.sync()
-            await self._snapshots.sync()
-            if names != self._names_durable:
-                await self._disk.sync_directory(self.directory)
-                self._names_durable = max(self._names_durable, names)
-            for segment in unsynced:
-                # Only what was full when the sync began: the active segment may have grown, and been replaced, since.
-                if segment is not active and segment in self._unsynced:
-                    self._unsynced.remove(segment)
+        """Return once everything appended before the call is on disk; the durable end offset. Raises `OSError`.
+
+        Nothing more is made durable of a log that was deleted meanwhile.
+        """
+        while not self._is_deleted:
+            target, truncations = self._end, self._truncations
+            try:
+                await self._sync()
+            except OSError:
+                if self._is_deleted:  # its files were closed, or their names removed: no failure of the disk
+                    break
+                raise
             # A truncation in the meantime may have replaced what was synced by other records of the same offsets.
             if truncations == self._truncations:
                 self._durable = max(self._durable, target)
-                return self._durable
+                break
+        return self._durable
+
+    async def _sync(self) -> None:
+        names, active, unsynced = self._names_changed, self._active, list(self._unsynced)
+        for segment in unsynced:
+            # While others were synced, this one may have been removed and its file closed; what it held is then no
+            # part of the log. Or another flush may have finished with it.
+            if segment in self._unsynced:
+                await segment.file.sync()
+        await self._snapshots.sync()
+        if names != self._names_durable:
+            await self._disk.sync_directory(self.directory)
+            self._names_durable = max(self._names_durable, names)
+        for segment in unsynced:
+            # Only what was full when the sync began: the active segment may have grown, and been replaced, since.
+            if segment is not active and segment in self._unsynced:
+                self._unsynced.remove(segment)
 
     async def rebuild(self, leader_epoch: int, wanted: Callable[[], bool]) -> bool:
         """Read all batches again, make the epochs what they say and then `leader_epoch`, and flush both (KIP-704).
@@ -386,9 +395,10 @@ class PartitionLog:
 
     async def _announce_cut(self, offset: int) -> None:
         """Let nobody count on what is about to go."""
-        if offset < self._end and self.before_cut is not None:
+        if offset < self._end:
             self._about_to_cut_to = offset
-            await self.before_cut(offset)
+            if self.before_cut is not None:
+                await self.before_cut(offset)
 
     async def truncate_fully_and_start_at(self, offset: int) -> None:
         """Remove everything, epochs included, and begin anew at `offset`, durably."""
@@ -431,8 +441,9 @@ class PartitionLog:
         return True
 
     def roll(self) -> None:
-        """Begin a new segment, so that the one that grew until now can go."""
-        if self._active.size:
+        """Begin a new segment, so that the one that grew until now can go; not while the log is being cut: until that
+        is over, what is known of producers may be of batches that are gone, and the snapshot would keep it."""
+        if self._active.size and self._about_to_cut_to is None:
             self._roll()
 
     async def advance_start(self, offset: int) -> int:
@@ -475,6 +486,7 @@ class PartitionLog:
 
     async def delete(self) -> None:
         """Remove the log and its directory, durably."""
+        self._is_deleted = True
         for segment in reversed(self._segments):
             segment.remove()
         for name in self._disk.list(self.directory):
@@ -542,7 +554,7 @@ class PartitionLog:
         while offset < bound:
             segment = self._segment_of(offset)
             try:
-                start, stop = _stretch(segment, offset, bound, max_bytes)
+                start, stop = segment.stretch(offset, bound, max_bytes)
                 if stop <= start or (stop - start > max_bytes and (slices or not min_one)):
                     break
                 self._verify(segment, start, stop)
@@ -580,11 +592,3 @@ class PartitionLog:
         if offset >= self._active.base_offset:
             return self._active
         return self._segments[bisect_right(self._segments, offset, key=lambda segment: segment.base_offset) - 1]
-
-
-def _stretch(segment: Segment, offset: int, bound: int, max_bytes: int) -> tuple[int, int]:
-    """From where to where the segment's batches lie from the one that holds `offset` on, below `bound`; of more than
-    `max_bytes` as many as fit, but one. Raises `CorruptBatch`."""
-    start = segment.position_of(offset)
-    last = segment.size if bound >= segment.next_offset else segment.position_of(bound)
-    return start, last if last - start <= max_bytes else segment.boundary(start, start + max_bytes)

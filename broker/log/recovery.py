@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
 from broker.errors import StartupError
@@ -260,13 +260,14 @@ async def _scan(
     result = Recovered([], epochs, ProducerSnapshots(disk, directory), scanned=True)
     result.segments, scan = _below_recovery_point(disk, directory, interval_bytes, bases, points)
     scan.compacted = compacted
-    for base in bases[len(result.segments) :]:
+    left = bases[len(result.segments) :]
+    for base, following in zip_longest(left, left[1:]):
         segment = Segment(disk, directory, base, interval_bytes)
         result.segments.append(segment)
         try:
             if base != scan.next_offset:
                 raise CorruptBatch(f"{segment.file.path}: the segment follows offset {scan.next_offset - 1}")
-            await _read(segment, scan)
+            await _read(segment, scan, following)
         except CorruptBatch as error:
             result.reason = str(error)
             break
@@ -332,8 +333,9 @@ def _damaged(directory: str, reason: str, end: int, recovery_point: int) -> Dama
     )
 
 
-async def _read(segment: Segment, scan: EpochScan) -> None:
-    """No CRC covers a base offset: behind a gap, a batch that the next one contradicts is the one that is wrong."""
+async def _read(segment: Segment, scan: EpochScan, following: int | None) -> None:
+    """No CRC covers a base offset: behind a gap, a batch that the next one contradicts is the one that is wrong, or
+    that the `following` segment does."""
     pause_at = SCAN_BYTES
     behind_gap: BatchHeader | None = None
     try:
@@ -353,6 +355,8 @@ async def _read(segment: Segment, scan: EpochScan) -> None:
                 await yield_to_others()
     finally:
         if behind_gap is not None:
+            if following is not None and behind_gap.next_offset > following:
+                raise CorruptBatch(f"offset {behind_gap.base_offset} lies before a segment that begins at {following}")
             _take(segment, scan, behind_gap)
 
 

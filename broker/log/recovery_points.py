@@ -12,12 +12,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from broker.log.checkpoint import OffsetCheckpoint
+from broker.log.checkpoint import Key, OffsetCheckpoint
 from broker.ports import Disk
 
 RECOVERY_POINTS_FILE = "recovery-point-offset-checkpoint"
-
-Key = tuple[str, int]
 
 
 class Recoverable(Protocol):
@@ -32,20 +30,20 @@ class RecoveryPoints:
 
     def __init__(self, disk: Disk) -> None:
         self._checkpoint = OffsetCheckpoint(disk, RECOVERY_POINTS_FILE)
-        self._read: dict[Key, int] | None = None
+        self._unopened: dict[Key, int] | None = None
         self._logs: dict[Key, Recoverable] = {}
         self._turn = asyncio.Lock()
 
     @property
-    def _written(self) -> dict[Key, int]:
-        """What the file holds. Raises `CorruptCheckpointError`."""
-        if self._read is None:
-            self._read = self._checkpoint.read()
-        return self._read
+    def _found(self) -> dict[Key, int]:
+        """What an earlier process left, but for what is forgotten. Raises `CorruptCheckpointError`."""
+        if self._unopened is None:
+            self._unopened = dict(self._checkpoint.known)
+        return self._unopened
 
     def of(self, key: Key) -> int:
-        """What the file says of a log; 0 when it says nothing. Raises `CorruptCheckpointError`."""
-        return self._written.get(key, 0)
+        """What the file says of a log, or may say; 0 when it says nothing. Raises `CorruptCheckpointError`."""
+        return self._checkpoint.known.get(key, 0)
 
     def watch(self, key: Key, log: Recoverable) -> None:
         """A log that is open: its recovery point is written from now on."""
@@ -54,9 +52,8 @@ class RecoveryPoints:
     async def forget(self, key: Key) -> None:
         """A log is about to go, durably: a later one of its name begins anew."""
         self._logs.pop(key, None)
-        async with self._turn:
-            if self._written.pop(key, None) is not None:
-                await self._checkpoint.write_durably(self._written)
+        self._found.pop(key, None)
+        await self._write_if(lambda: key in self._checkpoint.known)
 
     async def lower(self, key: Key, offset: int) -> None:
         """A log, which shows it already, is about to be cut to `offset`: durable on return."""
@@ -71,7 +68,6 @@ class RecoveryPoints:
             if not wanted():
                 return
             # What could not be opened, or is not open yet, keeps what is known of it.
-            current = {**self._written, **{key: log.recovery_point for key, log in self._logs.items()}}
-            if current != self._written:
+            current = {**self._found, **{key: log.recovery_point for key, log in self._logs.items()}}
+            if not self._checkpoint.holds(current):
                 await self._checkpoint.write_durably(current)
-                self._read = current

@@ -124,6 +124,13 @@ class Segment:
                 return position
         raise CorruptBatch(f"{self.file.path}: no batch holds offset {offset}")
 
+    def stretch(self, offset: int, bound: int, max_bytes: int) -> tuple[int, int]:
+        """From where to where the batches lie from the one that holds `offset` on, below `bound`; of more than
+        `max_bytes` as many as fit, but one. Raises `CorruptBatch`."""
+        start = self.position_of(offset)
+        last = self.size if bound >= self.next_offset else self.position_of(bound)
+        return start, last if last - start <= max_bytes else self.boundary(start, start + max_bytes)
+
     def boundary(self, start: int, limit: int) -> int:
         """The last end of a batch that is not past `limit`; at least the end of the batch that starts at `start`."""
         if limit >= self.size:

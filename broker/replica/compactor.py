@@ -11,14 +11,12 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from broker.errors import is_out_of_descriptors
-from broker.log.checkpoint import OffsetCheckpoint
+from broker.log.checkpoint import Key, OffsetCheckpoint
 from broker.log.cleaner import Cleanable, Cleaner, SegmentSizes, UncleanableError, cleanable
 from broker.ports import Disk
 from broker.replica.partition import Partition
 
 CHECKPOINT_FILE: Final = "cleaner-offset-checkpoint"
-
-Key = tuple[str, int]
 
 
 class Compactor:
@@ -38,17 +36,16 @@ class Compactor:
         self._now_ms = now_ms
         self._drops_epochs = drops_epochs
         self._checkpoint = OffsetCheckpoint(disk, CHECKPOINT_FILE)
-        self._written: dict[Key, int] = {}
         self._writing = asyncio.Lock()
         self._uncleanable: set[Partition] = set()
 
     async def start(self) -> None:
         """Read up to where the logs that are open have been compacted; what they have lost since is no part of that,
         durably. Raises `CorruptCheckpointError`, `OSError`."""
-        self._written = self._checkpoint.read()
+        written = self._checkpoint.read()
         for partition in self._partitions():
             log = partition.log
-            log.cleaned_to = min(self._written.get(partition.key, 0), log.log_end_offset)
+            log.cleaned_to = min(written.get(partition.key, 0), log.log_end_offset)
         await self._write()
 
     async def compact(self) -> None:
@@ -64,13 +61,11 @@ class Compactor:
     async def lower(self, key: Key, offset: int) -> None:
         """A log, which shows it already, is about to be cut to `offset`: durable on return. What is appended then has
         not been compacted, and a key that it deletes would come back. Raises `OSError`."""
-        await self._write_if(lambda: self._written.get(key, 0) > offset)
+        await self._write_if(lambda: self._checkpoint.known.get(key, 0) > offset)
 
     async def forget(self, key: Key) -> None:
         """A partition's log is about to go: a later one of its name begins anew."""
-        async with self._writing:
-            if self._written.pop(key, None) is not None:
-                await self._checkpoint.write_durably(self._written)
+        await self._write_if(lambda: key in self._checkpoint.known)
 
     def _dirtiest(self) -> tuple[Partition, int] | None:
         best: tuple[float, Partition, int] | None = None
@@ -127,6 +122,5 @@ class Compactor:
             if not wanted():
                 return
             offsets = {each.key: each.log.cleaned_to for each in self._partitions() if each.log.cleaned_to}
-            if offsets != self._written:
+            if not self._checkpoint.holds(offsets):
                 await self._checkpoint.write_durably(offsets)
-                self._written = offsets

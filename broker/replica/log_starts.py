@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from broker.log.checkpoint import OffsetCheckpoint
+from broker.log.checkpoint import Key, OffsetCheckpoint
 from broker.ports import Disk
 
 FILE = "log-start-offset-checkpoint"
-
-Key = tuple[str, int]
 
 
 class LogStarts:
@@ -37,12 +35,13 @@ class LogStarts:
         """A partition's log is about to be cut to `offset`, and to begin there if it began above; durable on return.
         Raises `OSError`."""
         async with self._turn:
-            if self._starts.get(key, 0) > offset:
+            if self._checkpoint.known.get(key, 0) > offset:
                 self._starts[key] = offset
                 await self._checkpoint.write_durably(self._starts)
 
     async def forget(self, key: Key) -> None:
         """A partition goes: a new topic of the same name begins at 0."""
         async with self._turn:
-            if self._starts.pop(key, None) is not None:
+            self._starts.pop(key, None)
+            if key in self._checkpoint.known:
                 await self._checkpoint.write_durably(self._starts)

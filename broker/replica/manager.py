@@ -11,7 +11,7 @@ from broker.config import BrokerConfig
 from broker.controller.image import MetadataImage, PartitionImage
 from broker.descriptors import with_descriptors
 from broker.errors import ErrorCode, ProtocolError, is_out_of_descriptors
-from broker.log.checkpoint import OffsetCheckpoint
+from broker.log.checkpoint import Key
 from broker.log.log import PartitionLog
 from broker.log.log_config import LogConfig
 from broker.log.recovery import DamagedLogError
@@ -23,6 +23,7 @@ from broker.replica.background import Background, end
 from broker.replica.compactor import Compactor
 from broker.replica.directories import PartitionDirectories
 from broker.replica.fetcher import LeaderFetcher
+from broker.replica.high_watermarks import HighWatermarks
 from broker.replica.isr_requests import IsrChangeSender
 from broker.replica.leader import PartitionLeader
 from broker.replica.leader_recovery import LeaderRecovery
@@ -34,12 +35,9 @@ from broker.replica.views import UNDEFINED, EpochEnd
 from broker.topic_settings import TopicSettings
 from broker.trace import Tracer
 
-CHECKPOINT_FILE = "replication-offset-checkpoint"
 NOBODY = -1  # leads
 BROUGHT_UP_AT_ONCE = 32  # partitions that get their files and roles at the same time
 PROGRESS_INTERVAL_S = 0.25  # seconds between two replica_progress events of a partition, at least
-
-Key = tuple[str, int]
 
 
 class ProduceResult(NamedTuple):
@@ -97,15 +95,13 @@ class ReplicaManager:
         self._mutants = mutants
         self._forgets_epoch_in_answers = mutants.active("ofle_no_epoch")
         self._directories = PartitionDirectories(disk, LogConfig.from_broker(config, mutants, compacted=True))
-        self._checkpoint = OffsetCheckpoint(disk, CHECKPOINT_FILE)
         self._recovery_points = recovery_points or RecoveryPoints(disk)
         self._offline: dict[Key, str] = {}
         """Replicas whose logs are damaged, and how: nothing of theirs is served, and their files stay as they are."""
         self._starts = LogStarts(disk)
         self._clock = clock
-        self._checkpointed: dict[Key, int] = {}
-        self._checkpointing = asyncio.Lock()
         self._partitions: dict[Key, Partition] = {}
+        self._high_watermarks = HighWatermarks(disk, self._partitions.values, tracer)
         self._fetchers: dict[int, LeaderFetcher] = {}
         self._image = MetadataImage()
         self._outstanding: set[Key] = set()
@@ -120,7 +116,7 @@ class ReplicaManager:
             background=self._background,
         )
         self._recovery = LeaderRecovery(
-            checkpoint=self._checkpoint_high_watermarks, propose=self._propose_changes, background=self._background
+            checkpoint=self._high_watermarks.write_durably, propose=self._propose_changes, background=self._background
         )
         self.reader = PartitionReader(self._find, lease_valid, self._replica_fetched, mutants)
         self._compactor = Compactor(
@@ -135,7 +131,6 @@ class ReplicaManager:
 
     async def start(self, *, clean_shutdown: bool) -> None:
         """Open and recover every log on the disk; nothing is served before. Raises `StartupError` and `OSError`."""
-        high_watermarks = self._checkpoint.read()
         starts = self._starts.read()
         found = await self._directories.scan()
         logs = await asyncio.gather(
@@ -145,14 +140,15 @@ class ReplicaManager:
             )
         )
         for (topic, index, topic_id), log in zip(found, logs, strict=True):
-            high_watermark = high_watermarks.get((topic, index), 0)
+            high_watermark = self._high_watermarks.of((topic, index))
             if log is not None:
                 self._trace_recovery(topic, index, log, high_watermark)
                 self._partitions[topic, index] = self._partition(topic, index, topic_id, log, high_watermark)
         await self._compactor.start()
+        await self._high_watermarks.forget_what_is_lost()
         await self._recovery_points.write_durably()
         self._every(self._config.high_watermark_checkpoint_interval_ms / 1000, self._recovery_points.write_durably)
-        self._every(self._config.high_watermark_checkpoint_interval_ms / 1000, self._checkpoint_high_watermarks)
+        self._every(self._config.high_watermark_checkpoint_interval_ms / 1000, self._high_watermarks.write_durably)
         self._every(self._config.replica_lag_time_max_ms / 2000, self._shrink_isrs)
         self._every(self._config.log_retention_check_interval_ms / 1000, self._let_go)
         self._every(self._config.log_cleaner_backoff_ms / 1000, self._compactor.compact)
@@ -194,7 +190,7 @@ class ReplicaManager:
             # Roles first: a truncation that is under way is finished, not cut off in its middle.
             await asyncio.gather(*(partition.stop() for partition in self._partitions.values()))
             await asyncio.gather(*(fetcher.stop() for fetcher in self._fetchers.values()))
-            await self._checkpoint_high_watermarks()
+            await self._high_watermarks.write_durably()
             for partition in self._partitions.values():
                 await partition.log.close()
             await self._recovery_points.write_durably()
@@ -300,7 +296,7 @@ class ReplicaManager:
         self._unfollow(partition)
         del self._partitions[partition.key]
         await partition.stop()
-        await self._checkpoint_high_watermarks()
+        await self._high_watermarks.write_durably()
         await self._recovery_points.forget(partition.key)
         await self._starts.forget(partition.key)
         await self._compactor.forget(partition.key)
@@ -360,6 +356,7 @@ class ReplicaManager:
         await self._recovery_points.lower(key, offset)
         await self._starts.lower(key, offset)
         await self._compactor.lower(key, offset)
+        await self._high_watermarks.lower(key, offset)
 
     @property
     def damaged(self) -> bool:
@@ -471,6 +468,10 @@ class ReplicaManager:
             return ErrorCode.OFFSET_OUT_OF_RANGE, -1
         if offset > found.log.log_start_offset:
             await self.move_start(found, offset)
+            if found.serving is None or not self._lease_valid():  # any more: that waited, also for the disk
+                return found.error, -1
+            if found.log.log_start_offset < offset:
+                return ErrorCode.NOT_LEADER_OR_FOLLOWER, -1  # led anew, behind a cut: it is for the client to ask again
         return ErrorCode.NONE, found.log.log_start_offset
 
     async def move_start(self, partition: Partition, offset: int) -> None:
@@ -545,19 +546,6 @@ class ReplicaManager:
             self._isr_changes.submit(partition, proposal)
 
     # -- what is left behind ------------------------------------------------------------------------------------
-
-    async def _checkpoint_high_watermarks(self) -> None:
-        async with self._checkpointing:
-            current = {key: partition.high_watermark for key, partition in self._partitions.items()}
-            if current == self._checkpointed:
-                return
-            await self._checkpoint.write_durably(current)
-            before, self._checkpointed = self._checkpointed, current
-        for (topic, index), high_watermark in current.items():
-            if before.get((topic, index)) != high_watermark:
-                self._tracer.emit(
-                    "high_watermark_checkpointed", topic=topic, partition=index, high_watermark=high_watermark
-                )
 
     async def _expire_producers(self) -> None:
         idle_since = asyncio.get_running_loop().time() - self._config.producer_id_expiration_ms / 1000

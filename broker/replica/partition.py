@@ -314,6 +314,8 @@ class Partition:
         time is not known."""
         if self.role is None or self._is_read_again or DELETE not in self._settings.cleanup:
             return None
+        if self.lock.locked():
+            return None  # the log may be being cut, and no new segment may begin then: the next turn sees what is left
         found = expired_below(
             self.log.segments,
             self.high_watermark,

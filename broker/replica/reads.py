@@ -216,7 +216,8 @@ class PartitionReader:
         self, limits: FetchLimits, position: FetchPosition, partition: Partition, leader: PartitionLeader
     ) -> ErrorCode:
         """Why this leader answers none of it, whatever its log has; NONE if it does."""
-        if limits.is_replica and limits.replica_id not in leader.replicas:
+        replica = limits.replica_id
+        if limits.is_replica and (replica not in leader.replicas or replica == leader.node_id):
             return ErrorCode.REPLICA_NOT_AVAILABLE
         if position.topic_id is not None and position.topic_id != partition.topic_id:
             return ErrorCode.INCONSISTENT_TOPIC_ID

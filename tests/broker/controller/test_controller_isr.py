@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from broker.errors import ErrorCode
@@ -67,7 +69,20 @@ def test_a_fenced_broker_does_not_join(world: World) -> None:
     assert world.alter(request).error_code == ErrorCode.INELIGIBLE_REPLICA
     assert world.partition().isr == (1, 2)
     world.heartbeat(3)
-    assert world.alter(request).error_code == 0
+    assert world.alter(world.proposal(1, [1, 2, 3])).error_code == 0
+
+
+@pytest.mark.conforms("H13", "H14")
+def test_a_refusal_is_final_also_for_a_copy_of_the_proposal_that_comes_later(world: World) -> None:
+    """The leader commits without the replica once it has the answer; the replica's fence may go at any time."""
+    world.fence(3)
+    request = world.proposal(1, [1, 2, 3])
+    before = world.partition()
+    assert world.alter(request).error_code == ErrorCode.INELIGIBLE_REPLICA
+    assert world.partition() == replace(before, partition_epoch=before.partition_epoch + 1)
+    world.heartbeat(3)
+    assert world.alter(request).error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert world.partition().isr == (1, 2)
 
 
 @pytest.mark.conforms("H15")

@@ -71,9 +71,10 @@ def only_file(root: Path, suffix: str, directory: str = DIRECTORY) -> Path:
 
 
 class HeldCommit:
-    """Stops the group commit in its first fsync until the test lets it go."""
+    """Stops the group commit in its first fsync, of a file with this suffix, until the test lets it go."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, suffix: str = "") -> None:
+        self._suffix = suffix
         self.entered, self.go = threading.Event(), threading.Event()
         self.calls: list[int] = []
         for name in ("fsync", "fdatasync"):
@@ -81,6 +82,7 @@ class HeldCommit:
 
     def _held(self, sync: Callable[[int], None], fd: int) -> None:
         self.calls.append(fd)
-        self.entered.set()
-        assert self.go.wait(5)
+        if os.readlink(f"/proc/self/fd/{fd}").endswith(self._suffix):
+            self.entered.set()
+            assert self.go.wait(20)
         sync(fd)

@@ -445,6 +445,59 @@ async def test_a_damaged_batch_is_not_given_a_new_checksum(tmp_path: Path) -> No
     assert path.read_bytes() == damaged
 
 
+@pytest.mark.parametrize(
+    ("batch_number", "byte", "bit"),
+    [(1, 12, 0), (1, 15, 1), (2, 7, 1), (2, 6, 0)],
+    ids=["newer epoch", "other epoch", "offset too small", "offset past the segment"],
+)
+@in_loop
+async def test_what_no_checksum_covers_is_not_written_anew_where_it_has_rotted(
+    tmp_path: Path, batch_number: int, byte: int, bit: int
+) -> None:
+    """A segment that was closed cleanly is not read at the next start, and what a pass writes anew is believed."""
+    log = await open_log(tmp_path)
+    await write(log, 4, batch(("a", "1")), batch(("a", "2")), batch(("b", "1")))
+    log.roll()
+    await write(log, 4, batch(("a", "3")))
+    await log.close()
+    path = tmp_path / DIRECTORY / f"{0:020d}.log"
+    rotten = bytearray(path.read_bytes())
+    starts = [position for position, _ in iter_batches(bytes(rotten))]
+    rotten[starts[batch_number] + byte] ^= 1 << bit
+    path.write_bytes(rotten)
+    log = await open_log(tmp_path, clean=True)
+    with pytest.raises(UncleanableError, match="offset"):
+        await compact(log, tmp_path)
+    assert path.read_bytes() == rotten
+    assert left_over(tmp_path) == []
+    await log.close()
+    with pytest.raises(DamagedLogError):
+        await open_log(tmp_path, clean=True, point=4)
+
+
+@in_loop
+async def test_a_log_whose_epochs_are_being_cut_is_not_taken_for_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The epochs go first, then the batches: in between a pass would miss those of what is about to go."""
+    monkeypatch.setattr("broker.log.cleaner.COST_PER_TURN", 1)
+    log = await open_log(tmp_path)
+    await write(log, 0, batch(("z", "0")), batch(("a", "0")))
+    await write(log, 1, *(batch(("a", f"{number:050d}")) for number in range(20)))
+    log.roll()
+    cleaner = Cleaner(RealDisk(str(tmp_path)), log, wanted=lambda: True, replace=log.replace_segments)
+    write_epochs, cleaned = log.epochs.write_durably, list[bool]()
+
+    async def compact_first() -> None:
+        await write_epochs()
+        cleaned.append(await cleaner.clean(log.log_end_offset, now_ms=NOW_MS, delete_retention_ms=DAY_MS, sizes=SIZES))
+
+    monkeypatch.setattr(log.epochs, "write_durably", compact_first)
+    await log.truncate_to(1)
+    assert cleaned == [False]
+    assert content(log) == [(0, "z", "0")]
+
+
 # --- interrupted swaps
 
 

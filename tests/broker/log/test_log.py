@@ -11,7 +11,8 @@ import pytest
 
 from broker.disk import RealDisk
 from broker.log import segment
-from broker.log.log import OffsetOutOfRangeError, OutOfOrderError, UnpreparedEpochError
+from broker.log.intake import OutOfOrderError, UnpreparedEpochError
+from broker.log.log import OffsetOutOfRangeError
 from broker.log.log_config import LogConfig
 from broker.log.validation import BYTES_PER_RECORD, bytes_examined
 from broker.ports import Buffer
@@ -385,3 +386,19 @@ async def test_a_log_can_be_deleted(tmp_path: Path) -> None:
     await write(log, 1, *["v" * 50] * 50)
     await log.delete()
     assert RealDisk(str(tmp_path)).list("") == []
+
+
+@in_loop
+async def test_a_flush_that_a_deletion_overtakes_is_no_failure_of_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = await open_log(RealDisk(str(tmp_path)))
+    await write(log, 1, *["v" * 50] * 50)
+    held = HeldCommit(monkeypatch, ".log")
+    flush = asyncio.create_task(log.flush())
+    await asyncio.to_thread(held.entered.wait, 20)
+    deletion = asyncio.create_task(log.delete())
+    await asyncio.sleep(0)
+    held.go.set()
+    await deletion
+    assert await flush == log.durable_end_offset

@@ -13,7 +13,8 @@ from crc32c import crc32c
 
 from broker.disk import RealDisk
 from broker.errors import ErrorCode, ProtocolError
-from broker.log.log import AppendInfo, PartitionLog
+from broker.log.intake import AppendInfo
+from broker.log.log import PartitionLog
 from broker.log.log_config import LogConfig
 from broker.log.producer_snapshots import ProducerSnapshots
 from broker.log.recovery_points import RecoveryPoints

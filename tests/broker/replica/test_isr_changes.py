@@ -214,6 +214,44 @@ def test_a_refused_proposal_holds_the_high_watermark_no_longer_and_is_not_repeat
     tell(tmp_path, story)
 
 
+@pytest.mark.conforms("H13", "H14")
+def test_a_proposal_that_arrives_behind_the_refusal_of_its_copy_is_refused_as_well(tmp_path: Path) -> None:
+    """Its connection was cut, and its bytes come late: the leader has committed without the follower since."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        await cluster.create_topic([1, 2])
+        leader = cluster.nodes[1]
+        decide = cluster.alter_partition
+        late: list[Any] = []
+
+        async def delay(message: Any, version: int) -> Any:
+            late.append((message, version))
+            cluster.alter_partition = decide  # type: ignore[method-assign]
+            fence(cluster, 2, True)
+            raise TimeoutError
+
+        cluster.alter_partition = delay  # type: ignore[method-assign]
+        cluster.elect(1, isr=[1])
+        await cluster.hear()
+        await until(lambda: len(cluster.alterations) == 1 and leader.leader.pending is None)
+        cluster.cut |= {(2, 1)}
+        assert (await leader.produce("a")).error is ErrorCode.NONE
+        cluster.hears_of_alterations = False
+        fence(cluster, 2, False)
+        ((message, version),) = late
+        response = cast(AlterPartitionResponse, await decide(message, version))
+        assert response.topics[0].partitions[0].error_code == ErrorCode.INVALID_UPDATE_VERSION
+        assert cluster.committed.topics[TOPIC].partitions[0].isr == (1,)
+        await cluster.hear(1)
+        assert leader.leader.partition_epoch == cluster.committed.topics[TOPIC].partitions[0].partition_epoch
+        cluster.hears_of_alterations = True
+        cluster.cut.clear()
+        await until(lambda: set(leader.leader.isr) == {1, 2})
+
+    tell(tmp_path, story, replica_lag_time_max_ms=60_000)
+
+
 def test_too_small_an_isr_takes_no_produce_with_acks_all(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         await three(cluster, configs={"min.insync.replicas": "2"})

@@ -14,12 +14,14 @@ from broker.errors import ErrorCode
 from broker.log.epochs import EpochEntry
 from broker.log.log import PartitionLog
 from broker.mutants import Mutants
+from broker.protocol.messages.metadata_records import ConfigRecord
 from broker.protocol.records import TRANSACTIONAL_MASK, Record, build_batch
 from broker.replica.follower import PartitionFollower, Phase
 from broker.replica.leader import PartitionLeader
 from broker.replica.leader_recovery import SharedWork
 from broker.replica.reads import FetchLimits, FetchPosition
 from broker.topic_settings import TopicSettings
+from tests.broker.log.making import HeldCommit
 from tests.broker.replica.cluster import TOPIC, TOPIC_ID, Cluster, Node, until
 
 Story = Callable[[Cluster], Awaitable[None]]
@@ -258,6 +260,51 @@ def test_nothing_else_changes_the_log_that_is_being_read_again(tmp_path: Path, g
         assert await node.manager.delete_records(TOPIC, 0, 1) == (ErrorCode.NONE, 1)
 
     tell(tmp_path, story)
+
+
+async def deleted_in_mid_flush(cluster: Cluster, node: Node, held: HeldCommit, task: str) -> None:
+    """The topic goes while a broker's first segment of many is being synced; nothing of that is the disk's fault."""
+    await asyncio.to_thread(held.entered.wait, 20)
+    cluster.delete_topic()
+    deletion = asyncio.create_task(cluster.hear(node.id))
+    await asyncio.sleep(0)
+    held.go.set()
+    await deletion
+    await until(lambda: not any(task in repr(each) for each in asyncio.all_tasks()))
+    assert node.disk_failures == []
+    assert [len(node.traced(event)) for event in ("partition_failed", "partition_removed")] == [0, 1]
+
+
+def test_a_topic_can_be_deleted_while_a_recovery_flushes_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        await cluster.create_topic([1, 2])
+        for _ in range(30):
+            await cluster.nodes[1].produce("v" * 300)
+        held = HeldCommit(monkeypatch, ".log")
+        cluster.elect(1, uncleanly=True)
+        await cluster.hear(1)
+        await deleted_in_mid_flush(cluster, cluster.nodes[1], held, "LeaderRecovery._recover")
+
+    tell(tmp_path, story, log_segment_bytes=1000)
+
+
+def test_a_topic_can_be_deleted_while_a_follower_flushes_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        await cluster.create_topic([1, 2])
+        for _ in range(30):
+            await cluster.nodes[1].produce("v" * 300)
+        held = HeldCommit(monkeypatch, ".log")
+        cluster.commit(ConfigRecord(2, TOPIC, "flush.messages", "1"))
+        await cluster.hear(2)
+        await deleted_in_mid_flush(cluster, cluster.nodes[2], held, "Partition.make_durable")
+
+    tell(tmp_path, story, log_segment_bytes=1000)
 
 
 def recovering(**changes: Any) -> PartitionLeader:

@@ -102,3 +102,32 @@ def test_no_start_is_written_down_while_the_log_is_being_cut(tmp_path: Path) -> 
         assert written == [], "nothing is left below which anything could go"
 
     tell(tmp_path, story)
+
+
+@pytest.mark.parametrize("ends_by", ["election", "disk", "lease"])
+def test_who_leads_no_more_when_it_is_time_to_delete_records_does_not_say_that_it_has(
+    tmp_path: Path, ends_by: str
+) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        await cluster.create_topic([1, 2])
+        node = cluster.nodes[1]
+        await node.produce("a", "b")
+        partition = node.partition()
+        async with partition.lock:
+            if ends_by == "election":
+                cluster.elect(2)
+                hearing = asyncio.create_task(cluster.hear(1))
+                for _ in range(100):
+                    await asyncio.sleep(0)  # it waits for the lock
+            deleting = asyncio.create_task(node.manager.delete_records(TOPIC, 0, 1))
+            await asyncio.sleep(0)
+            if ends_by == "disk":
+                partition.fail(OSError("gone"))
+            node.lease = ends_by != "lease"
+        error = ErrorCode.KAFKA_STORAGE_ERROR if ends_by == "disk" else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert await asyncio.wait_for(deleting, 20) == (error, -1)
+        if ends_by == "election":
+            await hearing
+
+    tell(tmp_path, story)

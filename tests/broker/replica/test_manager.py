@@ -396,3 +396,15 @@ def test_kip_101_scenario_1_loses_it_with_the_mutant(tmp_path: Path) -> None:
         assert await kip_101_scenario_1(cluster) == ["m1"]
 
     tell(tmp_path, story, mutants=("truncate_to_hw",), replica_fetch_wait_max_ms=60_000)
+
+
+def test_a_leader_is_no_follower_of_itself(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1)
+        await cluster.create_topic([1])
+        position = FetchPosition(TOPIC, 0, 0, 1 << 20, current_leader_epoch=0, topic_id=TOPIC_ID)
+        reads = cluster.nodes[1].manager.fetch_now(FetchLimits(replica_id=1, replica_epoch=0), [position])
+        assert reads is not None
+        assert reads[0].error is ErrorCode.REPLICA_NOT_AVAILABLE
+
+    tell(tmp_path, story)

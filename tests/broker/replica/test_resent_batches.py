@@ -13,6 +13,12 @@ from broker.replica.manager import ProduceResult
 from tests.broker.replica.cluster import TOPIC, Cluster, until
 
 
+def numbered(value: str, sequence: int) -> bytearray:
+    """A batch of producer 7 with one record."""
+    records = [Record(0, 1000, None, value.encode())]
+    return bytearray(build_batch(records, producer_id=7, producer_epoch=0, base_sequence=sequence))
+
+
 @pytest.mark.conforms("K98-3")
 def test_a_batch_that_comes_again_waits_for_the_commit_as_it_did_the_first_time(tmp_path: Path) -> None:
     async def story() -> None:
@@ -23,9 +29,7 @@ def test_a_batch_that_comes_again_waits_for_the_commit_as_it_did_the_first_time(
             cluster.cut |= {(2, 1), (3, 1)}
 
             def sent() -> asyncio.Future[ProduceResult]:
-                records = [Record(0, 1000, None, b"a")]
-                numbered = bytearray(build_batch(records, producer_id=7, producer_epoch=0, base_sequence=0))
-                return asyncio.ensure_future(leader.manager.produce(TOPIC, 0, numbered, -1, 60.0))
+                return asyncio.ensure_future(leader.manager.produce(TOPIC, 0, numbered("a", 0), -1, 60.0))
 
             first = sent()
             await until(lambda: len(leader.partition().commits) == 1)
@@ -37,5 +41,39 @@ def test_a_batch_that_comes_again_waits_for_the_commit_as_it_did_the_first_time(
             answers = await asyncio.gather(first, again)
             assert [(it.error, it.base_offset) for it in answers] == [(ErrorCode.NONE, 0)] * 2
             assert leader.content() == ["a"]
+
+    asyncio.run(story())
+
+
+def test_a_batch_that_was_cut_off_is_taken_again_although_retention_looked_at_the_log_meanwhile(tmp_path: Path) -> None:
+    """A segment that begins in mid-truncation would have a snapshot of the producers that still knows the batch."""
+
+    async def story() -> None:
+        async with Cluster(tmp_path, replica_lag_time_max_ms=60_000) as cluster:
+            await cluster.start(1, 2)
+            await cluster.create_topic([1, 2], configs={"retention.ms": "1000"})
+            node = cluster.nodes[1]
+            assert (await node.manager.produce(TOPIC, 0, numbered("a", 0), -1, 5.0)).error is ErrorCode.NONE
+            cluster.cut |= {(1, 2), (2, 1)}
+            assert (await node.manager.produce(TOPIC, 0, numbered("b", 1), 1, 5.0)).base_offset == 1
+            cluster.elect(2, isr=[2])
+            await cluster.hear(2)
+            partition = node.partition()
+
+            async def retention() -> None:
+                while True:
+                    partition.expired(10_000_000)
+                    await asyncio.sleep(0)
+
+            looking = asyncio.create_task(retention())
+            cluster.cut.clear()
+            await cluster.hear()
+            await until(lambda: set(cluster.committed.topics[TOPIC].partitions[0].isr) == {1, 2})
+            looking.cancel()
+            assert node.content() == ["a"]
+            cluster.elect(1, isr=[1, 2])
+            await cluster.hear()
+            again = await node.manager.produce(TOPIC, 0, numbered("b", 1), -1, 5.0)
+            assert (again.error, node.content()) == (ErrorCode.NONE, ["a", "b"])
 
     asyncio.run(story())
