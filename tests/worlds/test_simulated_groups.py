@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
-from broker.log import compaction
 from broker.log.compaction import Compaction, RawRecord
 from broker.protocol.records import BatchHeader
 from history.groups import Groups, read_groups
@@ -113,12 +113,15 @@ def test_a_compaction_that_loses_the_last_record_of_a_key_is_seen(
 
 
 def test_a_compaction_that_writes_what_was_not_there_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = compaction.rebuilt
+    original = Compaction.compact
 
-    def of_another_epoch(header: BatchHeader, records: list[RawRecord], horizon_ms: int | None) -> bytes:
-        return original(header._replace(leader_epoch=header.leader_epoch + 1), records, horizon_ms)
+    def of_another_epoch(
+        self: Compaction, header: BatchHeader, batch: bytes, *, keep_header: bool
+    ) -> Generator[None, None, bytes]:
+        left = yield from original(self, header, batch, keep_header=keep_header)
+        return left and left[:12] + (header.leader_epoch + 1).to_bytes(4, "big") + left[16:]
 
-    monkeypatch.setattr(compaction, "rebuilt", of_another_epoch)
+    monkeypatch.setattr(Compaction, "compact", of_another_epoch)
     run = simulate(campaign("compacted-epochs"), tmp_path, cell="fixed")
     assert "log-mismatch" in run.anomalies, run.verdict.reasons
 
