@@ -48,6 +48,17 @@ class Cables:
                 number, f"ip addr add {node_address(number)}/24 dev eth0 && ip link set lo up && ip link set eth0 up"
             )
             self.on(number, f"ip neigh replace {node_address(other)} lladdr {node_mac(other)} dev eth0 nud permanent")
+        self._seen_before = self._come_up()
+
+    def _come_up(self) -> int:
+        """How many packets were seen until a port of the bridge had begun to forward: what came sooner is lost."""
+        give_up = time.monotonic() + DEADLINE_S
+        while not (seen := self.network.counters()[THERE].seen) and time.monotonic() < give_up:
+            self._send()
+        return seen
+
+    def _send(self) -> None:
+        self.on(1, f"echo probe > /dev/udp/{node_address(2)}/9")
 
     def on(self, number: int, command: str) -> None:
         inside = ["nsenter", "-t", str(self._ends[number - 1].pid), "-n", "bash", "-c", command]
@@ -55,12 +66,13 @@ class Cables:
 
     def probe(self, *, until_seen: int = 0, until_dropped: int = 0) -> list[int]:
         """Packets from n1 to n2 seen and dropped, once one more was sent and it reached these numbers."""
-        self.on(1, f"echo probe > /dev/udp/{node_address(2)}/9")
+        self._send()
         give_up = time.monotonic() + DEADLINE_S
         while True:
             count: PacketCount = self.network.counters()[THERE]
-            if (count.seen >= until_seen and count.dropped >= until_dropped) or time.monotonic() > give_up:
-                return [count.seen, count.dropped]
+            seen = count.seen - self._seen_before
+            if (seen >= until_seen and count.dropped >= until_dropped) or time.monotonic() > give_up:
+                return [seen, count.dropped]
             time.sleep(0.01)
 
     def forget_to_drop(self) -> None:

@@ -72,12 +72,16 @@ async def compact(
     now_ms: int = NOW_MS,
     delete_retention_ms: int = DAY_MS,
     drops_epochs: bool = False,
+    lock: asyncio.Lock | None = None,
 ) -> bool:
-    """Begin a new segment, and compact all before it."""
+    """Begin a new segment, and compact all before it. `lock`: that of a partition, under which its log changes."""
     log.roll()
-    cleaner = Cleaner(
-        RealDisk(str(path)), log, wanted=lambda: True, replace=log.replace_segments, drops_epochs=drops_epochs
-    )
+
+    async def replace(old: Sequence[Segment], cleaned: Segment, truncations: int) -> bool:
+        async with lock or asyncio.Lock():
+            return await log.replace_segments(old, cleaned, truncations)
+
+    cleaner = Cleaner(RealDisk(str(path)), log, wanted=lambda: True, replace=replace, drops_epochs=drops_epochs)
     end = log.log_end_offset
     return await cleaner.clean(end, now_ms=now_ms, delete_retention_ms=delete_retention_ms, sizes=SIZES)
 
@@ -254,10 +258,13 @@ async def test_a_pass_ends_when_its_segments_go(tmp_path: Path, monkeypatch: pyt
     for change in ("truncate_to", "advance_start"):
         log = await open_log(tmp_path / change)
         await write(log, 0, *(batch(("a", f"{number:050d}")) for number in range(40)))
-        cleaning = asyncio.create_task(compact(log, tmp_path / change))
-        await asyncio.sleep(0.02)
+        lock = asyncio.Lock()
+        cleaning = asyncio.create_task(compact(log, tmp_path / change, lock=lock))
+        for _ in range(20):
+            await asyncio.sleep(0)
         assert not cleaning.done()
-        await getattr(log, change)(20)
+        async with lock:
+            await getattr(log, change)(20)
         before = content(log)
         assert not await cleaning
         assert content(log) == before
