@@ -110,6 +110,7 @@ class Administration:
         if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
             self._outbox.reply(ticket, OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP))
             return
+        read = topics_read(group)
         response = OffsetDeleteResponse()
         accepted: list[OffsetDeleteResponsePartition] = []
         changes: dict[TopicPartition, CommittedOffset | None] = {}
@@ -119,7 +120,7 @@ class Administration:
             for asked in topic.partitions:
                 its = OffsetDeleteResponsePartition(asked.partition_index)
                 answers.partitions.append(its)
-                if reads(group, topic.name):
+                if read is None or topic.name in read:
                     its.error_code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
                 elif (topic.name, asked.partition_index) in self._offsets.of(group.id):
                     accepted.append(its)
@@ -162,12 +163,7 @@ class Administration:
         """What nobody has used for the time of retention: offsets, then groups that have neither those nor members."""
         now_ms = self._wall_ms()
         for group in list(self._groups.values()):
-            changes = {
-                partition: None
-                for partition, offset in self._offsets.of(group.id).items()
-                if not self._offsets.is_announced(group.id, partition)
-                and self._is_expired(group, partition[0], offset, now_ms)
-            }
+            changes = dict.fromkeys(self._expired(group, now_ms))
             empty = group.state is GroupState.EMPTY and not group.invited
             left = len(self._offsets.of(group.id)) - len(changes)
             if empty and not left and not self._offsets.will_change(group.id):
@@ -175,14 +171,25 @@ class Administration:
             elif changes:
                 self._remove_offsets(group.id, changes, [])
 
-    def _is_expired(self, group: Group, topic: str, offset: CommittedOffset, now_ms: int) -> bool:
+    def _expired(self, group: Group, now_ms: int) -> list[TopicPartition]:
+        """What members say that they read is looked at once, and only where an offset is old enough."""
+        old = [
+            partition
+            for partition, offset in self._offsets.of(group.id).items()
+            if not self._offsets.is_announced(group.id, partition) and self._is_old(group, offset, now_ms)
+        ]
+        if not old:
+            return []
+        read = topics_read(group)
+        return [] if read is None else [partition for partition in old if partition[0] not in read]
+
+    def _is_old(self, group: Group, offset: CommittedOffset, now_ms: int) -> bool:
+        """Whether an offset is to go unless its topic is read."""
         if offset.expire_ms >= 0:
             return group.state is GroupState.EMPTY and offset.expire_ms <= now_ms
-        if not group.used:
-            since_ms = offset.commit_ms
-        elif group.state is GroupState.EMPTY:
+        if group.used and group.state is GroupState.EMPTY:
             since_ms = max(group.since_ms, offset.commit_ms)
-        elif group.state is GroupState.STABLE and group.protocol_type == CONSUMER and not reads(group, topic):
+        elif not group.used or group.state is GroupState.STABLE:
             since_ms = offset.commit_ms
         else:
             return False
@@ -232,24 +239,36 @@ class Administration:
         self._outbox.append([*removals(name, changes), *records], committed=committed, refused=refused, late=late)
 
 
-def reads(group: Group, topic: str) -> bool:
-    """Whether a member of a consumer group is subscribed to a topic; where that cannot be told, it is."""
-    if group.state is GroupState.EMPTY or group.protocol_type != CONSUMER:
-        return False
-    if group.state is not GroupState.STABLE or group.protocol is None:
-        return True
-    subscriptions = [_topics(member.metadata(group.protocol)) for member in group.members.values()]
-    return any(topics is None or topic in topics for topics in subscriptions)
+def topics_read(group: Group) -> Collection[str] | None:
+    """What the members of a consumer group are subscribed to; None: that cannot be told, and may be every topic."""
+    if group.state is GroupState.EMPTY or not group.used:
+        return ()
+    if group.state is not GroupState.STABLE or group.protocol_type != CONSUMER or group.protocol is None:
+        return None
+    read: set[str] = set()
+    for member in group.members.values():
+        topics = _topics(member.metadata(group.protocol))
+        if topics is None:
+            return None
+        read |= topics
+    return read
 
 
 def _topics(subscription: bytes) -> set[str] | None:
-    """The topics of a consumer's subscription (version, count, names; the rest does not matter here)."""
+    """The topics of a consumer's subscription (version, count, names; the rest does not matter here).
+
+    Each name takes bytes of what was sent, whatever its length field says: no count makes this long.
+    """
     try:
         _, count = _COUNT.unpack_from(subscription)
+        if count < 0:
+            return None
         position, topics = _COUNT.size, set()
         for _ in range(count):
             (length,) = _LENGTH.unpack_from(subscription, position)
             position += _LENGTH.size
+            if not 0 <= length <= len(subscription) - position:
+                return None
             topics.add(subscription[position : position + length].decode())
             position += length
     except (error, UnicodeDecodeError):

@@ -9,12 +9,7 @@ from broker.errors import ErrorCode
 from broker.groups.timers import Timer, Timers
 from broker.protocol.messages.group_records import OffsetCommitKey, OffsetCommitValue, read_record, record
 from broker.protocol.messages.leave_group import MemberIdentity
-from broker.protocol.messages.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
-)
-from tests.broker.groups.story import GROUP, TOPIC, Story
+from tests.broker.groups.story import Story
 
 HOUR_S = 3600.0
 
@@ -429,101 +424,6 @@ def test_an_offset_expires_when_its_client_asked(asked_h: int, ours_h: int, *, t
     assert story.committed() == 5
     story.wait(0.3 * asked_h * HOUR_S)
     assert story.committed() == -1
-
-
-# --- administration
-
-
-def test_a_group_is_deleted_with_its_offsets_when_it_has_no_members() -> None:
-    story = Story()
-    leader, follower, generation = story.stable_pair()
-    story.commits(5, leader, generation)
-
-    def delete() -> int:
-        story._ticket += 1
-        story._do(story.shard.delete(story._ticket, GROUP))
-        return int(story.answers[story._ticket].results[0].error_code)  # type: ignore[attr-defined]
-
-    assert delete() == ErrorCode.NON_EMPTY_GROUP
-    story.leave(MemberIdentity(leader), MemberIdentity(follower))
-    assert story.state == "Empty"
-    assert delete() == ErrorCode.NONE
-    assert delete() == ErrorCode.GROUP_ID_NOT_FOUND
-    assert story.committed() == -1
-    story.take_over()
-    assert (story.committed(), story.state) == (-1, "Dead")
-
-
-def test_offsets_of_a_topic_that_somebody_reads_are_not_deleted() -> None:
-    subscription = b"\0\0\0\0\0\1\0\1t"  # version 0, one topic, t
-    story = Story()
-    leader, _, generation = story.stable_pair(metadata=subscription)
-    story.commits(5, leader, generation)
-    asked = OffsetDeleteRequestTopic(TOPIC, [OffsetDeleteRequestPartition(0)])
-    story._ticket += 1
-    story._do(story.shard.delete_offsets(story._ticket, OffsetDeleteRequest(GROUP, [asked])))
-    answer = story.answers[story._ticket]
-    assert answer.topics[0].partitions[0].error_code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC  # type: ignore[attr-defined]
-    assert story.committed() == 5
-
-
-def test_the_offsets_of_a_deleted_topic_go_with_it() -> None:
-    story = Story()
-    story.commits(5)
-    story.forgets()
-    assert story.committed() == -1
-    story.take_over()
-    assert story.committed() == -1
-
-
-def test_the_offsets_of_a_deleted_topic_go_with_it_though_they_were_on_their_way() -> None:
-    story = Story(slow_log=True)
-    ticket = story.asks_to_commit(5)
-    story.forgets()
-    story.log_catches_up()
-    assert story.commit_answer(ticket) is ErrorCode.NONE
-    assert story.committed() == -1
-    story.take_over()
-    assert story.committed() == -1
-
-
-def test_the_offsets_of_a_deleted_topic_go_once_the_log_takes_their_removal() -> None:
-    story = Story()
-    story.commits(5, partition=0)
-    story.commits(6, partition=1)
-    story.appends_fail_with = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    story.forgets()
-    story.wait(5)
-    assert (story.committed(0), story.committed(1)) == (5, 6)
-    story.appends_fail_with = None
-    assert story.commits(1, partition=1) is ErrorCode.NONE, "there is a new topic of that name"
-    story.wait(5)
-    assert (story.committed(0), story.committed(1)) == (-1, 1)
-    story.take_over()
-    assert (story.committed(0), story.committed(1)) == (-1, 1)
-    assert story.ticks(60) == 0, "nothing is left to be done"
-
-
-def test_a_removal_that_was_refused_waits_for_what_is_on_its_way() -> None:
-    story = Story()
-    story.commits(5, partition=0)
-    story.slow_log = True
-    story.asks_to_commit(6, partition=1)
-    before_the_deletion = story.uncommitted.pop()
-    story.appends_fail_with = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    story.forgets()
-    story.appends_fail_with = None
-    story.asks_to_commit(1, partition=0)
-    after_it = story.uncommitted.pop()
-    story.wait(5)
-    assert story.uncommitted == [], "of both partitions a change is on its way"
-    story.uncommitted += [before_the_deletion, after_it]
-    story.log_catches_up()
-    story.wait(5)
-    story.log_catches_up()
-    assert (story.committed(0), story.committed(1)) == (1, -1)
-    story.take_over()
-    assert (story.committed(0), story.committed(1)) == (1, -1)
 
 
 # --- what others must be able to read
