@@ -185,7 +185,11 @@ class LedPartition:
         ticket = self._last_ticket
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._waiting[ticket] = _Waiting(answer, refuse)
-        self.run(call(_now(), ticket))
+        try:
+            self.run(call(_now(), ticket))
+        except BaseException:
+            self._waiting.pop(ticket, None)  # with all that was asked, which may be large
+            raise
         return answer
 
     # --- effects

@@ -26,6 +26,7 @@ from broker.protocol.messages.offset_fetch import (
 )
 
 NO_OFFSET = -1
+LATEST_MS = (1 << 63) - 1  # that a record can say
 
 
 class Commits:
@@ -81,6 +82,7 @@ class Commits:
         response: OffsetCommitResponse,
         accepted: list[OffsetCommitResponsePartition],
     ) -> None:
+        records = [offset.as_record(group.id, partition) for partition, offset in changes.items()]
         self._groups.setdefault(group.id, group)
         self._offsets.announce(group.id, changes)
         replaced = [partition for partition in self._offsets.overdue(group.id) if partition in changes]
@@ -102,7 +104,6 @@ class Commits:
         def late(_now: float, error: ErrorCode) -> None:
             answer(error)  # it is in the log, and may be committed yet
 
-        records = [offset.as_record(group.id, partition) for partition, offset in changes.items()]
         self._outbox.append(records, committed=committed, refused=refused, late=late)
 
     def _checked(self, now: float, request: OffsetCommitRequest) -> Group:
@@ -140,7 +141,7 @@ class Commits:
             leader_epoch=asked.committed_leader_epoch,
             metadata=asked.committed_metadata or "",
             commit_ms=now_ms,
-            expire_ms=now_ms + retention_ms if retention_ms >= 0 else -1,
+            expire_ms=min(now_ms + retention_ms, LATEST_MS) if retention_ms >= 0 else -1,
         )
 
     def fetch(self, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:

@@ -362,6 +362,16 @@ def test_a_group_does_not_expire_while_a_commit_is_on_its_way() -> None:
     assert (story.committed(1), story.state) == (-1, "Dead")
 
 
+@pytest.mark.parametrize("takes_over", [False, True], ids=["the same coordinator", "another coordinator"])
+def test_an_offset_may_be_kept_for_as_long_as_a_request_can_say(*, takes_over: bool) -> None:
+    story = Story(offsets_retention_ms=1000)
+    assert story.commits(5, retention_ms=(1 << 63) - 1) is ErrorCode.NONE
+    if takes_over:
+        story.take_over()
+    story.wait(HOUR_S)
+    assert story.committed() == 5
+
+
 def test_offsets_expire_when_a_group_has_been_empty_for_the_time_of_retention() -> None:
     story = Story(offsets_retention_ms=3_600_000)
     leader, follower, generation = story.stable_pair()

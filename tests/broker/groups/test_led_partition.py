@@ -7,7 +7,7 @@ import random
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -119,6 +119,30 @@ def test_a_commit_that_is_answered_late_and_committed_in_the_same_turn_is_shown(
             led.close()
 
     asyncio.run(story())
+
+
+def test_nothing_is_kept_of_a_request_that_failed(tmp_path: Path) -> None:
+    refused: list[ErrorCode] = []
+
+    def refuse(code: ErrorCode) -> NoReturn:
+        refused.append(code)
+        raise AssertionError("nobody waits")
+
+    def fails(_now: float, _ticket: int) -> NoReturn:
+        raise ValueError("a defect")
+
+    async def story() -> None:
+        async with Cluster(tmp_path) as cluster:
+            await cluster.start(1)
+            await cluster.create_topic([1])
+            led = coordinator(cluster.nodes[1])
+            await until(lambda: led.loaded)
+            with pytest.raises(ValueError, match="a defect"):
+                led.ask(fails, refuse)
+            led.close()
+
+    asyncio.run(story())
+    assert refused == []
 
 
 class Heard(Shard):
