@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+from struct import unpack
 from typing import Final
 
 from broker.config import BrokerConfig
+from broker.errors import ErrorCode, ProtocolError
 from broker.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from broker.topic_settings import COMPACT
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 CREATION_TIMEOUT_S: Final = 5.0
+LONGEST_ID: Final = 32_000  # bytes of a name that fits into the records of the topic
+
+
+def fits(name: str) -> bool:
+    """Whether records of the topic can hold a name."""
+    return len(name) <= LONGEST_ID and len(name.encode()) <= LONGEST_ID
 
 
 def partition_of(group: str, partitions: int) -> int:
-    """The partition of a group: Java's hash of its name, as Kafka's clients and tools work it out too."""
+    """The partition of a group: Java's hash of its name, as Kafka's clients and tools work it out too.
+
+    Raises `ProtocolError` where there can be no such group: requests may have names of many megabytes.
+    """
+    if not fits(group):
+        raise ProtocolError(ErrorCode.INVALID_GROUP_ID)
     code = 0
     units = group.encode("utf-16-be", "surrogatepass")
-    for position in range(0, len(units), 2):
-        code = (31 * code + int.from_bytes(units[position : position + 2], "big")) & 0xFFFFFFFF
+    for unit in unpack(f">{len(units) // 2}H", units):
+        code = (31 * code + unit) & 0xFFFFFFFF
     if code == 1 << 31:
         return 0
     return (code if code < 1 << 31 else (1 << 32) - code) % partitions

@@ -127,15 +127,15 @@ def _add_forwarded_routes(dispatcher: Dispatcher, parts: Parts) -> None:
 
 
 def _add_group_routes(dispatcher: Dispatcher, groups: GroupsHandler) -> None:
-    dispatcher.answer_now(ApiKey.FIND_COORDINATOR, groups.find_coordinator)
+    dispatcher.answer_in_turns(ApiKey.FIND_COORDINATOR, groups.find_coordinator)
     dispatcher.serve(ApiKey.JOIN_GROUP, groups.join)
     dispatcher.answer_later(ApiKey.SYNC_GROUP, groups.sync)
     dispatcher.answer_later(ApiKey.HEARTBEAT, groups.heartbeat)
     dispatcher.answer_later(ApiKey.LEAVE_GROUP, groups.leave)
     dispatcher.answer_later(ApiKey.OFFSET_COMMIT, groups.commit)
-    dispatcher.answer_now(ApiKey.OFFSET_FETCH, groups.fetch)
+    dispatcher.answer_in_turns(ApiKey.OFFSET_FETCH, groups.fetch)
     dispatcher.answer_later(ApiKey.OFFSET_DELETE, groups.delete_offsets)
-    dispatcher.answer_now(ApiKey.DESCRIBE_GROUPS, groups.describe)
+    dispatcher.answer_in_turns(ApiKey.DESCRIBE_GROUPS, groups.describe)
     dispatcher.answer_now(ApiKey.LIST_GROUPS, groups.listed)
     dispatcher.answer_later(ApiKey.DELETE_GROUPS, groups.delete)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import Final, cast
 
 from broker.coordinator.group_coordinator import GroupCoordinator
+from broker.coordinator.offsets_topic import fits
 from broker.errors import ErrorCode, ProtocolError
 from broker.groups.commits import answer_to_all
 from broker.groups.group import Client
@@ -36,26 +38,37 @@ from broker.protocol.messages.sync_group import SyncGroupRequest
 from broker.protocol.schema import Message
 from broker.server.connection import Outcome
 from broker.server.dispatch import Call, Dispatcher, frame_later
+from broker.server.turns import Turns, Work
 
 GROUP_KEY: Final = 0  # of FindCoordinator: 1 and 2 are transactions and share groups, which are not coordinated here
-LONGEST_ID: Final = 32_000  # bytes of a name that fits into the records of the offsets topic
+CHARACTERS_PER_ENTRY: Final = 256  # of a name, whose partition is found in the time in which one is answered
 
 
 class GroupsHandler:
-    """Serves them all; `dispatcher` runs what waits, and coordinators are named by their listener of this name."""
+    """Serves them all; `dispatcher` runs what waits, and coordinators are named by their listener of this name.
+
+    A request that names many groups is answered in turns, in which the length of their names counts, and what there is
+    to say of each.
+    """
 
     def __init__(self, dispatcher: Dispatcher, groups: GroupCoordinator, listener: str) -> None:
         self._listener = listener
         self._dispatcher = dispatcher
         self._groups = groups
 
+    @property
+    def _turns(self) -> Turns:
+        return self._dispatcher.turns
+
     # --- coordinators
 
-    def find_coordinator(self, request: FindCoordinatorRequest, version: int) -> FindCoordinatorResponse:
+    def find_coordinator(self, request: FindCoordinatorRequest, version: int) -> Work[FindCoordinatorResponse]:
         if version >= 4:
-            return FindCoordinatorResponse(
-                coordinators=[self._coordinator(key, request.key_type) for key in request.coordinator_keys]
-            )
+            response = FindCoordinatorResponse()
+            for key in request.coordinator_keys:
+                response.coordinators.append(self._coordinator(key, request.key_type))
+                yield
+            return response
         its = self._coordinator(request.key, request.key_type)
         return FindCoordinatorResponse(
             error_code=its.error_code,
@@ -66,6 +79,7 @@ class GroupsHandler:
         )
 
     def _coordinator(self, key: str, key_type: int) -> Coordinator:
+        self._turns.spend(len(key) // CHARACTERS_PER_ENTRY)
         try:
             if key_type != GROUP_KEY:
                 raise ProtocolError(ErrorCode.INVALID_REQUEST, f"only groups are coordinated, not keys of {key_type}")
@@ -89,7 +103,7 @@ class GroupsHandler:
         # A name that the record of the group cannot hold would stop every later generation of it.
         protocols = (its.name for its in request.protocols)
         names = (client.id, request.group_instance_id or "", request.protocol_type, *protocols)
-        if not _is_group(request.group_id) or not all(map(_fits, names)):
+        if not _is_group(request.group_id) or not all(map(fits, names)):
             response = refuse(ErrorCode.INVALID_GROUP_ID)
         else:
             answer = await self._groups.ask(
@@ -132,13 +146,13 @@ class GroupsHandler:
 
     async def commit(self, request: OffsetCommitRequest, _version: int) -> Message:
         refuse = partial(answer_to_all, request)
-        if not _fits(request.group_id):
+        if not fits(request.group_id):
             return refuse(ErrorCode.INVALID_GROUP_ID)
         return await self._groups.ask(
             request.group_id, lambda shard, now, ticket: shard.commit(now, ticket, request), refuse
         )
 
-    def fetch(self, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
+    def fetch(self, request: OffsetFetchRequest, version: int) -> Work[OffsetFetchResponse]:
         """Up to version 7 one group, then several: each once, for the answer may be all that a group has."""
         if version >= 8:
             if len({asked.group_id for asked in request.groups}) < len(request.groups):
@@ -146,7 +160,11 @@ class GroupsHandler:
                 return OffsetFetchResponse(
                     groups=[OffsetFetchResponseGroup(asked.group_id, error_code=code) for asked in request.groups]
                 )
-            return OffsetFetchResponse(groups=[self._fetch(asked) for asked in request.groups])
+            response = OffsetFetchResponse()
+            for asked in request.groups:
+                response.groups.append(self._fetch(asked))
+                yield
+            return response
         topics = request.topics
         named = (
             None if topics is None else [OffsetFetchRequestTopics(its.name, its.partition_indexes) for its in topics]
@@ -162,8 +180,11 @@ class GroupsHandler:
         )
 
     def _fetch(self, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+        self._turns.spend(len(asked.group_id) // CHARACTERS_PER_ENTRY)
         try:
-            return self._groups.shard_of(asked.group_id).fetch(asked)
+            found = self._groups.shard_of(asked.group_id).fetch(asked)
+            self._turns.spend(sum(len(topic.partitions) for topic in found.topics))
+            return found
         except ProtocolError as error:
             return OffsetFetchResponseGroup(asked.group_id, error_code=error.code)
 
@@ -176,13 +197,20 @@ class GroupsHandler:
 
     # --- administration
 
-    def describe(self, request: DescribeGroupsRequest, version: int) -> DescribeGroupsResponse:
+    def describe(self, request: DescribeGroupsRequest, version: int) -> Work[DescribeGroupsResponse]:
         """Each group once, however often it is named: its answer may be large."""
-        return DescribeGroupsResponse(groups=[self._describe(name, version) for name in dict.fromkeys(request.groups)])
+        response = DescribeGroupsResponse()
+        for name in dict.fromkeys(request.groups):
+            response.groups.append(self._describe(name, version))
+            yield
+        return response
 
     def _describe(self, name: str, version: int) -> DescribedGroup:
+        self._turns.spend(len(name) // CHARACTERS_PER_ENTRY)
         try:
-            return self._groups.shard_of(name).describe(name, version)
+            found = self._groups.shard_of(name).describe(name, version)
+            self._turns.spend(len(found.members))
+            return found
         except ProtocolError as error:
             return DescribedGroup(error_code=error.code, group_id=name)
 
@@ -207,18 +235,17 @@ class GroupsHandler:
     async def delete(self, request: DeleteGroupsRequest, _version: int) -> DeleteGroupsResponse:
         response = DeleteGroupsResponse()
         for name in request.groups_names:
+            self._turns.spend(1 + len(name) // CHARACTERS_PER_ENTRY)
             answer = await self._groups.ask(name, partial(_delete, name), partial(_not_deleted, name))
             response.results += cast(DeleteGroupsResponse, answer).results
+            if self._turns.is_over:
+                await asyncio.sleep(0)
         return response
 
 
 def _is_group(name: str) -> bool:
     """Whether members can be in a group of this name."""
-    return bool(name) and _fits(name)
-
-
-def _fits(name: str) -> bool:
-    return len(name.encode()) <= LONGEST_ID
+    return bool(name) and fits(name)
 
 
 def _refused_leave(code: ErrorCode) -> LeaveGroupResponse:

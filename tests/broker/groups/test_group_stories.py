@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.coordinator.offsets_topic import partition_of
-from broker.errors import ErrorCode
+from broker.errors import ErrorCode, ProtocolError
 from broker.groups.timers import Timer, Timers
 from broker.protocol.messages.group_records import OffsetCommitKey, OffsetCommitValue, read_record, record
 from broker.protocol.messages.leave_group import MemberIdentity
@@ -454,3 +454,11 @@ def test_records_are_those_of_kafka() -> None:
 )
 def test_a_group_has_the_partition_that_kafka_gives_it(group: str, partition: int) -> None:
     assert partition_of(group, 50) == partition
+
+
+@pytest.mark.parametrize("name", ["g" * 32_000, "é" * 16_000], ids=["g", "é"])
+def test_a_name_that_no_record_can_hold_has_no_partition(name: str) -> None:
+    assert 0 <= partition_of(name, 50) < 50
+    with pytest.raises(ProtocolError) as refused:
+        partition_of(name + "g", 50)
+    assert refused.value.code is ErrorCode.INVALID_GROUP_ID

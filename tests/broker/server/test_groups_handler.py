@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, TypeVar
 
 import pytest
 
@@ -15,6 +16,16 @@ from broker.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from broker.server.handlers.groups_handler import GroupsHandler
+from broker.server.turns import Work
+
+A = TypeVar("A")
+
+
+class Turns:
+    """A turn without end."""
+
+    def spend(self, _entries: int) -> None:
+        pass
 
 
 class Shard:
@@ -32,19 +43,30 @@ class Shard:
 
 @pytest.fixture
 def handler() -> GroupsHandler:
-    nobody: Any = None
+    dispatcher: Any = SimpleNamespace(turns=Turns())
     groups: Any = Shard()
-    return GroupsHandler(nobody, groups, "PLAINTEXT")
+    return GroupsHandler(dispatcher, groups, "PLAINTEXT")
+
+
+def answer(work: Work[A]) -> A:
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            found: A = done.value
+            return found
 
 
 def test_a_group_is_described_once(handler: GroupsHandler) -> None:
-    response = handler.describe(DescribeGroupsRequest(["a", "b"] + ["a"] * 1000), 5)
+    response = answer(handler.describe(DescribeGroupsRequest(["a", "b"] + ["a"] * 1000), 5))
     assert [(it.group_id, it.protocol_data) for it in response.groups] == [("a", "much"), ("b", "much")]
 
 
 def test_offsets_are_fetched_of_groups_that_are_named_once(handler: GroupsHandler) -> None:
     def fetched(*names: str) -> list[tuple[str, int, int]]:
-        response = handler.fetch(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(name) for name in names]), 8)
+        response = answer(
+            handler.fetch(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(name) for name in names]), 8)
+        )
         return [(it.group_id, it.error_code, len(it.topics)) for it in response.groups]
 
     assert fetched("a", "b") == [("a", 0, 1), ("b", 0, 1)]

@@ -11,9 +11,12 @@ import pytest
 from broker.errors import ErrorCode
 from broker.log.validation import BYTES_PER_RECORD
 from broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from broker.protocol.messages.delete_groups import DeleteGroupsRequest
 from broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from broker.protocol.messages.describe_groups import DescribeGroupsRequest
+from broker.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from broker.protocol.messages.find_coordinator import FindCoordinatorRequest
 from broker.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -21,6 +24,7 @@ from broker.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from broker.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from broker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
@@ -94,6 +98,11 @@ REQUESTS: dict[str, tuple[Message, int]] = {
         12,
     ),
     "Metadata of all": (MetadataRequest(topics=None), 12),
+    "FindCoordinator": (FindCoordinatorRequest(coordinator_keys=["g"] * MANY), 4),
+    "FindCoordinator of long names": (FindCoordinatorRequest(coordinator_keys=["g" * 30_000] * 50), 4),
+    "OffsetFetch": (OffsetFetchRequest(groups=[OffsetFetchRequestGroup(f"g{n}", topics=[]) for n in range(MANY)]), 8),
+    "DescribeGroups": (DescribeGroupsRequest(groups=[f"g{n}" for n in range(MANY)]), 5),
+    "DeleteGroups": (DeleteGroupsRequest(groups_names=["g"] * MANY), 2),
 }
 TOO_MANY: dict[str, tuple[Message, int]] = {
     "Fetch": (
@@ -192,7 +201,7 @@ def test_what_producers_have_compressed_is_opened_in_turns(cluster: SimulatedClu
 
 
 def test_an_answer_that_is_made_at_once_counts_for_its_length(cluster: SimulatedCluster) -> None:
-    request = DescribeGroupsRequest(groups=[f"{number:0128}" for number in range(1_000)])
+    request = DescribeUserScramCredentialsRequest(users=[UserName(f"{number:0128}") for number in range(1_000)])
 
     async def story() -> None:
         cluster.start()
@@ -201,7 +210,7 @@ def test_an_answer_that_is_made_at_once_counts_for_its_length(cluster: Simulated
         assert isinstance(counted, Counted)
         peers = PeerConnector(-1, cluster.addresses, response_max_bytes=64 << 20)
         counted.turns = [0]
-        await peers.request(1, request, 5, 30.0)
+        await peers.request(1, request, 0, 30.0)
         assert sum(counted.turns) >= 1_000
         peers.close()
 
