@@ -42,7 +42,7 @@ class FrameBuffer:
     It holds no memory before the first `make_room`.
     """
 
-    __slots__ = ("_budget", "_buffer", "_end", "_maximum", "_minimum", "_start", "_view")
+    __slots__ = ("_budget", "_buffer", "_end", "_maximum", "_minimum", "_reserving", "_start", "_view")
 
     def __init__(self, maximum: int, budget: MemoryBudget, minimum: int = 0) -> None:
         self._maximum = maximum
@@ -51,6 +51,7 @@ class FrameBuffer:
         self._start = self._end = 0
         self._buffer = bytearray()
         self._view = memoryview(self._buffer)
+        self._reserving = False
 
     @property
     def capacity(self) -> int:
@@ -89,8 +90,11 @@ class FrameBuffer:
         return self._view[start + LENGTH_SIZE : end]
 
     def release_memory(self) -> None:
-        """Go back to a small buffer if nothing is waiting in this one."""
-        if self._start == self._end and len(self._buffer) > SMALL:
+        """Go back to a small buffer if nothing is waiting in this one.
+
+        A budget asks everybody, also for whom it is asked; what that one has and gets is being counted just then.
+        """
+        if self._start == self._end and len(self._buffer) > SMALL and not self._reserving:
             self._replace(SMALL)
 
     def detach(self) -> None:
@@ -155,7 +159,12 @@ class FrameBuffer:
         self._go_on_in(capacity)
 
     def _reserve(self, size: int, capacity: int) -> None:
-        if not self._budget.reserve(size):
+        self._reserving = True
+        try:
+            granted = self._budget.reserve(size)
+        finally:
+            self._reserving = False
+        if not granted:
             raise FrameError(f"no memory left for a receive buffer of {capacity} bytes")
 
     def _go_on_in(self, capacity: int) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 
-from broker.server.frames import SMALL, FrameBuffer, FrameError, Unlimited
+from broker.server.frames import LENGTH_SIZE, SMALL, FrameBuffer, FrameError, Unlimited
 
 
 class Budget:
@@ -18,6 +19,20 @@ class Budget:
             return False
         self.left -= size
         return True
+
+
+class Asking(Budget):
+    """Asks for memory back before it refuses."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit)
+        self.holders: list[Callable[[], None]] = []
+
+    def reserve(self, size: int) -> bool:
+        if size > self.left:
+            for release in self.holders:
+                release()
+        return super().reserve(size)
 
 
 def feed(buffer: FrameBuffer, data: bytes) -> list[bytes]:
@@ -131,6 +146,36 @@ def test_a_lent_frame_counts_until_it_is_given_back() -> None:
     feed(poor, framed(b"c"))
     with pytest.raises(FrameError, match="no memory left"):
         poor.lend()
+
+
+def fill(buffer: FrameBuffer) -> None:
+    """One frame, which the next read would find no room behind."""
+    buffer.make_room()
+    stream = framed(bytes(buffer.capacity - LENGTH_SIZE))
+    buffer.space()[:] = stream
+    buffer.received(len(stream))
+    assert buffer.next_frame() is not None
+
+
+@pytest.mark.parametrize("lends", [False, True], ids=["grows", "lends"])
+def test_a_buffer_that_is_asked_for_memory_while_it_takes_some_counts_for_what_it_has(*, lends: bool) -> None:
+    budget = Asking(1 << 20)
+    buffer, idle = FrameBuffer(1 << 20, budget), FrameBuffer(1 << 20, budget)
+    for its in (buffer, idle):
+        fill(its)
+        fill(its)
+        assert its.capacity == 2 * SMALL
+        budget.holders.append(its.release_memory)
+    of_others = budget.left - (SMALL if lends else 2 * SMALL) + 1
+    assert budget.reserve(of_others), "too little is left for another buffer"
+    give_back = buffer.lend() if lends else None
+    buffer.make_room()
+    assert idle.capacity == SMALL, "it was asked"
+    if give_back is not None:
+        give_back()
+    buffer.close()
+    idle.close()
+    assert budget.left + of_others == 1 << 20
 
 
 def test_there_is_room_however_many_whole_frames_are_waiting() -> None:
