@@ -40,7 +40,7 @@ class Offsets:
 
     def __init__(self) -> None:
         self._committed: dict[str, dict[TopicPartition, CommittedOffset]] = {}
-        self._announced: dict[tuple[str, TopicPartition], int] = {}
+        self._announced: dict[str, dict[TopicPartition, int]] = {}
         self._overdue: dict[str, list[TopicPartition]] = {}
 
     def of(self, group: str) -> Mapping[TopicPartition, CommittedOffset]:
@@ -49,31 +49,34 @@ class Offsets:
 
     def known(self, group: str) -> list[TopicPartition]:
         """The partitions for which a group has an offset, or for which a change is on its way."""
-        announced = [partition for name, partition in self._announced if name == group]
-        return list(dict.fromkeys([*self.of(group), *announced]))
+        return list(dict.fromkeys([*self.of(group), *self._announced.get(group, {})]))
 
     def groups(self) -> list[str]:
         """Groups that have offsets, or for which a change is on its way."""
-        return list(dict.fromkeys([*self._committed, *(name for name, _ in self._announced)]))
+        return list(dict.fromkeys([*self._committed, *self._announced]))
 
     def is_announced(self, group: str, partition: TopicPartition) -> bool:
         """Whether a change is on its way."""
-        return (group, partition) in self._announced
+        return partition in self._announced.get(group, {})
 
     def will_change(self, group: str) -> bool:
         """Whether a change of any of a group's offsets is on its way."""
-        return any(name == group for name, _ in self._announced)
+        return group in self._announced
 
     def announce(self, group: str, changes: Changes) -> None:
         for partition in changes:
-            self._announced[group, partition] = self._announced.get((group, partition), 0) + 1
+            announced = self._announced.setdefault(group, {})
+            announced[partition] = announced.get(partition, 0) + 1
 
     def withdraw(self, group: str, changes: Changes) -> None:
         """What was announced was not appended."""
         for partition in changes:
-            left = self._announced.pop((group, partition)) - 1
-            if left:
-                self._announced[group, partition] = left
+            announced = self._announced[group]
+            announced[partition] -= 1
+            if not announced[partition]:
+                del announced[partition]
+            if not announced:
+                del self._announced[group]
 
     def make(self, group: str, changes: Changes) -> None:
         """What was announced is committed."""

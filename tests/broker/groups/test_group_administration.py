@@ -8,6 +8,7 @@ import pytest
 
 from broker.errors import ErrorCode
 from broker.groups.group import Member
+from broker.groups.offsets import Changes, Offsets
 from broker.protocol.messages.leave_group import MemberIdentity
 from broker.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -161,3 +162,44 @@ def test_a_removal_that_was_refused_waits_for_what_is_on_its_way() -> None:
     assert (story.committed(0), story.committed(1)) == (1, -1)
     story.take_over()
     assert (story.committed(0), story.committed(1)) == (1, -1)
+
+
+class Name(str):
+    """The name of a group, which counts how often it is compared."""
+
+    __slots__ = ()
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Name.compared += 1
+        return super().__eq__(other)
+
+    def __hash__(self) -> int:
+        return super().__hash__()
+
+
+def test_who_looks_for_the_offsets_of_a_group_does_not_come_by_those_of_others() -> None:
+    offsets, groups = Offsets(), [Name(f"g{number}") for number in range(100)]
+    changes: Changes = {(TOPIC, 0): None}
+    for group in groups:
+        offsets.announce(group, changes)
+    assert offsets.groups() == groups
+    Name.compared = 0
+    for group in groups:
+        assert offsets.known(group) == [(TOPIC, 0)]
+        assert offsets.will_change(group)
+    assert Name.compared < len(groups)
+
+
+def test_a_change_is_announced_until_it_is_withdrawn_as_often() -> None:
+    offsets = Offsets()
+    first: Changes = {(TOPIC, 0): None, (TOPIC, 1): None}
+    second: Changes = {(TOPIC, 1): None}
+    offsets.announce(GROUP, first)
+    offsets.announce(GROUP, second)
+    offsets.withdraw(GROUP, first)
+    assert offsets.known(GROUP) == [(TOPIC, 1)]
+    assert (offsets.is_announced(GROUP, (TOPIC, 0)), offsets.is_announced(GROUP, (TOPIC, 1))) == (False, True)
+    offsets.withdraw(GROUP, second)
+    assert not offsets.will_change(GROUP)
+    assert offsets.groups() == []
