@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from broker.groups.group import Group, Member
 
 SESSION = "session"
+LEFT_OVER = 64  # deadlines that were moved or taken back, besides as many as there are
 
 
 class Timer(NamedTuple):
@@ -21,7 +22,7 @@ class Timer(NamedTuple):
 
 class Timers:
     """Deadlines in seconds. One that was moved or taken back stays in the heap until its old time, and is then left
-    out: heartbeats move deadlines all the time, and seldom does one come due."""
+    out, or until most are such: heartbeats move deadlines all the time, and seldom does one come due."""
 
     def __init__(self) -> None:
         self._set: dict[Timer, tuple[float, int]] = {}
@@ -33,6 +34,9 @@ class Timers:
         self._count += 1
         self._set[timer] = (at, self._count)
         heappush(self._heap, (at, self._count, timer))
+        if len(self._heap) > LEFT_OVER + 2 * len(self._set):
+            self._heap = [(at, count, timer) for timer, (at, count) in self._set.items()]
+            heapify(self._heap)
 
     def cancel(self, timer: Timer) -> None:
         self._set.pop(timer, None)

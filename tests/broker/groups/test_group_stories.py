@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from broker.coordinator.offsets_topic import partition_of
@@ -222,6 +224,19 @@ def test_what_a_tick_sets_is_not_due_in_the_same_tick() -> None:
     assert found == ["early", "due"]
     assert timers.next() == 2.0
     assert {timer.kind for timer in timers.due(2.0)} == {"early", "due"}
+
+
+def test_a_deadline_that_is_moved_often_takes_no_more_room() -> None:
+    timers, often = Timers(), Timer("often")
+    timers.set(Timer("near"), 1.0)
+    timers.set(Timer("withdrawn"), 2.0)
+    timers.cancel(Timer("withdrawn"))
+    for number in range(10_000):
+        timers.set(often, 1800.0 + number)
+    assert sys.getrefcount(often) < 200, "each time that it was moved something was kept"
+    assert list(timers.due(11_798.0)) == [Timer("near")]
+    assert list(timers.due(11_799.0)) == [often]
+    assert timers.next() is None
 
 
 # --- static members
