@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,85 +17,18 @@ from orchestrator.campaign.store import LABS, RunDirectory, Store
 from orchestrator.campaign.swarm import draw
 from orchestrator.command.line import main
 from orchestrator.command.shrink import whole_document
-from orchestrator.errors import Interrupted, UsageError
+from orchestrator.errors import Interrupted
 from orchestrator.search.attempt import Attempted, Task, attempt, spread
 from orchestrator.search.coverage import Stay
 from orchestrator.search.exploring import GUIDED, RANDOM, Arm, Source, cheapest, explore, strikeable
-from orchestrator.search.record import Exploration, Head
+from orchestrator.search.record import Head
 from orchestrator.search.script import Inflicted, Inflictions
 from orchestrator.search.stored import stored_plan
 from orchestrator.search.telling import comparison, told_of
 from simulator.loop import VirtualLoop
 from systems.toml_tables import Source as TomlSource
+from tests.search.imagined import SHORT, World, arm, run_explore, schedule
 from tests.worlds.simulated import SimulatedRun, campaign, simulate
-
-SHORT = """
-name = "short"
-[topology]
-nodes = 3
-[broker]
-"min.insync.replicas" = 2
-"replica.lag.time.max.ms" = 1500
-"broker.session.timeout.ms" = 2500
-"broker.lease.ms" = 1500
-[workload]
-partitions = 1
-producers = 1
-consumers = 0
-rate = 20
-duration_s = 6
-[nemesis]
-kind = "random"
-faults = ["kill", "power-loss"]
-interval_s = [0.3, 0.6]
-duration_s = [0.5, 1.0]
-[checks]
-min_ok = 1
-min_share = 0.01
-[[cell]]
-name = "mutated"
-mutants = ["bounce_unseen"]
-expect = { verdict = "fail", anomaly = "lost-acknowledged-write" }
-[[cell]]
-name = "fixed"
-"""
-
-
-@pytest.fixture
-def short(tmp_path: Path) -> Path:
-    path = tmp_path / "short.toml"
-    path.write_text(SHORT)
-    return path
-
-
-def schedule(*faults: Inflicted) -> Inflictions:
-    return Inflictions(faults or (Inflicted("kill", ("n1",), 1.0, 2.0, {}),), 10.0)
-
-
-class World:
-    """What would happen: a seed of the campaign reaches one state of its own, a variation three new ones."""
-
-    def __init__(self) -> None:
-        self.asked: list[Task] = []
-
-    def make(self, tasks: Sequence[Task]) -> list[Attempted]:
-        self.asked += tasks
-        return [self._one(task) for task in tasks]
-
-    def _one(self, task: Task) -> Attempted:
-        is_fresh = task.parent < 0
-        states = [f"seed {task.seed}"] if is_fresh else [f"{task.arm} {task.number}.{each}" for each in range(3)]
-        anomalies = ("lost-acknowledged-write",) if task.seed == 5 else ()
-        verdict = "fail" if anomalies else "pass"
-        return Attempted(
-            task.number, task.arm, task.seed, task.parent, verdict, anomalies, "", tuple(states), (), schedule(),
-            "" if is_fresh else task.text, steps=1000 - task.number,
-        )  # fmt: skip
-
-
-def arm(name: str, path: Path, cell: str = "mutated") -> Arm:
-    loaded = load(path)
-    return Arm(name, Source(loaded, next(each for each in loaded.cells if each.name == cell), 1))
 
 
 def test_random_takes_the_seeds_in_their_order(short: Path) -> None:
@@ -310,11 +242,6 @@ def test_workers_of_a_cluster_have_what_they_need(short: Path, tmp_path: Path) -
     assert there.digest
 
 
-def run_explore(path: Path, store: Path, *words: str) -> int:
-    common = ["--engine", "in-process", "--quiet", "--json", "--store", str(store)]
-    return main(["explore", str(path), *common, *words])
-
-
 @pytest.mark.kills("bounce_unseen")
 def test_a_bug_is_found_and_its_cheapest_run_kept(
     short: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -347,54 +274,6 @@ def test_a_broken_world_is_unknown_with_its_seed(
     assert "planted" in told["unknown"][0]["reason"]
 
 
-def test_an_interrupted_exploration_keeps_what_it_found_and_goes_on(
-    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    world, rounds = World(), iter(range(10))
-
-    def make(task: Task, *_: object) -> Attempted:
-        if len(world.asked) == 11 and next(rounds) == 0:
-            raise Interrupted
-        return world.make([task])[0]
-
-    monkeypatch.setattr("orchestrator.command.explore.attempt", make)
-    monkeypatch.setattr("orchestrator.command.explore._keep", lambda *_: None)
-    assert run_explore(short, tmp_path, "--cell", "fixed", "--runs", "24", "--keep-going") == 130
-    assert json.loads(capsys.readouterr().out)["arms"][0]["runs"] == 11, "in the middle of a round"
-    assert run_explore(short, tmp_path, "--resume") == 1
-    told = json.loads(capsys.readouterr().out)
-    assert told["arms"][0]["runs"] == 24
-    assert told["ended"] == "the budget is used up"
-    alone = World()
-    list(explore(arm(GUIDED, short, cell="fixed"), 24, alone.make, known={}, kept={}))
-    assert world.asked == alone.asked, "the runs of one that nobody interrupted, and nothing is made twice"
-    assert run_explore(short, tmp_path, "--resume") == 1
-    assert len(world.asked) == 24, "there is nothing left to make"
-
-
-def test_one_that_stopped_at_a_failure_goes_on_behind_it_and_what_was_kept_is_not_made_again(
-    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    world, remade = World(), list[int]()
-
-    def keep(_store: Store, _maker: object, _campaign: object, cell: str, seed: int) -> SimpleNamespace:
-        remade.append(seed)
-        directory = tmp_path / "short" / f"s-{cell}-{seed}"
-        directory.mkdir(parents=True)
-        return SimpleNamespace(directory=SimpleNamespace(id=directory.name), digest="")
-
-    monkeypatch.setattr("orchestrator.command.explore.attempt", lambda task, *_: world.make([task])[0])
-    monkeypatch.setattr("orchestrator.command.explore.make_to_stay", keep)
-    assert run_explore(short, tmp_path, "--cell", "mutated", "--runs", "12", "--random", "--round", "4") == 0
-    first = json.loads(capsys.readouterr().out)
-    assert (first["ended"], first["arms"][0]["runs"]) == ("stopped at the first failure", 5)
-    assert run_explore(short, tmp_path, "--resume") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["ended"], told["arms"][0]["runs"]) == ("the budget is used up", 12)
-    assert told["found"][0]["kept"] == first["found"][0]["kept"] == "short/s-mutated-5"
-    assert remade == [5]
-
-
 def test_a_run_that_shows_several_anomalies_is_kept_once(
     short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -413,90 +292,6 @@ def test_a_run_that_shows_several_anomalies_is_kept_once(
     run_explore(short, tmp_path, "--cell", "mutated", "--runs", "8", "--random")
     assert {row["kept"] for row in json.loads(capsys.readouterr().out)["found"]} == {"short/kept-5"}
     assert remade == [5]
-
-
-def test_what_is_kept_is_told_though_the_next_round_does_not_begin(
-    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    world = World()
-
-    def make(task: Task, *_: object) -> Attempted:
-        if len(world.asked) == 10:
-            raise Interrupted
-        return world.make([task])[0]
-
-    def at_once(*_: object) -> None:
-        raise Interrupted
-
-    monkeypatch.setattr("orchestrator.command.explore.attempt", make)
-    assert run_explore(short, tmp_path, "--runs", "16", "--keep-going") == 130
-    monkeypatch.setattr("orchestrator.command.explore._session", at_once)
-    capsys.readouterr()
-    assert run_explore(short, tmp_path, "--resume", "--engine", "spark") == 130
-    assert json.loads(capsys.readouterr().out)["arms"][0]["runs"] == 10
-
-
-def test_one_that_was_killed_at_a_failure_stops_there(
-    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    world = World()
-    monkeypatch.setattr("orchestrator.command.explore.attempt", lambda task, *_: world.make([task])[0])
-    monkeypatch.setattr("orchestrator.command.explore._keep", lambda *_: None)
-    run_explore(short, tmp_path, "--cell", "mutated", "--runs", "12", "--random")
-    capsys.readouterr()
-    (summary,) = tmp_path.glob("short/explorations/*/summary.json")
-    summary.unlink()
-    assert run_explore(short, tmp_path, "--resume") == 0
-    assert json.loads(capsys.readouterr().out)["arms"][0]["runs"] == 5
-
-
-def test_one_that_was_interrupted_behind_a_failure_does_not_go_back_to_it(
-    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    world, interruptions = World(), iter(range(1))
-
-    def make(task: Task, *_: object) -> Attempted:
-        if len(world.asked) == 7 and next(interruptions, None) is not None:
-            raise Interrupted
-        return world.make([task])[0]
-
-    monkeypatch.setattr("orchestrator.command.explore.attempt", make)
-    monkeypatch.setattr("orchestrator.command.explore._keep", lambda *_: None)
-    assert run_explore(short, tmp_path, "--cell", "mutated", "--runs", "12", "--random") == 0
-    ends = [json.loads(capsys.readouterr().out)["arms"][0]["runs"]]
-    for expected in (130, 0):
-        assert run_explore(short, tmp_path, "--resume") == expected
-        ends.append(json.loads(capsys.readouterr().out)["arms"][0]["runs"])
-    assert ends == [5, 7, 12]
-
-
-def test_what_other_code_has_explored_is_not_gone_on_with(
-    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    world = World()
-    monkeypatch.setattr("orchestrator.command.explore.attempt", lambda task, *_: world.make([task])[0])
-    cases = (
-        ("a", "a", True),
-        ("unknown", "unknown", True),  # outside of git
-        ("a", "b", False),
-        ("a", "a+changes-1", False),
-        ("a+changes-1", "a+changes-1", True),
-        ("a+changes", "a+changes", False),  # changes of which nothing is known
-    )
-    for number, (then, now, goes_on) in enumerate(cases):
-        store = tmp_path / str(number)  # explorations of one second have no order
-        monkeypatch.setattr("orchestrator.command.explore.code", lambda then=then: then)
-        assert run_explore(short, store, "--cell", "fixed", "--runs", "1") == 0
-        monkeypatch.setattr("orchestrator.command.explore.code", lambda now=now: now)
-        capsys.readouterr()
-        assert run_explore(short, store, "--resume") == (0 if goes_on else 64), (then, now)
-        assert goes_on or f"was explored by commit {then}, and this is {now}" in capsys.readouterr().err
-
-
-def test_what_another_version_had_chosen_is_not_gone_on_with(short: Path) -> None:
-    kept = {0: World().make([Task(0, GUIDED, SHORT, str(short), "mutated", 77)])[0]}
-    with pytest.raises(UsageError, match="run 1 of the exploration was chosen by another version"):
-        list(explore(arm(GUIDED, short), 8, World().make, known={}, kept=kept))
 
 
 def test_where_every_run_is_unknown_so_is_whether_a_bug_would_be_found(
@@ -542,22 +337,6 @@ def test_without_spark_the_reason_is_told(
     ))  # fmt: skip
     assert run_explore(short, tmp_path, "--engine", "spark", "--master", "spark://127.0.0.1:1") == 64
     assert "--master spark://127.0.0.1:1: Spark did not start: all masters" in capsys.readouterr().err
-
-
-def test_a_torn_last_line_is_made_again(short: Path, tmp_path: Path) -> None:
-    head = Head("short", SHORT, "fixed", 1, 8, (GUIDED,), True)
-    exploration = Exploration.begin(Store(tmp_path), head)
-    made = World().make([Task(n, GUIDED, SHORT, str(short), "fixed", n + 1) for n in range(2)])
-    for attempted in made:
-        exploration.add(attempted)
-    runs = exploration.path / "runs.jsonl"
-    runs.write_bytes(runs.read_bytes()[:-20])
-    assert [it.number for it in Exploration.last(Store(tmp_path), "short", SHORT, head.code).runs()] == [0]
-    exploration.add(made[1])
-    assert [it.number for it in exploration.runs()] == [0, 1]
-    runs.write_bytes(b"{" + runs.read_bytes())
-    with pytest.raises(UsageError, match=r"runs\.jsonl:1: is damaged: .*explore anew, without --resume"):
-        list(exploration.runs())
 
 
 @pytest.mark.parametrize(

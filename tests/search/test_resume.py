@@ -1,0 +1,164 @@
+"""Explorations that ended before they were through, and are gone on with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from orchestrator.campaign.store import Store
+from orchestrator.errors import Interrupted, UsageError
+from orchestrator.search.attempt import Attempted, Task
+from orchestrator.search.exploring import GUIDED, explore
+from orchestrator.search.record import Exploration, Head
+from tests.search.imagined import SHORT, World, arm, run_explore
+
+
+def test_an_interrupted_exploration_keeps_what_it_found_and_goes_on(
+    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world, rounds = World(), iter(range(10))
+
+    def make(task: Task, *_: object) -> Attempted:
+        if len(world.asked) == 11 and next(rounds) == 0:
+            raise Interrupted
+        return world.make([task])[0]
+
+    monkeypatch.setattr("orchestrator.command.explore.attempt", make)
+    monkeypatch.setattr("orchestrator.command.explore._keep", lambda *_: None)
+    assert run_explore(short, tmp_path, "--cell", "fixed", "--runs", "24", "--keep-going") == 130
+    assert json.loads(capsys.readouterr().out)["arms"][0]["runs"] == 11, "in the middle of a round"
+    assert run_explore(short, tmp_path, "--resume") == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["arms"][0]["runs"] == 24
+    assert told["ended"] == "the budget is used up"
+    alone = World()
+    list(explore(arm(GUIDED, short, cell="fixed"), 24, alone.make, known={}, kept={}))
+    assert world.asked == alone.asked, "the runs of one that nobody interrupted, and nothing is made twice"
+    assert run_explore(short, tmp_path, "--resume") == 1
+    assert len(world.asked) == 24, "there is nothing left to make"
+
+
+def test_one_that_stopped_at_a_failure_goes_on_behind_it_and_what_was_kept_is_not_made_again(
+    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world, remade = World(), list[int]()
+
+    def keep(_store: Store, _maker: object, _campaign: object, cell: str, seed: int) -> SimpleNamespace:
+        remade.append(seed)
+        directory = tmp_path / "short" / f"s-{cell}-{seed}"
+        directory.mkdir(parents=True)
+        return SimpleNamespace(directory=SimpleNamespace(id=directory.name), digest="")
+
+    monkeypatch.setattr("orchestrator.command.explore.attempt", lambda task, *_: world.make([task])[0])
+    monkeypatch.setattr("orchestrator.command.explore.make_to_stay", keep)
+    assert run_explore(short, tmp_path, "--cell", "mutated", "--runs", "12", "--random", "--round", "4") == 0
+    first = json.loads(capsys.readouterr().out)
+    assert (first["ended"], first["arms"][0]["runs"]) == ("stopped at the first failure", 5)
+    assert run_explore(short, tmp_path, "--resume") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["ended"], told["arms"][0]["runs"]) == ("the budget is used up", 12)
+    assert told["found"][0]["kept"] == first["found"][0]["kept"] == "short/s-mutated-5"
+    assert remade == [5]
+
+
+def test_what_is_kept_is_told_though_the_next_round_does_not_begin(
+    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World()
+
+    def make(task: Task, *_: object) -> Attempted:
+        if len(world.asked) == 10:
+            raise Interrupted
+        return world.make([task])[0]
+
+    def at_once(*_: object) -> None:
+        raise Interrupted
+
+    monkeypatch.setattr("orchestrator.command.explore.attempt", make)
+    assert run_explore(short, tmp_path, "--runs", "16", "--keep-going") == 130
+    monkeypatch.setattr("orchestrator.command.explore._session", at_once)
+    capsys.readouterr()
+    assert run_explore(short, tmp_path, "--resume", "--engine", "spark") == 130
+    assert json.loads(capsys.readouterr().out)["arms"][0]["runs"] == 10
+
+
+def test_one_that_was_killed_at_a_failure_stops_there(
+    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World()
+    monkeypatch.setattr("orchestrator.command.explore.attempt", lambda task, *_: world.make([task])[0])
+    monkeypatch.setattr("orchestrator.command.explore._keep", lambda *_: None)
+    run_explore(short, tmp_path, "--cell", "mutated", "--runs", "12", "--random")
+    capsys.readouterr()
+    (summary,) = tmp_path.glob("short/explorations/*/summary.json")
+    summary.unlink()
+    assert run_explore(short, tmp_path, "--resume") == 0
+    assert json.loads(capsys.readouterr().out)["arms"][0]["runs"] == 5
+
+
+def test_one_that_was_interrupted_behind_a_failure_does_not_go_back_to_it(
+    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world, interruptions = World(), iter(range(1))
+
+    def make(task: Task, *_: object) -> Attempted:
+        if len(world.asked) == 7 and next(interruptions, None) is not None:
+            raise Interrupted
+        return world.make([task])[0]
+
+    monkeypatch.setattr("orchestrator.command.explore.attempt", make)
+    monkeypatch.setattr("orchestrator.command.explore._keep", lambda *_: None)
+    assert run_explore(short, tmp_path, "--cell", "mutated", "--runs", "12", "--random") == 0
+    ends = [json.loads(capsys.readouterr().out)["arms"][0]["runs"]]
+    for expected in (130, 0):
+        assert run_explore(short, tmp_path, "--resume") == expected
+        ends.append(json.loads(capsys.readouterr().out)["arms"][0]["runs"])
+    assert ends == [5, 7, 12]
+
+
+def test_what_other_code_has_explored_is_not_gone_on_with(
+    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World()
+    monkeypatch.setattr("orchestrator.command.explore.attempt", lambda task, *_: world.make([task])[0])
+    cases = (
+        ("a", "a", True),
+        ("unknown", "unknown", True),  # outside of git
+        ("a", "b", False),
+        ("a", "a+changes-1", False),
+        ("a+changes-1", "a+changes-1", True),
+        ("a+changes", "a+changes", False),  # changes of which nothing is known
+    )
+    for number, (then, now, goes_on) in enumerate(cases):
+        store = tmp_path / str(number)  # explorations of one second have no order
+        monkeypatch.setattr("orchestrator.command.explore.code", lambda then=then: then)
+        assert run_explore(short, store, "--cell", "fixed", "--runs", "1") == 0
+        monkeypatch.setattr("orchestrator.command.explore.code", lambda now=now: now)
+        capsys.readouterr()
+        assert run_explore(short, store, "--resume") == (0 if goes_on else 64), (then, now)
+        assert goes_on or f"was explored by commit {then}, and this is {now}" in capsys.readouterr().err
+
+
+def test_what_another_version_had_chosen_is_not_gone_on_with(short: Path) -> None:
+    kept = {0: World().make([Task(0, GUIDED, SHORT, str(short), "mutated", 77)])[0]}
+    with pytest.raises(UsageError, match="run 1 of the exploration was chosen by another version"):
+        list(explore(arm(GUIDED, short), 8, World().make, known={}, kept=kept))
+
+
+def test_a_torn_last_line_is_made_again(short: Path, tmp_path: Path) -> None:
+    head = Head("short", SHORT, "fixed", 1, 8, (GUIDED,), True)
+    exploration = Exploration.begin(Store(tmp_path), head)
+    made = World().make([Task(n, GUIDED, SHORT, str(short), "fixed", n + 1) for n in range(2)])
+    for attempted in made:
+        exploration.add(attempted)
+    runs = exploration.path / "runs.jsonl"
+    runs.write_bytes(runs.read_bytes()[:-20])
+    assert [it.number for it in Exploration.last(Store(tmp_path), "short", SHORT, head.code).runs()] == [0]
+    exploration.add(made[1])
+    assert [it.number for it in exploration.runs()] == [0, 1]
+    runs.write_bytes(b"{" + runs.read_bytes())
+    with pytest.raises(UsageError, match=r"runs\.jsonl:1: is damaged: .*explore anew, without --resume"):
+        list(exploration.runs())
