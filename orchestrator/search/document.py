@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,13 +21,23 @@ from orchestrator.search.script import StepTable
 from systems.toml_tables import Source
 
 _MOST_OF_A_NAME: Final = 64
+_DIGITS: Final = 8
+"""Of the digest in a document's name."""
 
 
 @dataclass(frozen=True)
 class Document:
-    """A campaign of steps with one cell, as TOML has it; every change makes another one."""
+    """A campaign of steps with one cell, as TOML has it; every change makes another one. The name in `data` is what its
+    own name begins with."""
 
     data: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Its own: with a digest of all that its runs follow from. A store tells campaigns apart by their names, and
+        what one schedule comes to says nothing of another one."""
+        content = toml_text.dump({key: value for key, value in self.data.items() if key not in _SAYS_NOTHING})
+        return f"{self.data['name']}-{hashlib.sha256(content.encode()).hexdigest()[:_DIGITS]}"
 
     @property
     def steps(self) -> list[StepTable]:
@@ -57,7 +68,7 @@ class Document:
     def text(self, comment: str = "") -> str:
         """The campaign's file; each line of the comment above it."""
         remarks = "".join(f"# {line}\n" for line in comment.splitlines())
-        return remarks + toml_text.dump(self.data)
+        return remarks + toml_text.dump({**self.data, "name": self.name})
 
     def campaign(self, path: Path, comment: str = "") -> Campaign:
         """As if it had been read from a file. Raises `InputError` when it is no campaign."""
@@ -76,7 +87,8 @@ def document_of(
     before = next((it for it in data.pop("cell", []) if it["name"] == cell.name), {"name": cell.name})
     expect = {"verdict": cell.expect.verdict, "anomaly": cell.expect.anomaly}
     checks = data.get("checks", {})
-    head = {"name": f"{campaign.name}{suffix}"[:_MOST_OF_A_NAME], "description": description}
+    stem = campaign.name[: _MOST_OF_A_NAME - len(suffix) - 1 - _DIGITS]
+    head = {"name": f"{stem}{suffix}", "description": description}
     topology = {key: value for key, value in data.get("topology", {}).items() if key not in ("inventory", "node_root")}
     topology["nodes"] = drawn.topology.nodes
     demands = {"upper_bound": checks.get("upper_bound", "strict"), "min_ok": 1, "min_queries": 0}
@@ -108,6 +120,7 @@ def _drawn_tables(drawn: Campaign, data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _REWRITTEN: Final = ("topology", "workload", "nemesis", "checks", "seeds", "cell")
+_SAYS_NOTHING: Final = ("name", "description")
 
 
 def planned(campaign: Campaign, stamp: str, seed: int) -> PlannedRun:

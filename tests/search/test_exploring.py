@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,15 +13,19 @@ from msgspec import structs
 from analysis.spark import SparkHandle, SparkUnavailableError, java_version
 from nemeses import KINDS
 from orchestrator.campaign.file import load, parse
+from orchestrator.campaign.model import SIMULATION, Campaign, Cell
 from orchestrator.campaign.steps import WaitStep
 from orchestrator.campaign.store import LABS, RunDirectory, Store
 from orchestrator.campaign.swarm import draw
 from orchestrator.command.line import main
 from orchestrator.command.shrink import whole_document
 from orchestrator.errors import Interrupted
+from orchestrator.running.runner import plan_invocation
 from orchestrator.search.attempt import Attempted, Task, attempt, spread
 from orchestrator.search.coverage import Stay
-from orchestrator.search.exploring import GUIDED, RANDOM, Arm, Source, cheapest, explore, strikeable
+from orchestrator.search.document import document_of
+from orchestrator.search.exploring import GUIDED, RANDOM, SUFFIX, Arm, Source, cheapest, explore, strikeable
+from orchestrator.search.making import WHERE
 from orchestrator.search.record import Head
 from orchestrator.search.script import Inflicted, Inflictions
 from orchestrator.search.stored import stored_plan
@@ -292,6 +297,45 @@ def test_a_run_that_shows_several_anomalies_is_kept_once(
     run_explore(short, tmp_path, "--cell", "mutated", "--runs", "8", "--random")
     assert {row["kept"] for row in json.loads(capsys.readouterr().out)["found"]} == {"short/kept-5"}
     assert remade == [5]
+
+
+def test_a_kept_variation_takes_the_place_of_no_other(
+    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What two schedules came to is proven twice: a pass of one, once its bug is mended, says nothing of the other."""
+
+    def failing(task: Task, *_: object) -> Attempted:
+        made = World().make([task])[0]
+        anomalies = (("stale-read", "lost-acknowledged-write")[task.number % 2],) if task.parent >= 0 else ()
+        return structs.replace(made, anomalies=anomalies)
+
+    def keep(store: Store, _maker: object, varied: Campaign, cell: str, seed: int) -> SimpleNamespace:
+        begun = plan_invocation(store, varied, cells=[cell], seeds=[seed], where=WHERE, world=SIMULATION)
+        return SimpleNamespace(directory=SimpleNamespace(id=begun.all_ids[0]), digest="")
+
+    monkeypatch.setattr("orchestrator.command.explore.attempt", failing)
+    monkeypatch.setattr("orchestrator.command.explore.make_to_stay", keep)
+    store = tmp_path / "store"
+    run_explore(short, store, "--cell", "fixed", "--runs", "12", "--keep-going")
+    kept = {row["kept"] for row in json.loads(capsys.readouterr().out)["found"] if row["varied"]}
+    assert len(kept) == 2
+    assert main(["gate", str(store), "--json"]) == 2, "none was made yet"
+    decided = {each["campaign"]: each for each in json.loads(capsys.readouterr().out)["campaigns"]}
+    assert [each["superseded"] for each in decided.values()] == [[], []]
+    assert {f"{name}/{run['run']}" for name, each in decided.items() for run in each["runs"]} == kept
+
+
+def test_a_variation_is_named_by_all_that_its_runs_follow_from(short: Path) -> None:
+    loaded = replace(load(short), name="x" * 64)
+    mutated, fixed = loaded.cells
+
+    def name(node: str = "n1", seed: int = 1, cell: Cell = fixed, description: str = "") -> str:
+        steps = [{"do": "kill", "node": node}, {"do": "start", "node": node}]
+        varied = document_of(loaded, cell, seed, steps, suffix=SUFFIX, description=description)
+        return varied.campaign(short).name
+
+    assert name() == name(description="the same, of another exploration")
+    assert len({loaded.name, name(), name(node="n2"), name(seed=2), name(cell=mutated)}) == 5
 
 
 def test_where_every_run_is_unknown_so_is_whether_a_bug_would_be_found(

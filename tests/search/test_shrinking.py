@@ -297,6 +297,7 @@ def test_what_is_interrupted_keeps_the_smallest_so_far(
     monkeypatch.setattr(fake, "stops_at", stops_at)
     assert shrunk(bounced, "--budget", "8") == 130
     text = (bounced.path / "shrunk.toml").read_text()
+    assert load(bounced.path / "shrunk.toml").name.startswith("bounce-unseen-shrunk-")
     assert "interrupted" in text
     assert "other seeds" not in text
 
