@@ -52,10 +52,13 @@ def commit() -> str:
 
 
 def code() -> str:
-    """As `commit`, with a digest of what is changed: trees that say the same are the same."""
+    """As `commit`, with a digest of what is changed: trees that say the same are the same. Of a package that was built
+    from such a tree nobody knows what that was."""
     now = commit()
+    if is_installed() or not now.endswith(CHANGES):
+        return now
     changes, strange = _git("diff", "--binary", "--no-ext-diff", "HEAD"), _strange_modules()
-    if not now.endswith(CHANGES) or changes is None or strange is None:
+    if changes is None or strange is None:
         return now
     digest = hashlib.sha256(changes.encode())
     for name in sorted(strange):

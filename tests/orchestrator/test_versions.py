@@ -63,3 +63,15 @@ def test_code_is_the_same_when_commit_and_changes_are(project: Path, name: str) 
     assert clean == versions.commit().removesuffix(versions.CHANGES)
     assert said[0] == said[2] != said[1]
     assert all(each.startswith(f"{clean}{versions.CHANGES}-") for each in said)
+
+
+def test_a_package_in_somebodys_repository_is_not_told_apart_by_what_is_changed_there(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two that were built of one commit, each with other changes, would pass for one where those are the same."""
+    write(project, "venv/brownout/home/room/module.py")
+    write(project, "room/module.py", "x = 2\n")
+    monkeypatch.setattr(versions, "PROJECT_ROOT", project / "venv" / "brownout" / "home")
+    monkeypatch.setattr(versions, "is_installed", lambda: True)
+    monkeypatch.setattr(versions, "build_record", lambda: {"version": "9.9.9", "commit": "a+changes"})
+    assert versions.code() == versions.commit() == "a+changes"
