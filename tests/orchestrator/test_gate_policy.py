@@ -90,6 +90,21 @@ def test_the_mutation_score_counts_cells_that_were_caught_in_every_run(tmp_path:
     assert told == ["mutation score: 1 of 2 cells with mutants were caught as expected, 90% are asked for"]
 
 
+def test_a_mutant_of_which_nobody_can_tell_has_not_survived(tmp_path: Path) -> None:
+    """Its run is missing, say; without a policy, too, that is unknown."""
+    mutant = {"expected": "fail (duplicate)", "mutants": ("m",)}
+    caught = run(1, "fail", "a", **mutant, met=True)
+    entries = [caught, run(1, "unknown", "b", **mutant), run(2, "fail", "b", **mutant, met=True)]
+    decided, told = verdicts(tmp_path, "[require]\nmutation_score = 1.0", *entries)
+    assert decided == "unknown"
+    said = "cells with mutants were caught as expected, 1 undecided, 100% are asked for"
+    assert told == [f"mutation score: 1 of 2 {said}"]
+    assert verdicts(tmp_path, "[require]\nmutation_score = 0.5", *entries)[1] == []
+    entries.append(run(1, "pass", "c", **mutant, met=False))
+    decided, told = verdicts(tmp_path, "[require]\nmutation_score = 1.0", *entries)
+    assert (decided, told) == ("fail", [f"mutation score: 1 of 3 {said}"])
+
+
 @pytest.mark.parametrize("expected", ["pass", "unknown"])
 def test_a_mutant_that_is_not_expected_to_fail_counts_for_nothing(tmp_path: Path, expected: str) -> None:
     """Neither is a survivor caught, nor does one that is benign have to be."""
