@@ -71,7 +71,7 @@ def find_policy(stores: Sequence[Path], given: Path | None) -> Policy | None:
     two."""
     if given is not None:
         return read_policy(given)
-    beside = dict.fromkeys(store.with_name(FILE_NAME) for store in stores)
+    beside = dict.fromkeys(store.parent / FILE_NAME for store in stores)  # `/` is a store, too, beside itself
     found = [read_policy(path) for path in beside if os.path.lexists(path)]
     for other in found[1:]:
         if not found[0].path.samefile(other.path):

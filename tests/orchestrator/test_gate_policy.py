@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -225,6 +226,12 @@ def test_a_policy_lies_beside_a_link_to_the_store_too(tmp_path: Path, monkeypatc
         assert answer.code == 64
         assert f"{beside} and {target}: the store is a link, and beside it and beside its target" in answer.err
     assert ask("gate", link, "--policy", beside).code == 0
+
+
+@pytest.mark.skipif(os.path.lexists("/gate.toml"), reason="somebody has a policy there")
+def test_a_campaign_may_lie_in_the_root_directory() -> None:
+    """As where it is mounted in a container, or a run was copied into a directory there to be judged."""
+    assert find_policy([Path("/")], None) is None
 
 
 def test_a_policy_that_is_a_link_to_nothing_is_not_passed_over(tmp_path: Path) -> None:
