@@ -8,8 +8,10 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from analysis.standing import Standing
-from analysis.verdict import UNKNOWN, Expectation
+from analysis.verdict import PASS, UNKNOWN, Expectation
 
+_FAULTS: Final = "faults"
+"""The check that holds a run's faults against their evidence."""
 _MOST: Final = 1e300  # what is larger is no measurement, and would not be a number where it is written
 
 
@@ -19,8 +21,8 @@ class Entry:
 
     `verdict`: unknown unless the one that is stored can be believed; a proven failure that was not expected stays one.
     `met`: it is what was `expected`. `doubts`: what speaks against believing what is stored; they are among the
-    `reasons` too. `confirmed`: how many faults of each kind. `stats`: those of the verdict's figures that are numbers,
-    under its names.
+    `reasons` too. `faults_confirmed`: how many faults are called so; `confirmed`: of each kind, where the run's own
+    check of its faults believes them all. `stats`: those of the verdict's figures that are numbers, under its names.
     """
 
     run: str
@@ -80,6 +82,7 @@ def entry(planned: Planned, standing: Standing, doubts: Sequence[str] = ()) -> E
     is_failure = standing.proves_failure and not met
     believed = verdict.verdict if is_failure or not all_doubts else UNKNOWN
     confirmed = Counter(str(fault.get("kind")) for fault in verdict.faults if fault.get("status") == "confirmed")
+    are_believed = any(check.name == _FAULTS and check.verdict == PASS for check in verdict.checks)
     stats = {
         name: value
         for name, value in verdict.stats.items()
@@ -94,7 +97,7 @@ def entry(planned: Planned, standing: Standing, doubts: Sequence[str] = ()) -> E
         anomalies=tuple(sorted({anomaly.name for anomaly in verdict.anomalies})),
         faults=len(verdict.faults),
         faults_confirmed=confirmed.total(),
-        confirmed=dict(sorted(confirmed.items())),
+        confirmed=dict(sorted(confirmed.items())) if are_believed else {},
         acknowledged=int(stats.get("acknowledged", 0)),
         duration_s=float(stats.get("duration_s", 0.0)),
         world=verdict.world,

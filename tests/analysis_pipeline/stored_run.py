@@ -54,6 +54,7 @@ class StoredRun:
     min_ok: int = RECORDS
     required: tuple[str, ...] = ("kill",)
     fault_status: str = "confirmed"
+    fault_shows: str = "gone"  # the state of the node that it hit, as its evidence has it
     lost: int | None = None  # this offset's value is gone, and what follows has moved up
     diverging: str | None = None  # this node has another record at the last offset
     final_read: bool = True
@@ -177,7 +178,7 @@ class StoredRun:
     def _fault(self, journal: Journal) -> None:
         must = {"seen": [{"key": "state", "values": ["gone"]}], "healed": [{"key": "port", "values": ["open"]}]}
         journal.fault_invoked("f1", "kill", ["n2"], sentence="the service on n2 is killed", must_show=must)
-        journal.fault_injected("f1", self.fault_status, {"n2": {"state": "gone"}}, proof="n2: process gone")
+        journal.fault_injected("f1", self.fault_status, {"n2": {"state": self.fault_shows}}, proof="n2: process gone")
         self.clock.now += 50 * MS
         journal.fault_healed("f1", evidence={"healed": {"status": "confirmed", "detail": {"n2": {"port": "open"}}}})
 

@@ -81,6 +81,20 @@ def test_each_demand(tmp_path: Path, text: str, changes: dict[str, Any], verdict
     assert words in " ".join(told)
 
 
+def test_faults_that_their_run_disbelieves_are_not_counted(tmp_path: Path) -> None:
+    """It failed as it was to, so that what is undecided besides leaves it met."""
+    lossy = '[[cell]]\nname = "lossy"\nexpect = { verdict = "fail", anomaly = "lost-acknowledged-write" }\n'
+    (tmp_path / "gate.toml").write_text("[require.faults]\nkill = 1\n")
+    for state, code, confirmed in (("gone", 0, {"kill": 1}), ("S", 2, {})):
+        campaign = StoredCampaign(tmp_path / state, lossy)
+        (planned,) = campaign.plan()
+        campaign.make(planned, lost=7, fault_shows=state)
+        answer = ask("gate", campaign.path, "--json")
+        (told,) = answer.json["runs"]
+        assert (answer.code, told["met"], told["confirmed"]) == (code, True, confirmed)
+        assert (f"n2: state is '{state}', not 'gone'" in " ".join(told["reasons"])) is (state == "S")
+
+
 def test_the_mutation_score_counts_cells_that_were_caught_in_every_run(tmp_path: Path) -> None:
     caught = {"expected": "fail (duplicate)", "met": True, "mutants": ("m",)}
     survived = caught | {"met": False}
