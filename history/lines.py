@@ -162,7 +162,7 @@ def operation_of(line: Mapping[str, Any]) -> dict[str, Any]:
             f"it returned at {line['ret']}, before its invocation at {line['inv']}: ret >= inv is needed"
         )
     _require_sense(line, form)
-    blank = {"value": None, "expected": None, "new": None, "ret": INF, "error": ""}
+    blank = {"value": None, "expected": None, "new": None, "ret": None, "error": ""}
     return {**blank, **line, "shape": form.shape, "f": form.f, "outcome": OUTCOMES[kind]}
 
 
@@ -199,15 +199,20 @@ class Clock:
     behind: int = 0
     error: int = 0
 
-    def interval(self, inv: int, ret: int) -> tuple[int, int]:
-        """An operation's interval. Raises BadLineError for times that this boot's clock cannot have shown."""
+    def interval(self, inv: int, ret: int | None) -> tuple[int, int]:
+        """An operation's interval; None: it never returned. Raises BadLineError for times that this boot's clock cannot
+        have shown: an answer at INF would be one that never came."""
         start = inv - self.behind - self.error
-        end = INF if ret == INF else ret - self.behind + self.error
-        if not -self.error - 1 <= start < INF or not end <= INF:
-            raise BadLineError(
-                f"inv {inv} is no time of the run: ns of CLOCK_MONOTONIC are needed, or of the wall clock when the "
-                'first line says {"clock": "wall", "error_ns": ...}'
-            )
+        end = INF if ret is None else ret - self.behind + self.error
+        for name, time, is_possible in (
+            ("inv", inv, -self.error - 1 <= start < INF),
+            ("ret", ret, ret is None or end < INF),
+        ):
+            if not is_possible:
+                raise BadLineError(
+                    f"{name} {time} is no time of the run: ns of CLOCK_MONOTONIC are needed, or of the wall clock when "
+                    'the first line says {"clock": "wall", "error_ns": ...}'
+                )
         return max(start, 0), end
 
 

@@ -142,6 +142,8 @@ BAD = {
         WRITTEN.replace("10", str(2 << 60)).replace("20", str(2 << 60)),
         "is no time of the run",
     ),
+    "an answer that never came": (WRITTEN.replace("20", str(INF)), f"ret {INF} is no time of the run"),
+    "an append of which that is said": (APPENDED.replace("20", str(INF)), f"ret {INF} is no time of the run"),
     "records out of order": (
         '{"f": "read", "topic": "t", "partition": 0, "from": 0, "records": [[1, 1], [0, 0]], "type": "ok", "inv": 1,'
         ' "ret": 2}',
@@ -181,6 +183,13 @@ def test_a_line_that_is_no_operation_is_refused_with_file_and_line(tmp_path: Pat
 )
 def test_lines_that_contradict_each_other_are_refused(tmp_path: Path, lines: list[str], complaint: str) -> None:
     assert complaint in complaints(client(tmp_path, *lines))
+
+
+def test_by_a_clock_that_may_be_off_no_answer_comes_at_never(tmp_path: Path) -> None:
+    clock = '{"clock": "monotonic", "error_ns": 7}'
+    run = client(tmp_path, clock, *(WRITTEN.replace("5", f"{off}").replace("20", f"{INF - off}") for off in (7, 8)))
+    assert f"c.jsonl:2: ret {INF - 7} is no time of the run" in complaints(run)
+    assert read_run(run).registers["ret"].to_pylist() == [INF - 1]
 
 
 @pytest.mark.parametrize("topic", ["/../../../../outside", "..", ".", "a/b", "t\\u0000", "t" * 250, "täglich"])
