@@ -122,15 +122,20 @@ def newest_stamp(campaign_dir: Path, stamp: str) -> str:
     decides but within a second. Raises `UsageError` where an invocation is newer than that: the gate would take what is
     found now for superseded by it."""
     newest = max(stamps(campaign_dir), default="")
-    if stamp > newest:
-        return stamp
-    if stamp[:_SECOND] == newest[:_SECOND]:
-        return f"{newest}00"
+    if behind := stamp_behind(newest, stamp):
+        return behind
     raise UsageError(
         f"{campaign_dir}: by its stamp, the invocation {newest} is newer than one that begins now ({stamp}), so a "
         "clock is or was wrong, and what is found now would not count; set the clock right, or, if it was wrong then, "
         f"move plans/{newest}.* and {newest}-* away from there"
     )
+
+
+def stamp_behind(newest: str, stamp: str) -> str | None:
+    """`stamp`, or within its second another one, where it is greater than the newest that there is; else None."""
+    if stamp > newest:
+        return stamp
+    return f"{newest}00" if stamp[:_SECOND] == newest[:_SECOND] else None
 
 
 def read_plan(campaign_dir: Path, stamp: str) -> StoredPlan:

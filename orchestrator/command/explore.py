@@ -52,6 +52,8 @@ _ASKED: Final = ("cell", "runs", "first", "round", "keep_going", "random", "comp
 _DONE: Final = "the budget is used up"
 _FIRST: Final = "stopped at the first failure"
 _INTERRUPTED: Final = "interrupted"
+_STOPPED: Final = "had_stopped"
+"""How what is kept of an exploration tells that it goes on behind a failure, when it does."""
 
 
 def main(options: argparse.Namespace) -> int:
@@ -71,7 +73,7 @@ def main(options: argparse.Namespace) -> int:
     arms = [Arm(name, Source(campaign, cell, head.first), head.round_runs) for name in head.arms]
     with Progress(quiet=options.quiet) as progress:
         ended, kept = _explore(exploration, arms, store, options, progress)
-    told = told_of(head, arms, kept, ended)
+    told = told_of(head, arms, kept, ended) | {_STOPPED: _had_stopped(exploration) or ended == _FIRST}
     report = _write(exploration, told)
     _tell(told, report, as_json=options.json)
     return _exit_code(told, cell, ended)
@@ -165,7 +167,7 @@ def _make_all(
 ) -> str:
     """Every run of every arm; why it ended. One that had stopped at a failure goes on behind it, however often."""
     head, known = exploration.head, dict[int, Attempted]()
-    had_stopped = exploration.told().get("ended") == _FIRST
+    had_stopped = _had_stopped(exploration)
     kept: dict[str, dict[int, Attempted]] = {arm.name: {} for arm in arms}
     for attempted in exploration.runs():
         kept[attempted.arm][attempted.number] = attempted
@@ -183,6 +185,11 @@ def _make_all(
             if attempted.anomalies and not head.keep_going and (is_new or not goes_on):
                 return _FIRST
     return _DONE
+
+
+def _had_stopped(exploration: Exploration) -> bool:
+    """Whether it ever stopped at a failure, however it has ended since."""
+    return bool(exploration.told().get(_STOPPED))
 
 
 def _kept_before(exploration: Exploration, arms: list[Arm], store: Store) -> dict[str, str]:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from orchestrator.campaign.invocations import stamp_behind
 from orchestrator.campaign.store import Store
 from orchestrator.errors import UsageError
 from orchestrator.running.versions import CHANGES
@@ -46,8 +47,18 @@ class Exploration:
 
     @classmethod
     def begin(cls, store: Store, head: Head) -> Exploration:
-        """Make the directory of a new one. Raises `UsageError` when that cannot be done."""
-        path = store.campaign_dir(head.campaign) / DIRECTORY / store.new_stamp()
+        """Make the directory of a new one. Raises `UsageError` when that cannot be done, or when another one would seem
+        to be newer: that would be gone on with in its place."""
+        directory = store.campaign_dir(head.campaign) / DIRECTORY
+        now, newest = store.new_stamp(), max((path.parent.name for path in _heads(directory)), default="")
+        stamp = stamp_behind(newest, now)
+        if stamp is None:
+            raise UsageError(
+                f"{directory}: by its stamp, the exploration {newest} is newer than one that begins now ({now}), so a "
+                "clock is or was wrong, and --resume would go on with that one; set the clock right, or, if it was "
+                f"wrong then, move {newest} away from there"
+            )
+        path = directory / stamp
         try:
             path.mkdir(parents=True)
             (path / _HEAD).write_bytes(msgspec.json.format(msgspec.json.encode(head)) + b"\n")
@@ -59,7 +70,7 @@ class Exploration:
     def last(cls, store: Store, campaign: str, text: str, code: str) -> Exploration:
         """The newest of a campaign, to go on with. Raises `UsageError` where there is none, or not of this text, or
         what runs now is not for certain the code that made its runs: one result would be that of two brokers."""
-        known = sorted((store.campaign_dir(campaign) / DIRECTORY).glob(f"*/{_HEAD}"))
+        known = _heads(store.campaign_dir(campaign) / DIRECTORY)
         if not known:
             raise UsageError(f"{campaign} was never explored in {store.root}; leave out --resume")
         try:
@@ -109,3 +120,8 @@ class Exploration:
                 yield decoder.decode(line)
             except msgspec.MsgspecError as error:
                 raise UsageError(f"{path}:{number}: is damaged: {error}; explore anew, without --resume") from error
+
+
+def _heads(directory: Path) -> list[Path]:
+    """Of the explorations that are kept there, oldest first."""
+    return sorted(directory.glob(f"*/{_HEAD}"))

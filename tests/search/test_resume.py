@@ -102,10 +102,11 @@ def test_one_that_was_killed_at_a_failure_stops_there(
 def test_one_that_was_interrupted_behind_a_failure_does_not_go_back_to_it(
     short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    world, interruptions = World(), iter(range(1))
+    world, interruptions = World(), [5, 7]  # before its first new run, and later
 
     def make(task: Task, *_: object) -> Attempted:
-        if len(world.asked) == 7 and next(interruptions, None) is not None:
+        if len(world.asked) in interruptions:
+            interruptions.remove(len(world.asked))
             raise Interrupted
         return world.make([task])[0]
 
@@ -113,10 +114,10 @@ def test_one_that_was_interrupted_behind_a_failure_does_not_go_back_to_it(
     monkeypatch.setattr("orchestrator.command.explore._keep", lambda *_: None)
     assert run_explore(short, tmp_path, "--cell", "mutated", "--runs", "12", "--random") == 0
     ends = [json.loads(capsys.readouterr().out)["arms"][0]["runs"]]
-    for expected in (130, 0):
+    for expected in (130, 130, 0):
         assert run_explore(short, tmp_path, "--resume") == expected
         ends.append(json.loads(capsys.readouterr().out)["arms"][0]["runs"])
-    assert ends == [5, 7, 12]
+    assert ends == [5, 5, 7, 12]
 
 
 def test_what_other_code_has_explored_is_not_gone_on_with(
@@ -133,13 +134,26 @@ def test_what_other_code_has_explored_is_not_gone_on_with(
         ("a+changes", "a+changes", False),  # changes of which nothing is known
     )
     for number, (then, now, goes_on) in enumerate(cases):
-        store = tmp_path / str(number)  # explorations of one second have no order
+        store = tmp_path / str(number)
         monkeypatch.setattr("orchestrator.command.explore.code", lambda then=then: then)
         assert run_explore(short, store, "--cell", "fixed", "--runs", "1") == 0
         monkeypatch.setattr("orchestrator.command.explore.code", lambda now=now: now)
         capsys.readouterr()
         assert run_explore(short, store, "--resume") == (0 if goes_on else 64), (then, now)
         assert goes_on or f"was explored by commit {then}, and this is {now}" in capsys.readouterr().err
+
+
+def test_the_last_exploration_is_the_one_that_was_begun_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the clock says."""
+    head = Head("short", SHORT, "fixed", 1, 8, (GUIDED,), True, code="a")
+    stamps = ["20261123T150000ff", "20261123T15000000", "20300101T00000000", "20261123T150001ff"]
+    monkeypatch.setattr(Store, "new_stamp", lambda _: stamps.pop(0))
+    for _ in range(3):
+        begun = Exploration.begin(Store(tmp_path), head)
+        assert Exploration.last(Store(tmp_path), "short", SHORT, "a").path == begun.path
+    with pytest.raises(UsageError, match=r"20300101T00000000 is newer .* \(20261123T150001ff\), so a clock is or was"):
+        Exploration.begin(Store(tmp_path), head)
+    assert len(list(begun.path.parent.iterdir())) == 3
 
 
 def test_what_another_version_had_chosen_is_not_gone_on_with(short: Path) -> None:
