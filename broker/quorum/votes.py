@@ -138,7 +138,8 @@ class Votes:
 
         The node keeps looking for a leader while it waits, and stands again after a random delay. Where the leader
         itself has said that it lives, only its answers were late: it has the whole fetch timeout again, from when it
-        was heard, and what is under way is waited for. An answer that takes longer would never come otherwise.
+        was heard. What is under way from it is waited for in any case: an answer that takes longer than all this would
+        never come otherwise, and the others, on faster links, may have decided before it could say anything.
         """
         core = self._core
         role = core.role
@@ -146,10 +147,9 @@ class Votes:
             heard_at = role.leader_heard_at
             core.become_follower(now if heard_at is None else heard_at, role.epoch, role.leader_id)
             assert isinstance(core.role, Follower)
+            core.role.resume(role)
             if heard_at is None:
                 core.role.stand_at(core.election_time(now, 0.0))
-            else:
-                core.role.resume(role)
         elif role.voted_id is not None:
             core.become_voted(now, role.epoch, role.voted_id, wait=0.0)
         else:

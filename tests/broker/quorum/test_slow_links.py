@@ -14,7 +14,7 @@ from broker.quorum.messages import FetchRequest, FetchResponse, Request, Respons
 from tests.broker.quorum.memory import pack
 from tests.broker.quorum.story import Story
 
-LEADER, OTHER = 2, 3
+LEADER = 2
 EPOCH = 3
 RECORDS = 6
 """In each answer to a fetch."""
@@ -25,12 +25,13 @@ TIMEOUT_S = 1.0
 
 class SlowLink:
     """Between a follower and its leader, who lives all the time. `takes`: the seconds of each answer in turn, which is
-    late behind the one before; nothing else is slow."""
+    late behind the one before; nothing else is slow, but perhaps the leader's answers to votes (`votes_take`)."""
 
-    def __init__(self, takes: Iterator[float]) -> None:
-        self.story = Story(log=[1, 1, 1])
+    def __init__(self, takes: Iterator[float], *, voters: int = 3, votes_take: float = ROUND_TRIP_S) -> None:
+        self.story = Story(voters=range(1, voters + 1), log=[1, 1, 1])
         self.story.follow(LEADER, epoch=EPOCH)
         self._takes = takes
+        self._votes_take = votes_take
         self._free_at = self.story.now
         self._number = count()
         self._coming: list[tuple[float, int, int, Request, Response]] = []
@@ -53,14 +54,15 @@ class SlowLink:
     def _answer(self, to: int, request: Request) -> tuple[float, Response]:
         soon = self.story.now + ROUND_TRIP_S
         if isinstance(request, VoteRequest):
-            return soon, VoteResponse(ErrorCode.NONE, LEADER, EPOCH, False)
+            at = self.story.now + self._votes_take if to == LEADER else soon
+            return at, VoteResponse(ErrorCode.NONE, LEADER, EPOCH, False)
         assert isinstance(request, FetchRequest)
-        if to == OTHER:
+        if to != LEADER:
             return soon, FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, LEADER, EPOCH)
         self._free_at = max(self._free_at, self.story.now) + next(self._takes)
-        at = request.fetch_from.offset
-        records = pack([(EPOCH, at + number) for number in range(RECORDS)])
-        return self._free_at, FetchResponse(ErrorCode.NONE, LEADER, EPOCH, at, None, records)
+        base = request.fetch_from.offset
+        records = pack([(EPOCH, base + number) for number in range(RECORDS)])
+        return self._free_at, FetchResponse(ErrorCode.NONE, LEADER, EPOCH, base, None, records)
 
 
 @pytest.mark.conforms("K595-12", "H20")
@@ -79,4 +81,14 @@ def test_answers_that_take_longer_than_the_fetch_timeout_are_waited_for(each: fl
     link = SlowLink(repeat(each))
     link.fetched_in(2 * each)
     assert link.fetched_in(10 * each) >= 9 * RECORDS
+    assert link.story.role.epoch == EPOCH
+
+
+@pytest.mark.conforms("K595-12", "H20")
+@pytest.mark.parametrize(("voters", "votes_take"), [(3, 0.4), (4, 0.05), (5, 0.05)])
+def test_nor_where_the_leaders_word_comes_after_the_other_voters(voters: int, votes_take: float) -> None:
+    """They alone have decided the pre-vote by then, or it was given up."""
+    link = SlowLink(chain([1.5], repeat(TIMEOUT_S / 2)), voters=voters, votes_take=votes_take)
+    link.fetched_in(20.0)
+    assert link.fetched_in(10.0) > 10 * RECORDS
     assert link.story.role.epoch == EPOCH
