@@ -104,6 +104,7 @@ def _has_forgotten(disk: Disk, config: BrokerConfig) -> bool:
     this must not be the disk any more that has given them (H22, KIP-853).
 
     A member writes its quorum-state before it takes part: where the first start has ended in between, nobody knows the
-    disk yet. Of a voter that is alone nobody else counts on anything.
+    disk yet. Of a voter that is alone nobody else counts on anything, nor could anybody give it back what is gone.
     """
-    return len(config.voters) > 1 and not disk.exists(f"{METADATA_DIRECTORY}/{QUORUM_STATE}")
+    is_alone = all(voter.id == config.node_id for voter in config.voters)
+    return not is_alone and not disk.exists(f"{METADATA_DIRECTORY}/{QUORUM_STATE}")

@@ -11,7 +11,9 @@ import pytest
 from broker.config import BrokerConfig
 from broker.disk import RealDisk
 from broker.log.meta_properties import META_PROPERTIES, claim_directory
+from broker.log.recovery import DamagedLogError
 from broker.log.recovery_points import RECOVERY_POINTS_FILE
+from broker.quorum.committed import data_batch
 from broker.quorum.election_state import QUORUM_STATE
 from broker.server.node_directory import METADATA_DIRECTORY, NodeDirectory
 from simulator.client import SimulatedClient
@@ -90,11 +92,11 @@ def test_a_voter_that_has_forgotten_elects_nobody_who_lacks_what_was_committed(o
         cluster.run(story())
 
 
-def several(path: Path, voters: int = 3) -> BrokerConfig:
+def several(path: Path, voters: int = 3, *, node: int = 1) -> BrokerConfig:
     return BrokerConfig.from_properties(
         {
-            "node.id": "1",
-            "listeners": "h1:9092,CONTROLLER://h1:9093",
+            "node.id": str(node),
+            "listeners": f"h{node}:9092,CONTROLLER://h{node}:9093",
             "controller.listener.names": "CONTROLLER",
             "quorum.voters": ",".join(f"{node}@h{node}:9093" for node in range(1, voters + 1)),
             "log.dir": str(path),
@@ -102,12 +104,18 @@ def several(path: Path, voters: int = 3) -> BrokerConfig:
     )
 
 
-async def opened(path: Path, voters: int = 3, *, took_part: bool) -> bytes:
-    """Open the directory as a process does, and end; its id. `took_part`: with a quorum-state file."""
+async def opened(path: Path, voters: int = 3, *, node: int = 1, took_part: bool, records: int = 0) -> bytes:
+    """Open the directory as a process does, and end; its id. `took_part`: with a quorum-state file. `records`: what its
+    log gets, up to where its recovery point is then."""
     disk = RealDisk(str(path))
-    directory = await NodeDirectory.open(disk, several(path, voters), random.Random())
+    directory = await NodeDirectory.open(disk, several(path, voters, node=node), random.Random())
     if took_part:
         (path / METADATA_DIRECTORY / QUORUM_STATE).write_text("{}")
+    if records:
+        await directory.metadata_log.start_leader_epoch(1)
+        directory.metadata_log.append_as_leader(data_batch((b"x",) * records, 0), 1)
+        await directory.metadata_log.flush()
+        await directory.recovery_points.write_durably()
     await directory.close()
     disk.close()
     return directory.id
@@ -141,3 +149,24 @@ async def test_what_is_new_is_durable_before_anything_can_be_promised(tmp_path: 
 async def test_a_voter_that_is_alone_stays_the_same(tmp_path: Path) -> None:
     first = await opened(tmp_path, 1, took_part=False)
     assert await opened(tmp_path, 1, took_part=False) == first
+
+
+@pytest.mark.conforms("H22")
+@pytest.mark.parametrize(("node", "voters"), [(1, 3), (4, 3), (2, 1)], ids=["voter", "observer", "observer of one"])
+@in_loop
+async def test_who_has_moved_its_metadata_directory_away_begins_anew(tmp_path: Path, node: int, voters: int) -> None:
+    """As the broker says after damage: others have what was there."""
+    first = await opened(tmp_path, voters, node=node, took_part=True, records=5)
+    (tmp_path / METADATA_DIRECTORY).rename(tmp_path / "damaged")
+    new = await opened(tmp_path, voters, node=node, took_part=True)
+    assert new != first
+    assert await opened(tmp_path, voters, node=node, took_part=True) == new
+
+
+@pytest.mark.conforms("H22")
+@in_loop
+async def test_a_voter_that_is_alone_does_not_begin_without_what_it_had(tmp_path: Path) -> None:
+    await opened(tmp_path, 1, took_part=True, records=5)
+    (tmp_path / METADATA_DIRECTORY).rename(tmp_path / "damaged")
+    with pytest.raises(DamagedLogError):
+        await opened(tmp_path, 1, took_part=True)
