@@ -134,10 +134,7 @@ class Snapshots:
             named = [voters for _, voters in named_voters(data)]
             return Content(records, named[-1] if named else None)
         except CorruptBatch as error:
-            raise StartupError(
-                f"{path}: is damaged: {error}; remove this broker's {self._directory} if the other voters are well: it "
-                "is fetched anew, and this disk counts as a new one"
-            ) from error
+            raise StartupError(f"{path}: is damaged: {error}; {self._remedy}") from error
 
     async def restore(self, log: PartitionLog) -> OffsetAndEpoch | None:
         """The newest snapshot, and the log brought to where it ends: a crash may have come between the two.
@@ -145,16 +142,25 @@ class Snapshots:
         A log that reaches beyond it continues it only if its record before has the snapshot's epoch and those behind it
         no older one. Another leader's tail, or what a crash has left of its segments, would be taken for records of
         that epoch.
+
+        Raises `StartupError` for a log whose beginning a snapshot had replaced that is gone: without it this node would
+        vote, and lead, as if nothing had come before. No crash leaves that, the snapshot is durable before.
         """
         snapshot = self.latest()
-        if snapshot is not None:
-            known = log.epochs.epoch_at(snapshot.offset - 1)  # -1: the log begins behind that record
-            reaches = log.log_start_offset <= snapshot.offset <= log.log_end_offset
-            older = log.log_end_offset > snapshot.offset and log.last_epoch < snapshot.epoch
-            if not reaches or older or known not in (-1, snapshot.epoch):
-                await log.truncate_fully_and_start_at(snapshot.offset)
-            await log.advance_start(snapshot.offset)
-            await know_epoch(log, snapshot)
+        if snapshot is None:
+            if log.log_start_offset > 0:
+                raise StartupError(
+                    f"{self._directory}: the log begins at offset {log.log_start_offset}, and the snapshot of what "
+                    f"came before is missing; restore it, or {self._remedy}"
+                )
+            return None
+        known = log.epochs.epoch_at(snapshot.offset - 1)  # -1: the log begins behind that record
+        reaches = log.log_start_offset <= snapshot.offset <= log.log_end_offset
+        older = log.log_end_offset > snapshot.offset and log.last_epoch < snapshot.epoch
+        if not reaches or older or known not in (-1, snapshot.epoch):
+            await log.truncate_fully_and_start_at(snapshot.offset)
+        await log.advance_start(snapshot.offset)
+        await know_epoch(log, snapshot)
         return snapshot
 
     def remove_older(self, snapshot: OffsetAndEpoch) -> None:
@@ -163,6 +169,13 @@ class Snapshots:
         for name in self._disk.list(self._directory):
             if name != kept and _NAME.fullmatch(name.removesuffix(_PART)):
                 self._disk.unlink(f"{self._directory}/{name}")
+
+    @property
+    def _remedy(self) -> str:
+        return (
+            f"remove this broker's whole {self._directory} if the other voters are well: it is fetched anew, and this "
+            "disk counts as a new one"
+        )
 
     def _content_of(self, path: str) -> bytes:
         file = self._disk.open(path)

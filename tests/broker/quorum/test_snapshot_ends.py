@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker.disk import RealDisk
+from broker.errors import StartupError
 from broker.log.log import PartitionLog
 from broker.log.log_config import LogConfig
 from broker.protocol.messages.fetch import FetchRequest
@@ -17,7 +18,7 @@ from broker.quorum.committed import data_batch
 from broker.quorum.messages import OffsetAndEpoch, VoteRequest, VoteResponse
 from broker.quorum.snapshots import Snapshots
 from tests.broker.log.making import in_loop
-from tests.broker.quorum.live import LiveCluster
+from tests.broker.quorum.live import DIRECTORY, LiveCluster
 
 SMALL = {"metadata.log.max.record.bytes.between.snapshots": "1000"}
 LARGE = b"y" * 2_000
@@ -103,3 +104,32 @@ async def test_a_crash_just_after_the_cut_is_made_good_at_the_next_start(tmp_pat
     await snapshots.restore(log)
     assert (log.log_start_offset, log.log_end_offset, log.last_epoch) == (120, 120, 9)
     await log.close()
+
+
+@pytest.mark.conforms("K595-18")
+@pytest.mark.parametrize("behind_it", [False, True], ids=["nothing behind it", "records behind it"])
+def test_a_node_whose_snapshot_is_gone_does_not_take_its_log_for_a_whole_one(tmp_path: Path, behind_it: bool) -> None:
+    """It would vote as if it had nothing, or lead with an empty image."""
+
+    async def story() -> None:
+        cluster = LiveCluster(tmp_path, 3, 0, **SMALL)
+        await cluster.start()
+        leader = await cluster.leader()
+        await cluster.quorum(leader).append([LARGE])
+        await cluster.until(lambda: cluster.quorum(leader).log_start_offset > 0)
+        if behind_it:
+            await cluster.quorum(leader).append([b"small"])
+        await cluster.stop()
+        (snapshot,) = (tmp_path / str(leader) / DIRECTORY).glob("*.checkpoint")
+        content = snapshot.read_bytes()
+        snapshot.unlink()
+        with pytest.raises(StartupError, match=r"the snapshot of what came before is missing; restore it, or remove"):
+            await cluster.start(leader)
+        await cluster.stop()
+        snapshot.write_bytes(content)
+        await cluster.start()
+        last = await cluster.quorum(await cluster.leader()).append([b"last"])
+        await cluster.until_each(lambda seat: seat.quorum and seat.quorum.high_watermark > last)
+        await cluster.stop()
+
+    asyncio.run(story())
