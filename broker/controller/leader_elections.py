@@ -75,7 +75,11 @@ def _elect(image: MetadataImage, name: str, index: int, kind: int, elections: El
     if partition.leader != NO_LEADER:
         raise ProtocolError(ErrorCode.ELECTION_NOT_NEEDED, f"broker {partition.leader} leads {name}-{index}")
     if elections.handovers.holds((name, index)):
-        raise ProtocolError(ErrorCode.ELECTION_NOT_NEEDED, f"{name}-{index} is about to be led")
+        if elections.will_be_led(image, topic, index):
+            raise ProtocolError(ErrorCode.ELECTION_NOT_NEEDED, f"{name}-{index} is about to be led")
+        # "Not needed" would be taken for success: nobody would ask again, and nobody lead.
+        message = f"who led {name}-{index} may act yet; ask again in a moment"
+        raise ProtocolError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, message)
     record = elections.unclean(image, topic, index)
     if record is None:
         message = f"none of the replicas {list(partition.replicas)} is available"
@@ -89,9 +93,9 @@ def _preferred(
     preferred = partition.replicas[0]
     if partition.leader == preferred:
         raise ProtocolError(ErrorCode.ELECTION_NOT_NEEDED, f"broker {preferred} leads already")
-    if elections.handovers.holds((topic.name, index)):
-        raise ProtocolError(ErrorCode.ELECTION_NOT_NEEDED, f"{topic.name}-{index} is about to be led")
     if preferred not in partition.isr or not image.is_available(preferred):
         raise ProtocolError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, f"broker {preferred} is not in sync")
+    if elections.handovers.holds((topic.name, index)):
+        raise ProtocolError(ErrorCode.ELECTION_NOT_NEEDED, f"{topic.name}-{index} is about to be led")
     leader = elections.successor(image, (topic.name, index), partition.leader, preferred)
     return PartitionChangeRecord(index, topic.id, leader=leader)

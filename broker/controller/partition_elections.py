@@ -182,6 +182,12 @@ class Elections:
         elected = self._elect(topic, partition, members, image.is_available, unclean_allowed=True)
         return None if elected.leader == NO_LEADER else _elected(topic, index, partition, elected)
 
+    def will_be_led(self, image: MetadataImage, topic: TopicImage, index: int) -> bool:
+        """Whether somebody is going to lead without being asked, of a partition that waits for a lease to end."""
+        partition = topic.partitions[index]
+        members = Membership(partition.isr, partition.elr, partition.last_known_elr)
+        return self._elect(topic, partition, members, image.is_available).leader != NO_LEADER
+
     def _elect(
         self,
         topic: TopicImage,

@@ -14,9 +14,15 @@ from broker.protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
-from broker.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
+from broker.protocol.messages.elect_leaders import (
+    PREFERRED,
+    UNCLEAN,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    TopicPartitions,
+)
 from tests.broker.controller.clock import play
-from tests.broker.controller.node import LEASE, SESSION, Node
+from tests.broker.controller.node import LEASE, SESSION, Node, a_node
 from tests.broker.controller.world import topic_request
 
 BEAT_S = 0.1
@@ -43,8 +49,8 @@ async def led_by_the_second() -> Node:
     return node
 
 
-def asked(node: Node) -> asyncio.Task[ElectLeadersResponse]:
-    request = ElectLeadersRequest(0, [TopicPartitions("t", [0])], timeout_ms=60_000)
+def asked(node: Node, kind: int = PREFERRED, *, all_of_them: bool = False) -> asyncio.Task[ElectLeadersResponse]:
+    request = ElectLeadersRequest(kind, None if all_of_them else [TopicPartitions("t", [0])], timeout_ms=60_000)
     return asyncio.create_task(node.controller.handle_elect_leaders(request, 2))
 
 
@@ -163,6 +169,35 @@ def test_the_next_controller_remembers_it_although_the_successor_lost_its_log() 
         assert SESSION - BEAT_S <= asyncio.get_running_loop().time() - began < SESSION + 5 * BEAT_S
         assert leader(node) == 1
         assert [event["partitions"] for event in node.events if event["event"] == "logs_compared"] == [1]
+        await node.controller.stop()
+
+    play(story())
+
+
+@pytest.mark.conforms("H31")
+@pytest.mark.parametrize("all_of_them", [False, True], ids=["one", "all partitions"])
+def test_an_unclean_election_that_has_to_wait_for_the_next_controller_is_not_taken_for_held(all_of_them: bool) -> None:
+    """Nobody else will lead: a client that was told so would not ask again."""
+
+    async def story() -> None:
+        node = await a_node(1, 2)
+        await node.controller.handle_create_topics(topic_request("t", [1, 2]), 7)
+        await node.heartbeat(2, want_shut_down=True)
+        await node.register(2, life=2)
+        assert not (await node.heartbeat(2)).is_fenced
+        await node.heartbeat(1, want_shut_down=True)
+        partition = node.image.topics["t"].partitions[0]
+        assert (partition.leader, partition.isr, partition.elr) == (-1, (), (1,))
+        node.controller.leadership_changed(None)
+        node.lead(epoch=2)
+        for code in (ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, ErrorCode.NONE):
+            answer = asked(node, UNCLEAN, all_of_them=all_of_them)
+            while not answer.done():
+                await node.heartbeat(2)
+                await asyncio.sleep(BEAT_S)
+            (topic,) = (await answer).replica_election_results
+            assert topic.partition_result[0].error_code == code
+        assert leader(node) == 2
         await node.controller.stop()
 
     play(story())

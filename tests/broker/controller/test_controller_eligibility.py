@@ -19,7 +19,7 @@ from broker.protocol.messages.metadata_records import (
     decode_record,
     encode_record,
 )
-from tests.broker.controller.world import World
+from tests.broker.controller.world import FAR_AWAY, World
 
 UNCLEAN_ALLOWED = {"unclean.leader.election.enable": "true"}
 
@@ -281,6 +281,23 @@ def test_of_all_partitions_those_are_told_that_needed_an_election() -> None:
     assert told == {("t", 0): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, ("u", 1): ErrorCode.NONE}
     with pytest.raises(ProtocolError, match="election type 7"):
         world.rules.elect_leaders(world.image, ElectLeadersRequest(7, None))
+
+
+@pytest.mark.conforms("H31")
+def test_an_election_that_has_to_wait_for_a_lease_is_needed_unless_somebody_will_lead() -> None:
+    world = three()
+    for broker in (3, 2, 1):
+        world.fence(broker)
+    world.heartbeat(3)
+    assert sets(world) == ((), (2, 1), ())
+    world.rules.handovers.begin_after(("t", 0), FAR_AWAY)
+    assert world.elect(UNCLEAN) == [ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE]
+    assert world.elect(PREFERRED) == [ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE]
+    world.heartbeat(2)
+    assert world.elect(UNCLEAN) == [ErrorCode.ELECTION_NOT_NEEDED]
+    assert world.elect(PREFERRED) == [ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE]
+    world.elect_successors(FAR_AWAY)
+    assert world.partition().leader == 2
 
 
 # --- the recovery of an unclean leader, as the controller keeps it
