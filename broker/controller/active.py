@@ -320,12 +320,15 @@ class ActiveController:
     async def _heartbeat(self, term: _Term, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
         """Renew a session at once; whatever changes the broker's state waits its turn among the operations."""
         broker = registered(self._image, request.broker_id, request.broker_epoch)
-        if request.want_fence or request.want_shut_down:
+        leaves = request.want_fence or request.want_shut_down
+        if leaves:
             term.sessions.close(broker.id)
         if not term.sessions.is_open(broker.id):
             # A closed session is opened or fenced by this operation: it goes on even when nobody waits any more.
             operation = term.operations.submit(partial(self._rules.heartbeat, request=request), bounded=False)
             operation.add_done_callback(_retrieve)
+            if leaves:
+                operation.add_done_callback(partial(self._again_unless_fenced, term, broker.id))
             await asyncio.shield(operation)
         if self._image.is_available(request.broker_id):
             await self._prove_leadership(term)

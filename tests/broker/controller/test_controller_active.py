@@ -342,6 +342,24 @@ def test_a_fencing_that_was_refused_is_tried_again() -> None:
     play(story())
 
 
+@pytest.mark.parametrize("wish", ["want_fence", "want_shut_down"])
+def test_a_fencing_that_was_refused_is_tried_again_where_the_broker_asked_for_it(wish: str) -> None:
+    """A broker that leaves waits only so long for the consent."""
+
+    async def story() -> None:
+        node = await a_node(1, 2)
+        assert (await node.controller.handle_create_topics(topic_request("t", [2, 1]), 7)).topics[0].error_code == 0
+        node.quorum.most_records = 1
+        assert (await node.heartbeat(2, **{wish: True})).error_code == ErrorCode.POLICY_VIOLATION
+        assert [event["broker"] for event in node.events if event["event"] == "fencing_refused"] == [2]
+        node.quorum.most_records = 2
+        await node.beat(2 * SESSION, 1)
+        assert node.image.brokers[2].fenced
+        assert node.image.topics["t"].partitions[0].leader == 1
+
+    play(story())
+
+
 def test_a_broker_whose_fencing_was_refused_and_that_comes_back_is_in() -> None:
     async def story() -> None:
         node = await a_node(1, 2)
