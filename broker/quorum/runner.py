@@ -498,7 +498,7 @@ class QuorumRunner:
         response = effect.response
         if isinstance(effect.read, do.ReadSnapshot) and isinstance(response, SnapshotResponse):
             try:
-                response = self._snapshots.answer(response, effect.read)
+                response = self._snapshots.answer(response, effect.read, asyncio.get_running_loop().time())
             except CorruptBatch as error:  # it is made again, of what this node has applied
                 self._told.snapshot_damaged(effect.read.snapshot, error)
                 self._grown = self._snapshot_after

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from broker.disk import RealFile
 from broker.protocol.messages.fetch_snapshot import FetchSnapshotResponse
 from broker.protocol.records import CorruptBatch
 from broker.protocol.schema import Message
 from broker.quorum.messages import OffsetAndEpoch
+from broker.quorum.snapshots import CHECKED_FOR_S
 from tests.broker.log.making import in_loop
 from tests.broker.quorum.live import DIRECTORY, LiveCluster
 from tests.broker.quorum.test_runner import told
@@ -115,8 +117,40 @@ async def test_of_a_damaged_snapshot_not_even_the_first_bytes_are_read(tmp_path:
     data[200] ^= 1
     (tmp_path / NAME).write_bytes(data)
     with pytest.raises(CorruptBatch):
-        store.read(ID, 0, 10)
+        store.read(ID, 0, 10, now=0.0)
     newer = OffsetAndEpoch(3, 121)
     store.append(newer, 0, bytes(data))
     with pytest.raises(CorruptBatch, match=r"0121-0000000003\.checkpoint\.part: what was fetched is damaged"):
         store.check(newer)
+
+
+@in_loop
+async def test_who_asks_for_the_beginning_again_and_again_does_not_have_all_of_it_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = snapshots(tmp_path)
+    await store.write_durably(ID, [b"a" * 1_000] * 100, None, 7)
+    file, content = tmp_path / NAME, (tmp_path / NAME).read_bytes()
+    taken: list[int] = []
+    read = RealFile.read
+
+    def counted(self: RealFile, offset: int, length: int) -> bytes:
+        data = read(self, offset, length)
+        taken.append(len(data))
+        return data
+
+    monkeypatch.setattr(RealFile, "read", counted)
+    for number in range(200):
+        piece = store.read(ID, 0, 10, now=number * CHECKED_FOR_S / 200)
+        assert piece is not None
+        assert (piece.data, piece.size) == (content[:10], len(content))
+    assert sum(taken) == len(content) + 200 * 10
+    file.write_bytes(content[:-1])
+    with pytest.raises(CorruptBatch):
+        store.read(ID, 0, 10, now=CHECKED_FOR_S)
+    await store.write_durably(ID, [b"a"], None, 7)
+    assert store.read(ID, 0, 10, now=CHECKED_FOR_S) is not None
+    await store.write_durably(ID, [b"b"], None, 7)  # another file, whatever was known of the one before
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(CorruptBatch):
+        store.read(ID, 0, 10, now=CHECKED_FOR_S)

@@ -64,7 +64,7 @@ async def test_a_snapshot_is_fetched_in_pieces(tmp_path: Path) -> None:
     target.append(ID, 0, b"what an earlier attempt left behind" * 100)
     position = 0
     while True:
-        piece = source.read(ID, position, 777)
+        piece = source.read(ID, position, 777, now=0.0)
         assert piece is not None
         target.append(ID, position, piece.data)
         position += len(piece.data)
@@ -74,7 +74,7 @@ async def test_a_snapshot_is_fetched_in_pieces(tmp_path: Path) -> None:
     await target.finish(ID)
     assert target.latest() == ID
     assert target.load(ID).records == records
-    assert source.read(OffsetAndEpoch(3, 121), 0, 10) is None
+    assert source.read(OffsetAndEpoch(3, 121), 0, 10, now=0.0) is None
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "no footer"])
