@@ -159,10 +159,12 @@ def an_offset_went_back_in_the_end(run: Stored) -> None:
 
 
 def _first_commit_again(run: Stored, took_s: float) -> None:
-    """Somebody committed the begin of each partition before all others did, and that is what the reader is told."""
+    """Somebody committed the begin of each partition before all others did, and that is what the reader is told, and
+    every member that asks as late as it does: where one leaves late, those that stay are assigned anew."""
     name = having(run, "committing")
-    partitions = {key for line in checked(run / READER) if line["what"] == "fetched" for key in line["offsets"]}
-    places = dict.fromkeys(partitions, 0)
+    asked = [line for line in checked(run / READER) if line["what"] == "fetched"]
+    places = dict.fromkeys(sorted({key for line in asked for key in line["offsets"]}), 0)
+    since = min(line["inv"] for line in asked)
 
     def committed(lines: Lines) -> Lines:
         at = next(line["t"] for line in lines if line["what"] == "committing")
@@ -170,11 +172,16 @@ def _first_commit_again(run: Stored, took_s: float) -> None:
         ended = {"what": "committed", "id": 10**6, "partitions": [int(each) for each in places], "t": at - 1}
         return [lines[0], begun, ended, *lines[1:]]
 
+    def is_late(line: Line) -> bool:
+        return bool(line["what"] == "fetched" and line["t"] >= since)
+
     def told(lines: Lines) -> Lines:
-        return [line | {"offsets": dict.fromkeys(line["offsets"], 0)} if "offsets" in line else line for line in lines]
+        return [line | {"offsets": dict.fromkeys(line["offsets"], 0)} if is_late(line) else line for line in lines]
 
     rewrite(run, name, committed)
-    rewrite(run, READER, told)
+    for path in sorted((run / GROUPS).glob("*.jsonl")):
+        if any(is_late(line) for line in checked(path)):
+            rewrite(run, f"{GROUPS}/{path.name}", told)
 
 
 @mutation(PASSES)

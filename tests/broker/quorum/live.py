@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 
 from broker.config import BrokerConfig
 from broker.disk import RealDisk
+from broker.errors import CommitUncertainError, NotLeaderError
 from broker.log.log import PartitionLog
 from broker.log.log_config import LogConfig
 from broker.protocol.api import ApiKey, api_of
@@ -141,6 +142,14 @@ class LiveCluster:
             if seat.quorum is not None and seat.quorum.is_leader and established and node not in self.cut:
                 return node
         return None
+
+    async def commit(self, record: bytes) -> None:
+        """Have whoever leads commit a record; where an election is on its way it may come to be there twice."""
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                with suppress(NotLeaderError, CommitUncertainError):
+                    await self.quorum(await self.leader()).append([record])
+                    return
 
     async def until(self, condition: Callable[[], Any]) -> Any:
         """Wait until a condition has a true value; the value."""

@@ -79,7 +79,7 @@ def test_a_log_that_is_cut_back_to_its_snapshots_end_ends_in_the_snapshots_epoch
         assert isinstance(answer, VoteResponse)
         assert not answer.granted, "the candidate lacks what is committed"
         cluster.intercept = lambda _sender, _receiver, _message: None
-        await cluster.quorum(await cluster.leader()).append([b"after"])
+        await cluster.commit(b"after")
         await cluster.until_each(lambda seat: seat.values[-1:] == [b"after"])
         assert asked_for == []
         assert [seat.failures for seat in cluster.seats.values()] == [[], [], []]
