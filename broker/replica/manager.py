@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from broker.config import BrokerConfig
-from broker.controller.image import MetadataImage, PartitionImage
+from broker.controller.image import MetadataImage, PartitionImage, TopicImage
 from broker.descriptors import with_descriptors
 from broker.errors import ErrorCode, ProtocolError, is_out_of_descriptors
 from broker.log.checkpoint import Key
@@ -21,7 +21,7 @@ from broker.peers import Peers
 from broker.ports import Disk
 from broker.replica.background import Background, end
 from broker.replica.compactor import Compactor
-from broker.replica.directories import PartitionDirectories
+from broker.replica.directories import Found, PartitionDirectories
 from broker.replica.fetcher import LeaderFetcher
 from broker.replica.high_watermarks import HighWatermarks
 from broker.replica.isr_requests import IsrChangeSender
@@ -46,6 +46,13 @@ class ProduceResult(NamedTuple):
     error: ErrorCode
     base_offset: int = -1
     log_start_offset: int = -1
+
+
+class Damaged(NamedTuple):
+    """A replica whose log cannot be served: the topic that it belongs to, and what is wrong with it."""
+
+    topic_id: bytes
+    reason: str
 
 
 class Counts(NamedTuple):
@@ -96,8 +103,8 @@ class ReplicaManager:
         self._forgets_epoch_in_answers = mutants.active("ofle_no_epoch")
         self._directories = PartitionDirectories(disk, LogConfig.from_broker(config, mutants, compacted=True))
         self._recovery_points = recovery_points or RecoveryPoints(disk)
-        self._offline: dict[Key, str] = {}
-        """Replicas whose logs are damaged, and how: nothing of theirs is served, and their files stay as they are."""
+        self._offline: dict[Key, Damaged] = {}
+        """Replicas of which nothing is served, and whose files stay as they are."""
         self._starts = LogStarts(disk)
         self._clock = clock
         self._partitions: dict[Key, Partition] = {}
@@ -134,10 +141,7 @@ class ReplicaManager:
         starts = self._starts.read()
         found = await self._directories.scan()
         logs = await asyncio.gather(
-            *(
-                self._recovered(it.topic, it.partition, clean_shutdown, starts.get((it.topic, it.partition), 0))
-                for it in found
-            )
+            *(self._recovered(it, clean_shutdown, starts.get((it.topic, it.partition), 0)) for it in found)
         )
         for (topic, index, topic_id), log in zip(found, logs, strict=True):
             high_watermark = self._high_watermarks.of((topic, index))
@@ -155,16 +159,16 @@ class ReplicaManager:
         self._every(PROGRESS_INTERVAL_S, self._trace_progress)
         self._every(self._config.producer_id_expiration_check_interval_ms / 1000, self._expire_producers)
 
-    async def _recovered(self, topic: str, index: int, clean_shutdown: bool, start: int) -> PartitionLog | None:
+    async def _recovered(self, found: Found, clean_shutdown: bool, start: int) -> PartitionLog | None:
         """A log that is on the disk; None when it is damaged, which takes the replica offline."""
-        key = topic, index
+        key = topic, index = found.topic, found.partition
         point = self._recovery_points.of(key)
         try:
             return await self._directories.open(
                 topic, index, clean_shutdown=clean_shutdown, recovery_point=point, start_offset=start
             )
         except DamagedLogError as damaged:
-            self._offline[key] = str(damaged)
+            self._offline[key] = Damaged(found.topic_id, str(damaged))
             self._tracer.emit("partition_failed", topic=topic, partition=index, reason=str(damaged))
             return None
 
@@ -250,12 +254,12 @@ class ReplicaManager:
         if partition is not None and (not wanted or topic is None or partition.topic_id != topic.id):
             await self._give_up(partition)
             partition = None
+        if partition is None and key in self._offline:
+            if self._is_missed(self._offline[key].topic_id, topic, state):
+                return  # only people know whether what it had can be had back
+            await self._set_damaged_aside(key)
         if not wanted or topic is None or state is None:
             return
-        if partition is None and key in self._offline:
-            if state.leader in (NOBODY, self._config.node_id) or self._config.node_id in state.isr:
-                return  # others count on what it had; only people know whether it can be had back
-            await self._begin_anew(key)
         if partition is None:
             log = await self._directories.create(*key, topic.id)
             partition = self._partitions[key] = self._partition(*key, topic.id, log, 0)
@@ -308,14 +312,26 @@ class ReplicaManager:
         directory = await self._directories.set_aside(partition.topic, partition.index)
         partition.trace("partition_set_aside", directory=directory, reason="no metadata tell of its topic's deletion")
 
-    async def _begin_anew(self, key: Key) -> None:
-        """Others have what a damaged replica had: it is out of the ISR, and fetches everything from its leader."""
-        reason = self._offline[key]
+    def _is_missed(self, topic_id: bytes, topic: TopicImage | None, state: PartitionImage | None) -> bool:
+        """Whether others may count on what a damaged replica of a topic had, now that `topic` has its name.
+
+        They do not where a record has deleted the topic, where the replica has moved away, and where it is out of the
+        ISR, so that it can fetch everything from its leader.
+        """
+        if topic is None:
+            return topic_id not in self._image.removed_topics  # else the metadata may have been lost
+        own = self._config.node_id
+        if topic.id != topic_id or state is None or own not in state.replicas:
+            return False
+        return state.leader in (NOBODY, own) or own in state.isr
+
+    async def _set_damaged_aside(self, key: Key) -> None:
+        """Keep what is left of a damaged replica; one that there is to be in its place begins anew."""
         await self._recovery_points.forget(key)
         await self._starts.forget(key)
         await self._compactor.forget(key)
         directory = await self._directories.set_aside(*key)
-        del self._offline[key]
+        reason = self._offline.pop(key).reason
         self._tracer.emit("partition_set_aside", topic=key[0], partition=key[1], directory=directory, reason=reason)
 
     def _unfollow(self, partition: Partition) -> None:

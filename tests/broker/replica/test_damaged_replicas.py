@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 
 from broker.errors import ErrorCode
-from broker.protocol.messages.metadata_records import MetadataRecord, PartitionRecord, TopicRecord
+from broker.protocol.messages.metadata_records import (
+    MetadataRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    TopicRecord,
+)
 from tests.broker.replica.cluster import TOPIC, TOPIC_ID, Cluster, tell, until
 
 FLUSH: dict[str, Any] = {"log_flush_interval_messages": 1}
@@ -76,6 +81,51 @@ def test_a_damaged_follower_outside_the_isr_begins_anew_and_keeps_what_it_had_as
         await until(lambda: cluster.nodes[2].content() == ["a", "b", "c"])
         (aside,) = cluster.nodes[2].traced("partition_set_aside")
         (kept,) = (tmp_path / "n2" / aside["directory"]).glob("*.log")
+        assert kept.read_bytes() == damaged
+
+    tell(tmp_path, story, **FLUSH)
+
+
+@pytest.mark.parametrize("heard", ["one by one", "at once"])
+def test_a_damaged_replica_of_a_deleted_topic_is_in_nobodys_way(tmp_path: Path, heard: str) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1)
+        await cluster.create_topic([1])
+        await killed_with_records(cluster, 1, "a", "b", "c")
+        damaged = flip(log_file(tmp_path, 1), 65)
+        await cluster.start(1)
+        await cluster.hear()
+        node = cluster.nodes[1]
+        assert node.manager.damaged
+        cluster.delete_topic()
+        if heard == "one by one":
+            await cluster.hear()
+            assert not node.manager.damaged, "what this broker has otherwise is as good as before"
+        cluster.commit(*made(TOPIC, b"another id of it"))
+        await cluster.hear()
+        assert not node.manager.damaged
+        assert (await node.produce("d")).error is ErrorCode.NONE
+        assert node.content() == ["d"]
+        (kept,) = (tmp_path / "n1" / f"{TOPIC}-0.1-aside").glob("*.log")
+        assert kept.read_bytes() == damaged
+
+    tell(tmp_path, story, **FLUSH)
+
+
+def test_a_damaged_replica_that_has_moved_away_is_kept_aside(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1)
+        await cluster.create_topic([1])
+        await killed_with_records(cluster, 1, "a", "b", "c")
+        damaged = flip(log_file(tmp_path, 1), 65)
+        await cluster.start(1, 2)
+        await cluster.hear()
+        assert cluster.nodes[1].manager.damaged
+        cluster.commit(PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, replicas=[2], isr=[2], leader=2))
+        await cluster.hear()
+        assert not cluster.nodes[1].manager.damaged
+        assert cluster.nodes[1].read().error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        (kept,) = (tmp_path / "n1" / f"{TOPIC}-0.1-aside").glob("*.log")
         assert kept.read_bytes() == damaged
 
     tell(tmp_path, story, **FLUSH)
