@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from broker.descriptors import opening, with_descriptors
 from broker.errors import ErrorCode, ProtocolError
 from broker.log.alike import FEWEST
 from broker.log.epochs import LeaderEpochCache
@@ -389,7 +390,7 @@ class PartitionLog:
             self._cut(end)
             await self.flush()
             if self.producers.reaches(end) and not self._config.keeps_cut_producers:
-                self.producers = await recover_producers(self._segments, self._snapshots)
+                self.producers = await with_descriptors(lambda: recover_producers(self._segments, self._snapshots))
         self._about_to_cut_to = None
         return end
 
@@ -410,7 +411,8 @@ class PartitionLog:
             await self._disk.sync_directory(self.directory)
         while self._segments:
             self._remove_active()
-        self._active = Segment(self._disk, self.directory, offset, self._config.index_interval_bytes)
+        interval = self._config.index_interval_bytes
+        self._active = await opening(lambda: Segment(self._disk, self.directory, offset, interval))
         self._segments.append(self._active)
         self._unsynced.append(self._active)
         self._names_changed += 1
@@ -466,7 +468,7 @@ class PartitionLog:
         while count < len(self._segments) - 1 and self._segments[count].next_offset <= offset:
             count += 1
         if count:
-            await self._snapshot_behind(self._segments[:count])
+            await with_descriptors(lambda: self._snapshot_behind(self._segments[:count]))
             removed, self._segments = self._segments[:count], self._segments[count:]
             self._start = max(self._start, self._segments[0].base_offset)
             if self.epochs.truncate_from_start(self.log_start_offset):
@@ -489,16 +491,17 @@ class PartitionLog:
         self._is_deleted = True
         for segment in reversed(self._segments):
             segment.remove()
-        for name in self._disk.list(self.directory):
+        for name in await opening(lambda: self._disk.list(self.directory)):
             self._disk.unlink(f"{self.directory}/{name}")
         self._disk.remove_directory(self.directory)
         await self._disk.sync_directory(parent(self.directory))
 
     async def close(self) -> None:
         """Make everything durable, write the indexes and close the files."""
-        self._names_changed += self._snapshots.write(self._end, self.producers)
+        is_new = await opening(lambda: self._snapshots.write(self._end, self.producers))
+        self._names_changed += is_new
         await self.flush()
-        self._active.finish()
+        await opening(self._active.finish)
         for segment in self._segments:
             segment.close()
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection
 
-from broker.ports import Disk
+from broker.descriptors import opening
+from broker.ports import Disk, File
 from broker.producers.producer_state import ProducerState
 from broker.producers.snapshot_format import CorruptSnapshot, decode_snapshot, encode_snapshot
 
@@ -47,13 +48,19 @@ class ProducerSnapshots:
         return True
 
     async def sync(self) -> None:
-        """Return once the content of all is on disk, but for those that another caller is at."""
-        while self._unsynced:
-            file = self._disk.open(self._path(self._unsynced.pop(0)))
+        """Return once the content of all is on disk, but for those that another caller is at. Waits for descriptors."""
+        while self._unsynced and (file := await opening(self._next_unsynced)) is not None:
             try:
                 await file.sync()
             finally:
                 file.close()
+
+    def _next_unsynced(self) -> File | None:
+        if not self._unsynced:
+            return None
+        file = self._disk.open(self._path(self._unsynced[0]))
+        del self._unsynced[0]  # only now: there may have been no descriptor
+        return file
 
     def newest(self, at_most: int, now: float) -> tuple[int, ProducerState] | None:
         """The last one that is not past an offset and intact; those that are not intact are removed on the way."""

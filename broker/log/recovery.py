@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
+from broker.descriptors import with_descriptors
 from broker.errors import StartupError
 from broker.log.checkpoint import CorruptCheckpointError
 from broker.log.epochs import EpochEntry, LeaderEpochCache
@@ -188,6 +189,11 @@ async def read_again(
         if not wanted():
             raise _UnwantedError
 
+    async def recovered() -> ProducerState:
+        if not wanted():  # this may be a while later
+            raise _UnwantedError
+        return await recover_producers(segments, snapshots, pause=pause)
+
     segments = list(segments)
     # The log's start may lie inside its first segment.
     scan = EpochScan(segments[0].base_offset, compacted=compacted)
@@ -199,7 +205,7 @@ async def read_again(
                 if position >= pause_at:
                     pause_at = position + SCAN_BYTES
                     await pause()
-        producers = await recover_producers(segments, snapshots, pause=pause)
+        producers = await with_descriptors(recovered)
     except _UnwantedError:
         return None
     return (scan, producers) if wanted() else None
