@@ -11,6 +11,7 @@ from itertools import count
 from typing import NamedTuple
 from zlib import crc32
 
+from broker.descriptors import opening
 from broker.errors import StartupError
 from broker.log.checkpoint import AtomicFile
 from broker.log.log import PartitionLog
@@ -70,11 +71,18 @@ class PartitionDirectories:
         )
 
     async def create(self, topic: str, index: int, topic_id: bytes) -> PartitionLog:
-        """Make the directory of a new partition, durably, and open its empty log."""
+        """Make the directory of a new partition, durably, and open its empty log.
+
+        What belongs to another topic of its name is set aside: whoever was to do that may have been interrupted.
+        """
         name = f"{topic}-{index}"
+        file = AtomicFile(self._disk, f"{name}/{METADATA_FILE}")
+        text = file.read()
+        if text is not None and _topic_id(file.path, text) != topic_id:
+            await self.set_aside(topic, index)
         self._disk.make_directory(name)
         await self._disk.sync_directory("")
-        await AtomicFile(self._disk, f"{name}/{METADATA_FILE}").write(f"version: 0\ntopic_id: {id_text(topic_id)}\n")
+        await file.write(f"version: 0\ntopic_id: {id_text(topic_id)}\n")
         return await self.open(topic, index, clean_shutdown=False)
 
     async def remove(self, topic: str, index: int, log: PartitionLog) -> None:
@@ -90,11 +98,12 @@ class PartitionDirectories:
         `partition.metadata` goes last: what an interruption leaves is never taken for an unfinished deletion.
         """
         name = f"{topic}-{index}"
-        stem, taken = _stem(name), self._disk.list("")
+        stem, taken = _stem(name), await opening(lambda: self._disk.list(""))
         aside = next(new for number in count(1) if (new := f"{stem}.{number}{ASIDE}") not in taken)
         self._disk.make_directory(aside)
         await self._disk.sync_directory("")
-        for file in sorted(self._disk.list(name), key=lambda each: each == METADATA_FILE):
+        files = await opening(lambda: self._disk.list(name))
+        for file in sorted(files, key=lambda each: each == METADATA_FILE):
             self._disk.rename(f"{name}/{file}", f"{aside}/{file}")
         await self._disk.sync_directory(aside)
         await self._disk.sync_directory(name)

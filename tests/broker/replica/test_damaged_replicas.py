@@ -3,12 +3,16 @@ have it."""
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from broker import descriptors
 from broker.errors import ErrorCode
+from broker.ports import File
 from broker.protocol.messages.metadata_records import (
     MetadataRecord,
     PartitionChangeRecord,
@@ -157,6 +161,43 @@ def test_only_the_data_of_topics_that_were_deleted_goes(tmp_path: Path, forgotte
         assert [path.read_bytes() for path in kept] == ([data] if forgotten else [])
         assert bool(cluster.nodes[1].traced("partition_removed")) is not forgotten
 
+    tell(tmp_path, story)
+
+
+def test_a_new_topic_begins_empty_although_a_descriptor_was_missing_for_setting_the_old_one_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: list[str] = []
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1)
+        await cluster.create_topic([1])
+        await cluster.nodes[1].produce("a")
+        await cluster.kill(1)
+        data = log_file(tmp_path, 1).read_bytes()
+        cluster.records.clear()  # the metadata log has lost the topic; somebody makes one of its name
+        cluster.committed = type(cluster.committed)()
+        await cluster.start(1)
+        node = cluster.nodes[1]
+        open_ = node.disk.open
+
+        def refuse_once(path: str, *, create: bool = False) -> File:
+            if path.endswith(".snapshot") and path not in refused:
+                refused.append(path)
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+            return open_(path, create=create)
+
+        monkeypatch.setattr(node.disk, "open", refuse_once)
+        cluster.commit(*made(TOPIC, b"another id of it"))
+        await cluster.hear()
+        assert refused
+        assert not node.disk_failures
+        assert node.content() == []
+        (kept,) = (tmp_path / "n1" / f"{TOPIC}-0.1-aside").glob("*.log")
+        assert kept.read_bytes() == data
+        assert len(node.traced("partition_set_aside")) == 1
+
+    monkeypatch.setattr(descriptors, "PAUSE_S", 0.0)
     tell(tmp_path, story)
 
 

@@ -10,6 +10,7 @@ import pytest
 from broker.disk import RealDisk
 from broker.log.log_config import LogConfig
 from broker.replica.directories import METADATA_FILE, Found, PartitionDirectories
+from tests.broker.log.making import batch
 
 ID = b"topic-id-of-log!"
 
@@ -44,6 +45,27 @@ def test_a_name_that_fits_stays_whole(tmp_path: Path) -> None:
         log = await directories.create("log", 3, ID)
         await log.close()
         assert await directories.set_aside("log", 3) == "log-3.1-aside"
+        disk.close()
+
+    asyncio.run(story())
+
+
+def test_a_new_partition_takes_over_nothing_of_another_topic_of_its_name(tmp_path: Path) -> None:
+    async def story() -> None:
+        disk = RealDisk(str(tmp_path))
+        directories = PartitionDirectories(disk, LogConfig())
+        old = await directories.create("log", 0, b"older-id-of-log!")
+        await old.start_leader_epoch(0)
+        old.append_as_leader(batch("a"), 0)
+        await old.close()
+        for _ in range(2):  # what an earlier try has made of it is its own
+            new = await directories.create("log", 0, ID)
+            assert (new.log_end_offset, new.last_epoch) == (0, -1)
+            await new.close()
+        assert await directories.scan() == [Found("log", 0, ID)]
+        assert disk.list("") == ["log-0", "log-0.1-aside"]
+        (kept,) = (tmp_path / "log-0.1-aside").glob("*.log")
+        assert kept.stat().st_size > 0
         disk.close()
 
     asyncio.run(story())
