@@ -483,7 +483,7 @@ class PartitionLog:
     async def _snapshot_behind(self, segments: list[Segment]) -> None:
         """Have what the log's first segments say of producers in an intact snapshot, durably: they are about to go."""
         state = await recover_producers(segments, self._snapshots)
-        self._names_changed += self._snapshots.write(segments[-1].next_offset, state)
+        self._names_changed += self._snapshots.write(segments[-1].next_offset, state, again=True)
         await self.flush()
 
     async def delete(self) -> None:

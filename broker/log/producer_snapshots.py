@@ -1,8 +1,9 @@
 """The producer snapshots in a log's directory, `<offset>.snapshot`: what the log knew of its producers at that offset.
 
-Each is written once, to the page cache, and never changed. One that a power cut has torn is found by its CRC and goes;
-then an older one serves, and the log is read from there. Snapshots past the log's end are removed before anything is
-appended there again, so that one that is found belongs to the log that it is found with.
+Each is written once, to the page cache, and never changed; only one that an earlier process has left, of which nobody
+knows whether it is on disk, is written again before records go that it speaks of. One that a power cut has torn is
+found by its CRC and goes; then an older one serves, and the log is read from there. Snapshots past the log's end are
+removed before anything is appended there again, so that one that is found belongs to the log that it is found with.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class ProducerSnapshots:
         self._directory = directory
         names = [name.removesuffix(SUFFIX) for name in disk.list(directory) if name.endswith(SUFFIX)]
         self._offsets = sorted(int(name) for name in names if len(name) == 20 and name.isdecimal())
+        self._inherited = set(self._offsets)  # from earlier processes: they may have been killed, or their syncs failed
         self._unsynced: list[int] = []
 
     @property
@@ -33,9 +35,14 @@ class ProducerSnapshots:
         """Of all that there are, ascending."""
         return tuple(self._offsets)
 
-    def write(self, offset: int, state: ProducerState) -> bool:
-        """Write what is known at `offset`, unless it has been; whether there is a new name."""
-        if offset in self._offsets:
+    def write(self, offset: int, state: ProducerState, *, again: bool = False) -> bool:
+        """Write what is known at `offset`, unless it has been; whether there is a new name.
+
+        `again`: unless this process has. Where a sync of an earlier one failed, the kernel takes what that wrote for
+        clean, and the next sync would not write it either.
+        """
+        is_new = offset not in self._offsets
+        if not is_new and not (again and offset in self._inherited):
             return False
         file = self._disk.open(self._path(offset), create=True)
         try:
@@ -43,9 +50,11 @@ class ProducerSnapshots:
             file.append([encode_snapshot(state)])
         finally:
             file.close()
-        insort(self._offsets, offset)
+        self._inherited.discard(offset)
+        if is_new:
+            insort(self._offsets, offset)
         self._unsynced.append(offset)
-        return True
+        return is_new
 
     async def sync(self) -> None:
         """Return once the content of all is on disk, but for those that another caller is at. Waits for descriptors."""
@@ -91,6 +100,7 @@ class ProducerSnapshots:
         for offset in list(offsets):
             self._disk.unlink(self._path(offset))
             self._offsets.remove(offset)
+            self._inherited.discard(offset)
             if offset in self._unsynced:
                 self._unsynced.remove(offset)
         return bool(offsets)

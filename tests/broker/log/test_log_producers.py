@@ -22,6 +22,7 @@ from broker.log.validation import admit
 from broker.producers.producer_state import ProducerState, Sequenced, Written
 from broker.protocol.records import Record, build_batch
 from simulator.disk import FileSystem, SimulatedDisk
+from simulator.inode import Inode
 from simulator.loop import new_loop
 from tests.broker.log.making import DIRECTORY, SMALL, in_loop, open_log, values
 
@@ -49,6 +50,10 @@ def content(log: PartitionLog) -> dict[int, tuple[int, list[Written]]]:
 
 def snapshots(root: Path) -> list[int]:
     return [int(path.stem) for path in sorted((root / DIRECTORY).glob("*.snapshot"))]
+
+
+def snapshots_of(disk: SimulatedDisk) -> list[int]:
+    return [int(name.split(".")[0]) for name in disk.list(DIRECTORY) if name.endswith(".snapshot")]
 
 
 def written_anew(log: PartitionLog) -> ProducerState:
@@ -362,6 +367,52 @@ def test_no_power_cut_makes_a_log_forget_what_its_deleted_records_said(file_syst
         loop.run_until_complete(life())
         disk.power_loss(rng)
     assert deleted
+
+
+@pytest.mark.conforms("K98-6")
+@pytest.mark.parametrize("end", ["killed", "sync failed"])
+@pytest.mark.parametrize("file_system", list(FileSystem))
+def test_what_an_earlier_process_has_left_is_not_taken_for_durable_before_records_go(
+    file_system: FileSystem, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = new_loop()
+    disk = SimulatedDisk(loop, random.Random(1), file_system=file_system)
+
+    commit = disk.commit_later
+
+    async def fails_for_snapshots(inode: Inode | None, path: str) -> None:
+        disk.faults.failing = path.endswith(".snapshot")
+        await commit(inode, path)
+
+    async def opened() -> PartitionLog:
+        return await PartitionLog.open(disk, DIRECTORY, SMALL, clean_shutdown=False)
+
+    async def first() -> None:
+        log = await opened()
+        await log.start_leader_epoch(0)
+        write(log, 0, 2)
+        log.roll()
+        if end == "sync failed":
+            with monkeypatch.context() as failing:
+                failing.setattr(disk, "commit_later", fails_for_snapshots)
+                with pytest.raises(OSError, match=r"\.snapshot"):
+                    await log.flush()
+            disk.faults.failing = False
+
+    async def second() -> None:
+        log = await opened()
+        assert snapshots_of(disk) == [2]
+        assert await log.advance_start(2) == log.segments[0].base_offset == 2
+
+    async def third() -> None:
+        log = await opened()
+        assert log.log_end_offset == 2
+        assert content(log).keys() == {P}
+
+    loop.run_until_complete(first())
+    loop.run_until_complete(second())
+    disk.power_loss(random.Random(1), commit=False)
+    loop.run_until_complete(third())
 
 
 @in_loop
