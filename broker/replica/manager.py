@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -424,9 +424,9 @@ class ReplicaManager:
         """The answer to a Fetch when there is one already; None: go on with `wait_for_fetch`."""
         return self.reader.fetch_now(limits, positions)
 
-    async def wait_for_fetch(self, limits: FetchLimits, positions: Sequence[FetchPosition]) -> list[PartitionRead]:
-        """The answer to a Fetch that `fetch_now` could not give, once there is enough or time is up."""
-        return await self.reader.wait_for_fetch(limits, positions)
+    def wait_for_fetch(self, limits: FetchLimits, positions: Sequence[FetchPosition]) -> Awaitable[list[PartitionRead]]:
+        """The answer to a Fetch that `fetch_now` just now could not give, once there is enough or time is up."""
+        return self.reader.wait_for_fetch(limits, positions)
 
     def answer_parked_fetches(self, replica_id: int) -> None:
         """A follower has news for this leader and cannot tell it before its parked fetch is answered."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from broker.errors import ErrorCode
@@ -11,6 +11,7 @@ from broker.log.log import Slice
 from broker.mutants import Mutants
 from broker.replica.leader import PartitionLeader
 from broker.replica.partition import Partition
+from broker.replica.purgatory import FetchWaiters
 from broker.replica.views import UNDEFINED, EpochEnd, divergence
 
 CONSUMER = -1
@@ -70,6 +71,17 @@ class PartitionRead:
         return self.error is not ErrorCode.NONE or self.diverging is not None
 
 
+@dataclass(slots=True, eq=False)
+class ParkedFetch:
+    """A fetch that waits. `woken` tells it to look again; `expired`: for the last time."""
+
+    limits: FetchLimits
+    positions: Sequence[FetchPosition]
+    woken: asyncio.Future[None]
+    timer: asyncio.TimerHandle | None = None
+    expired: bool = False
+
+
 Led = tuple[Partition, PartitionLeader]
 Checked = Led | PartitionRead
 """What a fetch of a partition is served by, or the answer that says why it is not."""
@@ -100,7 +112,7 @@ class PartitionReader:
         self._fences_nobody = mutants.active("no_fence_fetch")
         self._counts_diverging = mutants.active("diverging_updates_leo")
         self._serves_past_high_watermark = mutants.active("consume_past_hw")
-        self._parked: dict[int, dict[Callable[[], None], None]] = {}
+        self._parked: dict[int, dict[ParkedFetch, None]] = {}
 
     def fetch_now(self, limits: FetchLimits, positions: Sequence[FetchPosition]) -> list[PartitionRead] | None:
         """Count a replica's fetch, then read. None: there is too little yet, go on with `wait_for_fetch`."""
@@ -111,43 +123,56 @@ class PartitionReader:
         reads = self._read_all(limits, positions, checked)
         return reads if limits.max_wait <= 0 or _enough(limits, reads) else None
 
-    async def wait_for_fetch(self, limits: FetchLimits, positions: Sequence[FetchPosition]) -> list[PartitionRead]:
+    def wait_for_fetch(self, limits: FetchLimits, positions: Sequence[FetchPosition]) -> Awaitable[list[PartitionRead]]:
         """The answer once it holds `min_bytes` or an error, at the latest after `max_wait` seconds.
 
-        An append wakes parked replicas, a rise of the high watermark parked consumers, the end of leadership both.
+        To be called right behind the `fetch_now` that has found too little: on return the fetch is parked, so that
+        nothing is missed and nothing read again before there is news. An append wakes parked replicas, a rise of the
+        high watermark parked consumers, the end of leadership both.
         """
         loop = asyncio.get_running_loop()
-        expired = False
-        woken: asyncio.Future[None] = loop.create_future()
+        fetch = ParkedFetch(limits, positions, loop.create_future())
+        fetch.timer = loop.call_later(limits.max_wait, self._expire, fetch)
+        self._parked.setdefault(limits.replica_id, {})[fetch] = None
+        self._park(fetch)
+        return self._answer(fetch)
 
-        def expire() -> None:
-            nonlocal expired
-            expired = True
-            if not woken.done():
-                woken.set_result(None)
-
-        timer = loop.call_later(limits.max_wait, expire)
-        parked = self._parked.setdefault(limits.replica_id, {})
-        parked[expire] = None
+    async def _answer(self, fetch: ParkedFetch) -> list[PartitionRead]:
+        limits, positions = fetch.limits, fetch.positions
         try:
             while True:
+                await fetch.woken
                 reads = self._read_all(limits, positions, [self._checked(limits, it) for it in positions])
-                if expired or _enough(limits, reads):
+                if fetch.expired or _enough(limits, reads):
                     return reads
-                woken = loop.create_future()
-                self._park(limits, positions, woken)
-                try:
-                    await woken
-                finally:
-                    self._leave(limits, positions, woken)
+                self._leave(fetch)
+                fetch.woken = asyncio.get_running_loop().create_future()
+                self._park(fetch)
         finally:
-            timer.cancel()
-            del parked[expire]
+            self._forget(fetch)
+
+    def _expire(self, fetch: ParkedFetch) -> None:
+        """Have a fetch answered with what there is. Nothing is left of one that nobody waits for any more."""
+        fetch.expired = True
+        if not fetch.woken.done():
+            fetch.woken.set_result(None)
+        self._forget(fetch)
+
+    def _forget(self, fetch: ParkedFetch) -> None:
+        if fetch.timer is not None:
+            fetch.timer.cancel()
+        self._leave(fetch)
+        replica_id = fetch.limits.replica_id
+        parked = self._parked.get(replica_id)
+        if parked is not None:
+            parked.pop(fetch, None)
+            if not parked:
+                del self._parked[replica_id]
 
     def answer_parked(self, replica_id: int) -> None:
         """Answer the parked fetches of a replica with what there is."""
-        for expire in list(self._parked.get(replica_id, ())):
-            expire()
+        for fetch in list(self._parked.get(replica_id, ())):
+            self._expire(fetch)
 
     def _read_all(
         self, limits: FetchLimits, positions: Sequence[FetchPosition], checked: Sequence[Checked]
@@ -244,17 +269,19 @@ class PartitionReader:
             partition.replica_fetched(limits.replica_id, limits.replica_epoch, position.fetch_offset)
             self._on_replica_fetch(partition, limits.replica_id)
 
-    def _park(self, limits: FetchLimits, positions: Sequence[FetchPosition], woken: asyncio.Future[None]) -> None:
-        for position in positions:
-            partition = self._find(position.topic, position.partition)
-            if isinstance(partition, Partition):
-                (partition.replica_fetches if limits.is_replica else partition.consumer_fetches).park(woken)
+    def _park(self, fetch: ParkedFetch) -> None:
+        for waiters in self._waiters(fetch):
+            waiters.park(fetch.woken)
 
-    def _leave(self, limits: FetchLimits, positions: Sequence[FetchPosition], woken: asyncio.Future[None]) -> None:
-        for position in positions:
+    def _leave(self, fetch: ParkedFetch) -> None:
+        for waiters in self._waiters(fetch):
+            waiters.leave(fetch.woken)
+
+    def _waiters(self, fetch: ParkedFetch) -> Iterator[FetchWaiters]:
+        for position in fetch.positions:
             partition = self._find(position.topic, position.partition)
             if isinstance(partition, Partition):
-                (partition.replica_fetches if limits.is_replica else partition.consumer_fetches).leave(woken)
+                yield partition.replica_fetches if fetch.limits.is_replica else partition.consumer_fetches
 
 
 def _enough(limits: FetchLimits, reads: list[PartitionRead]) -> bool:

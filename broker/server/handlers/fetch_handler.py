@@ -46,8 +46,8 @@ class Reading(Protocol):
         """The answer when there is one already, else None."""
         ...
 
-    async def wait_for_fetch(self, limits: FetchLimits, positions: Sequence[FetchPosition]) -> list[PartitionRead]:
-        """The answer once there is enough or time is up."""
+    def wait_for_fetch(self, limits: FetchLimits, positions: Sequence[FetchPosition]) -> Awaitable[list[PartitionRead]]:
+        """The answer once there is enough or time is up: of news since `fetch_now`, if nothing is awaited between."""
         ...
 
 
@@ -79,7 +79,7 @@ class FetchHandler:
         reads = self._replicas.fetch_now(limits, positions)
         if reads is not None:
             return self._reply(call, request, _answers(request, names, reads))
-        work = self._wait(call, request, names, limits, positions)
+        work = self._wait(call, request, names, self._replicas.wait_for_fetch(limits, positions))
         # Each append has all that is parked read again: a consumer has one fetch parked on a connection, as in Kafka.
         # What a replica asks over the same connection does not wait for the fetch before it.
         return self._dispatcher.later(call, work, blocking=not limits.is_replica, only_for_peer=True)
@@ -89,11 +89,9 @@ class FetchHandler:
         call: Call,
         request: FetchRequest,
         names: Sequence[str | None],
-        limits: FetchLimits,
-        positions: Sequence[FetchPosition],
+        reads: Awaitable[list[PartitionRead]],
     ) -> Reply:
-        reads = await self._replicas.wait_for_fetch(limits, positions)
-        return self._reply(call, request, _answers(request, names, reads))
+        return self._reply(call, request, _answers(request, names, await reads))
 
     def _name(self, version: int, topic: FetchTopic) -> str | None:
         """The name of a topic that is asked for; None when its id is not known here."""
