@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from typing import cast
+from weakref import WeakKeyDictionary
 
 from broker.config import BrokerConfig
 from broker.errors import ErrorCode
@@ -61,7 +62,7 @@ class IsrChangeSender:
         self._max_backoff = config.quorum_retry_backoff_max_ms / 1000
         self._timeout = config.quorum_request_timeout_ms / 1000
         self._queue: dict[Partition, IsrProposal] = {}
-        self._paused: dict[Partition, float] = {}
+        self._paused: WeakKeyDictionary[Partition, float] = WeakKeyDictionary()  # one that is gone needs no pause
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 

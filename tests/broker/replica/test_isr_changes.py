@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from pathlib import Path
 from typing import Any, cast
 
@@ -210,6 +212,27 @@ def test_a_refused_proposal_holds_the_high_watermark_no_longer_and_is_not_repeat
         for value in range(5):
             assert (await leader.produce(str(value))).error is ErrorCode.NONE
         assert len(cluster.alterations) == 1
+
+    tell(tmp_path, story)
+
+
+def test_nothing_is_left_of_a_deleted_partition_whose_proposal_was_refused(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        await cluster.create_topic([1, 2])
+        leader = cluster.nodes[1]
+        cluster.elect(1, isr=[1])
+        fence(cluster, 2, True)  # known to the controller alone
+        for offset in range(leader.image.offset + 1, len(cluster.records) - 1):
+            await leader.manager.apply(leader.image, leader.image.apply(cluster.records[offset], offset).partitions)
+        await cluster.hear(2)
+        await until(lambda: len(cluster.alterations) == 1 and leader.leader.pending is None)
+        partition = weakref.ref(leader.partition())
+        cluster.delete_topic()
+        await cluster.hear()
+        await cluster.stop(2)  # what was on its way from the follower
+        gc.collect()
+        assert partition() is None
 
     tell(tmp_path, story)
 
