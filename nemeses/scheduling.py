@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
@@ -77,6 +77,7 @@ class ThreadScheduler:
             return []
         with ThreadPoolExecutor(len(todo), thread_name_prefix="each") as pool:
             futures = [pool.submit(action, item) for item in todo]
+            wait(futures)  # an interrupt that is raised in here waits for all; one that is raised behind it does not
         return [future.result() for future in futures]
 
     def begin(self, deed: Callable[[], None]) -> Pending:

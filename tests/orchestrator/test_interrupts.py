@@ -6,9 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
+from nemeses.scheduling import REAL_TIME
 from orchestrator.errors import EXIT_INTERRUPTED, Interrupted
 from orchestrator.running.interrupts import Interrupts
 
@@ -19,6 +22,15 @@ def interrupt() -> None:
 
 def quiet() -> Interrupts:
     return Interrupts(on_first=lambda: None, on_second=lambda: None)
+
+
+def calls_of_main_thread() -> set[str]:
+    """The functions that it is in."""
+    frame, names = sys._current_frames().get(threading.main_thread().ident or 0), set[str]()
+    while frame is not None:
+        names.add(frame.f_code.co_name)
+        frame = frame.f_back
+    return names
 
 
 def test_the_first_interrupt_is_raised_where_the_run_is() -> None:
@@ -58,6 +70,27 @@ def test_cleaning_up_after_an_interrupt_raises_no_second_one() -> None:
     with pytest.raises(Interrupted), interrupts.installed():
         run()
     assert done == ["cleaned up"]
+
+
+def test_an_interrupt_leaves_nothing_under_way_that_was_begun_at_once() -> None:
+    """Whoever cleans up afterwards would be overtaken by it."""
+    left, left_before = threading.Event(), list[bool]()
+
+    def deed(_: str) -> None:
+        while "submit" in calls_of_main_thread():  # until it waits for the results
+            time.sleep(0.001)
+        interrupt()
+        left_before.append(left.wait(0.5))
+
+    def begin() -> None:
+        try:
+            REAL_TIME.for_each(["n1"], deed)
+        finally:
+            left.set()
+
+    with pytest.raises(Interrupted), quiet().installed():
+        begin()
+    assert left_before == [False]
 
 
 def test_the_second_interrupt_ends_the_process_at_once() -> None:
