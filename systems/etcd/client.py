@@ -43,7 +43,7 @@ class EtcdClient(RegisterClient):
 
     def read(self, key: str) -> int | None:
         found = self._ask("/v3/kv/range", self._range(key)).get("kvs", [])
-        return _number(decoded(found[0]["value"])) if found else None
+        return _number(decoded(found[0].get("value", ""))) if found else None
 
     def write(self, key: str, value: int) -> None:
         self._change("/v3/kv/put", _put(key, value))

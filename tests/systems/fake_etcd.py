@@ -114,7 +114,9 @@ class FakeEtcd:
 
     def range(self, request: Request) -> Request:
         found = self.values.get(request["key"])
-        return {"kvs": [{"key": request["key"], "value": found}], "count": "1"} if found is not None else {}
+        if found is None:
+            return {}
+        return {"kvs": [{"key": request["key"], **({"value": found} if found else {})}], "count": "1"}
 
     def put(self, request: Request) -> Request:
         base64.b64decode(request["value"], validate=True)
