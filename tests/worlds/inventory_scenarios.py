@@ -248,8 +248,8 @@ def network(directory: str) -> Any:
         found["back"] = sorted(net.cut_pairs())
         net.heal()
         found["healed"] = sorted(net.cut_pairs())
-        net.remove()
-        net.remove()
+        net.remove(hosts.made.hosts)
+        net.remove(hosts.made.hosts)
         found["tables"] = [hosts.ask(name, "nft list tables") for name in hosts.made.hosts]
         return found
 

@@ -50,8 +50,8 @@ class Cut(Booting):
 
     name, address = "n1", "10.0.0.1"
 
-    def __init__(self) -> None:
-        super().__init__(failures=0)
+    def __init__(self, answer: bytes = b"locked") -> None:
+        super().__init__(failures=0, answer=answer)
         self.told: list[str] = []
 
     def run(self, command: str, *, timeout_s: float = 10.0) -> Result:
@@ -59,15 +59,36 @@ class Cut(Booting):
         self.told.append(command)
         return Result(0, "", "")
 
+    @property
+    def mended(self) -> int:
+        """How often its cuts were taken away."""
+        return len([command for command in self.told if "nft delete table inet brownout" in command])
+
 
 @pytest.mark.parametrize(("offers", "told"), [({"network"}, 1), (set(), 0)])
 def test_a_host_that_was_claimed_is_cut_off_from_nobody(tmp_path: Path, offers: set[Need], told: int) -> None:
     """Before it is seen whether they reach each other: what a killed campaign cut would be taken for a firewall."""
-    host: Any = Cut()
-    listed = SimpleNamespace(node="n1", title="n1 (web)", time_scale=1.0)
-    checked: Any = SimpleNamespace(host=listed, access=None, facts={"listeners": []}, connection=lambda _: host)
-    HostMachines([checked], frozenset(offers), {}, tmp_path, tmp_path / "known").claim()
-    assert len([command for command in host.told if "nft delete table inet brownout" in command]) == told
+    host = Cut()
+    machines({"n1": host}, offers, tmp_path).claim()
+    assert host.mended == told
+
+
+def test_a_campaign_that_is_refused_leaves_alone_what_another_one_cuts(tmp_path: Path) -> None:
+    free, theirs = Cut(), Cut(b"eve@far, process 7")
+    ours = machines({"n1": free, "n2": theirs}, {"network"}, tmp_path)
+    with pytest.raises(WorldError, match=r"n2 \(web\) is in use by another campaign"):
+        ours.claim()
+    ours.release()
+    assert (free.mended, theirs.mended) == (1, 0)
+
+
+def machines(hosts: dict[str, Cut], offers: set[Need], directory: Path) -> HostMachines:
+    def checked(name: str, host: Cut) -> Any:
+        listed = SimpleNamespace(node=name, title=f"{name} (web)", time_scale=1.0)
+        return SimpleNamespace(host=listed, access=None, facts={"listeners": []}, connection=lambda _: host)
+
+    each = [checked(name, host) for name, host in hosts.items()]
+    return HostMachines(each, frozenset(offers), {}, directory, directory / "known")
 
 
 def claims(host: Any, time_scale: float = 1.0) -> Claims:
@@ -93,3 +114,14 @@ def test_a_host_of_another_campaign_is_refused_at_once() -> None:
     with pytest.raises(WorldError, match=r"n1 \(web\) is in use by another campaign \(eve@far, process 7\)"):
         claims(host).take(["n1"])
     assert not host.connected
+
+
+def test_a_host_that_another_campaign_has_taken_after_its_boot_is_held_no_more() -> None:
+    host = Booting(failures=0)
+    held = claims(host)
+    held.take(["n1"])
+    assert held.held == {"n1"}
+    host.answer = b"eve@far, process 7"
+    with pytest.raises(WorldError, match="in use by another campaign"):
+        held.take(["n1"])
+    assert held.held == set()

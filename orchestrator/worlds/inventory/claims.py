@@ -35,6 +35,11 @@ class Claims:
         """Lock hosts, also those whose lock a boot has undone. Raises `HostError` when one is somebody else's."""
         in_parallel(names, self._take)
 
+    @property
+    def held(self) -> frozenset[str]:
+        """The hosts that were locked; all others may be somebody else's."""
+        return frozenset(self._held)
+
     def release(self) -> None:
         for following in self._held.values():
             following.close()
@@ -43,6 +48,7 @@ class Claims:
             connection.disconnect()
 
     def _take(self, name: str) -> None:
+        self._held.pop(name, None)  # a lock that a boot has undone
         answers: list[str] = []
         answered = threading.Event()
 

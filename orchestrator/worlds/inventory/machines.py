@@ -64,7 +64,7 @@ class HostMachines:
         self._claims.take(list(self.hosts))
         in_parallel(self.hosts, self._kill_lost_service)
         if self.network is not None:
-            self.network.remove()  # what it cut would be taken for a firewall
+            self.network.remove(self._claims.held)  # what it cut would be taken for a firewall
 
     def endpoint(self, name: str) -> Endpoint:
         each = self._checked[name]
@@ -94,7 +94,7 @@ class HostMachines:
             self.revive()
         finally:
             if self.network is not None:
-                self.network.remove()
+                self.network.remove(self._claims.held)
             self._claims.release()
             for host in self.hosts.values():
                 host.disconnect()

@@ -55,15 +55,16 @@ class HostsNetwork:
         with self._lock:
             in_parallel(names, self._install)
 
-    def remove(self) -> None:
-        """Take the table away again; hosts that do not answer are left alone, theirs ends with their next boot."""
+    def remove(self, names: Collection[str]) -> None:
+        """Take the table away again from these hosts; those that do not answer are left alone, theirs ends with their
+        next boot."""
 
         def remove(name: str) -> None:
             with contextlib.suppress(HostError):
                 self._hosts[name].run(f"{_PATH}; nft delete table {TABLE}", timeout_s=_DEADLINE_S)
 
         with self._lock:
-            in_parallel(self._present(), remove)
+            in_parallel([name for name in self._present() if name in names], remove)
 
     def cut(self, pairs: Collection[Pair], *, reject: bool = False) -> None:
         name = "rejected" if reject else "cut"
