@@ -7,12 +7,12 @@ print, by the name of the file that it becomes.
 
 from __future__ import annotations
 
-import glob
 import io
 import os
 import shutil
 import subprocess
 import tarfile
+from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -44,14 +44,21 @@ def main() -> None:
 
 def add_tree(archive: tarfile.TarFile, source: str, name: str, patterns: list[str]) -> None:
     add_directory(archive, name)
-    for parent in sorted({os.path.dirname(pattern) for pattern in patterns} - {""}):
-        for path in sorted(glob.glob(f"{glob.escape(source)}/{parent}")):
-            if os.path.isdir(path) and not os.path.islink(path):
-                add_directory(archive, f"{name}/{os.path.relpath(path, source)}")
-    found = {path for pattern in patterns for path in glob.glob(f"{glob.escape(source)}/{pattern}")}
-    for path in sorted(found):
-        if os.path.isfile(path) and not os.path.islink(path):
-            add(archive, f"{name}/{os.path.relpath(path, source)}", read(path))
+    for path in matching(source, {os.path.dirname(pattern) for pattern in patterns} - {""}):
+        if path.is_dir() and not path.is_symlink():
+            add_directory(archive, f"{name}/{path.relative_to(source)}")
+    for path in matching(source, set(patterns)):
+        if path.is_file() and not path.is_symlink():
+            add(archive, f"{name}/{path.relative_to(source)}", read(path))
+
+
+def matching(source: str, patterns: set[str]) -> list[Path]:
+    """What is below a directory and like one of the patterns, which mean what they do where no playbook collects."""
+    while True:
+        try:
+            return sorted({path for pattern in patterns for path in Path(source).glob(pattern)} - {Path(source)})
+        except FileNotFoundError:  # a running broker has just removed a directory
+            continue
 
 
 def add_directory(archive: tarfile.TarFile, name: str) -> None:
@@ -76,11 +83,10 @@ def add(archive: tarfile.TarFile, name: str, content: bytes | None) -> None:
         archive.addfile(member, io.BytesIO(content))
 
 
-def read(path: str) -> bytes | None:
+def read(path: Path) -> bytes | None:
     """A file as it is at this moment; None when a running broker has just removed it."""
     try:
-        with open(path, "rb") as content:
-            return content.read()
+        return path.read_bytes()
     except FileNotFoundError:
         return None
 

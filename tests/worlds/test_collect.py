@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import subprocess
+import sys
+import tarfile
 from pathlib import Path
 
 import pytest
 
+from installation.files import PROJECT_ROOT
 from orchestrator.worlds.collect import EARLIER, copy_data, has_data
 
 COLLECTED = ("*/*.log", "meta.properties")
@@ -79,3 +84,33 @@ def test_an_earlier_copy_lies_beside_and_has_its_checkpoints_from_before_its_log
     assert order == ["meta.properties", "0.log", "0.log"] * 2
     assert (tmp_path / "n1" / "earlier" / "log-1" / "0.log").read_bytes() == b"batches"
     assert (tmp_path / "n1" / "data" / "log-1" / "0.log").exists()
+
+
+@pytest.mark.parametrize(
+    ("patterns", "found"),
+    [
+        (("*.log",), {".hidden.log", "wal.log"}),
+        (("*/*.log",), {".old/x.log", "db/x.log", "db", ".old"}),
+        (("**/*.log",), {".hidden.log", "wal.log", ".old", ".old/x.log", "db", "db/x.log", "db/2024", "db/2024/x.log"}),
+        (("db/**/*.log", "meta"), {"meta", "db", "db/x.log", "db/2024", "db/2024/x.log"}),
+        (("no/**/*.log",), set()),
+    ],
+)
+def test_patterns_mean_the_same_on_machines_of_their_own(
+    tmp_path: Path, patterns: tuple[str, ...], found: set[str]
+) -> None:
+    source = tmp_path / "data of [n1]"
+    for name in (".hidden.log", "wal.log", "meta", ".old/x.log", "db/x.log", "db/2024/x.log"):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text(name)
+    copy_data(source, patterns, tmp_path / "copied")
+    archive = tmp_path / "archive"
+    tree = {"source": str(source), "name": "data", "patterns": list(patterns)}
+    arguments = tmp_path / "arguments.json"
+    arguments.write_text(json.dumps({"ANSIBLE_MODULE_ARGS": {"trees": [tree], "archive": str(archive)}}))
+    module = [sys.executable, str(PROJECT_ROOT / "playbooks/library/collected.py"), str(arguments)]
+    subprocess.run(module, check=True, stdout=subprocess.DEVNULL)
+    with tarfile.open(archive) as packed:
+        packed.extractall(tmp_path / "packed", filter="data")
+    for root in (tmp_path / "copied" / "data", tmp_path / "packed" / "data"):
+        assert {str(path.relative_to(root)) for path in root.rglob("*")} == found, root
