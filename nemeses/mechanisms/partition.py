@@ -33,8 +33,8 @@ class Partition(Mechanism):
         if network is None:
             return Evidence("inconclusive", {"error": "this world has no network to cut"})
         pairs = cut_pairs(fault, self.site.hosts)
-        before = network.counters()
         try:
+            before = network.counters()
             network.cut(pairs, reject=reject)
             seen = self._prove_cut(network, pairs, before)
             return self._prove_refusals(pairs, seen) if reject and seen.confirmed else seen
@@ -49,11 +49,18 @@ class Partition(Mechanism):
 
     def heal_all(self) -> Evidence | None:
         network = self.site.network
-        return None if network is None else self._heal(network, network.cut_pairs())
+        if network is None:
+            return None
+        try:
+            pairs = network.cut_pairs()
+        except HostError as error:
+            return Evidence("inconclusive", {"error": str(error)})
+        return self._heal(network, pairs)
 
     def _heal(self, network: Network, pairs: set[Pair]) -> Evidence:
-        dropped = {_arrow(pair): count.dropped for pair, count in network.counters().items() if pair in pairs}
+        dropped: dict[str, int] = {}
         try:
+            dropped |= {_arrow(pair): count.dropped for pair, count in network.counters().items() if pair in pairs}
             network.heal(pairs)
             return self._prove_heal(network, pairs, dropped)
         except HostError as error:

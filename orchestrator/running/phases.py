@@ -445,23 +445,29 @@ class Run:
 
     def _end_services(self) -> None:
         """Make every node reachable, as it was, and kill its service: whatever state the run was left in, it is not
-        waited for.
+        waited for. Raises `RunError` with all that failed, once everything was tried: one node that does not answer
+        keeps no other one as a fault has left it.
 
         What services have done by themselves until then is on record first."""
-        self._watch.look()
-        suspender = self._world.site.suspender
-        if suspender is not None:
-            suspender.resume([node.name for node in self._world.nodes])
-        if self._world.network is not None:
-            self._world.network.heal()
-        power = self._world.power
+        names, power = [node.name for node in self._world.nodes], self._world.power
+        deeds: list[Callable[[], object]] = [self._watch.look]
+        if (suspender := self._world.site.suspender) is not None:
+            deeds.append(lambda: suspender.resume(names))
+        if (network := self._world.network) is not None:
+            deeds.append(network.heal)
         if power is not None:
-            power.restore([node.name for node in self._world.nodes if not power.is_on(node.name)])
-        try:
-            if self._book is not None:
-                self._book.clear_leftovers()  # nodes that are not made anew are those of the next run
-        finally:
-            self._scheduler.for_each(self._world.nodes, self._kill_service)
+            deeds.append(lambda: power.restore([name for name in names if not power.is_on(name)]))
+        if self._book is not None:
+            deeds.append(self._book.clear_leftovers)  # nodes that are not made anew are those of the next run
+        deeds.append(lambda: self._scheduler.for_each(self._world.nodes, self._kill_service))
+        failures = []
+        for deed in deeds:
+            try:
+                deed()
+            except (RunError, HostError, OSError) as error:
+                failures.append(str(error))
+        if failures:
+            raise RunError("; ".join(failures))
 
     def _kill_service(self, node: Node) -> None:
         host = self._world.hosts[node.name]

@@ -11,10 +11,12 @@ import pytest
 from broker.log.log import PartitionLog
 from broker.replica.leader import PartitionLeader
 from nemeses import Nemesis
+from nemeses.ports import HostUnreachableError
 from orchestrator.campaign.file import load
 from orchestrator.campaign.swarm import draw
 from orchestrator.errors import WorldError
 from orchestrator.worlds.simulation.clients import SimulatedClientProcess
+from orchestrator.worlds.simulation.faults import SimulatedCables
 from orchestrator.worlds.simulation.world import SimulationWorld
 from tests.worlds.simulated import ROOT, simulate
 from workloads.control import Probed
@@ -88,6 +90,10 @@ def test_every_promise_is_kept(given: dict[str, object], seed: int, tmp_path: Pa
     assert run.verdict.verdict == "pass", run.verdict.reasons
 
 
+def unanswered(*_: object) -> None:
+    raise HostUnreachableError("n3 does not answer")
+
+
 UNFINISHED = """
 name = "unfinished"
 [topology]
@@ -115,10 +121,14 @@ expect = "fail"
 """
 
 
+@pytest.mark.parametrize("broken", ["", "network"])
 def test_a_run_that_is_not_finished_leaves_no_packets_disturbed_and_no_clock_wrong(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nodes may be somebody's machines, which the run does not make and does not take away."""
+    """Nodes may be somebody's machines, which the run does not make and does not take away. Nor is that left out when
+    something else fails on the way."""
+    if broken:
+        monkeypatch.setattr(SimulatedCables, "heal", unanswered)
     path = tmp_path / "unfinished.toml"
     path.write_text(UNFINISHED)
     left: list[dict[str, Any]] = []
@@ -133,6 +143,8 @@ def test_a_run_that_is_not_finished_leaves_no_packets_disturbed_and_no_clock_wro
     run = simulate(path, tmp_path)
     assert [line["status"] for line in run.of("fault_injected")] == ["confirmed", "confirmed"]
     assert run.of("fault_healed") == []
+    told = [line["text"] for line in run.of("note") if line["text"].startswith("stopping services")]
+    assert told == (["stopping services: n3 does not answer"] if broken else [])
     names = ("n1", "n2", "n3")
     assert left == [{"packets": {name: {"dropped": {}} for name in names}, "clocks": {name: {} for name in names}}]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nemeses import KINDS, Fault, Nemesis, Site
+from nemeses import KINDS, Fault, HostError, Nemesis, Site
 from nemeses.kind import with_before
 from nemeses.mechanisms import partition
 from tests.nemeses.fakes import FakeHost, FakeNetwork, lines, unreachable
@@ -90,6 +90,24 @@ def test_a_heal_is_connections_that_succeed() -> None:
     stuck = cluster.nemesis.heal(ISOLATE)
     assert stuck.status == "mismatch"
     assert stuck.detail["still_cut"] == ["n1->n2"]
+
+
+@pytest.mark.parametrize("unread", ["counters", "cut_pairs"])
+def test_a_network_that_cannot_be_read_proves_nothing_and_keeps_nothing_else_from_being_healed(
+    unread: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster("n1", "n2", "n3")
+
+    def fail() -> Any:
+        raise HostError("n3: its packet filter does not answer")
+
+    monkeypatch.setattr(cluster.network, unread, fail)
+    inflicted, healed = cluster.nemesis.inject(ISOLATE), cluster.nemesis.heal(ISOLATE)
+    everything = cluster.nemesis.heal_all()
+    assert [each.status for each in (inflicted, healed, everything)] == ["inconclusive"] * 3
+    for detail in (inflicted.detail, healed.detail, everything.detail["network"]):
+        assert detail["error"] == "n3: its packet filter does not answer"
+    assert everything.detail.keys() >= {"packets", "clocks", "services"}
 
 
 def test_a_partition_where_one_side_is_down_is_one_all_the_same_and_says_so() -> None:
