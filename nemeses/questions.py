@@ -171,6 +171,11 @@ class MoveClock:
 
 
 @dataclass(frozen=True)
+class NoteMove:
+    """Note that the real-time clock is going to be wrong on purpose. Nothing is answered."""
+
+
+@dataclass(frozen=True)
 class ForgetMove:
     """The clock is right again: forget that it was moved. Nothing is answered."""
 
@@ -202,6 +207,7 @@ Question = (
     | SendBurst
     | ReadClocks
     | MoveClock
+    | NoteMove
     | ForgetMove
     | WasClockMoved
 )

@@ -9,11 +9,12 @@ from pathlib import Path
 from nemeses.fault import Evidence
 from nemeses.mechanisms.shell import ask
 from nemeses.ports import Host, HostError
-from nemeses.questions import ForgetMove, MoveClock, ReadClocks, Script
+from nemeses.questions import ForgetMove, MoveClock, NoteMove, ReadClocks, Script
 from nemeses.scheduling import Scheduler
 
 # There as long as a clock is wrong because of us; lost with a boot, as is what `date` did to the clock.
 MOVED = "/run/brownout/clock-moved"
+_NOTE = f"mkdir -p /run/brownout; echo moved > {MOVED}"
 # Every value is read within one round trip. The shell's own `read` needs no process; `date` needs one.
 _READ = Script(
     """\
@@ -126,9 +127,15 @@ def _read_once(host: Host, scheduler: Scheduler, patience_s: float) -> Reading:
 def move(host: Host, by_s: float) -> str:
     """Set a clock forward or back; what `date` said. It reads and sets the clock itself, so the way there does not
     count; but it must not be asked twice."""
-    note = f"mkdir -p /run/brownout; echo moved > {MOVED}"
-    script = Script(f"{note}; LC_ALL=C date -s '{by_s:+.6f} seconds' 2>&1", MoveClock(by_s))
+    script = Script(f"{_NOTE}; LC_ALL=C date -s '{by_s:+.6f} seconds' 2>&1", MoveClock(by_s))
     return host.run(script).stdout.strip()
+
+
+def note_move(host: Host) -> Evidence:
+    """Have the clock set right by whoever heals everything, or comes next: something else is about to make it wrong.
+    Raises `HostError`."""
+    noted = host.run(Script(_NOTE, NoteMove()))
+    return Evidence("confirmed" if noted.ok else "inconclusive", {} if noted.ok else {"error": noted.stderr.strip()})
 
 
 def _context_switches() -> int | None:

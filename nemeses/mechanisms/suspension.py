@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from nemeses.fault import Evidence, combine, worst
 from nemeses.kind import Facts, Kind, facts_of, node_facts
 from nemeses.mechanism import Mechanism
-from nemeses.mechanisms.clocks import Change, Reading, change, read_clocks, set_right
+from nemeses.mechanisms.clocks import Change, Reading, change, note_move, read_clocks, set_right
 from nemeses.mechanisms.parallel import on_each
 from nemeses.ports import Host, HostError, Site
 from nemeses.shown import Shown
@@ -53,6 +53,10 @@ class Suspension(Mechanism):
         if suspender is None:
             return Evidence("inconclusive", {"error": "this world has nothing that stops machines"})
         before = self._look(targets)
+        if wanted == "frozen":
+            noted = self._note(before)
+            if not noted.confirmed:
+                return noted
         begun_s = self.site.scheduler.monotonic()
         try:
             said = (suspender.stall if wanted == "stalled" else suspender.freeze)(targets)
@@ -134,6 +138,17 @@ class Suspension(Mechanism):
 
         on_each(self.site, targets, note)
         return looks
+
+    def _note(self, before: Mapping[str, _Before]) -> Evidence:
+        """Have clocks that are going to be behind set right, whoever lets their machines go on: the run may be over by
+        then."""
+
+        def note(host: Host) -> Evidence:
+            reading = before[host.name].reading
+            is_shared = reading is not None and reading.shared
+            return Evidence("confirmed", {}) if is_shared else note_move(host)
+
+        return combine(on_each(self.site, before, note))
 
     def _back(self, host: Host, state: StoppedState, begun_s: float, done_s: float) -> Evidence:
         now = read_clocks(host, self.site.scheduler, patience_s=_PATIENCE_S * self.site.time_scale)

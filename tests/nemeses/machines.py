@@ -77,6 +77,9 @@ class FakeMachine(FakeHost):
             self.offset_s += float(found[1])
             self.uptime_ahead_s += float(found[1]) if self.steady_broken else 0.0
             return 0, "set\n"
+        if command.endswith("> /run/brownout/clock-moved"):
+            self.files.add("clock-moved")
+            return 0, ""
         if command.startswith("rm -f /run/brownout/clock-moved"):
             self.files.discard("clock-moved")
             return 0, ""

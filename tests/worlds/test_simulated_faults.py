@@ -11,6 +11,7 @@ import pytest
 from broker.log.log import PartitionLog
 from broker.replica.leader import PartitionLeader
 from nemeses import Nemesis
+from nemeses.mechanisms.clocks import read_clocks
 from nemeses.ports import HostUnreachableError
 from orchestrator.campaign.file import load
 from orchestrator.campaign.swarm import draw
@@ -147,6 +148,42 @@ def test_a_run_that_is_not_finished_leaves_no_packets_disturbed_and_no_clock_wro
     assert told == (["stopping services: n3 does not answer"] if broken else [])
     names = ("n1", "n2", "n3")
     assert left == [{"packets": {name: {"dropped": {}} for name in names}, "clocks": {name: {} for name in names}}]
+
+
+FROZEN = """
+[[nemesis.step]]
+do = "freeze"
+node = "n1"
+[[nemesis.step]]
+do = "wait"
+seconds = 20
+[[nemesis.step]]
+do = "produce"
+acks = 1
+expect = "fail"
+[checks]
+upper_bound = "session"
+"""
+
+
+def test_a_run_that_is_not_finished_leaves_no_clock_behind_that_was_frozen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "frozen.toml"
+    path.write_text(UNFINISHED.partition("[[nemesis.step]]")[0] + FROZEN)
+    offsets_s: list[float] = []
+    down = SimulationWorld.down
+
+    def look(world: SimulationWorld) -> None:
+        if not offsets_s:
+            offsets_s.append(read_clocks(world.site.hosts["n1"], world.site.scheduler).real_s)
+        down(world)
+
+    monkeypatch.setattr(SimulationWorld, "down", look)
+    run = simulate(path, tmp_path)
+    assert [line["status"] for line in run.of("fault_injected")] == ["confirmed"]
+    assert run.of("fault_healed") == []
+    assert abs(offsets_s[0]) < 0.1
 
 
 PACKETS = ("packet-delay", "packet-loss", "packet-duplicate", "packet-reorder", "connection-reset", "reject")

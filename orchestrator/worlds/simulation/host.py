@@ -23,6 +23,7 @@ from nemeses.questions import (
     Kill,
     LeaveMark,
     MoveClock,
+    NoteMove,
     Question,
     Queues,
     Reach,
@@ -194,6 +195,9 @@ class SimulatedHost:
             case MoveClock():
                 self._moved_in = self._machine.boots
                 self._cluster.move_clock(self.name, question.by_s)
+                return ""
+            case NoteMove():
+                self._moved_in = self._machine.boots
                 return ""
             case ForgetMove():
                 self._moved_in = 0

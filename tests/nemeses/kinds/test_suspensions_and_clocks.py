@@ -115,6 +115,22 @@ class Muffled(FakeMachine):
         return super().run(command, timeout_s=timeout_s)
 
 
+def test_a_frozen_clock_that_could_not_be_set_right_is_by_whoever_comes_next(clock: FakeTime) -> None:
+    with greeting(machine := Muffled("n1", clock)):
+        machine.lost = False
+        site = Site({"n1": machine}, suspender=FakeSuspender(machine), scheduler=clock)
+        lost = Nemesis(site)
+        assert lost.inject(FREEZE).status == "confirmed"
+        clock.sleep(3)
+        machine.lost = True
+        assert lost.heal(FREEZE).status == "inconclusive"
+        machine.lost = False
+        assert machine.offset_s == pytest.approx(-3, abs=0.5)
+        assert Nemesis(site).clear_leftovers().status == "confirmed"
+    assert abs(machine.offset_s) < 0.1
+    assert machine.files == set()
+
+
 @pytest.mark.parametrize(("fault", "does"), [(STALL, "frozen"), (FREEZE, "stalled")])
 def test_clocks_that_could_not_be_read_before_can_never_be_compared(clock: FakeTime, fault: Fault, does: Any) -> None:
     """They do what those of the other kind would, which only they could have told."""
