@@ -3,6 +3,9 @@
 Each task is one start of the program: `load`, from the start of the load until SIGTERM at its end; `probe`, one change
 to the place in BROWNOUT_PLACE; `read`, all that the place holds. A probe or read is done when it exits with 0. What it
 is told is in its environment (docs/workloads.md); what its operations were it appends to the file BROWNOUT_OUTPUT.
+
+A program may be a script around another one, which does not hear what the script is told: at the end of the load that
+one is asked to end as well, for it may have to write down what is under way.
 """
 
 from __future__ import annotations
@@ -39,6 +42,7 @@ from workloads.settings import ClientSettings
 
 POLL_S: Final = 0.1
 RETRY_S: Final = 0.2
+LEFT_S: Final = 0.02  # between two looks for what a program has left behind
 STOP_S: Final = 5.0  # beyond the time that an operation may take
 # Each start of the program is a producer of its own, so that no value is written twice. A run has at most 130 clients.
 STARTS: Final = 500
@@ -133,14 +137,19 @@ class CommandClient:
         load, self._load = self._load, None
         if load is None:
             return
-        load.send_signal(signal.SIGTERM)
-        code = _code(load, self._settings.own_timeout_s + STOP_S)
+        code, in_time = load.returncode, True
         if code is None:
+            give_up_s = time.monotonic() + self._settings.own_timeout_s + STOP_S
+            load.send_signal(signal.SIGTERM)
+            code = _wait(load, give_up_s - time.monotonic())
+            in_time = code is not None and _end_rest(load, give_up_s)
             code = _end(load)
         self._count()
         self._counts.report(time.monotonic(), force=True)
         if code not in (0, -signal.SIGTERM):
             self._control.tell(Trouble(f"{self._settings.own.client_command[0]} ended with {code} after SIGTERM"))
+        elif not in_time:
+            self._control.tell(Trouble(f"what {self._settings.own.client_command[0]} had started did not end in time"))
 
     def _task(self, task: str, place: int, give_up_s: float) -> str | None:
         """One start to its end; None when it exits with 0, or what was wrong. A failure takes a moment, for it is tried
@@ -212,12 +221,40 @@ def _code(program: subprocess.Popen[bytes], timeout_s: float) -> int | None:
     end when the script is."""
     if program.returncode is not None:
         return int(program.returncode)
+    code = _wait(program, timeout_s)
+    if code is not None:
+        _kill_group(program)
+    return code
+
+
+def _wait(program: subprocess.Popen[bytes], timeout_s: float) -> int | None:
+    """How a program ended within a time; None: it goes on."""
     try:
-        code = program.wait(timeout_s)
+        return program.wait(timeout_s)
     except subprocess.TimeoutExpired:
         return None
+
+
+def _end_rest(program: subprocess.Popen[bytes], give_up_s: float) -> bool:
+    """Ask what an ended program has started to end, too, and kill what has not by then; whether all did as asked.
+
+    They are asked after the program, not with it: one that waits for them has told them itself."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(program.pid, signal.SIGTERM)
+    while (goes_on := _goes_on(program.pid)) and time.monotonic() < give_up_s:
+        time.sleep(LEFT_S)
     _kill_group(program)
-    return code
+    return not goes_on
+
+
+def _goes_on(group: int) -> bool:
+    """Whether a process of this group has not ended; one that nobody has waited for yet has."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            state, _, its_group = stat.read_text(errors="replace").rpartition(")")[2].split()[:3]
+            if its_group == str(group) and state not in ("Z", "X"):
+                return True
+    return False
 
 
 def _end(program: subprocess.Popen[bytes]) -> int:

@@ -186,6 +186,27 @@ def test_what_a_program_has_started_ends_with_the_load(tmp_path: Path, told: str
     assert _ends(started)
 
 
+# The same, where the other one has an operation under way.
+WRITING = """#!/bin/sh
+cat > inner.sh <<'END'
+trap 'sleep 0.3; echo "$1" >> $BROWNOUT_OUTPUT; exit' TERM
+echo "$1" >> $BROWNOUT_OUTPUT
+while :; do sleep 0.01; done
+END
+sh inner.sh '{"type": "ok", "f": "write"}'
+"""
+
+
+def test_what_a_program_has_started_writes_down_what_is_under_way(tmp_path: Path) -> None:
+    running = script(tmp_path, WRITING)
+    load(running)
+    running.stop()
+    running.wait_stopped(10)
+    assert (len(lines(tmp_path)), running.counts.ok) == (2, 2)
+    running.close()
+    assert running.trouble == []
+
+
 def test_what_a_program_has_started_ends_with_its_task(tmp_path: Path) -> None:
     running = script(tmp_path, SCRIPT)
     given_up, done = running.probe(0, 3.0), running.probe(1, 20.0)
