@@ -107,8 +107,9 @@ class ClientHandle(ABC):
         return self._ask(request, Appended, count * (timeout_s + 2.0) + 5.0).results
 
     def probe(self, place: int, timeout_s: float) -> Probed:
-        """Whether a place (a partition, a key) takes operations; one attempt of at most that time."""
-        return self._ask(Probe(self._next_id(), place, timeout_s), Probed, timeout_s + 7.0)
+        """Whether a place (a partition, a key) takes operations; one attempt of at most that time, and as long before
+        that for the object of a client that a user brought."""
+        return self._ask(Probe(self._next_id(), place, timeout_s), Probed, 2 * timeout_s + 7.0)
 
     def read_all(self, place: int, timeout_s: float) -> ReadDone:
         """Read all that a place holds: of a partition, from its first record to its end."""

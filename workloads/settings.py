@@ -32,9 +32,19 @@ class OwnClient:
     options: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def is_given(self) -> bool:
+        """Whether there is such a client; else the clients are Brownout's own."""
+        return bool(self.client_class or self.client_command)
+
+    @property
     def patience_s(self) -> float:
         """After so long an operation of a client that does not keep its timeout is given up."""
         return 2 * self.timeout_s + 1.0
+
+    @property
+    def outcome_s(self) -> float:
+        """After so long an operation has its outcome: the client's object may have had to be made before."""
+        return 2 * self.patience_s
 
 
 @dataclass(frozen=True)

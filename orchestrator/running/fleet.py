@@ -98,7 +98,10 @@ class Fleet:
             self._probe = self._start_probe()
 
     def append(self, partition: int, *, acks: int, count: int, timeout_s: float) -> list[AppendResult]:
-        """Have the probe append values one after the other until one is not ok."""
+        """Have the probe append values one after the other until one is not ok. A client that a user brought keeps its
+        own time for each."""
+        if self._planned.client.is_given:
+            timeout_s = max(timeout_s, self._planned.client.outcome_s * self._time_scale)
         return self._require_probe().append(partition, acks=acks, count=count, timeout_s=timeout_s)
 
     def start_reader(self) -> ClientHandle:
@@ -123,7 +126,7 @@ class Fleet:
         self._loading = False
         for client in self._load:
             client.stop()
-        outcome_s = max(outcome_timeout_s(self._planned.campaign.workload.parameters), self._planned.client.patience_s)
+        outcome_s = max(outcome_timeout_s(self._planned.campaign.workload.parameters), self._planned.client.outcome_s)
         for client in self._load:
             self._unresolved += client.wait_stopped((outcome_s + STOP_S) * self._time_scale)
         if self._unresolved:
@@ -151,10 +154,11 @@ class Fleet:
     def await_service(self, timeout_s: float) -> None:
         """Wait until every place takes operations again, as the workload kind understands it. Raises `OverdueError`
         when the time, which is that of all together, is over and one does not."""
-        probe = self._require_probe()
+        probe, own = self._require_probe(), self._planned.client
+        attempt_s = max(PROBE_ATTEMPT_S, own.patience_s) if own.is_given else PROBE_ATTEMPT_S
         give_up = self._scheduler.monotonic() + timeout_s
         for place, name in enumerate(self._places):
-            while not (answer := probe.probe(place, PROBE_ATTEMPT_S * self._time_scale)).ok:
+            while not (answer := probe.probe(place, attempt_s * self._time_scale)).ok:
                 if self._scheduler.monotonic() > give_up:
                     raise OverdueError(f"{name} takes no writes within {timeout_s:.3g} s: {answer.error}")
 

@@ -21,7 +21,9 @@ from orchestrator.running.fleet import Fleet
 from orchestrator.worlds.base import WorldSpec
 from orchestrator.worlds.process.world import ProcessWorld
 from tests.orchestrator.campaigns import campaign
-from workloads.process import ClientError
+from workloads.control import Append, Appended, AppendResult, Close, Command, Probe, Probed, Stop, Stopped
+from workloads.process import ClientError, ClientHandle
+from workloads.settings import ClientSettings
 
 OWN_CLIENTS = Path(__file__).resolve().parents[1] / "workloads" / "own_clients.py"
 
@@ -30,6 +32,59 @@ def fleet(tmp_path: Path, journal: Journal, text: str, client_class: str = "Log"
     client = f'[client]\nclient_class = "{OWN_CLIENTS}:{client_class}"\noptions = {{ file = "{tmp_path / "store"}" }}\n'
     (planned,) = expand(campaign(text + client), "s")
     return Fleet(planned, tmp_path, "n1:1,n2:2", journal)
+
+
+class Slow(ClientHandle):
+    """Takes as long as a client may that keeps its time, which nobody has to wait for."""
+
+    def __init__(self, kind: str, role: str, settings: ClientSettings, log: Path) -> None:
+        del kind, role
+        super().__init__(settings.client, log)
+        self._is_program = bool(settings.own.client_command)
+        # A class: the object is made, and then asked. A program has nothing but the time that it is told.
+        self._takes_s = settings.own_timeout_s if self._is_program else 2 * settings.own_patience_s
+        self._told: Command = Close()
+
+    @property
+    def exit_code(self) -> int | None:
+        return None
+
+    def close(self, timeout_s: float = 10.0) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def _tell(self, command: Command) -> None:
+        self._told = command
+
+    def _until(self, holds: Callable[[], bool], timeout_s: float) -> bool:
+        match self._told:
+            case Probe() as asked if self._takes_s <= (asked.timeout_s if self._is_program else timeout_s):
+                self._hear(Probed(asked.id, True))
+            case Append() as asked if asked.count * self._takes_s <= timeout_s:
+                self._hear(Appended(asked.id, [AppendResult("ok", 0, "")] * asked.count))
+            case Stop() if self._takes_s <= timeout_s:
+                self._hear(Stopped(0))
+        return holds()
+
+
+CLIENTS = {"class": f'client_class = "{OWN_CLIENTS}:Log"', "program": 'client_command = ["true"]'}
+DEEDS: dict[str, Callable[[Fleet], object]] = {
+    "append": lambda running: running.append(0, acks=-1, count=3, timeout_s=1),
+    "end the load": lambda running: running.end_load(),
+    "probe": lambda running: running.await_service(0.0),
+}
+
+
+@pytest.mark.parametrize("time_scale", [1.0, 4.0])
+@pytest.mark.parametrize(("client", "deed"), [*(("class", deed) for deed in DEEDS), ("program", "probe")])
+def test_a_client_has_the_time_that_it_was_told(tmp_path: Path, client: str, deed: str, time_scale: float) -> None:
+    (planned,) = expand(campaign(f"{LOAD}[client]\n{CLIENTS[client]}\ntimeout_s = 12\n"), "s")
+    with Journal(tmp_path) as journal:
+        running = Fleet(planned, tmp_path, "n1:1", journal, time_scale, start_client=Slow)
+        running.start_first()
+        running.complete()
+        running.begin_load()
+        DEEDS[deed](running)
 
 
 def wait_until(reached: Callable[[], bool], running: Fleet) -> None:
