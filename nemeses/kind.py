@@ -64,6 +64,8 @@ class Kind(ABC, Generic[M]):
     """Whether what it did is seen only when it is healed: the heal's status is then the fault's."""
     service: ClassVar[ServiceUnder] = "runs"
     """What becomes of the targets' services under it: only that is nobody's finding."""
+    ends_services_late: ClassVar[bool] = False
+    """Whether services that have gone on under it end when it is healed, and are started again."""
     needs_service: ClassVar[bool] = True
     """Whether it proves nothing on a node whose service had ended, or stood still, through nobody's order before."""
     seen: ClassVar[tuple[Shown, ...]] = ()

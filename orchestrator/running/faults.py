@@ -82,8 +82,14 @@ class FaultBook:
 
     def _heal(self, identifier: str) -> None:
         fault, seen = self._open.pop(identifier)
-        kind, evidence = KINDS[fault.kind], self._nemesis.heal(fault)
+        kind = KINDS[fault.kind]
+        if kind.ends_services_late:
+            self._watch.look()  # what has ended by itself until now is not the heal's doing
+            self._watch.excuse(fault.targets)
+        evidence = self._nemesis.heal(fault)
         self._watch.end(kind.service, fault.targets, seen=evidence.confirmed)
+        if kind.ends_services_late:
+            self._watch.expect(fault.targets)
         late = evidence.status if kind.proven_late and not evidence.confirmed else None
         healed = {"healed": {"status": evidence.status, "detail": evidence.detail}}
         proof = "" if seen is None else with_before(kind.proof(seen.detail, evidence.detail), seen.detail)

@@ -17,6 +17,7 @@ from orchestrator.campaign.file import load
 from orchestrator.campaign.swarm import draw
 from orchestrator.errors import WorldError
 from orchestrator.worlds.simulation.clients import SimulatedClientProcess
+from orchestrator.worlds.simulation.disks import SimulatedDisks
 from orchestrator.worlds.simulation.faults import SimulatedCables
 from orchestrator.worlds.simulation.world import SimulationWorld
 from tests.worlds.simulated import ROOT, simulate
@@ -211,6 +212,43 @@ def test_a_node_that_comes_back_with_a_disk_of_before_is_proven(tmp_path: Path) 
     run = simulate(plan(tmp_path, ("old-disk",), duration_s=10), tmp_path, seeds=[1])
     assert [fault["status"] for fault in run.verdict.faults] == ["confirmed"] * len(run.verdict.faults)
     assert run.verdict.verdict != "unknown", run.verdict.reasons
+
+
+ROLLED_BACK = """
+[[nemesis.step]]
+do = "copy-disk"
+node = "n1"
+[[nemesis.step]]
+do = "wait"
+seconds = 2
+[[nemesis.step]]
+do = "roll-back"
+node = "n1"
+[checks]
+min_ok = 1
+"""
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_a_service_that_ends_by_itself_before_its_disk_is_rolled_back_is_a_finding(
+    crashes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "rolled-back.toml"
+    path.write_text(UNFINISHED.partition("[[nemesis.step]]")[0] + ROLLED_BACK)
+    keep_copy = SimulatedDisks.keep_copy
+
+    def then_crash(disks: SimulatedDisks, name: str) -> int:
+        node = disks._cluster.machines[name].node
+        assert node is not None
+        node.failed.set_exception(RuntimeError("nobody catches this"))
+        return keep_copy(disks, name)
+
+    if crashes:
+        monkeypatch.setattr(SimulatedDisks, "keep_copy", then_crash)
+    run = simulate(path, tmp_path)
+    assert [(line["node"], line["way"]) for line in run.of("service_exit")] == ([("n1", "ended")] if crashes else [])
+    assert [fault["status"] for fault in run.verdict.faults] == ["confirmed"]
+    assert (run.verdict.verdict == "pass") != crashes, run.verdict.reasons
 
 
 def test_faults_that_overlap_are_proven_too(tmp_path: Path) -> None:
