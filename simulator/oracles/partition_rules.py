@@ -100,15 +100,17 @@ class PartitionRules:
         key = (partition.topic_id, partition.index)
         if key not in self._rules:
             self._rules[key] = LogRules(partition.topic, partition.index, self._findings)
-        before = self._replicas.setdefault(key, {}).get(machine.name)
+        rules, before = self._rules[key], self._replicas.setdefault(key, {}).get(machine.name)
         replica = Replica(machine, CopiedLog(machine.path_of(partition.log.directory)), partition)
         replica.start = partition.log.log_start_offset
+        # An earlier process may have written down where the log begins, and not have come to begin it there.
+        rules.committed.start = max(rules.committed.start, replica.start)
         replica.epoch = -1 if before is None else before.epoch
         self._replicas[key][machine.name] = replica
-        self._rules[key].follow(machine.name, replica.copy, partition.log, machine.disk)
+        rules.follow(machine.name, replica.copy, partition.log, machine.disk)
         replica.high_watermark = partition.high_watermark
         if partition.log.recovered.scanned and not machine.acts_on_metadata:
-            self._rules[key].no_epoch_past_end(machine.name, partition.log, "has been recovered")
+            rules.no_epoch_past_end(machine.name, partition.log, "has been recovered")
         return replica
 
     # --- one replica

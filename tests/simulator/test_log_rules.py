@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 
 import pytest
@@ -62,6 +63,52 @@ def test_a_log_begins_anew_where_another_one_does(late: int, monkeypatch: pytest
         assert f"begins anew at {starts[0] + LAG}, and no log has begun there" in found["leader-incomplete"]
     else:
         assert found == {}
+
+
+def test_a_start_that_a_killed_leader_had_only_written_down_is_where_a_log_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its next process begins there, and who was away begins anew with it."""
+    advance = PartitionLog.advance_start
+    written: list[int] = []
+    held = True
+
+    async def write_down_only(log: PartitionLog, offset: int) -> int:
+        if held and log.directory == f"{TOPIC}-0":
+            written.append(offset)
+            await asyncio.Event().wait()
+        return await advance(log, offset)
+
+    monkeypatch.setattr(PartitionLog, "advance_start", write_down_only)
+    with SimulatedCluster(1, properties={**QUICK, **SHORT_LOGS}) as cluster:
+
+        async def story() -> None:
+            nonlocal held
+            cluster.start()
+            await cluster.ready()
+            client = SimulatedClient(cluster.addresses)
+            await client.create_topic(TOPIC, replication_factor=2)
+            await client.produce(TOPIC, 0, [b"x"])
+            leader = await client.leader_of(TOPIC, 0)
+            state = cluster.node(f"n{leader}").image.partition(TOPIC, 0)
+            assert state is not None
+            (away,) = (f"n{replica}" for replica in state.replicas if replica != leader)
+            cluster.kill(away)
+            for _ in range(20):
+                await client.produce(TOPIC, 0, [b"x" * 1000])
+            await cluster.until(lambda: bool(written))
+            cluster.kill(f"n{leader}")
+            held = False
+            cluster.start(f"n{leader}")
+            await client.leader_of(TOPIC, 0)
+            cluster.start(away)
+            await cluster.ready()
+            behind = cluster.node(away).replicas.partition(TOPIC, 0)
+            assert behind is not None
+            await cluster.until(lambda: behind.log.log_start_offset == written[0])
+
+        cluster.run(story())
+    assert cluster.watch.findings.found == ()
 
 
 @pytest.mark.parametrize("removed", [True, False])
