@@ -161,6 +161,12 @@ ANOMALIES: Final = (
         ("K595-21",),
     ),
     AnomalyKind(
+        "snapshot-mismatch",
+        SAFE_STATE,
+        "A snapshot of the metadata log does not hold what the records in front of its end come to.",
+        ("H16", "K704-9"),
+    ),
+    AnomalyKind(
         "isr-would-be-granted",
         SAFE_STATE,
         "The controller would have granted an ISR that it must refuse, had a broker asked for it at that moment.",
@@ -183,6 +189,7 @@ MAY_REST: Final = {
     "followed-unmatched": "no follower had a record when it began",
     "served-in-recovery": "no leader had to recover",
     "vote-against-log": "nobody was voted for by another",
+    "snapshot-mismatch": "no snapshot was made of the metadata",
     "isr-would-be-granted": "no partition had a second replica",
     "fetch-would-be-counted": "no partition had a second replica",
 }
@@ -196,6 +203,7 @@ OF_QUORUM: Final = frozenset(
         "vote-against-log",
         "committed-old-epoch",
         "led-without-votes",
+        "snapshot-mismatch",
     )
 )
 """Oracles of the quorum alone."""

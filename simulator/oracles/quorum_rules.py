@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker.errors import ProtocolError
+from broker.quorum.messages import OffsetAndEpoch
 from broker.quorum.roles import Leader
 from broker.quorum.runner import QuorumRunner
 from broker.quorum.wire import METADATA_TOPIC, PARTITION
@@ -27,6 +28,7 @@ from simulator.oracles.findings import (
 )
 from simulator.oracles.log_rules import LogRules
 from simulator.oracles.machine_view import MachineView
+from simulator.oracles.snapshot_rules import SnapshotRules
 
 NOBODY = -1
 STANDS = ("candidate", "leader")
@@ -57,6 +59,7 @@ class QuorumRules:
             node_id: Member(machine, CopiedLog(machine.path_of(METADATA_DIRECTORY)))
             for node_id, machine in machines.items()
         }
+        self._snapshots = SnapshotRules(self._rules)
         self._given: dict[tuple[int, int], set[int]] = {}
         """Who has voted for whom: by epoch and candidate."""
 
@@ -96,7 +99,7 @@ class QuorumRules:
         self._applied(member, quorum.high_watermark)
 
     def heard(self, machine: MachineView, event: Mapping[str, Value]) -> None:
-        """A member shows a role or a vote to others at this very moment, or tells what its disk had."""
+        """A member shows a role or a vote to others at this very moment, tells what its disk had, or has a snapshot."""
         what = event["event"]
         if what == "quorum_restored":
             self._restored(machine, event)
@@ -104,6 +107,8 @@ class QuorumRules:
             vote = machine.durable_vote()
             if vote is not None and vote.leader != NOBODY:
                 self._rules.leads(self._members[vote.leader].machine.name, 0, vote.epoch)
+        elif what == "quorum_snapshot":
+            self._snapshots.heard(machine, OffsetAndEpoch(int(str(event["epoch"])), int(str(event["offset"]))))
         elif what in ("quorum_vote", "quorum_role"):
             chosen = event.get("candidate", machine.node_id if event.get("role") in STANDS else NOBODY)
             self._shown(machine, int(str(event["epoch"])), int(str(chosen)))

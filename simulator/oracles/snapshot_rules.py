@@ -1,0 +1,99 @@
+"""The oracle of the snapshots of the metadata log: each holds what the records in front of its end come to.
+
+Who begins at a snapshot goes on as if there had been no other records. What it lacks is missing only later, and in
+nothing that a newer state is held against: each state is held against the one that the same node had before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from broker.controller.image import BrokerImage, MetadataImage
+from broker.errors import StartupError
+from broker.quorum.messages import OffsetAndEpoch
+from broker.quorum.snapshots import Snapshots
+from broker.server.node_directory import METADATA_DIRECTORY
+from simulator.oracles.findings import SNAPSHOT_DIFFERS
+from simulator.oracles.log_rules import LogRules
+from simulator.oracles.machine_view import MachineView
+
+
+class State(NamedTuple):
+    """What an image says, but for what no snapshot holds: where brokers lost their places last, and which topics are
+    gone."""
+
+    cluster: dict[str, Any]
+    brokers: dict[int, BrokerImage]
+    topics: dict[str, Any]
+    acls: dict[bytes, Any]
+    credentials: dict[tuple[str, Any], Any]
+
+
+class Difference(NamedTuple):
+    """What is not the same in two states, as text."""
+
+    what: str
+    was: str
+    now: str
+
+
+class SnapshotRules:
+    """All snapshots of one metadata log, of which `rules` are. What lies in front of an offset is known by the epoch
+    there, too: what is written anew behind a majority that was lost is in a later one."""
+
+    def __init__(self, rules: LogRules) -> None:
+        self._rules = rules
+        self._known: dict[OffsetAndEpoch, tuple[State, str]] = {}
+
+    def heard(self, machine: MachineView, snapshot: OffsetAndEpoch) -> None:
+        """A member has made a snapshot, or begins at one, at this very moment: its state is the one there."""
+        if not machine.running:
+            return
+        self._rules.checked(SNAPSHOT_DIFFERS)
+        state = _state_of(machine.image)
+        known = self._known.get(snapshot)
+        if known is None:
+            known = self._known[snapshot] = state, machine.name
+            try:
+                state = _written(machine, snapshot)
+            except (OSError, StartupError, ValueError) as error:
+                self._report(machine, snapshot, f"cannot be read: {error}")
+                return
+        difference = next(_differences(known[0], state), None)
+        if difference is not None:
+            whose = "the state that it was made of" if known[1] == machine.name else f"what {known[1]} had there"
+            values = {"was": difference.was, "is": difference.now}
+            self._report(machine, snapshot, f"is not {whose}: it differs in {difference.what}", values)
+
+    def _report(self, machine: MachineView, snapshot: OffsetAndEpoch, what: str, *witness: dict[str, str]) -> None:
+        of = {"node": machine.name, "offset": snapshot.offset, "epoch": snapshot.epoch}
+        sentence = f"the snapshot of {machine.name} at {snapshot.offset} in epoch {snapshot.epoch} {what}"
+        self._rules.report(SNAPSHOT_DIFFERS, sentence, of, *witness)
+
+
+def _state_of(image: MetadataImage) -> State:
+    return State(
+        {"id": image.cluster_id, "next producer id": image.next_producer_id},
+        {broker.id: replace(broker, lost_at=-1) for broker in image.brokers.values()},
+        {name: (topic.id, dict(topic.partitions), dict(topic.configs)) for name, topic in image.topics.items()},
+        dict(image.acls),
+        dict(image.scram),
+    )
+
+
+def _written(machine: MachineView, snapshot: OffsetAndEpoch) -> State:
+    """What the file says. Raises `OSError`, `StartupError`, `ValueError` for one that is not there or is not whole."""
+    image = MetadataImage()
+    with machine.disk.as_written():
+        content = Snapshots(machine.disk, machine.path_of(METADATA_DIRECTORY)).load(snapshot)
+    image.restore(snapshot.offset, content.records)
+    return _state_of(image)
+
+
+def _differences(one: State, other: State) -> Iterator[Difference]:
+    for kind, ours, theirs in zip(State._fields, one, other, strict=True):
+        for key in {**ours, **theirs}:
+            if ours.get(key) != theirs.get(key):
+                yield Difference(f"{kind} {key}", str(ours.get(key)), str(theirs.get(key)))

@@ -1,0 +1,105 @@
+"""The oracle of metadata snapshots: what stands in front of one is in it, and the same for everybody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+import pytest
+from msgspec import structs
+
+from broker.controller.image import MetadataImage, PartitionImage
+from broker.controller.image_records import records_of
+from broker.protocol.messages.metadata_records import MetadataRecord, PartitionRecord, RegisterBrokerRecord
+from simulator.client import SimulatedClient
+from simulator.cluster import SimulatedCluster
+from tests.simulator.storm import QUICK, TOPIC
+
+SNAPSHOTS: Mapping[str, str] = {**QUICK, "metadata.log.max.record.bytes.between.snapshots": "100"}
+"""So many that there is one soon behind whatever happens."""
+TWO_IN_SYNC: Mapping[str, str] = {**SNAPSHOTS, "min.insync.replicas": "2"}
+
+
+def unfenced(record: MetadataRecord) -> MetadataRecord:
+    return structs.replace(record, fenced=False) if isinstance(record, RegisterBrokerRecord) else record
+
+
+def ineligible(record: MetadataRecord) -> MetadataRecord:
+    return structs.replace(record, eligible_leader_replicas=None) if isinstance(record, PartitionRecord) else record
+
+
+async def lose_two_of_five(cluster: SimulatedCluster) -> None:
+    """A partition with one replica in sync and another that may be elected still, and snapshots behind that."""
+    cluster.start()
+    await cluster.ready()
+    client = SimulatedClient(cluster.addresses)
+    await client.create_topic(TOPIC)
+    leader = await client.leader_of(TOPIC, 0)
+    led = cluster.node(f"n{leader}").image
+
+    def state() -> PartitionImage:
+        found = led.partition(TOPIC, 0)
+        assert found is not None
+        return found
+
+    for other in [replica for replica in state().replicas if replica != leader]:
+        cluster.kill(f"n{other}")
+        await cluster.until(lambda gone=other: gone not in state().isr)  # type: ignore[misc]
+    assert state().elr
+    for number in range(3):
+        await client.create_topic(f"another-{number}", replication_factor=1)
+
+
+def found_by(cluster: SimulatedCluster) -> dict[str, str]:
+    return {finding.oracle: finding.sentence for finding in cluster.watch.findings.found}
+
+
+@pytest.mark.conforms("H16")
+def test_a_snapshot_holds_what_its_node_and_the_others_know() -> None:
+    with SimulatedCluster(1, 5, properties=TWO_IN_SYNC) as cluster:
+
+        async def story() -> None:
+            await lose_two_of_five(cluster)
+            cluster.power_loss("n3")
+            cluster.start()
+            await cluster.ready()
+
+        cluster.run(story())
+        assert cluster.watch.findings.checks["snapshot-mismatch"] > 10
+
+
+@pytest.mark.conforms("H16")
+@pytest.mark.parametrize(
+    ("poorer", "what"),
+    [(unfenced, "brokers "), (ineligible, f"topics {TOPIC}")],
+)
+def test_a_snapshot_that_lacks_something_is_found_where_it_is_made(
+    poorer: Callable[[MetadataRecord], MetadataRecord], what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def changed(image: MetadataImage) -> Iterator[MetadataRecord]:
+        state = image.partition(TOPIC, 0)
+        poor = state is not None and state.elr
+        return (poorer(record) if poor else record for record in records_of(image))
+
+    monkeypatch.setattr("broker.server.broker_node.records_of", changed)
+    with SimulatedCluster(1, 5, properties=TWO_IN_SYNC, mutants=["late_vote_counted"]) as cluster:
+        cluster.run(lose_two_of_five(cluster))
+    assert f"is not the state that it was made of: it differs in {what}" in found_by(cluster)["snapshot-mismatch"]
+
+
+def test_a_node_with_another_state_than_the_others_is_found_at_its_snapshot() -> None:
+    with SimulatedCluster(1, properties=SNAPSHOTS, mutants=["late_vote_counted"]) as cluster:
+
+        async def story() -> None:
+            cluster.start()
+            await cluster.ready()
+            client = SimulatedClient(cluster.addresses)
+            await client.create_topic(TOPIC)
+            assert found_by(cluster) == {}
+            topics = cluster.node("n3").image.topics
+            topics[TOPIC].partitions[0] = replace(topics[TOPIC].partitions[0], recovering=True)
+            for number in range(3):
+                await client.create_topic(f"another-{number}")
+
+        cluster.run(story())
+    assert "n3" in found_by(cluster)["snapshot-mismatch"]
