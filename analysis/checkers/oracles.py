@@ -139,7 +139,8 @@ ANOMALIES: Final = (
     AnomalyKind(
         "served-in-recovery",
         SAFE_STATE,
-        "A leader that was elected uncleanly appended to its log, or committed, before its recovery was over.",
+        "A leader that was elected uncleanly appended to its log, or committed, before its recovery was over, or would "
+        "have answered whoever had asked it then.",
         ("K704-5",),
     ),
     AnomalyKind(
@@ -179,6 +180,13 @@ ANOMALIES: Final = (
         "at that moment.",
         ("H3", "H6"),
     ),
+    AnomalyKind(
+        "request-would-be-answered",
+        SAFE_STATE,
+        "A leader would have answered a Fetch, ListOffsets or OffsetForLeaderEpoch that names another epoch than its "
+        "own, had there been one at that moment.",
+        ("H3",),
+    ),
 )
 MAY_REST: Final = {
     "committed-prefix-changed": "no log was cut",
@@ -192,6 +200,7 @@ MAY_REST: Final = {
     "snapshot-mismatch": "no snapshot was made of the metadata",
     "isr-would-be-granted": "no partition had a second replica",
     "fetch-would-be-counted": "no partition had a second replica",
+    "request-would-be-answered": "compacted logs are not looked at",
 }
 """Oracles that may have compared nothing in a run of which all is seen, and when. Every other one compares in each run
 that elects a leader of the quorum and commits metadata with a topic, which none can do without."""

@@ -33,6 +33,7 @@ NO_VOTES: Final = "led-without-votes"
 SNAPSHOT_DIFFERS: Final = "snapshot-mismatch"
 WOULD_GRANT: Final = "isr-would-be-granted"
 WOULD_COUNT: Final = "fetch-would-be-counted"
+WOULD_ANSWER: Final = "request-would-be-answered"
 
 ORACLES: Final = (
     EPOCH_FELL,
@@ -60,6 +61,7 @@ ORACLES: Final = (
     SNAPSHOT_DIFFERS,
     WOULD_GRANT,
     WOULD_COUNT,
+    WOULD_ANSWER,
 )
 """The oracles, each named as the anomaly that it finds (`analysis/checkers/oracles.py` says what they mean)."""
 

@@ -29,7 +29,7 @@ from simulator.oracles.follower_rules import counted, counts, matched, proposed
 from simulator.oracles.log_rules import LogRules
 from simulator.oracles.machine_view import MachineView
 from simulator.oracles.replica import Replica
-from simulator.oracles.supposed_rules import would_count, would_grant
+from simulator.oracles.supposed_rules import would_answer, would_count, would_grant
 
 Key = tuple[bytes, int]
 
@@ -152,7 +152,9 @@ class PartitionRules:
             proposed(rules, replica, role, role.pending, self._others(partition, replica))
         counted(rules, replica, role, self._others(partition, replica))
         if replica.machine.node is not None:
-            would_count(rules, replica.machine.node.replicas.reader, replica, self._others(partition, replica))
+            reader = replica.machine.node.replicas.reader
+            would_count(rules, reader, replica, self._others(partition, replica))
+            would_answer(rules, reader, replica)
 
     def _new_role(
         self, rules: LogRules, replica: Replica, partition: Partition, role: PartitionLeader | PartitionFollower

@@ -15,7 +15,8 @@ class Replica:
     """A replica of a partition as it was seen last. `partition`: that of the process that lives now, None where it has
     none. `flushes`: it counts as in sync only for what is on its disk. `rose_in`: the leader epoch in which its high
     watermark rose last, at the least. `counted`: of each follower where its log ends by what this one counts as a
-    leader, and in which epoch; `supposed`: of each, what it was like when this leader was asked what it would count."""
+    leader, and in which epoch; `supposed`: of each, what it was like when this leader was asked what it would count;
+    `asked`: the role in which it was asked what it would answer, and whether it was recovering."""
 
     machine: MachineView
     copy: CopiedLog
@@ -28,6 +29,7 @@ class Replica:
     flushes: bool = False
     counted: dict[int, tuple[int, int]] = field(default_factory=dict)
     supposed: dict[int, tuple[int, int]] = field(default_factory=dict)
+    asked: tuple[object, bool] = (None, False)
 
     @property
     def name(self) -> str:

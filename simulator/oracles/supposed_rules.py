@@ -18,8 +18,10 @@ from broker.protocol.messages.metadata_records import NO_LEADER
 from broker.replica.follower import PartitionFollower, Phase
 from broker.replica.leader import PartitionLeader
 from broker.replica.partition import Partition
-from broker.replica.reads import FetchLimits, FetchPosition, PartitionReader
-from simulator.oracles.findings import WOULD_COUNT, WOULD_GRANT, Findings
+from broker.replica.queries import EARLIEST, epoch_end, list_offset
+from broker.replica.reads import CONSUMER, FetchLimits, FetchPosition, PartitionReader
+from broker.replica.views import UNDEFINED
+from simulator.oracles.findings import IN_RECOVERY, WOULD_ANSWER, WOULD_COUNT, WOULD_GRANT, Findings
 from simulator.oracles.log_rules import LogRules
 from simulator.oracles.replica import Replica
 
@@ -128,6 +130,44 @@ def would_count(rules: LogRules, reader: PartitionReader, leader: Replica, other
         _of_another_epoch(rules, reader, leader, limits, replace(shared, current_leader_epoch=role.leader_epoch - 1))
         if now[1] != MATCHED:
             _of_another_log(rules, reader, leader, other, shared)
+
+
+def would_answer(rules: LogRules, reader: PartitionReader, leader: Replica) -> None:
+    """No leader answers what names another epoch (H3), and one that recovers answers nobody (K704-5)."""
+    partition = leader.alive
+    if partition is None or not isinstance(partition.role, PartitionLeader):
+        return
+    role = partition.role
+    if leader.asked == (role, role.recovering):
+        return
+    if not role.recovering and not _answered(reader, partition, role, role.leader_epoch):
+        return  # nobody would be answered now
+    leader.asked = (role, role.recovering)
+    mine = role.leader_epoch
+    if role.recovering:
+        oracle, does, epochs = IN_RECOVERY, "recovers", [UNDEFINED, mine]
+    else:
+        # Who names no epoch is answered in any.
+        oracle, does, epochs = WOULD_ANSWER, "leads", [it for it in (mine - 1, mine + 1) if it != UNDEFINED]
+    for epoch in epochs:
+        rules.checked(oracle)
+        answered = ", ".join(_answered(reader, partition, role, epoch))
+        if answered:
+            sentence = f"{leader.name} {does} in epoch {mine}, and would answer what names epoch {epoch}: {answered}"
+            rules.report(oracle, sentence, {"node": leader.name, "epoch": mine, "asked": epoch})
+
+
+def _answered(reader: PartitionReader, partition: Partition, role: PartitionLeader, epoch: int) -> list[str]:
+    """The requests of which a leader would answer one that names this epoch."""
+    position = FetchPosition(partition.topic, partition.index, partition.log.log_start_offset, 0, epoch)
+    follower = next((replica for replica in role.replicas if replica != role.node_id), CONSUMER)
+    asked = {
+        "a consumer's Fetch": reader.shown_by(FetchLimits(), position) is not None,
+        "a replica's Fetch": reader.shown_by(FetchLimits(follower), position) is not None,
+        "ListOffsets": list_offset(partition, EARLIEST, epoch, by_replica=False).error is ErrorCode.NONE,
+        "OffsetForLeaderEpoch": epoch_end(partition, epoch, role.leader_epoch).error is ErrorCode.NONE,
+    }
+    return [name for name, answered in asked.items() if answered]
 
 
 def _matched(follower: Partition, leader: PartitionLeader) -> bool:

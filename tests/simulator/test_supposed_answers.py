@@ -1,0 +1,74 @@
+"""What leaders would answer, asked at states of a run: nothing in another epoch or in a recovery, but for a bug."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.errors import ErrorCode
+from simulator.client import SimulatedClient
+from simulator.cluster import SimulatedCluster
+from tests.simulator.storm import QUICK, TOPIC
+
+UNCLEAN = {**QUICK, "unclean.leader.election.enable": "true"}
+FETCHES = ["a consumer's Fetch", "a replica's Fetch"]
+QUESTIONS = ["ListOffsets", "OffsetForLeaderEpoch"]
+
+
+async def lead(cluster: SimulatedCluster) -> SimulatedClient:
+    """A topic with a leader, which nobody asks for anything."""
+    cluster.start()
+    await cluster.ready()
+    client = SimulatedClient(cluster.addresses)
+    await client.create_topic(TOPIC, replication_factor=2)
+    await client.leader_of(TOPIC, 0)
+    return client
+
+
+async def recover(cluster: SimulatedCluster) -> None:
+    """A leader that was elected uncleanly, and whom nobody asks for anything until its recovery is over."""
+    client = await lead(cluster)
+    await client.produce(TOPIC, 0, [b"kept"])
+    last = await client.leader_of(TOPIC, 0)
+    state = cluster.node(f"n{last}").image.partition(TOPIC, 0)
+    assert state is not None
+    (other,) = (f"n{replica}" for replica in state.replicas if replica != last)
+    cluster.kill(other)
+    await client.produce(TOPIC, 0, [b"lost"])
+    cluster.kill(f"n{last}")
+    cluster.start(other)
+    await cluster.until(lambda: cluster.journal.of("leader_recovered") != [])
+
+
+def found(cluster: SimulatedCluster) -> dict[str, str]:
+    return {finding.oracle: finding.sentence for finding in cluster.watch.findings.found}
+
+
+@pytest.mark.conforms("H3", "K704-5")
+def test_leaders_would_answer_in_their_epoch_once_they_have_recovered() -> None:
+    with SimulatedCluster(1, properties=UNCLEAN) as cluster:
+        cluster.run(recover(cluster))
+        checks = cluster.watch.findings.checks
+        assert checks["request-would-be-answered"] >= 2
+        assert checks["served-in-recovery"] >= 2
+
+
+@pytest.mark.conforms("H3")
+@pytest.mark.parametrize(("where", "answered"), [("reads", FETCHES), ("queries", QUESTIONS)])
+def test_who_would_answer_what_names_another_epoch_is_seen(
+    where: str, answered: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"broker.replica.{where}.epoch_error", lambda *_: ErrorCode.NONE)
+    with SimulatedCluster(1, properties=QUICK, mutants=["late_vote_counted"]) as cluster:
+        cluster.run(lead(cluster))
+    sentence = found(cluster)["request-would-be-answered"]
+    assert sentence.endswith(f"leads in epoch 0, and would answer what names epoch 1: {', '.join(answered)}")
+
+
+@pytest.mark.conforms("K704-5")
+@pytest.mark.kills("serve_while_recovering")
+def test_who_would_answer_in_a_recovery_is_seen_though_nobody_asks() -> None:
+    with SimulatedCluster(1, properties=UNCLEAN, mutants=["serve_while_recovering"]) as cluster:
+        cluster.run(recover(cluster))
+    sentence = found(cluster)["served-in-recovery"]
+    assert "recovers in epoch" in sentence
+    assert sentence.endswith("would answer what names epoch -1: a consumer's Fetch, ListOffsets, OffsetForLeaderEpoch")
