@@ -176,9 +176,9 @@ ANOMALIES: Final = (
     AnomalyKind(
         "fetch-would-be-counted",
         SAFE_STATE,
-        "A leader would have counted a fetch of another epoch, or of a log that parts from its own, had there been one "
-        "at that moment.",
-        ("H3", "H6"),
+        "A leader would have counted a fetch of another epoch, of a log that parts from its own, or of an earlier "
+        "process than it has heard of, had there been one at that moment.",
+        ("H3", "H6", "H15"),
     ),
     AnomalyKind(
         "request-would-be-answered",

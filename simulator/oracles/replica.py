@@ -28,7 +28,7 @@ class Replica:
     start: int = 0
     flushes: bool = False
     counted: dict[int, tuple[int, int]] = field(default_factory=dict)
-    supposed: dict[int, tuple[int, int]] = field(default_factory=dict)
+    supposed: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     asked: tuple[object, bool] = (None, False)
 
     @property

@@ -7,6 +7,7 @@ decision is pure, though: at states that a run comes to, brokers are asked what 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from copy import deepcopy
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -108,8 +109,8 @@ def _granted(rules: Controller, image: MetadataImage, topic: TopicImage, index: 
 
 
 def would_count(rules: LogRules, reader: PartitionReader, leader: Replica, others: Iterable[Replica]) -> None:
-    """No leader counts the fetch of another epoch (H3), or of a log that parts from its own (H6), as that of a deposed
-    leader does that fetches before it has found out where."""
+    """No leader counts the fetch of another epoch (H3), of a log that parts from its own (H6), as that of a deposed
+    leader does that fetches before it has found out where, or of a process that another one has followed (H15)."""
     partition = leader.alive
     if partition is None or not isinstance(partition.role, PartitionLeader):
         return
@@ -119,8 +120,10 @@ def would_count(rules: LogRules, reader: PartitionReader, leader: Replica, other
         node_id = other.machine.node_id
         if node_id not in role.replicas or other.alive is None:
             continue
-        now = (role.leader_epoch, MATCHED if _matched(other.alive, role) else other.alive.log.log_end_offset)
-        if leader.supposed.get(node_id) == now:
+        ends = MATCHED if _matched(other.alive, role) else other.alive.log.log_end_offset
+        now = (role.leader_epoch, ends, role.follower(node_id).broker_epoch)
+        before = leader.supposed.get(node_id)
+        if before == now:
             continue
         shared = FetchPosition(partition.topic, partition.index, end, 0, role.leader_epoch, epoch)
         limits = FetchLimits(node_id)
@@ -128,7 +131,9 @@ def would_count(rules: LogRules, reader: PartitionReader, leader: Replica, other
             return  # nobody's fetch would be counted now
         leader.supposed[node_id] = now
         _of_another_epoch(rules, reader, leader, limits, replace(shared, current_leader_epoch=role.leader_epoch - 1))
-        if now[1] != MATCHED:
+        if before is None or (before[0], before[2]) != (now[0], now[2]):
+            _of_another_process(rules, leader, role, other.name, node_id, end)
+        if ends != MATCHED:
             _of_another_log(rules, reader, leader, other, shared)
 
 
@@ -188,6 +193,25 @@ def _of_another_epoch(
             f"{position.current_leader_epoch}, in which it does not lead"
         )
         rules.report(WOULD_COUNT, sentence, {"node": leader.name, "epoch": position.current_leader_epoch})
+
+
+def _of_another_process(
+    rules: LogRules, leader: Replica, role: PartitionLeader, name: str, node_id: int, end: int
+) -> None:
+    """Counting is no question: a copy of the leader's state is what counts here."""
+    twin, known = deepcopy(role), role.follower(node_id)
+    if known.broker_epoch <= 0:
+        return  # below that an epoch is not known
+    rules.checked(WOULD_COUNT)
+    twin.follower_fetched(
+        node_id, broker_epoch=known.broker_epoch - 1, fetch_offset=end, leader_end=end, now=known.last_fetch
+    )
+    if twin.follower(node_id) != known:
+        sentence = (
+            f"{leader.name} would count a fetch that {name} had sent before it registered in epoch "
+            f"{known.broker_epoch}, from which it has fetched since"
+        )
+        rules.report(WOULD_COUNT, sentence, {"node": leader.name, "epoch": role.leader_epoch}, {"node": name})
 
 
 def _of_another_log(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from broker.errors import ErrorCode
+from broker.replica.leader import PartitionLeader
 from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
 from tests.simulator.storm import QUICK, TOPIC
@@ -62,6 +65,28 @@ def test_who_would_answer_what_names_another_epoch_is_seen(
         cluster.run(lead(cluster))
     sentence = found(cluster)["request-would-be-answered"]
     assert sentence.endswith(f"leads in epoch 0, and would answer what names epoch 1: {', '.join(answered)}")
+
+
+@pytest.mark.conforms("H15")
+def test_who_would_count_a_fetch_of_an_earlier_process_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = PartitionLeader.follower_fetched
+
+    def count_anybody(leader: PartitionLeader, replica: int, *, broker_epoch: int, **fetch: Any) -> bool:
+        state = leader.follower(replica)
+        state.broker_epoch = min(state.broker_epoch, broker_epoch)
+        return count(leader, replica, broker_epoch=broker_epoch, **fetch)
+
+    async def counted(cluster: SimulatedCluster) -> None:
+        client = await lead(cluster)
+        await client.produce(TOPIC, 0, [b"x"])
+
+    for planted in (False, True):
+        if planted:
+            monkeypatch.setattr(PartitionLeader, "follower_fetched", count_anybody)
+        with SimulatedCluster(1, properties=QUICK, mutants=["late_vote_counted"]) as cluster:
+            cluster.run(counted(cluster))
+        sentence = found(cluster).get("fetch-would-be-counted", "")
+        assert ("had sent before it registered in epoch" in sentence) is planted
 
 
 @pytest.mark.conforms("K704-5")
