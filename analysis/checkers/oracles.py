@@ -162,6 +162,13 @@ ANOMALIES: Final = (
         ("K595-21",),
     ),
     AnomalyKind(
+        "leads-unheard",
+        SAFE_STATE,
+        "A leader of the quorum would have led on for more than one and a half fetch timeouts, or for ever, while no "
+        "majority of the voters fetched from it.",
+        ("K595-43", "H19"),
+    ),
+    AnomalyKind(
         "snapshot-mismatch",
         SAFE_STATE,
         "A snapshot of the metadata log does not hold what the records in front of its end come to.",
@@ -197,6 +204,7 @@ MAY_REST: Final = {
     "followed-unmatched": "no follower had a record when it began",
     "served-in-recovery": "no leader had to recover",
     "vote-against-log": "nobody was voted for by another",
+    "leads-unheard": "one voter alone is a majority",
     "snapshot-mismatch": "no snapshot was made of the metadata",
     "isr-would-be-granted": "no partition had a second replica",
     "fetch-would-be-counted": "no partition had a second replica",
@@ -212,6 +220,7 @@ OF_QUORUM: Final = frozenset(
         "vote-against-log",
         "committed-old-epoch",
         "led-without-votes",
+        "leads-unheard",
         "snapshot-mismatch",
     )
 )

@@ -30,6 +30,7 @@ IN_RECOVERY: Final = "served-in-recovery"
 VOTE_AGAINST: Final = "vote-against-log"
 OLD_EPOCH: Final = "committed-old-epoch"
 NO_VOTES: Final = "led-without-votes"
+LEADS_ON: Final = "leads-unheard"
 SNAPSHOT_DIFFERS: Final = "snapshot-mismatch"
 WOULD_GRANT: Final = "isr-would-be-granted"
 WOULD_COUNT: Final = "fetch-would-be-counted"
@@ -58,6 +59,7 @@ ORACLES: Final = (
     VOTE_AGAINST,
     OLD_EPOCH,
     NO_VOTES,
+    LEADS_ON,
     SNAPSHOT_DIFFERS,
     WOULD_GRANT,
     WOULD_COUNT,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import NamedTuple
 
@@ -53,6 +54,12 @@ class MachineView:
     def registered_in(self) -> int:
         """The epoch of the broker's registration, -1 before it has one."""
         return self.node.lifecycle.broker_epoch if self.node is not None and self.running else -1
+
+    @property
+    def own_time(self) -> float:
+        """The time as the broker here has it, in seconds: by the clock of its own machine."""
+        assert self.host is not None
+        return self.host.context.copy().run(asyncio.get_running_loop().time)
 
     @property
     def holds_lease(self) -> bool:

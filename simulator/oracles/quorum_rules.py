@@ -13,6 +13,7 @@ from broker.quorum.runner import QuorumRunner
 from broker.quorum.wire import METADATA_TOPIC, PARTITION
 from broker.server.node_directory import METADATA_DIRECTORY
 from broker.trace import Value
+from simulator.oracles.check_quorum import CheckQuorumRules
 from simulator.oracles.copied_log import CopiedLog
 from simulator.oracles.findings import (
     BAD_MARK,
@@ -60,6 +61,7 @@ class QuorumRules:
             for node_id, machine in machines.items()
         }
         self._snapshots = SnapshotRules(self._rules)
+        self._check_quorum = CheckQuorumRules(self._rules)
         self._given: dict[tuple[int, int], set[int]] = {}
         """Who has voted for whom: by epoch and candidate."""
 
@@ -73,6 +75,8 @@ class QuorumRules:
         log = machine.node.metadata_log if machine.node is not None else None
         if log is None or not quorum.has_begun:  # before that the log may begin in front of its snapshot
             return
+        if isinstance(role, Leader):
+            self._check_quorum.look(machine, role, len(quorum.voter_ids))
         mark = role.high_watermark if isinstance(role, Leader) else None
         if mark is None and member.led:  # it may have committed more, and given up, since the last look
             mark = quorum.high_watermark

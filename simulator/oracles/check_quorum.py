@@ -1,0 +1,67 @@
+"""The oracle of check quorum: a leader of the quorum that a majority of the voters has left gives up in time.
+
+Such a leader commits nothing, and follows again once it hears of its successor: nothing that happens shows that it led
+on. Whether it would is a matter of its timer alone, and of what puts that off. (A timer that nobody heeds is seen
+without an oracle: it rings again at once, for ever.)
+"""
+
+from __future__ import annotations
+
+import math
+from copy import deepcopy
+from dataclasses import dataclass
+
+from broker.quorum.roles import Leader
+from simulator.oracles.findings import LEADS_ON
+from simulator.oracles.log_rules import LogRules
+from simulator.oracles.machine_view import MachineView
+
+FETCH_TIMEOUTS = 1.5
+ROUNDING_S = 0.001
+
+
+@dataclass
+class Timer:
+    """A leader's timer as it was seen last."""
+
+    role: Leader
+    rings_at: float | None
+
+
+class CheckQuorumRules:
+    """The leaders of one metadata log, of which `rules` are."""
+
+    def __init__(self, rules: LogRules) -> None:
+        self._rules = rules
+        self._seen: dict[str, Timer] = {}
+
+    def look(self, machine: MachineView, role: Leader, voters: int) -> None:
+        """Look at a leader whose code has run. `voters`: how many there are."""
+        seen, rings_at = self._seen.get(machine.name), role.check_quorum_at
+        if seen is not None and seen.role is role and seen.rings_at == rings_at:
+            return
+        self._seen[machine.name] = Timer(role, rings_at)
+        if voters > 1 and (seen is None or seen.role is not role):
+            self._began(machine, role, voters)
+        if rings_at is not None and machine.node is not None:
+            longest = FETCH_TIMEOUTS * machine.node.config.quorum_fetch_timeout_ms / 1000
+            left = rings_at - machine.own_time
+            if left > longest + ROUNDING_S:
+                self._report(machine, role, f"for {left:.3f} s without a fetch, and may for {longest:.3f} s")
+
+    def _began(self, machine: MachineView, role: Leader, voters: int) -> None:
+        self._rules.checked(LEADS_ON)
+        majority, others = voters // 2 + 1, list(role.voters)
+        if role.check_quorum_at is None:
+            self._report(machine, role, "for ever without a fetch")
+            return
+        few, asked = others[: majority - 2], deepcopy(role)
+        asked.heard_from.clear()
+        for voter in (*few, *few):
+            asked.endorsed(voter, majority, math.inf)
+        if asked.check_quorum_at == math.inf:
+            self._report(machine, role, f"for the fetches of {few} alone, of {voters} voters")
+
+    def _report(self, machine: MachineView, role: Leader, how: str) -> None:
+        sentence = f"{machine.name} leads epoch {role.epoch}, and would lead on {how}"
+        self._rules.report(LEADS_ON, sentence, {"node": machine.name, "epoch": role.epoch})

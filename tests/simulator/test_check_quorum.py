@@ -1,0 +1,81 @@
+"""The oracle of check quorum: leaders of the quorum ask for a majority in time, but for a planted bug."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker.quorum.roles import Leader
+from broker.quorum.settings import QuorumSettings
+from simulator.cluster import SimulatedCluster
+from tests.simulator.storm import QUICK
+
+
+def never_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    make = Leader.__init__
+
+    def made(leader: Leader, *args: Any, **fields: Any) -> None:
+        make(leader, *args, **{**fields, "check_quorum_at": None})
+
+    monkeypatch.setattr(Leader, "__init__", made)
+
+
+def asks_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    timeout = property(lambda settings: 2 * settings.fetch_timeout_s)
+    monkeypatch.setattr(QuorumSettings, "check_quorum_timeout_s", timeout)
+
+
+def asks_anybody(monkeypatch: pytest.MonkeyPatch) -> None:
+    endorsed = Leader.endorsed
+
+    def endorsed_by_one(leader: Leader, voter: int, majority: int, resign_at: float) -> None:
+        endorsed(leader, voter, min(majority, 2), resign_at)
+
+    monkeypatch.setattr(Leader, "endorsed", endorsed_by_one)
+
+
+async def lead_and_be_left(cluster: SimulatedCluster) -> None:
+    cluster.start()
+    await cluster.ready()
+    leader = cluster.controller()
+    assert leader is not None
+    cluster.partition([leader], [name for name in cluster.machines if name != leader])
+    cluster.let_drift(leader, -0.01)
+    await asyncio.sleep(3)
+    cluster.heal()
+    await asyncio.sleep(1)
+
+
+@pytest.mark.conforms("K595-43", "H19")
+@pytest.mark.parametrize("nodes", [1, 2, 5])
+def test_a_leader_that_is_left_gives_up_in_time(nodes: int) -> None:
+    with SimulatedCluster(1, nodes, properties={**QUICK, "default.replication.factor": "1"}) as cluster:
+        if nodes == 1:
+            cluster.start()
+            cluster.run(cluster.ready())
+        else:
+            cluster.run(lead_and_be_left(cluster))
+        assert bool(cluster.watch.findings.checks["leads-unheard"]) is (nodes > 1)
+
+
+@pytest.mark.conforms("K595-43", "H19")
+@pytest.mark.parametrize(
+    ("plant", "how"),
+    [
+        (never_asks, "for ever without a fetch"),
+        (asks_late, "for 2.000 s without a fetch, and may for 1.500 s"),
+        (asks_anybody, "for the fetches of"),
+    ],
+)
+def test_who_would_lead_on_is_seen(
+    plant: Callable[[pytest.MonkeyPatch], None], how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    with SimulatedCluster(1, 5, properties=QUICK, mutants=["late_vote_counted"]) as cluster:
+        cluster.start()
+        cluster.run(cluster.ready())
+    (found,) = (finding for finding in cluster.watch.findings.found if finding.oracle == "leads-unheard")
+    assert f"would lead on {how}" in found.sentence
