@@ -194,6 +194,13 @@ ANOMALIES: Final = (
         "own, had there been one at that moment.",
         ("H3",),
     ),
+    AnomalyKind(
+        "commit-would-be-taken",
+        SAFE_STATE,
+        "A coordinator would have taken an OffsetCommit of another generation than its group was in, had there been "
+        "one at that moment.",
+        ("CG-1",),
+    ),
 )
 MAY_REST: Final = {
     "committed-prefix-changed": "no log was cut",
@@ -209,6 +216,7 @@ MAY_REST: Final = {
     "isr-would-be-granted": "no partition had a second replica",
     "fetch-would-be-counted": "no partition had a second replica",
     "request-would-be-answered": "compacted logs are not looked at",
+    "commit-would-be-taken": "no group had a member",
 }
 """Oracles that may have compared nothing in a run of which all is seen, and when. Every other one compares in each run
 that elects a leader of the quorum and commits metadata with a topic, which none can do without."""

@@ -35,6 +35,7 @@ SNAPSHOT_DIFFERS: Final = "snapshot-mismatch"
 WOULD_GRANT: Final = "isr-would-be-granted"
 WOULD_COUNT: Final = "fetch-would-be-counted"
 WOULD_ANSWER: Final = "request-would-be-answered"
+WOULD_TAKE: Final = "commit-would-be-taken"
 
 ORACLES: Final = (
     EPOCH_FELL,
@@ -64,6 +65,7 @@ ORACLES: Final = (
     WOULD_GRANT,
     WOULD_COUNT,
     WOULD_ANSWER,
+    WOULD_TAKE,
 )
 """The oracles, each named as the anomaly that it finds (`analysis/checkers/oracles.py` says what they mean)."""
 

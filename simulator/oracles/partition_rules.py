@@ -7,6 +7,7 @@ from typing import Any
 
 from broker.controller.controller import Controller
 from broker.controller.image import MetadataImage, PartitionImage
+from broker.coordinator.offsets_topic import OFFSETS_TOPIC
 from broker.replica.follower import PartitionFollower, Phase
 from broker.replica.leader import PartitionLeader
 from broker.replica.partition import Partition
@@ -26,6 +27,7 @@ from simulator.oracles.findings import (
     Findings,
 )
 from simulator.oracles.follower_rules import counted, counts, matched, proposed
+from simulator.oracles.group_rules import GroupRules
 from simulator.oracles.log_rules import LogRules
 from simulator.oracles.machine_view import MachineView
 from simulator.oracles.replica import Replica
@@ -51,12 +53,15 @@ class PartitionRules:
         self._compacted: dict[Key, None] = {}
         """The partitions of whose logs replicas may have removed records of their own: they have other rules."""
         self._compacted_rules = CompactedRules(findings)
+        self._groups = GroupRules(findings)
 
     def look(self, machine: MachineView, partitions: Iterable[Partition]) -> None:
         """Look at the partitions of a broker whose code has run."""
         known = self._of.setdefault(machine.name, {})
         for partition in partitions:
             key = (partition.topic_id, partition.index)
+            if partition.topic == OFFSETS_TOPIC:
+                self._groups.look(machine, partition)
             if partition.compaction is not None or key in self._compacted:
                 self._compacted_rules.look(machine, partition)
             if partition.compaction is not None and len(partition.log.segments) > 1:
