@@ -6,11 +6,11 @@ nothing that a newer state is held against: each state is held against the one t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from broker.controller.image import BrokerImage, MetadataImage
+from broker.controller.image import MetadataImage
 from broker.errors import StartupError
 from broker.quorum.messages import OffsetAndEpoch
 from broker.quorum.snapshots import Snapshots
@@ -24,11 +24,11 @@ class State(NamedTuple):
     """What an image says, but for what no snapshot holds: where brokers lost their places last, and which topics are
     gone."""
 
-    cluster: dict[str, Any]
-    brokers: dict[int, BrokerImage]
-    topics: dict[str, Any]
-    acls: dict[bytes, Any]
-    credentials: dict[tuple[str, Any], Any]
+    cluster: Mapping[Any, Any]
+    brokers: Mapping[Any, Any]
+    topics: Mapping[Any, Any]
+    acls: Mapping[Any, Any]
+    credentials: Mapping[Any, Any]
 
 
 class Difference(NamedTuple):

@@ -42,9 +42,12 @@ async def lose_two_of_five(cluster: SimulatedCluster) -> None:
         assert found is not None
         return found
 
-    for other in [replica for replica in state().replicas if replica != leader]:
+    async def lose(other: int) -> None:
         cluster.kill(f"n{other}")
-        await cluster.until(lambda gone=other: gone not in state().isr)  # type: ignore[misc]
+        await cluster.until(lambda: other not in state().isr)
+
+    for other in [replica for replica in state().replicas if replica != leader]:
+        await lose(other)
     assert state().elr
     for number in range(3):
         await client.create_topic(f"another-{number}", replication_factor=1)
