@@ -171,7 +171,8 @@ ANOMALIES: Final = (
     AnomalyKind(
         "snapshot-mismatch",
         SAFE_STATE,
-        "A snapshot of the metadata log does not hold what the records in front of its end come to.",
+        "A snapshot of the metadata log does not hold what the records in front of its end come to, or would not, had "
+        "there been one at that moment.",
         ("H16", "K704-9"),
     ),
     AnomalyKind(
@@ -212,7 +213,6 @@ MAY_REST: Final = {
     "served-in-recovery": "no leader had to recover",
     "vote-against-log": "nobody was voted for by another",
     "leads-unheard": "one voter alone is a majority",
-    "snapshot-mismatch": "no snapshot was made of the metadata",
     "isr-would-be-granted": "no partition had a second replica",
     "fetch-would-be-counted": "no partition had a second replica",
     "request-would-be-answered": "compacted logs are not looked at",

@@ -86,6 +86,7 @@ class QuorumRules:
         if now == member.seen:
             return
         before, member.seen = member.seen, now
+        self._snapshots.look(machine, quorum.epoch)
         if not before or before[0] is not log:
             member.copy = CopiedLog(machine.path_of(METADATA_DIRECTORY))
             member.high_watermark = 0

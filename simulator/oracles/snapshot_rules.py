@@ -11,7 +11,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from broker.controller.image import MetadataImage
+from broker.controller.image_records import records_of
 from broker.errors import StartupError
+from broker.protocol.messages.metadata_records import NO_LEADER, encode_record
 from broker.quorum.messages import OffsetAndEpoch
 from broker.quorum.snapshots import Snapshots
 from broker.server.node_directory import METADATA_DIRECTORY
@@ -46,6 +48,31 @@ class SnapshotRules:
     def __init__(self, rules: LogRules) -> None:
         self._rules = rules
         self._known: dict[OffsetAndEpoch, tuple[State, str]] = {}
+        self._looked_at = -1
+        self._kinds: set[tuple[object, ...]] = set()
+        """What there was in states of which a snapshot was supposed."""
+
+    def look(self, machine: MachineView, epoch: int) -> None:
+        """A member in this epoch has applied something. Few runs make a snapshot of each state that matters, so one is
+        supposed of each that has something of a new kind."""
+        image = machine.image
+        if image.offset <= self._looked_at:
+            return
+        self._looked_at = image.offset
+        kinds = set(_kinds(image))
+        if kinds <= self._kinds:
+            return
+        self._kinds |= kinds
+        self._rules.checked(SNAPSHOT_DIFFERS)
+        restored, where = MetadataImage(), OffsetAndEpoch(epoch, image.offset + 1)
+        try:
+            restored.restore(where.offset, [encode_record(record) for record in records_of(image)])
+        except ValueError as error:
+            self._report(machine, where, f"could not be read: {error}")
+            return
+        self._compare(
+            machine, where, _state_of(image), _state_of(restored), "would not be the state that it is made of"
+        )
 
     def heard(self, machine: MachineView, snapshot: OffsetAndEpoch) -> None:
         """A member has made a snapshot, or begins at one, at this very moment: its state is the one there."""
@@ -61,16 +88,30 @@ class SnapshotRules:
             except (OSError, StartupError, ValueError) as error:
                 self._report(machine, snapshot, f"cannot be read: {error}")
                 return
-        difference = next(_differences(known[0], state), None)
+        whose = "the state that it was made of" if known[1] == machine.name else f"what {known[1]} had there"
+        self._compare(machine, snapshot, known[0], state, f"is not {whose}")
+
+    def _compare(self, machine: MachineView, snapshot: OffsetAndEpoch, one: State, other: State, how: str) -> None:
+        difference = next(_differences(one, other), None)
         if difference is not None:
-            whose = "the state that it was made of" if known[1] == machine.name else f"what {known[1]} had there"
             values = {"was": difference.was, "is": difference.now}
-            self._report(machine, snapshot, f"is not {whose}: it differs in {difference.what}", values)
+            self._report(machine, snapshot, f"{how}: it differs in {difference.what}", values)
 
     def _report(self, machine: MachineView, snapshot: OffsetAndEpoch, what: str, *witness: dict[str, str]) -> None:
         of = {"node": machine.name, "offset": snapshot.offset, "epoch": snapshot.epoch}
         sentence = f"the snapshot of {machine.name} at {snapshot.offset} in epoch {snapshot.epoch} {what}"
         self._rules.report(SNAPSHOT_DIFFERS, sentence, of, *witness)
+
+
+def _kinds(image: MetadataImage) -> Iterator[tuple[object, ...]]:
+    """What there is in a state: partitions, brokers and the rest, each by what a snapshot of it could lack."""
+    for topic, _, it in image.partitions():
+        of = (it.leader == NO_LEADER, it.recovering, *map(bool, (it.elr, it.last_known_elr, it.adding, it.removing)))
+        yield ("partition", *of, *sorted(topic.configs))
+    for broker in image.brokers.values():
+        yield ("broker", broker.fenced, broker.rack is None, len(broker.endpoints), len(broker.directories))
+    rest = (image.cluster_id, image.next_producer_id, image.acls, image.scram)
+    yield ("rest", *map(bool, rest))
 
 
 def _state_of(image: MetadataImage) -> State:

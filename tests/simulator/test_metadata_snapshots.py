@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
 from msgspec import structs
 
-from broker.controller.image import MetadataImage, PartitionImage
+from broker.controller.image import Changes, MetadataImage, PartitionImage
 from broker.controller.image_records import records_of
 from broker.protocol.messages.metadata_records import MetadataRecord, PartitionRecord, RegisterBrokerRecord
 from simulator.client import SimulatedClient
@@ -106,3 +106,22 @@ def test_a_node_with_another_state_than_the_others_is_found_at_its_snapshot() ->
 
         cluster.run(story())
     assert "n3" in found_by(cluster)["snapshot-mismatch"]
+
+
+@pytest.mark.conforms("H16")
+def test_a_snapshot_that_would_lack_something_is_found_though_none_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    restore = MetadataImage.restore
+
+    def restore_poorer(image: MetadataImage, end: int, records: Sequence[bytes]) -> Changes:
+        changes = restore(image, end, records)
+        for topic, index, partition in list(image.partitions()):
+            topic.partitions[index] = replace(partition, elr=())
+        return changes
+
+    monkeypatch.setattr(MetadataImage, "restore", restore_poorer)
+    none = {**TWO_IN_SYNC, **dict.fromkeys(SNAPSHOTS.keys() - QUICK.keys(), str(1 << 20))}
+    with SimulatedCluster(1, 5, properties=none, mutants=["late_vote_counted"]) as cluster:
+        cluster.run(lose_two_of_five(cluster))
+    assert not cluster.journal.of("quorum_snapshot")
+    sentence = found_by(cluster)["snapshot-mismatch"]
+    assert sentence.endswith(f"would not be the state that it is made of: it differs in topics {TOPIC}")

@@ -25,7 +25,6 @@ from simulator.oracles.log_rules import Committed
 from tests.simulator.storm import QUICK, TOPIC, storm, write
 
 Role = TypeVar("Role", PartitionFollower, PartitionLeader)
-SNAPSHOTS = {"metadata.log.max.record.bytes.between.snapshots": "1000"}
 VOTERS_3_OF_4 = {"quorum.voters": "1@n1:9093,2@n2:9093,3@n3:9093"}
 
 
@@ -45,7 +44,7 @@ def test_no_oracle_says_anything_of_the_broker_as_it_is(seed: int) -> None:
 def test_every_oracle_has_compared_something_in_a_storm() -> None:
     checks, of_quorum = dict.fromkeys(ORACLES, 0), dict.fromkeys(ORACLES, 0)
     for seed in (1, 2):
-        findings = storm(seed, seconds=6, properties=SNAPSHOTS).watch.findings
+        findings = storm(seed, seconds=6).watch.findings
         for oracle, count in findings.checks.items():
             checks[oracle] += count
             of_quorum[oracle] += findings.of_quorum[oracle]
