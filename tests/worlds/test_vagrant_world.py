@@ -28,7 +28,6 @@ from tests.worlds.support import launch, play
 
 MODULE = "tests.worlds.vagrant_scenarios"
 PATIENCE_S = 220.0
-QEMU = shutil.which(kvm.EMULATOR)
 SMOKE = """
 name = "smoke"
 [topology]
@@ -159,7 +158,7 @@ esac""",
 def test_a_machine_comes_up_where_kvm_lies(tmp_path: Path) -> None:
     """The probe is deceived; libvirt then cannot use it, nor can the kernel."""
     to_probe = f'case "$*" in *-bios* | *rdinit=*)\n{hypervisors.WORKS}\n;;'
-    hypervisors.emulator(tmp_path / "bin", f'{to_probe} *) exec {QEMU} "$@" ;; esac')
+    hypervisors.emulator(tmp_path / "bin", f'{to_probe} *) exec {shutil.which(kvm.EMULATOR)} "$@" ;; esac')
     if kvm.executes().works:
         pytest.skip("KVM works here")
     seen = play("emulated", str(tmp_path), module=MODULE, deadline_s=2 * PATIENCE_S)
