@@ -4,8 +4,8 @@
 
 Every case runs twice: `cold` writes to memory and disk blocks that this run has not touched before, `warm` repeats it
 on those that the deleted files of the first run have left. Compare figures of one run only; the machine is noisy.
-`stolen` is how much of its processors' time a virtual machine's host has kept for others meanwhile, by /proc/stat: each
-time some records wait for milliseconds, and from one percent on p99 shows the host, not the broker.
+`stolen` is how much of its processors' time a virtual machine's host has kept for others meanwhile, by /proc/stat:
+records that come then wait, and p99 has the host in it.
 """
 
 from __future__ import annotations
