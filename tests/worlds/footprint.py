@@ -47,8 +47,8 @@ class Footprint:
         }
         return {kind: value for kind, value in found.items() if value}
 
-    def wait_gone(self, timeout_s: float = 10.0) -> dict[str, object]:
-        """Wait until nothing is left; what is left after all."""
+    def wait_gone(self, timeout_s: float = 300.0) -> dict[str, object]:
+        """Wait until nothing is left; what is left after all. A busy machine takes its time to end processes."""
         deadline = time.monotonic() + timeout_s
         while (left := self.present()) and time.monotonic() < deadline:
             time.sleep(0.005)

@@ -19,6 +19,7 @@ from installation.files import PROJECT_ROOT
 from nemeses import KINDS, Fault, Nemesis
 from nemeses.ports import HostError
 from orchestrator.errors import WorldError
+from orchestrator.machine.programs import program
 from orchestrator.worlds.process.host import Supervisor
 from orchestrator.worlds.process.world import ProcessWorld
 from tests.worlds.support import DEADLINE_S, send, specification
@@ -178,6 +179,25 @@ def test_what_a_service_started_ends_with_the_orchestrator(tmp_path: Path) -> No
         os.kill(script, signal.SIGKILL)
         process.kill()
         assert until(lambda: not alive(inner))
+
+
+def test_what_a_service_started_ends_when_nobody_reads_the_answer(tmp_path: Path) -> None:
+    """The orchestrator may end between its order and the supervisor's answer, which then cannot be written."""
+    command = program("orchestrator.worlds.process.supervisor")
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as supervisor:
+        assert supervisor.stdin is not None
+        assert supervisor.stdout is not None
+        order = {"argv": WRAPPER, "environment": {}, "directory": str(tmp_path), "log": str(tmp_path / "log")}
+        supervisor.stdin.write(json.dumps(order).encode() + b"\n")
+        supervisor.stdin.flush()
+        pid = json.loads(supervisor.stdout.readline())["pid"]
+        inner = int(until(lambda: (tmp_path / "inner").read_text()))
+        supervisor.stdout.close()
+        supervisor.stdin.write(json.dumps({"ended": pid}).encode() + b"\n")
+        supervisor.stdin.flush()
+        supervisor.wait(DEADLINE_S)
+        assert not alive(pid)
+        assert not alive(inner)
 
 
 def until(found: Callable[[], T]) -> T:

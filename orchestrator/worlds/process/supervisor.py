@@ -16,6 +16,7 @@ import json
 import os
 import select
 import signal
+import traceback
 from typing import Any, NoReturn
 
 from orchestrator.machine import syscalls
@@ -24,6 +25,17 @@ from orchestrator.machine import syscalls
 def main(_: list[str]) -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     syscalls.adopt_orphans()
+    try:
+        _serve()
+    except BrokenPipeError:
+        pass  # the orchestrator ended between its order and the answer: an end like any other
+    except BaseException:  # whatever breaks here: what was started ends first
+        traceback.print_exc()
+    _end()
+
+
+def _serve() -> None:
+    """Do what the orchestrator asks for, until it has ended."""
     waker, wake = os.pipe()
     for end in (waker, wake):
         os.set_blocking(end, False)
@@ -42,7 +54,7 @@ def main(_: list[str]) -> NoReturn:
         if 0 in ready:
             received = os.read(0, 1 << 16)
             if not received:
-                _end()
+                return
             *lines, pending = (pending + received).split(b"\n")
             for line in lines:
                 order = json.loads(line)
