@@ -191,10 +191,18 @@ class SshHost:
                 raise HostError(
                     f"{self.name}: {_brief(command)!r}: the connection was lost: {error!r}{self._condition()}"
                 ) from error
+            if done.return_code < 0:  # paramiko's word for a channel that was closed without an exit status
+                self._drop()
+                raise HostError(
+                    f"{self.name}: {_brief(command)!r}: the connection ended before the command did{self._condition()}"
+                )
             return Result(int(done.return_code), str(done.stdout), str(done.stderr))
 
     def service_pid(self) -> int | None:
-        said = self.run(self._unit.pid_script()).stdout.strip()
+        done = self.run(self._unit.pid_script())
+        if not done.ok:  # who could not look has not seen that no service runs
+            raise HostError(f"{self.name}: its service cannot be looked for: {(done.stderr or done.stdout).strip()}")
+        said = done.stdout.strip()
         return int(said) if said else None
 
     def service_exit(self, pid: int | None = None) -> int | None:

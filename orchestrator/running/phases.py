@@ -43,6 +43,7 @@ READ_S = 60.0
 CONVERGE_S = 10.0
 FIRST_ACK_S = 10.0
 TICK_S = 0.05
+_FORESEEN = (RunError, HostError, ClientError, OSError)
 
 
 @dataclass(frozen=True)
@@ -387,7 +388,9 @@ class Run:
     # ---- the way out
 
     def _leave(self) -> None:
-        """Bring everything home and take the world down, whatever state the run is in."""
+        """Bring everything home and take the world down, whatever state the run is in and whatever fails of it. What
+        nobody foresaw is raised once that is done."""
+        unforeseen: list[Exception] = []
         with contextlib.suppress(OSError):
             self._enter("collect", "stopping services, collecting their logs")
         steps: list[tuple[str, Callable[[], None]]] = [("clients", self._fleet.close)]
@@ -400,7 +403,8 @@ class Run:
         for name, step in steps:
             try:
                 step()
-            except (RunError, HostError, ClientError, OSError) as error:
+            except Exception as error:
+                unforeseen += [error] if not isinstance(error, _FORESEEN) else []
                 self._progress.say(f"{name}: {error}")
                 of_record = step not in (self._world.down, self._cluster.close)
                 if of_record:  # what is missing from the record must not be taken for absent
@@ -410,6 +414,8 @@ class Run:
         if self._finished:  # a run whose last phase is another one is not believed
             self._journal.phase("done")
             self._seal()
+        for error in unforeseen:
+            raise error
 
     def _seal(self) -> None:
         """From here on nothing may change of what the run left; a run without a seal is not believed."""
@@ -446,7 +452,7 @@ class Run:
     def _end_services(self) -> None:
         """Make every node reachable, as it was, and kill its service: whatever state the run was left in, it is not
         waited for. Raises `RunError` with all that failed, once everything was tried: one node that does not answer
-        keeps no other one as a fault has left it.
+        keeps no other one as a fault has left it. What nobody foresaw is raised as it is, in the place of that.
 
         What services have done by themselves until then is on record first."""
         names, power = [node.name for node in self._world.nodes], self._world.power
@@ -460,14 +466,17 @@ class Run:
         if self._book is not None:
             deeds.append(self._book.clear_leftovers)  # nodes that are not made anew are those of the next run
         deeds.append(lambda: self._scheduler.for_each(self._world.nodes, self._kill_service))
-        failures = []
+        failures: list[Exception] = []
         for deed in deeds:
             try:
                 deed()
-            except (RunError, HostError, OSError) as error:
-                failures.append(str(error))
+            except Exception as error:
+                failures.append(error)
+        for error in failures:
+            if not isinstance(error, _FORESEEN):
+                raise error
         if failures:
-            raise RunError("; ".join(failures))
+            raise RunError("; ".join(map(str, failures)))
 
     def _kill_service(self, node: Node) -> None:
         host = self._world.hosts[node.name]

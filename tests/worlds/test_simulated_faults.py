@@ -123,14 +123,18 @@ expect = "fail"
 """
 
 
-@pytest.mark.parametrize("broken", ["", "network"])
+def unforeseen(*_: object) -> None:
+    raise ValueError("nobody thought of that")
+
+
+@pytest.mark.parametrize("broken", ["", "network", "a mistake"])
 def test_a_run_that_is_not_finished_leaves_no_packets_disturbed_and_no_clock_wrong(
     broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nodes may be somebody's machines, which the run does not make and does not take away. Nor is that left out when
-    something else fails on the way."""
+    something else fails on the way, be it by a mistake of ours."""
     if broken:
-        monkeypatch.setattr(SimulatedCables, "heal", unanswered)
+        monkeypatch.setattr(SimulatedCables, "heal", unanswered if broken == "network" else unforeseen)
     path = tmp_path / "unfinished.toml"
     path.write_text(UNFINISHED)
     left: list[dict[str, Any]] = []
@@ -146,7 +150,8 @@ def test_a_run_that_is_not_finished_leaves_no_packets_disturbed_and_no_clock_wro
     assert [line["status"] for line in run.of("fault_injected")] == ["confirmed", "confirmed"]
     assert run.of("fault_healed") == []
     told = [line["text"] for line in run.of("note") if line["text"].startswith("stopping services")]
-    assert told == (["stopping services: n3 does not answer"] if broken else [])
+    said = {"network": ["n3 does not answer"], "a mistake": ["nobody thought of that"]}.get(broken, [])
+    assert told == [f"stopping services: {words}" for words in said]
     names = ("n1", "n2", "n3")
     assert left == [{"packets": {name: {"dropped": {}} for name in names}, "clocks": {name: {} for name in names}}]
 

@@ -57,8 +57,11 @@ class MirroredFile:
         """Wait until everything that the file has now has come; what stands in the way, if that takes too long.
 
         Raises `HostError` when the host cannot be asked."""
-        said = self._host.run(f"cat {BOOT_ID}; stat -c %s {shlex.quote(self._path)} 2>/dev/null || echo 0").stdout
-        boot, size = said.split()
+        done = self._host.run(f"cat {BOOT_ID}; stat -c %s {shlex.quote(self._path)} 2>/dev/null || echo 0")
+        said = done.stdout.split()
+        if len(said) != 2:  # a host that can start no program says less than it was asked for
+            raise HostError(f"{self._host.name}: its boot and {self._path} cannot be read: {done.stderr.strip()}")
+        boot, size = said
         give_up = time.monotonic() + timeout_s
         while (have := self._received(boot.encode())) < int(size):
             if time.monotonic() > give_up:
