@@ -6,8 +6,9 @@ were asked for, in which world they are made, and the names of the runs that fol
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +17,7 @@ from orchestrator.campaign import toml_text
 from orchestrator.campaign.file import read_expect, read_min_share, read_seeds
 from orchestrator.campaign.model import Campaign, Expect, Topology
 from orchestrator.campaign.plan import PlannedRun, run_id
-from orchestrator.campaign.store import RunDirectory
+from orchestrator.campaign.store import RunDirectory, locked
 from orchestrator.errors import UsageError
 from systems.errors import InputError
 from systems.toml_tables import Source, Table
@@ -103,6 +104,22 @@ def keep_plan(
         draft = target.with_name(f".{target.name}.tmp")
         draft.write_text(text, encoding="utf-8")
         os.replace(draft, target)
+
+
+@contextlib.contextmanager
+def held_plan(campaign_dir: Path, stamp: str) -> Iterator[None]:
+    """Hold an invocation, for one process at a time makes its runs or sets them aside; of what has no plan nobody else
+    knows. Raises `UsageError` when another process holds it."""
+    path = plans_dir(campaign_dir) / f"{stamp}.toml"
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield
+        return
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be held: {error.strerror}; give another --store") from error
+    with locked(descriptor, f"{campaign_dir}: the invocation {stamp}"):
+        yield
 
 
 def drop_plan(campaign_dir: Path, stamp: str) -> None:

@@ -69,17 +69,8 @@ class RunDirectory:
                 f"{self.path}: cannot be written: {error.strerror}; a verdict is kept beside what it judges: copy the "
                 "run to where you may write"
             ) from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            raise UsageError(
-                f"{self.path} is under way in another process; wait for its end, or stop that one"
-            ) from None
-        try:
+        with locked(descriptor, str(self.path)):
             yield
-        finally:
-            os.close(descriptor)
 
 
 class Store:
@@ -158,6 +149,19 @@ class Store:
     def runs(self, campaign_dir: Path) -> list[RunDirectory]:
         """The runs of a campaign, oldest first."""
         return [RunDirectory(path.parent) for path in sorted(campaign_dir.glob("*/run.toml"))]
+
+
+@contextlib.contextmanager
+def locked(descriptor: int, what: str) -> Iterator[None]:
+    """Hold the lock of an open file, which is closed at the end. Raises `UsageError` when another process holds it."""
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(f"{what} is under way in another process; wait for its end, or stop that one") from None
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def as_named(path: Path) -> Path:

@@ -20,6 +20,7 @@ from orchestrator.campaign.finding import shortest
 from orchestrator.campaign.invocations import (
     PlanError,
     drop_plan,
+    held_plan,
     keep_plan,
     newest_stamp,
     open_stamp,
@@ -85,7 +86,18 @@ class Runner:
         self._started_ns = int(os.environ.get(STARTED_VARIABLE) or time.monotonic_ns())
 
     def make_all(self, invocation: Invocation) -> None:
-        """Make all runs that are still to be made. Raises `Interrupted`; `RunError` when the lab cannot be made."""
+        """Make all runs that are still to be made. Raises `Interrupted`; `RunError` when the lab cannot be made;
+        `UsageError` when another process makes them, or has made some since they were listed."""
+        campaign_dir = self._store.campaign_dir(invocation.campaign.name)
+        with held_plan(campaign_dir, invocation.stamp):
+            made = [run.id for run in invocation.todo if (campaign_dir / run.id).exists()]
+            if made:
+                raise UsageError(
+                    f"{campaign_dir / made[0]} was made by another process meanwhile; go on with what is left: --resume"
+                )
+            self._make_in_lab(invocation)
+
+    def _make_in_lab(self, invocation: Invocation) -> None:
         selection = self._options.selection
         spec = lab_spec(
             invocation.campaign,
@@ -315,7 +327,8 @@ def resume_invocation(store: Store, campaign: Campaign, *, where: Sequence[str] 
     """The campaign's last invocation that is not finished, with only the runs that have no verdict yet left to do.
     `world`: the name of the one that was chosen now, which must be the one of then.
 
-    What an interrupted run recorded is kept under `interrupted/`. Raises `UsageError` when there is nothing to resume.
+    What an interrupted run recorded is kept under `interrupted/`. Raises `UsageError` when there is nothing to resume,
+    or another process is at it.
     """
     campaign_dir = store.campaign_dir(campaign.name)
     if not stamps(campaign_dir):
@@ -339,9 +352,10 @@ def resume_invocation(store: Store, campaign: Campaign, *, where: Sequence[str] 
             "there is that one, or run it anew, without --resume"
         )
     planned = expand(campaign, plan.stamp, cells=plan.cells, seeds=plan.seeds, where=where)
-    todo = tuple(run for run in planned if not RunDirectory(campaign_dir / run.id).judged)
-    for run in todo:
-        _set_aside(campaign_dir, run.id)
+    with held_plan(campaign_dir, plan.stamp):
+        todo = tuple(run for run in planned if not RunDirectory(campaign_dir / run.id).judged)
+        for run in todo:
+            _set_aside(campaign_dir, run.id)
     return Invocation(campaign, plan.stamp, todo, tuple(run.id for run in planned))
 
 

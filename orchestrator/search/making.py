@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from history.journal import FILE_NAME as JOURNAL
 from orchestrator.campaign.judging import Engine
 from orchestrator.campaign.model import SIMULATION, Campaign
-from orchestrator.campaign.plan import PlannedRun
+from orchestrator.campaign.plan import PlannedRun, invocation_of
 from orchestrator.campaign.store import RunDirectory, Store
 from orchestrator.errors import Interrupted
 from orchestrator.running.interrupts import Interrupts
@@ -71,7 +71,8 @@ class Maker:
 
     def make(self, planned: PlannedRun) -> Made:
         """Make one run. Raises `Interrupted`; `UsageError` for a campaign that is not for this world."""
-        self._runner.make_all(Invocation(planned.campaign, planned.id, (planned,), (planned.id,)))
+        stamp = invocation_of(planned.id)
+        self._runner.make_all(Invocation(planned.campaign, stamp, (planned,), (planned.id,)))
         return read_made(RunDirectory(self._store.campaign_dir(planned.campaign.name) / planned.id))
 
 

@@ -16,7 +16,7 @@ from orchestrator.errors import Interrupted, RunError, UsageError, WorldError
 from orchestrator.nodes.leftovers import remove_labs
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
-from orchestrator.running.runner import Runner, RunOptions, plan_invocation
+from orchestrator.running.runner import Invocation, Runner, RunOptions, plan_invocation, resume_invocation
 from orchestrator.worlds.base import Progress as Listener
 from orchestrator.worlds.base import World, WorldSpec, no_progress
 from orchestrator.worlds.lab import LabSpec
@@ -100,10 +100,14 @@ def make_runs(
 
     store = Store(tmp_path / "store")
     invocation = plan_invocation(store, campaign(text), world="process")
-    options = RunOptions(Selection(lab_of(trouble), "it is troubled"), Engine("in-process", tmp_path), keep=keep)
+    make(trouble, store, invocation, Ear(quiet=True), keep=keep)
+
+
+def make(trouble: Trouble, store: Store, invocation: Invocation, progress: Progress, *, keep: bool = False) -> None:
+    options = RunOptions(Selection(lab_of(trouble), "it is troubled"), Engine("in-process", store.root), keep=keep)
     interrupts = Interrupts(on_first=nothing, on_second=nothing)
     with interrupts.installed():
-        Runner(store, options, Ear(quiet=True), interrupts).make_all(invocation)
+        Runner(store, options, progress, interrupts).make_all(invocation)
 
 
 def test_one_lab_serves_all_runs_of_an_invocation(trouble: Trouble, tmp_path: Path) -> None:
@@ -216,3 +220,25 @@ def test_who_interrupts_a_run_does_not_want_it_kept(trouble: Trouble, tmp_path: 
     with pytest.raises(Interrupted):
         make_runs(trouble, tmp_path, keep=True)
     assert trouble.done == ["open", "world", "up", "down", "close"]
+
+
+def test_an_invocation_is_made_by_one_process_at_a_time(trouble: Trouble, tmp_path: Path) -> None:
+    store, plan, silent = Store(tmp_path / "store"), campaign(TWO_RUNS), Progress(quiet=True)
+    plan_invocation(store, plan, world="process")
+    first, second = (resume_invocation(store, plan, world="process") for _ in range(2))
+    assert first.todo == second.todo
+
+    def meddle() -> None:
+        with pytest.raises(UsageError, match="is under way in another process"):
+            make(trouble, store, second, silent)
+        with pytest.raises(UsageError, match="is under way in another process"):
+            resume_invocation(store, plan, world="process")
+
+    trouble.at_open = meddle
+    make(trouble, store, first, silent)
+    left = {path: path.read_bytes() for path in store.campaign_dir("x").rglob("*") if path.is_file()}
+    assert trouble.done.count("open") == 1
+    with pytest.raises(UsageError, match="-main-1 was made by another process meanwhile"):
+        make(trouble, store, second, silent)
+    assert left == {path: path.read_bytes() for path in store.campaign_dir("x").rglob("*") if path.is_file()}
+    assert trouble.done.count("open") == 1, "no lab is opened for nothing"
