@@ -88,8 +88,9 @@ def keep_plan(
     seeds: Sequence[int],
     where: Sequence[str],
     world: str,
-) -> None:
-    """Write the plan of a new invocation. `world`: the name of the one that was chosen. Raises `OSError`."""
+) -> bool:
+    """Write the plan of a new invocation; False where its stamp is taken already. `world`: the name of the one that was
+    chosen. Raises `OSError`."""
     content = {
         "campaign": str(campaign.path),
         "cells": list(cells),
@@ -100,10 +101,19 @@ def keep_plan(
     }
     path = plans_dir(campaign_dir) / f"{stamp}.toml"
     path.parent.mkdir(parents=True, exist_ok=True)
-    for target, text in ((path.with_suffix(".campaign"), campaign.text), (path, toml_text.dump(content))):
-        draft = target.with_name(f".{target.name}.tmp")
-        draft.write_text(text, encoding="utf-8")
-        os.replace(draft, target)
+    try:  # who comes second to a stamp must not replace the first one's plan
+        os.close(os.open(path.with_suffix(".campaign"), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+    except FileExistsError:
+        return False
+    try:
+        for target, text in ((path.with_suffix(".campaign"), campaign.text), (path, toml_text.dump(content))):
+            draft = target.with_name(f".{target.name}.tmp")
+            draft.write_text(text, encoding="utf-8")
+            os.replace(draft, target)
+    except OSError:
+        drop_plan(campaign_dir, stamp)
+        raise
+    return True
 
 
 @contextlib.contextmanager

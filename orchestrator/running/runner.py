@@ -313,14 +313,14 @@ def plan_invocation(
     """A new invocation, recorded in the store so that it can be resumed. `world`: the name of the one that was chosen.
     Raises `UsageError` where it cannot be recorded, or would seem to be older than what is there."""
     campaign_dir = store.campaign_dir(campaign.name)
-    stamp = newest_stamp(campaign_dir, store.new_stamp())
-    planned = expand(campaign, stamp, cells=cells, seeds=seeds, where=where)
-    invocation = Invocation(campaign, stamp, planned, tuple(run.id for run in planned))
-    try:
-        keep_plan(campaign_dir, campaign, stamp, planned, cells=cells, seeds=seeds, where=where, world=world)
-    except OSError as error:
-        raise UsageError(f"{store.root} cannot be written: {error.strerror}; give another --store") from error
-    return invocation
+    while True:  # until the stamp is nobody else's: whoever begins at the same moment sees the same newest one
+        stamp = newest_stamp(campaign_dir, store.new_stamp())
+        planned = expand(campaign, stamp, cells=cells, seeds=seeds, where=where)
+        try:
+            if keep_plan(campaign_dir, campaign, stamp, planned, cells=cells, seeds=seeds, where=where, world=world):
+                return Invocation(campaign, stamp, planned, tuple(run.id for run in planned))
+        except OSError as error:
+            raise UsageError(f"{store.root} cannot be written: {error.strerror}; give another --store") from error
 
 
 def resume_invocation(store: Store, campaign: Campaign, *, where: Sequence[str] = (), world: str) -> Invocation:

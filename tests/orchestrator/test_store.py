@@ -10,7 +10,7 @@ import pytest
 
 from analysis.unfinished import begin, undecided
 from installation.commands import command
-from orchestrator.campaign.invocations import stamps
+from orchestrator.campaign.invocations import read_plan, stamps
 from orchestrator.campaign.matrix import read_matrix
 from orchestrator.campaign.plan import expand
 from orchestrator.campaign.store import Store
@@ -75,6 +75,18 @@ def test_an_interrupted_invocation_goes_on_where_it_stopped(tmp_path: Path) -> N
     assert resumed.all_ids == begun.all_ids
     assert not interrupted.path.exists()
     assert (tmp_path / "x" / "interrupted" / f"{interrupted.id}.1" / "history").is_dir()
+
+
+def test_invocations_that_begin_at_the_same_moment_have_a_plan_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = iter([(), ()])  # neither sees the other one's plan
+    monkeypatch.setattr(Store, "new_stamp", lambda _: "20260102T03040542")
+    monkeypatch.setattr("orchestrator.campaign.invocations.stamps", lambda at: next(looks, stamps(at)))
+    begun = [plan_invocation(Store(tmp_path), campaign(TWO_SEEDS), seeds=[seed], world="paper") for seed in (1, 2)]
+    assert [each.stamp for each in begun] == ["20260102T03040542", "20260102T0304054200"]
+    planned = [read_plan(tmp_path / "x", each.stamp).runs for each in begun]
+    assert [[run.seed for run in runs] for runs in planned] == [[1], [2]]
 
 
 def test_what_was_planned_and_changed_since_is_not_resumed(tmp_path: Path) -> None:
