@@ -18,7 +18,7 @@ from orchestrator.command.printing import say
 from orchestrator.errors import EXIT_FAIL, EXIT_PASS, EXIT_UNKNOWN, UsageError
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
-from orchestrator.running.versions import commit
+from orchestrator.running.versions import CHANGES, UNKNOWN, commit
 from orchestrator.search.making import WHERE, Made, Maker, make_to_stay, read_summary, require_simulation
 from orchestrator.search.narration import narrate
 from orchestrator.search.stored import runs_of_seed, stored_plan
@@ -88,9 +88,9 @@ def compare(before: RunDirectory | None, made: Made) -> Comparison:
         return Comparison(None, f"{which.id} broke down before it had a digest: there is nothing to compare")
     if stored == made.digest:
         return Comparison(True, f"the same run as {before.id}: digest {made.digest[:16]}...")
-    then, now = describe(before.path).versions.get("brownout", "unknown"), commit()
+    then, now = describe(before.path).versions.get("brownout", UNKNOWN), commit()
     what = f"not the same run as {before.id}: digest {made.digest[:16]}... instead of {stored[:16]}..."
-    if then == now and not now.endswith("+changes"):
+    if then == now and now != UNKNOWN and not now.endswith(CHANGES):
         return Comparison(False, f"{what} Both are of commit {now}: something is not decided by the seed")
     return Comparison(None, f"{what} That was made by commit {then}, this by {now}: other code may do otherwise")
 

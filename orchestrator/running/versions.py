@@ -12,6 +12,8 @@ from importlib import metadata
 from installation.files import PROJECT_ROOT, build_record, is_installed
 
 CHANGES = "+changes"
+UNKNOWN = "unknown"
+"""Of a tree or a package that was not in git: two of them may be as different as any."""
 _LIBRARIES = ("confluent-kafka", "pyspark", "pyarrow", "uvloop")
 
 
@@ -43,11 +45,11 @@ def release() -> str:
 def commit() -> str:
     """The commit of the project's tree, or that the package was built from; `unknown` when that was not in git."""
     if is_installed():  # it may lie in somebody's repository, whose commit is not ours
-        return build_record()["commit"] or "unknown"
+        return build_record()["commit"] or UNKNOWN
     head = _git("rev-parse", "--short=12", "HEAD")
     changed, strange = _git("status", "--porcelain", "--untracked-files=no"), _strange_modules()
     if head is None or changed is None or strange is None:
-        return "unknown"
+        return UNKNOWN
     return head + (CHANGES if changed or strange else "")
 
 

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.campaign.store import RunDirectory
 from orchestrator.command.line import main
+from orchestrator.command.replay import compare
 from orchestrator.errors import Interrupted
+from orchestrator.search.making import Made
 from tests.worlds.simulated import SimulatedRun, campaign, simulate
 
 BOUNCE = campaign("bounce-unseen")
@@ -99,6 +102,20 @@ def test_a_run_that_comes_out_otherwise_is_told(
     monkeypatch.setattr("orchestrator.command.replay.commit", lambda: "another")
     assert replay(tmp_path, str(stored.path)) == 2
     assert "other code may do otherwise" in json.loads(capsys.readouterr().out)["comparison"]
+
+
+def test_whether_two_commits_that_nobody_knows_are_the_same_is_not_known(
+    stored: SimulatedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    description = stored.path / "run.toml"
+    made_by = f'brownout = "{stored.verdict.versions["brownout"]}"'
+    assert made_by in description.read_text()
+    description.write_text(description.read_text().replace(made_by, 'brownout = "unknown"'))
+    monkeypatch.setattr("orchestrator.command.replay.commit", lambda: "unknown")
+    before = RunDirectory(stored.path)
+    compared = compare(before, Made(before, stored.verdict, digest="0" * 64))
+    assert (compared.same, compared.exit_code) == (None, 2)
+    assert "made by commit unknown, this by unknown" in compared.text
 
 
 @pytest.mark.usefixtures("stored")
