@@ -58,7 +58,7 @@ def explore(commands: Commands) -> None:
         type=positive,
         metavar="N",
         help="runs that are made side by side, before anything is learned of them; for a cluster at least as many as "
-        "it has cores (default: 8)",
+        "it has cores (default: 4)",
     )
     command.add_argument("--first", type=int, metavar="SEED", help="the first seed (default: 1)")
     command.add_argument("--keep-going", action="store_true", default=None, help="do not stop at the first failure")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from orchestrator.campaign.model import SIMULATION, Campaign, Cell
 from orchestrator.campaign.steps import WaitStep
 from orchestrator.campaign.store import LABS, RunDirectory, Store
 from orchestrator.campaign.swarm import draw
+from orchestrator.command.explore import FIRST, RUNS
 from orchestrator.command.line import main
 from orchestrator.command.shrink import whole_document
 from orchestrator.errors import Interrupted
@@ -24,7 +26,7 @@ from orchestrator.running.runner import plan_invocation
 from orchestrator.search.attempt import Attempted, Task, attempt, spread
 from orchestrator.search.coverage import Stay
 from orchestrator.search.document import document_of
-from orchestrator.search.exploring import GUIDED, RANDOM, SUFFIX, Arm, Source, cheapest, explore, strikeable
+from orchestrator.search.exploring import GUIDED, RANDOM, ROUND, SUFFIX, Arm, Source, cheapest, explore, strikeable
 from orchestrator.search.making import WHERE
 from orchestrator.search.record import Head
 from orchestrator.search.script import Inflicted, Inflictions
@@ -34,6 +36,18 @@ from simulator.loop import VirtualLoop
 from systems.toml_tables import Source as TomlSource
 from tests.search.imagined import SHORT, World, arm, run_explore, schedule
 from tests.worlds.simulated import SimulatedRun, campaign, simulate
+
+
+@pytest.mark.parametrize(("option", "number"), [("--runs N", RUNS), ("--round N", ROUND), ("--first SEED", FIRST)])
+def test_the_help_tells_what_is_taken_where_nothing_is_asked_for(
+    option: str, number: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["explore", "--help"])
+    _, _, behind = " ".join(capsys.readouterr().out.split()).rpartition(f" {option} ")
+    told = re.search(r"\(default: (\d+)\)", behind)
+    assert told is not None
+    assert int(told[1]) == number
 
 
 def test_random_takes_the_seeds_in_their_order(short: Path) -> None:
