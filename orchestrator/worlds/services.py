@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from nemeses.ports import Host, HostError, Network, PowerSwitch, Site, Suspender
+from nemeses.ports import Host, HostError, Network, PowerSwitch, Result, Site, Suspender
 from nemeses.scheduling import REAL_TIME, Scheduler
 from orchestrator.errors import WorldError
 from orchestrator.worlds.base import Node
@@ -88,12 +88,17 @@ class ServicesOnHosts(ABC):
         """What was prepared must survive a power cut that comes at once; programs do not always see to that."""
         host, service = self.hosts[node.name], self.service(node)
         for words in service.prepare:
-            done = host.run(shlex.join(self._prepare_words(service, words)), timeout_s=service.prepare_deadline_s)
+            command = shlex.join(self._prepare_words(service, words))
+            done = self._run_to_prepare(host, command, service.prepare_deadline_s)
             if not done.ok:
                 said = (done.stderr or done.stdout).strip()[-_LAST_WORDS_BYTES:]
                 raise WorldError(f"{node.name}: {shlex.join(words)!r} ended with exit code {done.exit_code}: {said}")
         if service.prepare:
             host.run(f"sync -f {shlex.quote(node.data_dir)}", timeout_s=service.prepare_deadline_s)
+
+    def _run_to_prepare(self, host: Host, command: str, timeout_s: float) -> Result:
+        """Run a preparing command to its end."""
+        return host.run(command, timeout_s=timeout_s)
 
     def _prepare_words(self, service: Service, words: Sequence[str]) -> list[str]:
         """A preparing command, as it is run on the service's host."""

@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,7 +23,8 @@ from orchestrator.errors import WorldError
 from orchestrator.machine.programs import program
 from orchestrator.worlds.process.host import Supervisor
 from orchestrator.worlds.process.world import ProcessWorld
-from tests.worlds.support import DEADLINE_S, send, specification
+from systems.service import Place, Service
+from tests.worlds.support import DEADLINE_S, StandIns, send, specification
 
 LOG = "data/topic-0/00000000000000000000.log"
 
@@ -198,6 +200,81 @@ def test_what_a_service_started_ends_when_nobody_reads_the_answer(tmp_path: Path
         supervisor.wait(DEADLINE_S)
         assert not alive(pid)
         assert not alive(inner)
+
+
+@dataclass(frozen=True)
+class Prepared(StandIns):
+    """Stand-in brokers, before whose first start something is run."""
+
+    script: str = ""
+    deadline_s: float = DEADLINE_S
+
+    def service(self, node: Place, nodes: Sequence[Place], time_scale: float = 1.0) -> Service:
+        service = super().service(node, nodes, time_scale)
+        return replace(service, prepare=(("sh", "-c", self.script),), prepare_deadline_s=self.deadline_s)
+
+
+def prepared_world(directory: Path, script: str, deadline_s: float = DEADLINE_S) -> ProcessWorld:
+    deployment = Prepared(script=script, deadline_s=deadline_s)
+    made = ProcessWorld(replace(specification(directory, 1), deployment=deployment))
+    made.up()
+    return made
+
+
+def test_what_a_preparing_command_leaves_is_not_waited_for_and_ends_with_the_world(tmp_path: Path) -> None:
+    made = prepared_world(tmp_path, f"setsid sleep 600 & echo $! > {tmp_path}/left")
+    try:
+        made.prepare_services()
+        left = int((tmp_path / "left").read_text())
+        assert alive(left)
+    finally:
+        made.down()
+    assert not alive(left)
+
+
+@pytest.mark.parametrize(
+    ("script", "deadline_s", "words"),
+    [
+        ("echo out; echo bad >&2; exit 3", DEADLINE_S, r"n1: .* ended with exit code 3: out\nbad$"),
+        ("sleep 600", 0.1, r"n1: .* did not end within 0\.1 s"),
+    ],
+)
+def test_a_preparing_command_that_fails_is_quoted_and_one_that_hangs_is_given_up(
+    script: str, deadline_s: float, words: str, tmp_path: Path
+) -> None:
+    made = prepared_world(tmp_path, script, deadline_s)
+    try:
+        with pytest.raises(HostError, match=words):
+            made.prepare_services()
+    finally:
+        made.down()
+
+
+PREPARING = """
+name = "preparing"
+workloads = ["log"]
+[roles.server]
+ports = {{ client = 1 }}
+prepare = [["sh", "-c", "sleep 600 & echo $! > {0}.new; mv {0}.new {0}; wait"]]
+command = ["true"]
+"""
+HELD_UP = 'name = "x"\n[system]\npath = "."\n[topology]\nnodes = 1\nworld = "process"\n'
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL], ids=["interrupted", "killed"])
+def test_no_preparing_command_outlives_its_run(tmp_path: Path, ending: signal.Signals) -> None:
+    (tmp_path / "system.toml").write_text(PREPARING.format(tmp_path / "inner"))
+    (tmp_path / "x.toml").write_text(HELD_UP)
+    words = ["run", str(tmp_path / "x.toml"), "--store", str(tmp_path / "store"), "--engine", "in-process", "--quiet"]
+    with subprocess.Popen([sys.executable, "-m", "orchestrator", *words], cwd=PROJECT_ROOT) as process:
+        inner = int(until(lambda: (tmp_path / "inner").read_text()))
+        script = int(Path(f"/proc/{inner}/stat").read_text().rpartition(") ")[2].split()[1])
+        process.send_signal(ending)
+        process.wait(DEADLINE_S)
+        if ending == signal.SIGKILL:
+            until(lambda: not alive(inner) and not alive(script))
+        assert not alive(inner)
+        assert not alive(script)
 
 
 def until(found: Callable[[], T]) -> T:

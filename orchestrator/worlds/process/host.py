@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from nemeses.ports import HostError, HostUnreachableError, Result
 from orchestrator.machine.programs import program
 from orchestrator.worlds.base import Node
 from systems.service import Service
+
+_LOOK_S = 0.01
 
 
 class Supervisor:
@@ -95,6 +98,21 @@ class LocalHost:
             process.communicate()
             raise HostError(f"{self.name}: {command!r} did not end within {timeout_s:g} s") from None
         return Result(process.returncode, stdout, stderr)
+
+    def prepare(self, command: str, timeout_s: float) -> Result:
+        """As `run`, by the supervisor: all that it starts ends with the services, and is not waited for where it stays.
+        Its output is one text with its errors."""
+        output = Path(f"{self._node.data_dir}.prepare")
+        output.unlink(missing_ok=True)
+        pid = self._supervisor.start(["/bin/sh", "-c", command], {}, Path.cwd(), output)
+        give_up_s = time.monotonic() + timeout_s
+        while (status := self._supervisor.ended(pid)) is None:
+            if time.monotonic() > give_up_s:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGKILL)
+                raise HostError(f"{self.name}: {command!r} did not end within {timeout_s:g} s")
+            time.sleep(_LOOK_S)
+        return Result(status, output.read_text(encoding="utf-8", errors="replace"), "")
 
     def service_pid(self) -> int | None:
         if self._started is None or _start_time(self._started[0]) != self._started[1]:

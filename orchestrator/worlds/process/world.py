@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from nemeses import Host, Site, inflictable
+from nemeses import Host, Result, Site, inflictable
 from orchestrator.errors import WorldError
 from orchestrator.machine.locks import RunLock
 from orchestrator.worlds.base import Node, Progress, WorldSpec, no_progress
@@ -83,6 +83,10 @@ class ProcessWorld(ServicesOnHosts):
         shutil.rmtree(self._scratch, ignore_errors=True)
         self._ports.release()
         self._lock.release()
+
+    def _run_to_prepare(self, host: Host, command: str, timeout_s: float) -> Result:
+        """Nothing of it outlives the run, however that ends."""
+        return self._hosts[host.name].prepare(command, timeout_s)
 
     def dump(self, node: Node) -> bool:
         try:
