@@ -22,6 +22,7 @@ from nemeses.registry import KINDS
 _AIMS: tuple[Aim, ...] = ("leader", "leader", "controller", "follower", "last-isr", "any")
 _DIRECTIONS: tuple[Direction, ...] = ("both", "both", "out", "in")
 _TORN_SHARE = 0.5
+MOST_FAULTS = 100_000  # of a few seconds each they take a week
 
 
 class ScheduleError(ValueError):
@@ -93,7 +94,7 @@ def plan_schedule(
 
     Every kind comes once, in random order, before any comes again; each fault is healed before `total_s`. With
     `overlap` the next pause is counted from a fault's beginning, not its heal. Raises `ScheduleError` for an unknown
-    kind, an empty range, or a time too short for one fault of each kind.
+    kind, an empty range, a time too short for one fault of each kind, or one that holds more than `MOST_FAULTS`.
     """
     _check(kinds, total_s, interval_s, duration_s, overlap)
     if not kinds:
@@ -133,6 +134,12 @@ def _check(
         raise ScheduleError("interval_s and duration_s are both 0: faults would never end; give one of them a length")
     if overlap and interval_s[1] <= 0:
         raise ScheduleError("interval_s is 0 and faults may overlap: all would begin at once; give it a length")
+    step_s = (sum(interval_s) + (0.0 if overlap else sum(duration_s))) / 2
+    if kinds and total_s > MOST_FAULTS * step_s:
+        raise ScheduleError(
+            f"{total_s:g} s with a fault each {step_s:g} s come to more than {MOST_FAULTS:,} faults; lengthen "
+            f"{'interval_s' if overlap else 'interval_s or duration_s'}, or shorten the main phase"
+        )
     needed = _span([(interval_s[0], duration_s[0])] * len(set(kinds)), overlap)
     if needed > total_s:
         raise ScheduleError(

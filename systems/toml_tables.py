@@ -18,6 +18,7 @@ from systems.errors import InputError
 from systems.toml_lines import key_lines
 
 _MISSING: Any = object()
+_BITS = 63
 
 KeyPath = tuple[str | int, ...]
 _T = TypeVar("_T")
@@ -31,11 +32,16 @@ class Source:
         self.text = text
         try:
             self.data: dict[str, Any] = tomllib.loads(text)
+            self._lines = key_lines(text)
         except tomllib.TOMLDecodeError as error:
             line = getattr(error, "lineno", None) or _line_in(str(error))
             raise InputError(f"{name}:{line}: not valid TOML: {error}") from None
-        self._lines = key_lines(text)
+        except ValueError:  # Python's own, for a number of more digits than it converts
+            raise InputError(f"{name}: a number in it has too many digits") from None
+        except RecursionError:
+            raise InputError(f"{name}: a list or a table in it is nested too deeply") from None
         self._complaints: list[InputError] | None = None
+        self._refuse_excess()
 
     @classmethod
     def read(cls, path: Path) -> Source:
@@ -55,6 +61,26 @@ class Source:
 
     def root(self) -> Table:
         return Table(self, (), self.data)
+
+    def _refuse_excess(self) -> None:
+        """Raise `InputError` for what TOML can write and nothing here can use, wherever it stands: whole numbers beyond
+        64 bits, which nobody can count to, and texts that cannot be a path or an argument."""
+        left: list[tuple[KeyPath, Any]] = [((), self.data)]
+        while left:
+            path, value = left.pop()
+            if isinstance(value, dict):
+                left += [((*path, key), inner) for key, inner in value.items()]
+            elif isinstance(value, list):
+                left += [((*path, index), inner) for index, inner in enumerate(value)]
+            elif isinstance(value, int) and value.bit_length() > _BITS:
+                self._refuse_at(path, "a whole number here has 64 bits at most")
+            elif isinstance(value, str) and "\0" in value:
+                self._refuse_at(path, f"{_show(value)} has a character that no text here may have: U+0000")
+
+    def _refuse_at(self, path: KeyPath, message: str) -> NoReturn:
+        while not isinstance(path[-1], str):  # an entry of a list
+            path = path[:-1]
+        Table(self, path[:-1], {}).refuse(f"{path[-1]}: {message}", path[-1])
 
     @property
     def complained(self) -> bool:
@@ -168,12 +194,16 @@ class Table:
             return None
         return self.source.attempt(lambda: self.integer(key, minimum=minimum), None)
 
-    def number(self, key: str, default: float = _MISSING, *, minimum: float | None = None) -> float:
+    def number(
+        self, key: str, default: float = _MISSING, *, minimum: float | None = None, maximum: float | None = None
+    ) -> float:
         def read() -> float:
             value = float(self._take(key, default, (int, float), "a number"))
             if not math.isfinite(value):
                 self.refuse(f"{key}: {value} is not a number that can be waited for or counted to", key)
             self._at_least(key, value, minimum)
+            if maximum is not None and value > maximum:
+                self.refuse(f"{key}: {value:g} is larger than {maximum:g}", key)
             return value
 
         value: float = self._attempt(key, default, read)
@@ -252,7 +282,10 @@ def suggestion(word: str, known: Collection[str]) -> str:
 
 
 def _show(value: Any) -> str:
-    shown = repr(value)
+    try:
+        shown = repr(value)
+    except RecursionError:  # keys with a thousand dots
+        return "what is nested so deeply"
     return shown if len(shown) <= 40 else shown[:37] + "..."
 
 

@@ -15,6 +15,8 @@ from nemeses import KINDS, ScheduleError, plan_schedule
 from orchestrator.campaign.model import (
     FILESYSTEMS,
     MAX_NODES,
+    MAX_RATE,
+    MAX_SEED,
     NODE_ROOTS,
     SIMULATION,
     STRICT,
@@ -45,7 +47,7 @@ from workloads.kinds import KINDS as WORKLOADS
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 MAX_SWARM, MAX_VOTERS = 7, 5  # as many as a replicated log is run with
-LEAST_SWARM_S = 5  # less holds no fault
+LEAST_SWARM_S, MAX_SWARM_S = 5, 10_000  # less holds no fault, and more too many of the shortest
 _NOT_A_NAME = "latest"  # the store's link to the last run
 
 
@@ -392,6 +394,8 @@ def _swarm(
         table.refuse('swarm: what goes wrong is drawn from [nemesis] faults; set its kind = "random"')
     if swarm.rate[0] <= 0 or swarm.duration_s[0] < LEAST_SWARM_S:
         table.refuse(f"rate and duration_s: at least something, and {LEAST_SWARM_S} s", "rate")
+    if swarm.rate[1] > MAX_RATE or swarm.duration_s[1] > MAX_SWARM_S:
+        table.refuse(f"rate and duration_s: at most {MAX_RATE:g}, and {MAX_SWARM_S} s", "rate")
     least = swarm.nodes[0]
     if nemesis is not None and not faults_of(nemesis.faults, least, 1):
         root.table("nemesis").refuse(
@@ -453,6 +457,10 @@ def _checks(table: Table, nemesis: Nemesis, system: System) -> Checks:
 def read_seeds(table: Table) -> Seeds:
     seeds = Seeds(table.integer("first", 1, minimum=0), table.integer("count", 1, minimum=1))
     table.done()
+    if seeds.first + seeds.count > MAX_SEED:
+        table.refuse(
+            "first and count: seeds are whole numbers below 2^63 - 1", "count" if "count" in table else "first"
+        )
     return seeds
 
 

@@ -202,16 +202,18 @@ def open_stamp(campaign_dir: Path) -> str | None:
 def _read(plan: Table, campaign: Table, stamp: str) -> StoredPlan:
     all_cells = _cells(campaign)
     given_seeds = read_seeds(campaign.table("seeds"))
-    all_seeds = tuple(range(given_seeds.first, given_seeds.first + given_seeds.count))
+    all_seeds = range(given_seeds.first, given_seeds.first + given_seeds.count)
     names, seeds = plan.texts("cells"), _seeds(plan)
     unknown = [name for name in names if name not in {cell.name for cell in all_cells}]
     if unknown:
         plan.refuse(f"cells: the campaign has no cell {unknown[0]!r}", "cells")
     chosen = [cell for cell in all_cells if not names or cell.name in names]
-    runs = tuple(
-        StoredRun(run_id(stamp, cell.name, seed), cell, seed) for seed in (seeds or all_seeds) for cell in chosen
-    )
-    if plan.texts("runs") != tuple(run.id for run in runs):
+    asked: Sequence[int] = seeds or all_seeds
+    ids = plan.texts("runs")
+    if len(ids) != len(asked) * len(chosen):  # and who names few seeds may have a campaign of any number
+        asked = ()
+    runs = tuple(StoredRun(run_id(stamp, cell.name, seed), cell, seed) for seed in asked for cell in chosen)
+    if not runs or ids != tuple(run.id for run in runs):
         plan.refuse("runs: are not those that follow from the campaign, its cells and seeds", "runs")
     checks = campaign.table("checks")
     return StoredPlan(
@@ -223,7 +225,7 @@ def _read(plan: Table, campaign: Table, stamp: str) -> StoredPlan:
         where=plan.texts("where", ()),
         world=_world(plan, campaign),
         runs=runs,
-        whole=len(chosen) == len(all_cells) and set(all_seeds) <= set(seeds or all_seeds),
+        whole=len(chosen) == len(all_cells) and (not seeds or _has_all(seeds, all_seeds)),
         min_ok=checks.integer("min_ok", 0),
         min_queries=checks.integer("min_queries", 0),
         min_share=read_min_share(checks),
@@ -249,6 +251,10 @@ def _cells(campaign: Table) -> tuple[PlannedCell, ...]:
         for table in campaign.tables("cell")
     )
     return found or (PlannedCell("main", (), Expect()),)
+
+
+def _has_all(seeds: Sequence[int], wanted: range) -> bool:
+    return len(wanted) <= len(seeds) and set(wanted) <= set(seeds)
 
 
 def _seeds(plan: Table) -> tuple[int, ...]:

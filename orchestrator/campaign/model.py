@@ -23,6 +23,8 @@ PLACEMENTS = ("spread", "off-controller")
 UPPER_BOUNDS = ("strict", "session", "lower-bound-only")
 VERDICTS = ("pass", "fail", "unknown")
 MAX_NODES = 9
+MAX_SEED = (1 << 63) - 1  # none comes up to it: all of them can still be counted
+MAX_RATE, MAX_DURATION_S = 1e6, 1e7  # more than any machine puts, and a third of a year
 MAX_PARTITIONS = 1000  # what one machine and a run of minutes can bear
 
 

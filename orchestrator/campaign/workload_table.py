@@ -6,7 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
-from orchestrator.campaign.model import MAX_PARTITIONS, PLACEMENTS, Topology, Workload
+from orchestrator.campaign.model import MAX_DURATION_S, MAX_PARTITIONS, MAX_RATE, PLACEMENTS, Topology, Workload
 from systems import InputError, System
 from systems.description import ClientDescription
 from systems.toml_tables import Table
@@ -25,8 +25,8 @@ def read_workload(table: Table, topology: Topology) -> Workload:
     kind = KINDS[table.text("kind", default.kind, choices=KINDS)]
     workload = Workload(
         kind=kind.name,
-        rate=table.number("rate", default.rate, minimum=0.1),
-        duration_s=table.number("duration_s", default.duration_s, minimum=0),
+        rate=table.number("rate", default.rate, minimum=0.1, maximum=MAX_RATE),
+        duration_s=table.number("duration_s", default.duration_s, minimum=0, maximum=MAX_DURATION_S),
         operations=table.integer("operations", default.operations, minimum=0),
         parameters=_parameters(table, kind),
         **_placed(table, topology) if kind.partitioned else {"topic": "", "partitions": 0},  # type: ignore[arg-type]
@@ -156,9 +156,7 @@ def _parameters(table: Table, kind: Kind) -> dict[str, int | float | str]:
         elif isinstance(each.default, str):
             values[each.key] = table.text(each.key, each.default, choices=each.choices)
         else:
-            value = values[each.key] = table.number(each.key, each.default, minimum=each.minimum)
-            if each.maximum is not None and value > each.maximum:
-                table.refuse(f"{each.key}: {value:g} is larger than {each.maximum:g}", each.key)
+            values[each.key] = table.number(each.key, each.default, minimum=each.minimum, maximum=each.maximum)
     return values
 
 

@@ -15,7 +15,7 @@ from installation.files import default_store
 from orchestrator.campaign.file import load
 from orchestrator.campaign.finding import find, shortest, shown
 from orchestrator.campaign.judging import Engine
-from orchestrator.campaign.model import Campaign, Cell
+from orchestrator.campaign.model import MAX_SEED, Campaign, Cell
 from orchestrator.campaign.store import Store
 from orchestrator.command.printing import say
 from orchestrator.command.run import require_engine
@@ -58,8 +58,8 @@ _STOPPED: Final = "had_stopped"
 
 def main(options: argparse.Namespace) -> int:
     """Explore a campaign. Raises `UsageError`."""
-    if options.first is not None and options.first < 0:
-        raise UsageError(f"--first {options.first}: seeds are whole numbers from 0")
+    if options.first is not None and not 0 <= options.first <= MAX_SEED - (options.runs or RUNS):
+        raise UsageError(f"--first {options.first}: seeds are whole numbers from 0, below 2^63 - 1")
     if options.master is not None and options.engine != "spark":
         raise UsageError(f"--master {options.master}: --engine {options.engine} has none; leave out one of the two")
     require_engine(options.engine)

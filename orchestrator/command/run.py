@@ -17,7 +17,7 @@ from orchestrator.campaign.finding import DEMO, find, shortest, shown
 from orchestrator.campaign.gate import GateResult, gate
 from orchestrator.campaign.invocations import open_stamp
 from orchestrator.campaign.judging import Engine
-from orchestrator.campaign.model import SIMULATION, Campaign
+from orchestrator.campaign.model import MAX_SEED, SIMULATION, Campaign
 from orchestrator.campaign.plan import check_size
 from orchestrator.campaign.policy_file import find_policy
 from orchestrator.campaign.store import Store
@@ -46,14 +46,19 @@ from orchestrator.worlds.selection import Selection, lab_named, select_lab
 _LAB_VARIABLE = "BROWNOUT_LAB"
 _REASON_VARIABLE = "BROWNOUT_LAB_REASON"
 _OUTSIDE_VARIABLE = "BROWNOUT_OUTSIDE"
+_SEEDS = "seeds are whole numbers from 0, below 2^63 - 1"
+_DIGITS = 1000  # of two numbers that are converted at all
 
 
 def main(options: argparse.Namespace, argv: list[str]) -> int:
     """Make the runs of a campaign. Raises `UsageError`."""
     campaign = load(find(options.campaign or DEMO))
-    if any(seed < 0 for seed in options.seed):
-        raise UsageError(f"--seed {min(options.seed)}: seeds are whole numbers from 0")
+    for seed in options.seed:
+        if not 0 <= seed < MAX_SEED:
+            raise UsageError(f"--seed {seed}: {_SEEDS}")
     between = seed_range(options.seeds)
+    if options.seed and between:
+        check_size(campaign, cells=options.cell, seeds=between)  # before they become a list
     seeds = [*options.seed, *between] if options.seed else between  # a range alone stays one, however long it is
     store = Store(options.store or default_store())
     inventory, where = _inventory(options, campaign), _where(options)
@@ -117,10 +122,12 @@ def seed_range(text: str | None) -> range:
     if text is None:
         return range(0)
     match = re.fullmatch(r"(\d+)-(\d+)", text)
-    if match is None or int(match[2]) < int(match[1]):
+    if match is None:
         raise UsageError(f"--seeds {text}: write the first and the last, such as 1-20")
-    if int(match[2]) >= 1 << 63:
-        raise UsageError(f"--seeds {text}: seeds are whole numbers below 2^63")
+    if len(text) > 2 * _DIGITS or int(match[2]) >= MAX_SEED:
+        raise UsageError(f"--seeds {text}: {_SEEDS}")
+    if int(match[2]) < int(match[1]):
+        raise UsageError(f"--seeds {text}: write the first and the last, such as 1-20")
     return range(int(match[1]), int(match[2]) + 1)
 
 

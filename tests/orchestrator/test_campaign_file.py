@@ -215,6 +215,22 @@ WRONG = {
         "take it out of one of the two"
     ),
     "[seeds]\ncount = 0": "c.toml:3: [seeds] count: 0 is smaller than 1",
+    "[workload]\nduration_s = 1e17": "c.toml:3: [workload] duration_s: 1e+17 is larger than 1e+07",
+    "[workload]\nrate = 1e200": "c.toml:3: [workload] rate: 1e+200 is larger than 1e+06",
+    '[nemesis]\nkind = "random"\nfaults = ["kill"]\ninterval_s = [0, 0]\nduration_s = [0, 1e-9]': (
+        "c.toml:4: [nemesis] faults: 60 s with a fault each 5e-10 s come to more than 100,000 faults; lengthen "
+        "interval_s or duration_s, or shorten the main phase"
+    ),
+    "[seeds]\ncount = 9223372036854775808": "c.toml:3: [seeds] count: a whole number here has 64 bits at most",
+    "[seeds]\ncount = 9223372036854775807": (
+        "c.toml:3: [seeds] first and count: seeds are whole numbers below 2^63 - 1"
+    ),
+    OWN + '[client]\nclient_class = "a\\u0000.py:C"': (
+        "c.toml:5: [client] client_class: 'a\\x00.py:C' has a character that no text here may have: U+0000"
+    ),
+    '[system]\npath = "\\u0000"': (
+        "c.toml:3: [system] path: '\\x00' has a character that no text here may have: U+0000"
+    ),
     "[topology\nnodes = 3": (
         "c.toml:2: not valid TOML: Expected ']' at the end of a table declaration (at line 2, column 10)"
     ),
@@ -226,6 +242,27 @@ def test_what_is_wrong_is_named_with_file_line_and_remedy(text: str) -> None:
     with pytest.raises(InputError) as caught:
         campaign(text)
     assert str(caught.value) == WRONG[text]
+
+
+EXCESS = "a whole number here has 64 bits at most"
+HUGE = {
+    "310 digits": (f"[workload]\nrate = 1{'0' * 309}", f"c.toml:3: [workload] rate: {EXCESS}"),
+    "a range": (f"[nemesis]\ninterval_s = [1, 1{'0' * 309}]", f"c.toml:3: [nemesis] interval_s: {EXCESS}"),
+    "in a list of lists": (
+        f"[workload]\nassignment = [[1], [0x{'f' * 5000}]]",
+        f"c.toml:3: [workload] assignment: {EXCESS}",
+    ),
+    "5000 digits": (f"x = {'9' * 5000}", "c.toml: a number in it has too many digits"),
+    "depth": (f"x = {'[' * 2000}{']' * 2000}", "c.toml: a list or a table in it is nested too deeply"),
+    "depth of keys": (f"[topology]\nnodes{'.x' * 2000} = 1", "c.toml:3: [topology] nodes: what is nested so deeply is"),
+}
+
+
+@pytest.mark.parametrize(("text", "words"), HUGE.values(), ids=HUGE)
+def test_what_is_beyond_measure_is_refused_like_other_mistakes(text: str, words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        campaign(text)
+    assert str(caught.value).startswith(words)
 
 
 WRONG_STEPS = {

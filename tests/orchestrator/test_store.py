@@ -89,6 +89,13 @@ def test_invocations_that_begin_at_the_same_moment_have_a_plan_each(
     assert [[run.seed for run in runs] for runs in planned] == [[1], [2]]
 
 
+def test_a_plan_of_few_seeds_may_be_of_a_campaign_of_any_number(tmp_path: Path) -> None:
+    endless = campaign(f"[seeds]\ncount = {1 << 62}\n")
+    begun = plan_invocation(Store(tmp_path), endless, seeds=[1, 2], world="paper")
+    plan = read_plan(tmp_path / "x", begun.stamp)
+    assert ([run.seed for run in plan.runs], plan.whole) == ([1, 2], False)
+
+
 def test_what_was_planned_and_changed_since_is_not_resumed(tmp_path: Path) -> None:
     store = Store(tmp_path)
     with pytest.raises(UsageError, match="was never run"):
