@@ -17,7 +17,7 @@ class AboutProcess:
 
 @dataclass(frozen=True)
 class Kill:
-    """SIGKILL: `start` before, `signalled`, then `state` (`gone`) and the service's `port`."""
+    """SIGKILL to all processes: `start` before, `signalled`, then `state` (`gone`) and the service's `port`."""
 
     pid: int
     address: str
@@ -31,6 +31,14 @@ class Terminate:
     pid: int
     address: str
     port: int
+    seconds: int
+
+
+@dataclass(frozen=True)
+class EndLeft:
+    """End what a service that has ended has left behind: `left`, the pids, and `state`."""
+
+    pid: int
     seconds: int
 
 
@@ -189,6 +197,7 @@ Question = (
     AboutProcess
     | Kill
     | Terminate
+    | EndLeft
     | Signal
     | AwaitPort
     | SendDatagrams

@@ -12,11 +12,12 @@ from nemeses.shown import Shown
 
 
 class Kill(Kind[Services]):
-    """Evidence: the process (pid and start time) is gone, its port is closed; healed: the port is open again."""
+    """Evidence: the process (pid and start time) and those below it are gone, its port is closed; healed: the port is
+    open again."""
 
     name = "kill"
-    deed = "SIGKILL to the service"
-    proven_by = "the process is gone and its port closed; afterwards a new one answers"
+    deed = "SIGKILL to the service, all its processes"
+    proven_by = "they are gone and its port closed; afterwards a new one answers"
     service = "ended"
     seen = (Shown("signalled", values=("yes",)), Shown("state", values=("gone",)), Shown("port", values=("closed",)))
     healed = (Shown("port", values=("open",)),)

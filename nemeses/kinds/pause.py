@@ -48,11 +48,11 @@ class Signals(Mechanism):
 
 
 class Pause(Kind[Signals]):
-    """Evidence: every thread's state is T, and still is when it is healed; healed: none is."""
+    """Evidence: every thread's state is T, in all processes, and still is when it is healed; healed: none is."""
 
     name = "pause"
-    deed = "SIGSTOP to the service, later SIGCONT"
-    proven_by = "the state of all its threads, read back both times"
+    deed = "SIGSTOP to the service, all its processes, later SIGCONT"
+    proven_by = "the state of all their threads, read back both times"
     service = "stopped"
     seen = (Shown("signalled", values=("yes",)), Shown("before", unlike=("T",)), Shown("after", values=("T",)))
     healed = (Shown("signalled", values=("yes",)), Shown("after", unlike=("", "T")))

@@ -6,21 +6,20 @@ from nemeses.fault import Evidence, Fault, combine
 from nemeses.kind import Facts, Kind, listed, node_facts
 from nemeses.mechanisms.parallel import on_each
 from nemeses.mechanisms.service import Services
-from nemeses.mechanisms.shell import ask
+from nemeses.mechanisms.shell import ask, terminate_script
 from nemeses.ports import Host, Site
-from nemeses.questions import Script, Terminate
 from nemeses.shown import Shown
 
 
 class Stop(Kind[Services]):
-    """Evidence: the process that was asked to end has ended by itself in time, its port is closed; healed: the port is
-    open again."""
+    """Evidence: the process that was asked to end has ended by itself in time, and what it left behind when it was told
+    to; its port is closed; healed: the port is open again."""
 
     name = "stop"
-    deed = "SIGTERM to the service: it ends in its own way"
+    deed = "SIGTERM to the service's main process: it ends in its own way. What it leaves behind gets SIGTERM, too"
     proven_by = (
-        "the process is gone within the system's stop deadline and its port closed; afterwards a new one answers. One "
-        "that does not end is a mismatch"
+        "they are gone within the system's stop deadline and its port closed; afterwards a new one answers. What does "
+        "not end by then is a mismatch"
     )
     service = "ended"
     seen = (Shown("signalled", values=("yes",)), Shown("state", values=("gone",)), Shown("port", values=("closed",)))
@@ -47,7 +46,7 @@ def _stop(host: Host, site: Site) -> Evidence:
     if pid is None:
         return Evidence("inconclusive", {"error": "no service was running"})
     deadline_s = round(site.stop_deadline_s * site.time_scale)
-    seen = ask(host, _script(pid, host.address, host.port, deadline_s), timeout_s=deadline_s + 15)
+    seen = ask(host, terminate_script(pid, host.address, host.port, deadline_s), timeout_s=deadline_s + 15)
     detail = {"pid": pid, "deadline_s": deadline_s, **seen}
     if not seen.get("start"):
         return Evidence("inconclusive", {**detail, "error": "the service had ended before the signal"})
@@ -55,29 +54,11 @@ def _stop(host: Host, site: Site) -> Evidence:
     return Evidence("confirmed" if ended else "mismatch", detail)
 
 
-def _script(pid: int, address: str, port: int, seconds: int) -> Script:
-    """SIGTERM and what was seen of it: `start` (of the process, in ticks since boot: with the pid, one process for
-    good) before; afterwards `state` (`gone`, or what it still does at the deadline), `waited` (seconds), `port`."""
-    text = f"""\
-look() {{ s=$(sed 's/.*) //' /proc/{pid}/stat 2>/dev/null); set -- $s; state=$1; start=${{20}}; }}
-look; before=$start; echo "start=$before"
-begun=$(date +%s); end=$(( begun + {seconds} ))
-kill -TERM {pid} && echo signalled=yes
-while look; do
-  case "$state" in ''|Z|X) state=gone; break;; esac
-  if [ "$start" != "$before" ]; then state=gone; break; fi
-  if [ "$(date +%s)" -ge "$end" ]; then break; fi
-  sleep 0.05
-done
-echo "state=$state"; echo "waited=$(( $(date +%s) - begun ))"
-if timeout 1 bash -c 'exec 3<>/dev/tcp/{address}/{port}' 2>/dev/null; then echo port=open; else echo port=closed; fi
-"""
-    return Script(text, Terminate(pid, address, port, seconds))
-
-
 def _tell(facts: Facts) -> str:
     if "error" in facts or "state" not in facts:
         return str(facts.get("error", "not seen"))
     if facts["state"] != "gone":
         return f"it had not ended after {facts.get('waited')} s (process state {facts['state']})"
-    return f"it ended by itself within {int(facts.get('waited', 0)) + 1} s"  # whole seconds of a clock
+    words = f"it ended by itself within {int(facts.get('waited', 0)) + 1} s"  # whole seconds of a clock
+    left = str(facts.get("left", "")).split()
+    return f"{words}; processes that it left behind were ended, too: {len(left)}" if left else words

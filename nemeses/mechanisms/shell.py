@@ -1,5 +1,8 @@
 """The shell of a fault: one script, one round trip, answered by `key=value` lines.
 
+A service may be several processes: what is done to it is done to its main process and to all that descend from it, and
+is seen on all of them.
+
 The scripts need a POSIX shell, sed and kill; the network probes need bash, for its /dev/tcp and /dev/udp.
 """
 
@@ -11,6 +14,7 @@ from nemeses.ports import Host, HostError
 from nemeses.questions import (
     AboutProcess,
     AwaitPort,
+    EndLeft,
     Kill,
     Reach,
     Refuse,
@@ -18,21 +22,95 @@ from nemeses.questions import (
     SendBurst,
     SendDatagrams,
     Signal,
+    Terminate,
     TimeConnects,
 )
 from nemeses.scheduling import REAL_TIME, Scheduler
 
 _AGAIN_S = 0.2
 
+
+def _counted(times: int) -> str:
+    """The words of a shell loop that runs `times` times, without forking `seq`."""
+    return " ".join("." * times)
+
+
 # Prints a process's state and its start time (clock ticks since boot), which together with the pid names one process
 # for good: pids are used again, starts are not. Prints nothing when there is no such process.
 _PROCESS = """\
 look() { s=$(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null); set -- $s; state=$1; start=${20}; }
 """
-# The states of all threads, once each: a process is stopped when every thread is.
+# The states of all threads of these processes, once each: a process is stopped when every thread is. Threads that have
+# ended are left out. (`cat` goes on where a file has gone meanwhile; `sed` would not.)
 _THREADS = """\
-threads() { t=$(sed 's/.*) \\(.\\).*/\\1/' /proc/$1/task/*/stat 2>/dev/null | sort -u | tr -d '\\n'); }
+threads() {
+  files=; for each; do files="$files /proc/$each/task/[0-9]*/stat"; done
+  t=$(cat /dev/null $files 2>/dev/null | sed 's/.*) \\(.\\).*/\\1/' | sort -u | tr -d 'ZX\\n')
+}
 """
+# `tree PID...`: `all`, these processes and those that descend from them or are of their sessions: a service begins a
+# session of its own, whose members stay in it when their parents end, and some of its children may begin others.
+# `reach SIGNAL PID`: the signal to all of them, after PID has had it; none is left out that was forked meanwhile.
+_TREE = f"""\
+tree() {{
+  all=$*; again=yes
+  seen=$(cat /proc/[0-9]*/stat 2>/dev/null |
+    sed -n 's/^\\([0-9]*\\) .*) . \\([0-9]*\\) [0-9]* \\([0-9]*\\) .*/\\1:\\2:\\3/p')
+  while [ -n "$again" ]; do
+    again=
+    for each in $seen; do
+      session=${{each##*:}}; each=${{each%:*}}
+      case " $all " in
+        *" ${{each%:*}} "*) ;;
+        *" ${{each#*:}} "* | *" $session "*) all="$all ${{each%:*}}"; again=yes;;
+      esac
+    done
+  done
+}}
+reach() {{
+  reached=$2
+  for round in {_counted(10)}; do
+    tree "$2"; [ "$all" != "$reached" ] || break
+    reached=$all; kill -"$1" $reached 2>/dev/null
+  done
+}}
+"""
+_OTHERS = 'others=${all#"$main"}; others=${others# }; [ -z "$others" ] || echo "others=$others"'
+
+LEFT = f"""\
+{_PROCESS}{_THREADS}{_TREE}
+left() {{
+  main=$1; roots=; shift
+  for each; do
+    look "${{each%:*}}"; [ -z "$start" ] || [ "$start" != "${{each#*:}}" ] || roots="$roots ${{each%:*}}"
+  done
+  look "$main"
+  case "$state" in ''|Z|X) tree "$main" $roots; all=${{all#"$main"}};; *) tree $roots;; esac
+  threads $all; [ -n "$t" ] || all=
+}}
+end_left() {{
+  end=$1; ended=; forced=; shift
+  for round in {_counted(10)}; do left "$@"; [ -n "$all" ] || return 0; sleep 0.05; done
+  while left "$@"; [ -n "$all" ]; do
+    now=$(date +%s); signal=TERM
+    if [ "$now" -ge "$end" ]; then
+      [ -n "$forced" ] || last=$(( now + 5 ))
+      [ "$now" -lt "$last" ] || return 1
+      forced=$t; signal=9
+    fi
+    for each in $all; do
+      case "$signal $ended " in "TERM "*" $each "*) continue;; esac
+      kill -$signal "$each" 2>/dev/null
+      case " $ended " in *" $each "*) ;; *) ended="$ended $each";; esac
+    done
+    sleep 0.05
+  done
+}}
+"""
+"""Shell functions for what is left of a service whose main process has gone. `left PID PID:START...` (its pid; others
+that were its processes, with their starts): `all`. `end_left END PID PID:START...`: end it as systemd does, by SIGTERM
+and at END (seconds of the epoch) by SIGKILL, where it is not about to end by itself. `ended`: who had to be told to;
+`forced`: what they did at END, empty where SIGTERM was enough. It fails where something is still there."""
 
 
 def ask(
@@ -75,15 +153,24 @@ echo "start=$start"; echo "threads=$t"
 
 
 def kill_script(pid: int, address: str, port: int) -> Script:
-    """SIGKILL and what was seen of it: `start` before; `state` and `port` after, up to two seconds later each.
+    """SIGKILL and what was seen of it: `start` before; `state` (`gone`: all its processes are) and `port` after, up to
+    two seconds later each; `others`: its other processes, where there are any.
 
     The port can outlive the process's main thread: another thread that waits for the disk still holds the files."""
-    text = f"""{_PROCESS}
-look {pid}; before=$start; echo "start=$before"
+    text = f"""{_PROCESS}{_THREADS}{_TREE}
+main={pid}; look {pid}; before=$start; echo "start=$before"
+tree {pid}
+if [ "$all" != {pid} ]; then kill -STOP {pid}; reach STOP {pid}; fi # none may fork between the list and its end
+{_OTHERS}
 kill -9 {pid} && echo signalled=yes
+[ -z "$others" ] || kill -9 $others 2>/dev/null
 for i in {_counted(200)}; do
   look {pid}
-  if [ -z "$state" ] || [ "$state" = Z ] || [ "$state" = X ] || [ "$start" != "$before" ]; then state=gone; break; fi
+  if [ -z "$state" ] || [ "$state" = Z ] || [ "$state" = X ] || [ "$start" != "$before" ]; then
+    state=gone; t=; [ -z "$others" ] || threads $others
+    [ -n "$t" ] || break
+    state=$t
+  fi
   sleep 0.01
 done
 echo "state=$state"
@@ -97,22 +184,65 @@ echo "port=$port"
 
 
 def signal_script(pid: int, signal: str, *, until_stopped: bool) -> Script:
-    """Send a signal and watch all threads for up to a second until they are (or are no longer) stopped.
+    """Send a signal to all processes and watch all threads for up to a second until they are (or are no longer)
+    stopped.
 
-    Answers `start`, `before` and `after`: the set of thread states, such as `S` or `RS`; `after=T` is stopped."""
+    Answers `start`, `before` and `after`: the set of thread states, such as `S` or `RS`; `after=T` is stopped; `others`
+    where there are other processes than the main one."""
     wanted = '[ "$t" = T ]' if until_stopped else 'case "$t" in *T*) false;; *) true;; esac'
-    text = f"""{_PROCESS}{_THREADS}
-look {pid}; echo "start=$start"
-threads {pid}; echo "before=$t"
+    text = f"""{_PROCESS}{_THREADS}{_TREE}
+main={pid}; look {pid}; echo "start=$start"
+tree {pid}; threads $all; echo "before=$t"
 kill -{signal} {pid} && echo signalled=yes
+reach {signal} {pid}
+{_OTHERS}
 for i in {_counted(100)}; do
-  threads {pid}
+  threads $all
   if {wanted}; then break; fi
   sleep 0.01
 done
 echo "after=$t"
 """
     return Script(text, Signal(pid, signal))
+
+
+def terminate_script(pid: int, address: str, port: int, seconds: int) -> Script:
+    """SIGTERM to the main process and what was seen of it: `start` (of the process, in ticks since boot: with the pid,
+    one process for good) before; afterwards `state` (`gone`, or what it still does at the deadline), `waited`
+    (seconds), `port`; and `left`: processes that it left behind, which then got SIGTERM, too. What has not ended by
+    the deadline is none that ended."""
+    text = f"""{LEFT}
+tree {pid}; born=
+for each in ${{all#{pid}}}; do look "$each"; born="$born $each:$start"; done
+look {pid}; before=$start; echo "start=$before"
+begun=$(date +%s); end=$(( begun + {seconds} ))
+kill -TERM {pid} && echo signalled=yes
+while look {pid}; do
+  case "$state" in ''|Z|X) state=gone; break;; esac
+  if [ "$start" != "$before" ]; then state=gone; break; fi
+  if [ "$(date +%s)" -ge "$end" ]; then break; fi
+  sleep 0.05
+done
+said=$state
+if [ "$said" = gone ]; then
+  end_left $end {pid} $born
+  [ -z "$ended" ] || echo "left=$ended"
+  said=${{forced:-gone}}
+fi
+echo "state=$said"; echo "waited=$(( $(date +%s) - begun ))"
+if {_connects(address, port)}; then echo port=open; else echo port=closed; fi
+"""
+    return Script(text, Terminate(pid, address, port, seconds))
+
+
+def end_left_script(pid: int, seconds: int) -> Script:
+    """End what a service whose main process has gone has left behind, by SIGTERM and after so many seconds by SIGKILL:
+    `left`, which processes that were; `state`: `gone`, or `killed` where SIGTERM was not enough, or what they do."""
+    text = f"""{LEFT}
+if end_left $(( $(date +%s) + {seconds} )) {pid}; then state=${{forced:+killed}}; else state=$forced; fi
+echo "left=${{ended# }}"; echo "state=${{state:-gone}}"
+"""
+    return Script(text, EndLeft(pid, seconds))
 
 
 def await_port_script(pid: int, address: str, port: int, seconds: int) -> Script:
@@ -175,8 +305,3 @@ def burst_script(address: str, count: int) -> Script:
 
 def _connects(address: str, port: int) -> str:
     return f"timeout 1 bash -c 'exec 3<>/dev/tcp/{address}/{port}' 2>/dev/null"
-
-
-def _counted(times: int) -> str:
-    """The words of a shell loop that runs `times` times, without forking `seq`."""
-    return " ".join("." * times)

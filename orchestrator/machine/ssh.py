@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from nemeses.mechanisms.shell import LEFT
 from nemeses.ports import HostError, HostUnreachableError, Result
 
 _CONNECT_TIMEOUT_S = 5.0
@@ -33,7 +34,8 @@ class Unit(Protocol):
     """How a host starts its service and finds it again."""
 
     def start_script(self) -> str:
-        """Start it unless it runs, without waiting until it serves."""
+        """Start it unless it runs, without waiting until it serves. What one that has ended left behind ends first:
+        it works on the same data."""
         ...
 
     def pid_script(self) -> str:
@@ -64,13 +66,19 @@ class ScriptUnit:
         pid_file = shlex.quote(self.pid_file)
         made = "".join(f"[ -d {place} ] || mkdir -p {place}\n" for place in map(shlex.quote, sorted(places)))
         # Where a terminal stands between us and the host (sudo makes one), its end sends SIGHUP.
+        log = shlex.quote(self.log)
         return f"""{self._running()}
 [ -n "$pid" ] && exit 0
 cd {shlex.quote(self.directory)} || exit 1
-{made}trap '' HUP
+{made}{LEFT}
+if [ -n "$last" ]; then
+  end_left 0 "$last" || {{ echo "what the service has left behind does not end:$ended" >&2; exit 1; }}
+  [ -z "$ended" ] || echo "brownout: killed what the service had left behind:$ended" >>{log}
+fi
+trap '' HUP
 rm -f {pid_file}
 ( # its parent stays, to see how it ends
-  env {variables} setsid {shlex.join(self.command)} </dev/null >>{shlex.quote(self.log)} 2>&1 &
+  env {variables} setsid {shlex.join(self.command)} </dev/null >>{log} 2>&1 &
   look $!
   echo "$! $start" > {pid_file}.new && mv {pid_file}.new {pid_file}
   wait $!
@@ -92,6 +100,7 @@ until [ -e {pid_file} ] || ! kill -0 $! 2>/dev/null; do sleep 0.01; done
 look() {{ s=$(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null); set -- $s; state=$1; start=${{20}}; }}
 pid=; born=
 [ -r {shlex.quote(self.pid_file)} ] && read pid born < {shlex.quote(self.pid_file)}
+last=$pid
 if [ -n "$pid" ]; then
   look "$pid"
   [ -n "$start" ] && [ "$start" = "$born" ] && [ "$state" != Z ] || pid=
@@ -100,7 +109,8 @@ fi"""
 
 @dataclass(frozen=True)
 class SystemdUnit:
-    """A service that systemd starts. `name` is a unit whose first process becomes it."""
+    """A service that systemd starts, and whose other processes it ends when the first one has. `name` is a unit whose
+    first process becomes the service and writes its pid to `service.main`."""
 
     name: str = "brownout-service.service"
     directory: str = "/run/brownout"
@@ -109,13 +119,20 @@ class SystemdUnit:
         return f"systemctl start {shlex.quote(self.name)}"
 
     def pid_script(self) -> str:
-        """From the service's control group: asking systemd costs ten times as much. Its first process is it."""
+        """From the service's control group: asking systemd costs ten times as much, and is left to when a group is
+        found without the service: that has not said yet who it is, or has gone and left others behind."""
         group = shlex.quote(f"system.slice/{self.name}/cgroup.procs")
         return f"""\
-pid=
+pid=; main=; others=
+{{ read -r main < {self.directory}/service.main; }} 2>/dev/null
 for root in /sys/fs/cgroup /sys/fs/cgroup/unified /sys/fs/cgroup/systemd; do
-  [ -r "$root"/{group} ] && read pid < "$root"/{group} && break
+  [ -r "$root"/{group} ] || continue
+  while read -r each; do if [ "$each" = "$main" ]; then pid=$each; else others=yes; fi; done < "$root"/{group}
+  [ -z "$pid$others" ] || break
 done
+if [ -z "$pid" ] && [ -n "$others" ]; then
+  pid=$(systemctl show --property=MainPID --value {shlex.quote(self.name)}); [ "$pid" != 0 ] || pid=
+fi
 echo $pid"""
 
     def exit_script(self, pid: int | None) -> str:

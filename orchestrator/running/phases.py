@@ -15,6 +15,7 @@ from history import seal
 from history.journal import Journal
 from history.services import STARTED
 from nemeses import HostError, Nemesis, plan_schedule
+from nemeses.mechanisms.shell import kill_script
 from nemeses.scheduling import Scheduler
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.stake import LONGEST_LOAD
@@ -445,6 +446,8 @@ class Run:
         pids = self._watch.pids()
         self._watch.excuse(pids)
         asked = self._world.stop_services()
+        for name, left in self._world.left_behind.items():
+            self._journal.note(f"{name}: the service ended and left processes behind, which were ended, too: {left}")
         for node in self._world.nodes:
             accepted = self._world.service(node).stop_exit_codes
             self._watch.say_stopped(node.name, pids.get(node.name), asked.get(node.name), accepted)
@@ -482,7 +485,7 @@ class Run:
         host = self._world.hosts[node.name]
         pid = host.service_pid()
         if pid is not None:
-            host.run(f"kill -9 {pid}")
+            host.run(kill_script(pid, host.address, host.port))
 
     def _scaled(self, seconds: float) -> float:
         """A time to wait, at the pace of this world."""

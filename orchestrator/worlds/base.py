@@ -152,13 +152,18 @@ class World(Protocol):
         ...
 
     def stop_service(self, node: Node) -> int | None:
-        """Ask the service to shut down cleanly (SIGTERM) and wait until it has; its process, None when there was none
-        to ask. Raises `WorldError` if it does not."""
+        """Ask the service to shut down cleanly (SIGTERM) and wait until it has, and then what it has left behind; its
+        process, None when there was none to ask. Raises `WorldError` if it does not."""
         ...
 
     def stop_services(self, nodes: Sequence[Node] | None = None) -> Mapping[str, int]:
         """Stop several services (None: all), in the opposite order of their start; the processes that were asked to
         end, by node."""
+        ...
+
+    @property
+    def left_behind(self) -> Mapping[str, str]:
+        """Which processes services that were stopped had left behind: pids, by node."""
         ...
 
     def restart(self, node: Node) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from nemeses.mechanisms.shell import ask, end_left_script
 from nemeses.ports import Host, HostError, Network, PowerSwitch, Result, Site, Suspender
 from nemeses.scheduling import REAL_TIME, Scheduler
 from orchestrator.errors import WorldError
@@ -51,6 +52,12 @@ class ServicesOnHosts(ABC):
 
     @abstractmethod
     def collect(self, node: Node, destination: Path) -> None: ...
+
+    @property
+    def left_behind(self) -> dict[str, str]:
+        """The pids that services which were stopped left behind, by node; they were ended, too."""
+        found: dict[str, str] = self.__dict__.setdefault("_left_behind", {})  # at once, for several are stopped so
+        return found
 
     def service(self, node: Node) -> Service:
         return self.deployment.service(node, self.nodes, self.time_scale)
@@ -155,15 +162,31 @@ class ServicesOnHosts(ABC):
             return None
         asked = host.run(f"kill -TERM {pid}").ok
         if self._has_ended(host, pid, patience_s):
+            self._end_left(node, pid)
             return pid if asked else None
         if service.kills_at_stop:
             host.run(f"kill -KILL {pid}")
             if self._has_ended(host, pid, KILLED_S * self.time_scale):
+                self._end_left(node, pid)
                 return pid
         raise WorldError(
             f"{node.name}: the service did not end within {patience_s:g} s of SIGTERM; "
             f"its last words: {self.last_words(node)}"
         )
+
+    def _end_left(self, node: Node, pid: int) -> None:
+        """Ask what a process of the service, which has ended, has left behind to end, too, and wait until it has."""
+        service = self.service(node)
+        patience_s = service.stop_deadline_s * self.time_scale
+        script = end_left_script(pid, round(patience_s) + 1)  # by a clock of whole seconds
+        seen = ask(self.hosts[node.name], script, timeout_s=service.stop_deadline_s + 15)
+        if seen["left"]:
+            self.left_behind[node.name] = seen["left"]
+        if seen["state"] != "gone" and not (seen["state"] == "killed" and service.kills_at_stop):
+            raise WorldError(
+                f"{node.name}: what the service had left behind ({seen['left']}) did not end within {patience_s:g} s "
+                f"of SIGTERM; its last words: {self.last_words(node)}"
+            )
 
     def accepts(self, node: Node) -> bool:
         """Whether the node's service listens."""

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from nemeses import Need
+from nemeses.mechanisms.shell import kill_script
 from orchestrator.machine import playbooks
 from orchestrator.worlds.base import Progress
 from orchestrator.worlds.inventory.checks import Checked
@@ -119,9 +120,10 @@ class HostMachines:
 
     def _kill_service(self, name: str) -> None:
         """One that a killed run left stopped would not hear that it is to end."""
-        pid = self.hosts[name].service_pid()
+        host = self.hosts[name]
+        pid = host.service_pid()
         if pid is not None:
-            self.hosts[name].run(f"kill -9 {pid}")
+            host.run(kill_script(pid, host.address, host.port))
 
     def _kill_lost_service(self, name: str) -> None:
         """One of ours that has one of the ports, and that no pid file knows."""

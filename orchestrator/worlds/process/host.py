@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from nemeses.mechanisms.shell import ask, end_left_script
 from nemeses.ports import HostError, HostUnreachableError, Result
 from orchestrator.machine.programs import program
 from orchestrator.worlds.base import Node
@@ -129,6 +130,8 @@ class LocalHost:
     def start_service(self) -> None:
         if self.service_pid() is not None:
             return
+        if self._started is not None:
+            self._end_left(self._started[0])
         self._started = None
         command, environment = list(self._service.command), dict(self._service.environment)
         try:
@@ -138,6 +141,15 @@ class LocalHost:
         except HostError as error:
             raise HostError(f"{self.name}: {error}") from error
         self._started = (pid, _start_time(pid) or "")
+
+    def _end_left(self, pid: int) -> None:
+        """Kill what the service's last process has left behind: it works on the same data. Raises `HostError`."""
+        seen = ask(self, end_left_script(pid, 0))
+        if seen["state"] not in ("gone", "killed"):
+            raise HostError(f"{self.name}: what the service has left behind does not end: {seen['left']}")
+        if seen["left"]:
+            with open(self._node.service_log, "a", encoding="utf-8") as log:
+                log.write(f"brownout: killed what the service had left behind: {seen['left']}\n")
 
 
 def _start_time(pid: int) -> str | None:

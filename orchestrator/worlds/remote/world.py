@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from nemeses.mechanisms.shell import kill_script
 from nemeses.ports import Host, HostError, Network, PowerSwitch, Site, Suspender
 from orchestrator.errors import WorldError
 from orchestrator.machine.locks import RunLock
@@ -225,7 +226,7 @@ class RemoteWorld(ServicesOnHosts):
             host = self._machines.hosts[node.name]
             pid = host.service_pid()
             if pid is not None:
-                host.run(f"kill -9 {pid}")
+                host.run(kill_script(pid, host.address, host.port))
 
 
 def service_script(service: Service) -> str:

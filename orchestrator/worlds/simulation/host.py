@@ -18,6 +18,7 @@ from nemeses.questions import (
     AwaitPort,
     DigestFiles,
     DigestHeads,
+    EndLeft,
     FindWay,
     ForgetMove,
     Kill,
@@ -150,6 +151,8 @@ class SimulatedHost:
                 return {"start": self._start(question.pid), "threads": self._threads(question.pid)}
             case Kill() | Terminate() | Signal():
                 return self._signal(question)
+            case EndLeft():
+                return {"left": "", "state": "gone"}
             case AwaitPort():
                 self._scheduler.until(lambda: self._listens() or not self._is(question.pid), question.seconds)
                 return {"port": self._port()}

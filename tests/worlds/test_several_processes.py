@@ -1,0 +1,180 @@
+"""A service of several processes: what is done to it is done to all of them, and none outlives it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from nemeses import KINDS, Fault, Nemesis
+from nemeses.mechanisms.service import see_process
+from orchestrator.machine.ssh import ScriptUnit, SystemdUnit
+from orchestrator.worlds.base import WorldSpec
+from orchestrator.worlds.process.world import ProcessWorld
+from systems.service import Place, Service
+from tests.worlds.support import StandIns, send
+from tests.worlds.test_process_world import alive, until
+
+STAYS = "import signal, time; signal.signal(15, signal.SIG_IGN); open('stays', 'w').close(); time.sleep(600)"
+WRAPPERS = {"a script": '"$@"; :', "a script and a session": 'setsid "$@"; :'}
+
+
+@dataclass(frozen=True)
+class Wrapped(StandIns):
+    """Stand-ins that a script starts, and does not become."""
+
+    wrapper: str = WRAPPERS["a script"]
+    stop_deadline_s: float = 30.0
+
+    def service(self, node: Place, nodes: Sequence[Place], time_scale: float = 1.0) -> Service:
+        inner = super().service(node, nodes, time_scale)
+        command = ("sh", "-c", self.wrapper, "sh", *inner.command)
+        return replace(inner, command=command, stop_deadline_s=self.stop_deadline_s)
+
+
+@pytest.fixture
+def world(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[ProcessWorld]:
+    deployment = Wrapped(wrapper=request.param, stop_deadline_s=1.0 if STAYS in request.param else 30.0)
+    made = ProcessWorld(WorldSpec("run", tmp_path / "run", 1, deployment))
+    made.up()
+    made.start_services()
+    yield made
+    made.down()
+
+
+every_wrapper = pytest.mark.parametrize("world", WRAPPERS.values(), ids=WRAPPERS, indirect=True)
+by_a_script = pytest.mark.parametrize("world", [WRAPPERS["a script"]], indirect=True)
+
+
+def main_and_inner(world: ProcessWorld) -> tuple[int, int]:
+    main = world.hosts["n1"].service_pid()
+    assert main is not None
+    return main, int(subprocess.check_output(["ps", "-o", "pid=", "--ppid", str(main)]))
+
+
+def is_stopped(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("T")
+
+
+@every_wrapper
+def test_a_pause_stops_all_of_them(world: ProcessWorld) -> None:
+    nemesis, fault = Nemesis(world.site), Fault("pause", ("n1",))
+    both = main_and_inner(world)
+    evidence = nemesis.inject(fault)
+    assert evidence.status == "confirmed", evidence
+    assert evidence.detail["n1"]["others"] == str(both[1])
+    assert all(map(is_stopped, both))
+    assert nemesis.heal(fault).status == "confirmed"
+    assert not any(map(is_stopped, both))
+    send(world.nodes[0], "awake")
+
+
+@by_a_script
+def test_a_pause_that_one_of_them_did_not_keep_is_a_mismatch(world: ProcessWorld) -> None:
+    nemesis, fault = Nemesis(world.site), Fault("pause", ("n1",))
+    assert nemesis.inject(fault).status == "confirmed"
+    os.kill(main_and_inner(world)[1], signal.SIGCONT)
+    assert nemesis.heal(fault).status == "mismatch"
+
+
+@every_wrapper
+def test_a_kill_ends_all_of_them(world: ProcessWorld) -> None:
+    nemesis, fault = Nemesis(world.site), Fault("kill", ("n1",))
+    both = main_and_inner(world)
+    evidence = nemesis.inject(fault)
+    assert evidence.status == "confirmed", evidence
+    assert not any(map(alive, both))
+    assert nemesis.heal(fault).status == "confirmed"
+    assert not set(both) & set(main_and_inner(world))
+    send(world.nodes[0], "here again")
+
+
+@every_wrapper
+def test_a_stop_ends_what_the_service_leaves_behind_and_says_so(world: ProcessWorld) -> None:
+    nemesis, fault = Nemesis(world.site), Fault("stop", ("n1",))
+    both = main_and_inner(world)
+    evidence = nemesis.inject(fault)
+    assert evidence.status == "confirmed", evidence
+    assert evidence.detail["n1"]["left"].split() == [str(both[1])]
+    assert "processes that it left behind were ended, too: 1" in KINDS["stop"].proof(evidence.detail, {})
+    assert not any(map(alive, both))
+    assert nemesis.heal(fault).status == "confirmed"
+
+
+@pytest.mark.parametrize("world", [f'python3 -c "{STAYS}" & exec "$@"'], indirect=True)
+def test_what_does_not_end_in_time_is_killed_and_the_stop_a_mismatch(world: ProcessWorld) -> None:
+    until(Path(world.nodes[0].data_dir, "stays").exists)
+    both = main_and_inner(world)
+    evidence = Nemesis(world.site).inject(Fault("stop", ("n1",)))
+    assert evidence.status == "mismatch"
+    assert evidence.detail["n1"]["state"] == "S"
+    assert until(lambda: not any(map(alive, both)))
+
+
+@by_a_script
+def test_at_the_end_all_of_them_are_asked_to_end(world: ProcessWorld) -> None:
+    main, inner = main_and_inner(world)
+    assert world.stop_services() == {"n1": main}
+    assert not alive(inner)
+    assert world.left_behind == {"n1": str(inner)}
+
+
+@by_a_script
+def test_nothing_starts_beside_what_is_left_of_a_service_that_has_ended(world: ProcessWorld) -> None:
+    main, inner = main_and_inner(world)
+    os.kill(main, signal.SIGKILL)
+    assert until(lambda: see_process(world.hosts["n1"]) is None)
+    assert alive(inner)
+    world.start_service(world.nodes[0])
+    assert not alive(inner)
+    said = Path(world.nodes[0].service_log).read_text()
+    assert f"brownout: killed what the service had left behind: {inner}\n" in said
+
+
+def sh(script: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_nor_does_it_on_machines(tmp_path: Path) -> None:
+    inner = tmp_path / "inner"
+    script = f"sleep 600 & echo $! > {inner}.new; mv {inner}.new {inner}; wait"
+    unit = ScriptUnit(("sh", "-c", script), str(tmp_path), str(tmp_path / "log"), str(tmp_path / "service.pid"))
+
+    def start() -> tuple[int, int]:
+        inner.unlink(missing_ok=True)
+        assert sh(unit.start_script()).returncode == 0
+        return int(sh(unit.pid_script()).stdout), int(until(inner.read_text))
+
+    main, left = start()
+    os.kill(main, signal.SIGKILL)
+    assert until(lambda: not sh(unit.pid_script()).stdout.strip())
+    again = start()
+    try:
+        assert not alive(left)
+        assert all(map(alive, again))
+        assert (tmp_path / "log").read_text() == f"brownout: killed what the service had left behind: {left}\n"
+    finally:
+        os.killpg(again[0], signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("main", "group", "systemd", "pid"),
+    [("42", "42 43", "", "42"), ("42", "43", "0", ""), ("7", "42", "42", "42"), ("42", "", "", "")],
+    ids=["it runs", "it left another behind", "it has not said who it is", "it does not run"],
+)
+def test_of_systemds_service_only_the_main_process_is_it(
+    tmp_path: Path, main: str, group: str, systemd: str, pid: str
+) -> None:
+    procs = tmp_path / "system.slice/brownout-service.service/cgroup.procs"
+    procs.parent.mkdir(parents=True)
+    procs.write_text("".join(f"{each}\n" for each in group.split()))
+    (tmp_path / "service.main").write_text(f"{main}\n")
+    (tmp_path / "systemctl").write_text(f"#!/bin/sh\necho {systemd}\n")
+    (tmp_path / "systemctl").chmod(0o755)
+    script = SystemdUnit(directory=str(tmp_path)).pid_script().replace("/sys/fs/cgroup", str(tmp_path))
+    assert sh(f"PATH={tmp_path}:$PATH\n{script}").stdout.strip() == pid
