@@ -144,7 +144,8 @@ class World(Protocol):
         ...
 
     def start_service(self, node: Node) -> None:
-        """Start the service and wait until its port is open. Raises `WorldError` with its last words."""
+        """Start the service and wait until its port is open. Raises `WorldError` with its last words, `HostError` where
+        there is nothing that can be started."""
         ...
 
     def start_services(self, nodes: Sequence[Node] | None = None) -> None:

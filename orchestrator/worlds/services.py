@@ -22,6 +22,8 @@ from workloads.settings import ClientSettings
 
 LOOK_S = 0.2
 KILLED_S = 10.0
+STATUS_S = 5.0
+_NO_PROGRAM = (126, 127)  # as shells say it: it may not be executed, or is not there
 _LAST_WORDS_BYTES = 2_000
 
 T = TypeVar("T")
@@ -121,15 +123,28 @@ class ServicesOnHosts(ABC):
             if now >= next_look:
                 next_look = now + LOOK_S * self.time_scale
                 if host.service_pid() is None:
-                    raise WorldError(
-                        f"{node.name}: the service ended at its start; its last words: {self.last_words(node)}"
-                    )
+                    raise self._ended_at_start(node)
                 if now > deadline:
                     raise WorldError(
                         f"{node.name}: the service's port {node.port} did not open within {patience_s:g} s; "
                         f"its last words: {self.last_words(node)}"
                     )
             self.scheduler.sleep(0.01)
+
+    def _ended_at_start(self, node: Node) -> WorldError | HostError:
+        """What to raise for a service that ended before it listened. One that could not be started at all did nothing
+        that could be a finding. Who waits for a process learns of its end a little later than who looks for it."""
+        host, give_up_s = self.hosts[node.name], self.scheduler.monotonic() + STATUS_S * self.time_scale
+        while (status := host.service_exit()) is None and self.scheduler.monotonic() < give_up_s:
+            self.scheduler.sleep(0.05)
+        words = f"its last words: {self.last_words(node)}"
+        if status not in _NO_PROGRAM:
+            return WorldError(f"{node.name}: the service ended at its start; {words}")
+        program = self.service(node).command[0]
+        return HostError(
+            f"{node.name}: {program} cannot be started, or is a script that starts what cannot be (exit code {status});"
+            f" see command in its system.toml; {words}"
+        )
 
     def start_services(self, nodes: Sequence[Node] | None = None) -> None:
         for together in self._by_start_order(nodes):

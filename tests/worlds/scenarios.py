@@ -20,7 +20,7 @@ from typing import Any
 
 import nodeimage
 from installation.files import PROJECT_ROOT
-from nemeses import Fault, Nemesis
+from nemeses import Fault, HostError, Nemesis
 from orchestrator.errors import WorldError
 from orchestrator.machine import cgroups
 from orchestrator.worlds import collect
@@ -118,6 +118,26 @@ def broker_that_ends(run_dir: str) -> Any:
             made.start_service(made.nodes[0])
         except WorldError as error:
             return str(error)
+    return None
+
+
+def no_program(directory: str, mode: str) -> Any:
+    """A system whose program is missing (no mode), or lies there with this mode: what comes of its start."""
+    Path(directory, "system.toml").write_text(
+        'name = "x"\nworkloads = ["register"]\n[roles.server]\nports = { client = 7000 }\n'
+        'command = ["{{ system_dir }}/my-server"]\n'
+    )
+    if mode:
+        Path(directory, "my-server").touch(int(mode, 8))
+    deployed = Deployed(load_system("x", directory=Path(directory)), ("server",), "cluster")
+    made = NamespaceWorld(WorldSpec("run", Path(directory, "run"), 1, deployed))
+    made.up()
+    try:
+        made.start_service(made.nodes[0])
+    except (WorldError, HostError) as error:
+        return [type(error).__name__, str(error)]
+    finally:
+        made.down()
     return None
 
 

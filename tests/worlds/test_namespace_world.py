@@ -70,6 +70,14 @@ def test_a_broker_that_ends_at_its_start_is_quoted(tmp_path: Path) -> None:
     assert "refused: this configuration" in (tmp_path / "nodes/n1/service.log").read_text()
 
 
+@pytest.mark.parametrize(("mode", "code"), [("", 127), ("0644", 126)], ids=["missing", "not executable"])
+def test_a_program_that_cannot_be_started_is_no_service_that_ended(tmp_path: Path, mode: str, code: int) -> None:
+    kind, said = play("no_program", str(tmp_path), mode)
+    assert kind == "HostError", "nothing ran that could be a finding"
+    assert said.startswith(f"n1: {tmp_path}/my-server cannot be started")
+    assert f"(exit code {code})" in said
+
+
 @pytest.mark.parametrize("filesystem", ["ext4", "xfs"])
 def test_a_power_loss_takes_what_was_not_synced_and_a_kill_does_not(tmp_path: Path, filesystem: str) -> None:
     seen = play("power_loss", str(tmp_path), filesystem)
