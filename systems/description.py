@@ -21,6 +21,11 @@ PLACEMENTS = ("all", "first", "last", "rest", "named")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _WORD = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _BELOW = "; begin with a name, and leave out '..'"
+# What lies where a service's configuration is kept, or written: see `orchestrator.worlds`.
+_RECORDS = frozenset(
+    {"data", "data.partial", "earlier", "earlier.partial", "events.jsonl", "service.log", "console.log", "kernel.log"}
+    | {"journal.log", "service.sh", "service.port", "data_dir", "sshd_config"}
+)
 # What a campaign says already with tables of these names; a role's settings are a table of its own name.
 _RESERVED = frozenset(
     {"topology", "workload", "client", "nemesis", "checks", "seeds", "cell", "system", "name", "description"}
@@ -179,7 +184,7 @@ def _role(name: str, table: Table) -> RoleDescription:
         command=_words(table, "command"),
         prepare=_commands(table, "prepare"),
         environment=_texts(table.table("environment")),
-        files=_texts(table.table("files")),
+        files=_configuration(table.table("files")),
         shows=table.texts("shows", ()),
         defaults=_texts(table.table("defaults")),
         setting_argument=table.text("setting_argument", default.setting_argument),
@@ -240,6 +245,17 @@ def _collected_files(table: Table) -> tuple[str, ...]:
         if any("**" in part and part != "**" for part in parts):
             table.refuse(f"files: {pattern!r}: '**' is a part of its own, as in 'a/**/*.log'", "files")
     return patterns
+
+
+def _configuration(table: Table) -> dict[str, str]:
+    for path in table.data:
+        if not PurePosixPath(path).parts or not _stays_below(path):
+            table.refuse(f"{path!r} does not lie below a node's configuration directory{_BELOW}", path)
+        if PurePosixPath(path).parts[0] in _RECORDS:
+            table.refuse(
+                f"{path!r} cannot be written there, for Brownout has its own of that name; choose another", path
+            )
+    return _texts(table)
 
 
 def _stays_below(path: str) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 _RECORDS = ("events.jsonl", "service.log")
 
@@ -62,7 +62,11 @@ def copy_records(record_dir: Path, destination: Path) -> None:
             shutil.copyfile(record_dir / name, destination / name)
 
 
-def keep_configuration(record_dir: Path, files: Mapping[str, str]) -> None:
-    """Leave a copy of a service's configuration with the node's records. `files`: texts by their path on the node."""
+def keep_configuration(record_dir: Path, etc_dir: str, files: Mapping[str, str]) -> None:
+    """Leave a copy of a service's configuration with the node's records, as it lies below the node's directory for it.
+    `files`: texts by their path on the node."""
     for path, text in files.items():
-        (record_dir / Path(path).name).write_text(text, encoding="utf-8")
+        place = PurePosixPath(path)
+        kept = record_dir / (place.relative_to(etc_dir) if place.is_relative_to(etc_dir) else place.name)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_text(text, encoding="utf-8")

@@ -128,6 +128,26 @@ def test_what_cannot_be_collected_is_told_with_its_line(tmp_path: Path, collect:
     assert read(tmp_path).collect_files == ("*", "**/*.log", "c/**/d*/e.f", ".x")
 
 
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("../x", "'../x' does not lie below a node's configuration directory; begin with a name"),
+        ("a/../../x", "'a/../../x' does not lie below a node's configuration directory"),
+        ("/etc/passwd", "'/etc/passwd' does not lie below a node's configuration directory"),
+        (".", "'.' does not lie below a node's configuration directory"),
+        ("data", "'data' cannot be written there, for Brownout has its own of that name"),
+        ("earlier/x", "'earlier/x' cannot be written there"),
+        ("service.log", "'service.log' cannot be written there"),
+    ],
+)
+def test_a_file_that_cannot_lie_in_the_configuration_is_told_with_its_line(
+    tmp_path: Path, path: str, said: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        fill(tmp_path, f'[roles.server.files]\n"a.conf" = "a.j2"\n"{path}" = "a.j2"\n')
+    assert f"system.toml:8: [roles.server.files] {said}" in str(caught.value)
+
+
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_it_is_told_before_anything_is_started(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], mistake: str

@@ -21,8 +21,10 @@ from nemeses import KINDS, Fault, Nemesis
 from nemeses.ports import HostError
 from orchestrator.errors import WorldError
 from orchestrator.machine.programs import program
+from orchestrator.worlds.base import WorldSpec
 from orchestrator.worlds.process.host import Supervisor
 from orchestrator.worlds.process.world import ProcessWorld
+from systems import Deployed, load_system
 from systems.service import Place, Service
 from tests.worlds.support import DEADLINE_S, StandIns, send, specification
 
@@ -86,6 +88,22 @@ def test_a_fault_that_this_world_has_not_is_inconclusive(world: ProcessWorld) ->
         evidence = nemesis.inject(Fault(kind, ("n1",)))
         assert evidence.status == "inconclusive"
         assert "this world has no" in evidence.detail["error"]
+
+
+def test_configuration_lies_where_its_name_says(tmp_path: Path) -> None:
+    (tmp_path / "system.toml").write_text(
+        'name = "x"\nworkloads = ["register"]\n[roles.server]\nports = { client = 1 }\ncommand = ["true"]\n'
+        '[roles.server.files]\n"conf/a.conf" = "one"\n"other/a.conf" = "two"\n"a.conf" = "three"\n'
+    )
+    for name in ("one", "two", "three"):
+        (tmp_path / name).write_text(f"{name}\n")
+    deployed = Deployed(load_system("x", directory=tmp_path), ("server",), "cluster")
+    made = ProcessWorld(WorldSpec("r", tmp_path / "run", 1, deployed))
+    made.up()
+    etc = Path(made.nodes[0].etc_dir)
+    made.down()
+    for path, text in {"conf/a.conf": "one\n", "other/a.conf": "two\n", "a.conf": "three\n"}.items():
+        assert (etc / path).read_text() == text
 
 
 def test_a_broker_that_ends_at_its_start_is_quoted(tmp_path: Path) -> None:

@@ -207,7 +207,7 @@ class NamespaceWorld(ServicesOnHosts):
             place = machine.etc / PurePosixPath(path).relative_to("/etc")
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(text, encoding="utf-8")
-        keep_configuration(node.record_dir, files)
+        keep_configuration(node.record_dir, node.etc_dir, files)
 
     def _boot(self, node: Node, on_progress: Progress) -> None:
         self._machines[node.name].power_on()

@@ -67,7 +67,7 @@ class ProcessWorld(ServicesOnHosts):
                 Path(node.data_dir).mkdir(parents=True, exist_ok=True)
                 node.record_dir.mkdir(parents=True, exist_ok=True)
                 service = self.service(node)
-                keep_configuration(node.record_dir, service.files)
+                keep_configuration(node.record_dir, node.etc_dir, service.files)
                 self._hosts[node.name] = LocalHost(node, service, self._supervisor)
                 on_progress(f"{node.name} is ready at {node.address}:{node.port}")
         except BaseException as error:

@@ -214,7 +214,7 @@ class RemoteWorld(ServicesOnHosts):
         done = host.run(" && ".join(steps))
         if not done.ok:
             raise WorldError(f"{node.name}: its service cannot be configured: {done.stderr.strip()}")
-        keep_configuration(node.record_dir, service.files)
+        keep_configuration(node.record_dir, node.etc_dir, service.files)
 
     def _prepare_words(self, service: Service, words: Sequence[str]) -> list[str]:
         """In the service's surroundings: what is written there is to belong to the service's user."""

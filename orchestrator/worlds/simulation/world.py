@@ -155,7 +155,7 @@ class SimulationWorld(ServicesOnHosts):
         self._guard.enter()
         for node in self._nodes:
             self._cluster.machines[node.name].record_to(node.record_dir)
-            keep_configuration(node.record_dir, self.service(node).files)
+            keep_configuration(node.record_dir, node.etc_dir, self.service(node).files)
             on_progress(f"{node.name} is simulated")
 
     def down(self) -> None:
