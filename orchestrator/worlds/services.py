@@ -97,7 +97,7 @@ class ServicesOnHosts(ABC):
         """What was prepared must survive a power cut that comes at once; programs do not always see to that."""
         host, service = self.hosts[node.name], self.service(node)
         for words in service.prepare:
-            command = shlex.join(self._prepare_words(service, words))
+            command = shlex.join(self._prepare_words(node, service, words))
             done = self._run_to_prepare(host, command, service.prepare_deadline_s)
             if not done.ok:
                 said = (done.stderr or done.stdout).strip()[-_LAST_WORDS_BYTES:]
@@ -109,9 +109,10 @@ class ServicesOnHosts(ABC):
         """Run a preparing command to its end."""
         return host.run(command, timeout_s=timeout_s)
 
-    def _prepare_words(self, service: Service, words: Sequence[str]) -> list[str]:
-        """A preparing command, as it is run on the service's host."""
-        return ["env", *(f"{key}={value}" for key, value in service.environment.items()), *words]
+    def _prepare_words(self, node: Node, service: Service, words: Sequence[str]) -> list[str]:
+        """A preparing command, as it is run on the service's host: where the service will run, too."""
+        variables = [f"{key}={value}" for key, value in service.environment.items()]
+        return ["sh", "-c", 'cd "$0" && exec "$@"', node.data_dir, "env", *variables, *words]
 
     def start_service(self, node: Node) -> None:
         host, patience_s = self.hosts[node.name], self.service(node).start_deadline_s * self.time_scale

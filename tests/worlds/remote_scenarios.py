@@ -155,7 +155,7 @@ class OtherSystem(StandIns):
 
     def service(self, node: Place, nodes: Sequence[Place], time_scale: float = 1.0) -> Service:
         service = super().service(node, nodes, time_scale)
-        seen = f"echo $LAUNCHED $SYSTEM {node.files_dir} {node.ports['peer']} > {node.data_dir}/prepared"
+        seen = f"echo $LAUNCHED $SYSTEM {node.files_dir} {node.ports['peer']} $(pwd) > prepared"
         return replace(service, prepare=(("sh", "-c", seen),), environment={"SYSTEM": "other"})
 
 
@@ -172,6 +172,7 @@ def another_system(directory: str) -> Any:
             "noted": [lent.hosts[node.name].run(f"cat {paths.SERVICE_PORT}").stdout for node in world.nodes],
             "reached": [lent.hosts[node.name].port for node in world.nodes],
             "prepared": lent.hosts["n1"].run("cat /data/prepared").stdout.strip(),
+            "works in": lent.hosts["n1"].run(f"readlink /proc/{lent.hosts['n1'].service_pid()}/cwd").stdout.strip(),
         }
         world.stop_services()
         world.down()

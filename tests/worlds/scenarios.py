@@ -11,7 +11,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -29,7 +29,8 @@ from orchestrator.worlds.namespaces import machine, roots
 from orchestrator.worlds.namespaces import world as namespaces
 from orchestrator.worlds.namespaces.world import NamespaceWorld
 from systems import Deployed, load_system
-from tests.worlds.support import own_run_id, send, specification
+from systems.service import Place, Service
+from tests.worlds.support import StandIns, own_run_id, send, specification
 
 LOG = "/data/log/topic-0/00000000000000000000.log"
 
@@ -119,6 +120,26 @@ def broker_that_ends(run_dir: str) -> Any:
         except WorldError as error:
             return str(error)
     return None
+
+
+class Prepared(StandIns):
+    """Stand-ins that are prepared, and say where."""
+
+    def service(self, node: Place, nodes: Sequence[Place], time_scale: float = 1.0) -> Service:
+        return replace(super().service(node, nodes, time_scale), prepare=(("sh", "-c", "pwd > here"),))
+
+
+def working_directories(run_dir: str) -> Any:
+    """Where a service is prepared, and where it then runs."""
+    made = NamespaceWorld(replace(specification(Path(run_dir), 1), deployment=Prepared()))
+    made.up()
+    try:
+        made.prepare_services()
+        made.start_services()
+        running = f"readlink /proc/{made.hosts['n1'].service_pid()}/cwd"
+        return [_ask(made, "n1", "cat /data/here"), _ask(made, "n1", running)]
+    finally:
+        made.down()
 
 
 def no_program(directory: str, mode: str) -> Any:

@@ -70,6 +70,10 @@ def test_a_broker_that_ends_at_its_start_is_quoted(tmp_path: Path) -> None:
     assert "refused: this configuration" in (tmp_path / "nodes/n1/service.log").read_text()
 
 
+def test_a_service_is_prepared_and_runs_where_its_data_is(tmp_path: Path) -> None:
+    assert play("working_directories", str(tmp_path)) == ["/data", "/data"]
+
+
 @pytest.mark.parametrize(("mode", "code"), [("", 127), ("0644", 126)], ids=["missing", "not executable"])
 def test_a_program_that_cannot_be_started_is_no_service_that_ended(tmp_path: Path, mode: str, code: int) -> None:
     kind, said = play("no_program", str(tmp_path), mode)

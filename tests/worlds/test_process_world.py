@@ -90,6 +90,25 @@ def test_a_fault_that_this_world_has_not_is_inconclusive(world: ProcessWorld) ->
         assert "this world has no" in evidence.detail["error"]
 
 
+def test_a_service_is_prepared_and_runs_where_its_data_is_and_may_print_anything(tmp_path: Path) -> None:
+    (tmp_path / "system.toml").write_text(
+        'name = "x"\nworkloads = ["register"]\n[roles.server]\nports = { client = 1 }\n'
+        "prepare = [['sh', '-c', 'pwd > prepared; printf \"\\377\"']]\n"
+        "command = ['sh', '-c', 'pwd > started; printf \"\\377\"; exit 1']\n"
+    )
+    deployed = Deployed(load_system("x", directory=tmp_path), ("server",), "cluster")
+    made = ProcessWorld(WorldSpec("r", tmp_path / "run", 1, deployed))
+    made.up()
+    try:
+        made.prepare_services()
+        with pytest.raises(WorldError, match="its last words: \ufffd"):
+            made.start_service(made.nodes[0])
+        data = Path(made.nodes[0].data_dir)
+        assert [(data / name).read_text() for name in ("prepared", "started")] == [f"{data}\n"] * 2
+    finally:
+        made.down()
+
+
 def test_configuration_lies_where_its_name_says(tmp_path: Path) -> None:
     (tmp_path / "system.toml").write_text(
         'name = "x"\nworkloads = ["register"]\n[roles.server]\nports = { client = 1 }\ncommand = ["true"]\n'

@@ -35,7 +35,8 @@ def test_a_service_of_another_system_has_its_own_files_ports_and_preparation(tmp
     seen = play("another_system", tmp_path)
     assert seen["ports"] == seen["reached"] == [7001, 7002]
     assert seen["noted"] == ["7001\n", "7002\n"], "service-control waits for that port"
-    assert seen["prepared"] == "yes other /opt/brownout/files/other/2.0 9092", "in the service's surroundings"
+    assert seen["prepared"] == "yes other /opt/brownout/files/other/2.0 9092 /data", "in the service's surroundings"
+    assert seen["works in"] == "/data"
 
 
 def test_broken_connections_lose_no_line_and_repeat_none(tmp_path: Path) -> None:

@@ -158,6 +158,7 @@ def _shell(host: InventoryHost, variable: str, command: str) -> subprocess.Compl
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=COMMAND_DEADLINE_S,
             check=False,
         )

@@ -27,15 +27,14 @@ class Bind:
 class Root:
     """A root filesystem, and how sshd and Python are started on it.
 
-    `python` is the interpreter that has our packages, with `python_path`; services start in `directory`; `binds` is
-    what nodes need beyond the root filesystem.
+    `python` is the interpreter that has our packages, with `python_path`; `binds` is what nodes need beyond the root
+    filesystem.
     """
 
     lower: Path
     sshd: str
     python: str
     python_path: str
-    directory: str
     binds: tuple[Bind, ...]
 
 
@@ -50,7 +49,6 @@ def _machine() -> Root:
         sshd=find_program("sshd") or "/usr/sbin/sshd",
         python=sys.executable,
         python_path=str(PROJECT_ROOT),
-        directory=str(PROJECT_ROOT),
         binds=_visible(),
     )
 
@@ -62,7 +60,6 @@ def _image(rootfs: Path) -> Root:
         sshd="/usr/sbin/sshd",
         python="/usr/bin/python3",
         python_path=f"{_IMAGE_APP}:{_IMAGE_SITE}",
-        directory=_IMAGE_APP,
         binds=(Bind(str(PROJECT_ROOT / "broker"), f"{_IMAGE_APP}/broker"),),
     )
 

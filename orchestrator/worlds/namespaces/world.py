@@ -164,7 +164,7 @@ class NamespaceWorld(ServicesOnHosts):
         service = self.service(node)
         unit = ScriptUnit(
             command=service.command,
-            directory=self._root.directory,
+            directory=node.data_dir,
             log=node.service_log,
             pid_file="/run/brownout/service.pid",
             environment=service.environment,

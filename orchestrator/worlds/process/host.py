@@ -89,7 +89,8 @@ class LocalHost:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
+            encoding="utf-8",
+            errors="replace",  # a service's own commands may print anything
             start_new_session=True,
         )
         try:

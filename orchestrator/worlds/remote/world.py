@@ -207,7 +207,7 @@ class RemoteWorld(ServicesOnHosts):
         host.port = node.port
         steps = [
             *(put_script(path, text) for path, text in service.files.items()),
-            put_script(paths.SERVICE, service_script(service)),
+            put_script(paths.SERVICE, service_script(service, node.data_dir)),
             put_script(paths.SERVICE_PORT, f"{node.port}\n"),
             f"rm -f {node.trace_path} {node.service_log}",  # an earlier run in the same boot may have left its own
         ]
@@ -216,9 +216,9 @@ class RemoteWorld(ServicesOnHosts):
             raise WorldError(f"{node.name}: its service cannot be configured: {done.stderr.strip()}")
         keep_configuration(node.record_dir, node.etc_dir, service.files)
 
-    def _prepare_words(self, service: Service, words: Sequence[str]) -> list[str]:
+    def _prepare_words(self, node: Node, service: Service, words: Sequence[str]) -> list[str]:
         """In the service's surroundings: what is written there is to belong to the service's user."""
-        return [paths.LAUNCHER, *super()._prepare_words(service, words)]
+        return [paths.LAUNCHER, *super()._prepare_words(node, service, words)]
 
     def _silence(self, node: Node) -> None:
         """Kill a service that still runs on a machine that can be reached."""
@@ -229,7 +229,8 @@ class RemoteWorld(ServicesOnHosts):
                 host.run(kill_script(pid, host.address, host.port))
 
 
-def service_script(service: Service) -> str:
-    """The script that becomes a service, for whoever starts it on the machine."""
+def service_script(service: Service, directory: str) -> str:
+    """The script that becomes a service, in this directory, for whoever starts it on the machine."""
     variables = "".join(f"export {key}={shlex.quote(value)}\n" for key, value in service.environment.items())
-    return f"#!/bin/sh\nexport {paths.MARK}=1\n{variables}exec {shlex.join(service.command)}\n"
+    there = f"cd {shlex.quote(directory)} || exit 1\n"
+    return f"#!/bin/sh\nexport {paths.MARK}=1\n{variables}{there}exec {shlex.join(service.command)}\n"
