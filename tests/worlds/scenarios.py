@@ -30,7 +30,7 @@ from orchestrator.worlds.namespaces import world as namespaces
 from orchestrator.worlds.namespaces.world import NamespaceWorld
 from systems import Deployed, load_system
 from systems.service import Place, Service
-from tests.worlds.support import StandIns, own_run_id, send, specification
+from tests.worlds.support import STAND_IN, StandIns, own_run_id, send, specification
 
 LOG = "/data/log/topic-0/00000000000000000000.log"
 
@@ -138,6 +138,34 @@ def working_directories(run_dir: str) -> Any:
         made.start_services()
         running = f"readlink /proc/{made.hosts['n1'].service_pid()}/cwd"
         return [_ask(made, "n1", "cat /data/here"), _ask(made, "n1", running)]
+    finally:
+        made.down()
+
+
+class Wrapped(StandIns):
+    """Stand-ins that a script starts, and does not become."""
+
+    def service(self, node: Place, nodes: Sequence[Place], time_scale: float = 1.0) -> Service:
+        service = super().service(node, nodes, time_scale)
+        return replace(service, command=("sh", "-c", '"$@"; :', "sh", *service.command))
+
+
+def several_processes(run_dir: str) -> Any:
+    """What comes of faults to a service of two processes, how many there are after each, and of one that was left."""
+    made = NamespaceWorld(replace(specification(Path(run_dir), 1), deployment=Wrapped()))
+    count = f"cat /proc/[0-9]*/cmdline | tr '\\0' '\\n' | grep -c '^{STAND_IN}$'"
+    made.up()
+    try:
+        made.start_services()
+        nemesis, host = Nemesis(made.site), made.hosts["n1"]
+        seen: dict[str, Any] = {}
+        for kind in ("pause", "kill", "stop"):
+            inflicted, there = nemesis.inject(Fault(kind, ("n1",))), _ask(made, "n1", f"{count}; true")
+            healed = nemesis.heal(Fault(kind, ("n1",)))
+            seen[kind] = [inflicted.status, int(there), healed.status, int(_ask(made, "n1", count))]
+        host.run(f"kill -9 {host.service_pid()}")
+        made.start_service(made.nodes[0])
+        return {**seen, "left": int(_ask(made, "n1", count))}
     finally:
         made.down()
 

@@ -70,6 +70,14 @@ def test_a_broker_that_ends_at_its_start_is_quoted(tmp_path: Path) -> None:
     assert "refused: this configuration" in (tmp_path / "nodes/n1/service.log").read_text()
 
 
+def test_what_is_done_to_a_service_is_done_to_all_its_processes(tmp_path: Path) -> None:
+    seen = play("several_processes", str(tmp_path))
+    both = 2  # the script names the program, too
+    assert seen["pause"] == ["confirmed", both, "confirmed", both]
+    assert seen["kill"] == seen["stop"] == ["confirmed", 0, "confirmed", both]
+    assert seen["left"] == both, "nothing is started beside what was left"
+
+
 def test_a_service_is_prepared_and_runs_where_its_data_is(tmp_path: Path) -> None:
     assert play("working_directories", str(tmp_path)) == ["/data", "/data"]
 
