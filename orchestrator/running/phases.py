@@ -415,8 +415,8 @@ class Run:
         if self._finished:  # a run whose last phase is another one is not believed
             self._journal.phase("done")
             self._seal()
-        for error in unforeseen:
-            raise error
+        for unknown in unforeseen:
+            raise unknown
 
     def _seal(self) -> None:
         """From here on nothing may change of what the run left; a run without a seal is not believed."""
@@ -475,9 +475,9 @@ class Run:
                 deed()
             except Exception as error:
                 failures.append(error)
-        for error in failures:
-            if not isinstance(error, _FORESEEN):
-                raise error
+        for failure in failures:
+            if not isinstance(failure, _FORESEEN):
+                raise failure
         if failures:
             raise RunError("; ".join(map(str, failures)))
 
