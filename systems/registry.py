@@ -50,7 +50,7 @@ def family(description: Description) -> type[System]:
         raise InputError(f'{where}: {description.class_name!r} is not "file.py:Class" with a file that is there')
     try:
         module = _module(path)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a module may end with `sys.exit(...)`, which is not for us to follow
         raise InputError(f"{where}: {path} cannot be loaded: {place_of(error)}") from error
     found = getattr(module, class_name, None)
     if found is None:

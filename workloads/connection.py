@@ -21,7 +21,7 @@ C = TypeVar("C", bound=Client)
 
 MAKE_S: Final = 30.0  # how long a first construction may go on failing, as it does while a node is not reachable
 # What code raises that is wrong, rather than a system that is in trouble.
-MISTAKES: Final = (TypeError, AttributeError, NameError, ImportError, NotImplementedError, SyntaxError)
+MISTAKES: Final = (TypeError, AttributeError, NameError, ImportError, NotImplementedError, SyntaxError, SystemExit)
 
 
 @dataclass(frozen=True)
@@ -62,18 +62,19 @@ class _Holder(Generic[C]):
         return self._results.get(timeout=patience_s)
 
     def _serve(self) -> None:
+        # Nothing that is raised here, be it `SystemExit`, may end the thread: who asked would hear of no reason.
         try:
             client = self._make()
-        except Exception as error:
+        except BaseException as error:
             self._results.put(error)
             return
         self._results.put(None)
         while (call := self._calls.get()) is not None:
             try:
                 self._results.put(call(client))
-            except Exception as error:
+            except BaseException as error:
                 self._results.put(error)
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(BaseException):
             client.close()
 
 
@@ -118,7 +119,7 @@ class Connection(Generic[C]):
             result = TimeoutError(f"the client did not return within {self._patience_s:g} s")
         if isinstance(result, Refused):
             return Called("refused", error=str(result) or "refused")
-        if isinstance(result, Exception):
+        if isinstance(result, BaseException):
             self.close()
             mistake = isinstance(result, MISTAKES)
             return Called("unknown", error=place_of(result) if mistake else _brief(result), mistake=mistake)
@@ -131,5 +132,5 @@ class Connection(Generic[C]):
             self._holder = None
 
 
-def _brief(error: Exception) -> str:
+def _brief(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"[:200]

@@ -26,7 +26,7 @@ def load_class(named: str, base: type[C]) -> type[C]:
     where, _, name = named.rpartition(":")
     try:
         module = _module(where)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script of the user's may end with `sys.exit(main())`
         raise ClientClassError(f"client_class {named}: {place_of(error)}") from error
     found = getattr(module, name, None)
     if not isinstance(found, type):

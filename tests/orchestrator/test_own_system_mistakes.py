@@ -96,6 +96,14 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         replaced("system.toml", "workloads", 'class = "client.py:MyClient"\nworkloads'),
         "MyClient is no brownout_api.System",
     ),
+    "a client that is a script": (
+        replaced("client.py", "import json", "raise SystemExit(0)"),
+        "client.py:7: SystemExit: 0",
+    ),
+    "a class of the system in a script": (
+        replaced("system.toml", "workloads", 'class = "script.py:Mine"\nworkloads'),
+        "script.py:3: SystemExit: 0",
+    ),
     "a class of the system that raises": (
         replaced("system.toml", "workloads", 'class = "mine.py:Mine"\nworkloads'),
         "mine.py:2: RuntimeError: not today",
@@ -155,6 +163,7 @@ def test_it_is_told_before_anything_is_started(
     change, said = MISTAKES[mistake]
     assert main(["init", str(tmp_path / "mine")]) == 0
     (tmp_path / "mine" / "mine.py").write_text("\nraise RuntimeError('not today')\n")
+    (tmp_path / "mine" / "script.py").write_text("import sys\n\nsys.exit(0)\n")
     (tmp_path / "mine" / "mine.conf").write_text("ok\n{{ node.nope }}\n")
     change(tmp_path / "mine")
     if "fewer nodes" in mistake:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -36,7 +38,7 @@ def make(tmp_path: Path) -> Callable[[], Scripted]:
     return one
 
 
-def raising(error: Exception) -> Callable[[Any], Any]:
+def raising(error: BaseException) -> Callable[[Any], Any]:
     def call(_: Any) -> Any:
         raise error
 
@@ -72,6 +74,17 @@ def test_a_mistake_in_the_clients_code_is_told_with_its_line(make: Callable[[], 
     assert "test_connection.py:" in called.error
 
 
+def test_what_would_end_a_program_is_told_as_any_other_way_of_ending(make: Callable[[], Scripted]) -> None:
+    connection = Connection(make, 20.0)
+    connection.open()
+    ended = connection.call(raising(SystemExit(0)))
+    assert (ended.outcome, ended.mistake) == ("unknown", True)
+    assert re.search(r"test_connection\.py:\d+: SystemExit: 0$", ended.error)
+    assert connection.open() is None
+    given_up = connection.call(raising(asyncio.CancelledError("too late")))
+    assert (given_up.outcome, given_up.error) == ("unknown", "CancelledError: too late")
+
+
 def test_a_call_that_does_not_return_is_given_up(make: Callable[[], Scripted]) -> None:
     held = threading.Event()
     connection = Connection(make, 0.05)
@@ -93,9 +106,11 @@ def test_a_constructor_that_cannot_connect_is_tried_again_but_not_for_ever() -> 
         Connection(refuse, 1.0, make_s=-1.0).open()
 
 
-def test_a_constructor_with_a_mistake_is_not_tried_again() -> None:
+@pytest.mark.parametrize("mistake", [TypeError("no such option"), SystemExit("no such option")])
+def test_a_constructor_with_a_mistake_is_not_tried_again(mistake: BaseException) -> None:
     def wrong() -> Registers:
-        raise TypeError("no such option")
+        raise mistake
 
-    with pytest.raises(ClientClassError, match=r"test_connection\.py:\d+: TypeError: no such option"):
-        Connection(wrong, 1.0).open()
+    named = type(mistake).__name__
+    with pytest.raises(ClientClassError, match=rf"test_connection\.py:\d+: {named}: no such option"):
+        Connection(wrong, 20.0).open()
