@@ -118,11 +118,12 @@ class Connection(Generic[C]):
         except queue.Empty:
             result = TimeoutError(f"the client did not return within {self._patience_s:g} s")
         if isinstance(result, Refused):
-            return Called("refused", error=str(result) or "refused")
+            return Called("refused", error=_whole_text(str(result)) or "refused")
         if isinstance(result, BaseException):
             self.close()
             mistake = isinstance(result, MISTAKES)
-            return Called("unknown", error=place_of(result) if mistake else _brief(result), mistake=mistake)
+            error = _whole_text(place_of(result) if mistake else _brief(result))
+            return Called("unknown", error=error, mistake=mistake)
         return Called("ok", result)
 
     def close(self) -> None:
@@ -130,6 +131,11 @@ class Connection(Generic[C]):
         if self._holder is not None:
             self._holder.let_go()
             self._holder = None
+
+
+def _whole_text(text: str) -> str:
+    """A user's words as any record takes them: bytes that were no text when they were read are none to write."""
+    return text.encode(errors="replace").decode()
 
 
 def _brief(error: BaseException) -> str:

@@ -29,6 +29,8 @@ class Scripted(RegisterClient):
         answer = self.options["answer"]
         if answer == "refused":
             raise Refused("not the leader")
+        if answer in ("mismatch", "garbled"):
+            raise Refused("mismatch" if answer == "mismatch" else b"no \\xff".decode(errors="surrogateescape"))
         if answer == "lost":
             raise ConnectionResetError("gone")
         return {"none": None, "text": "7", "false": False}[answer]
@@ -152,6 +154,16 @@ def test_a_value_that_nobody_can_have_written_is_found(tmp_path: Path) -> None:
     assert set(found) == {NOT_A_VALUE}
     (anomaly,) = check(part.completed).anomalies
     assert "k0 = -2, which nobody wrote" in anomaly.sentence
+
+
+@pytest.mark.parametrize(("answer", "error"), [("mismatch", "refused: mismatch"), ("garbled", "no ?")])
+def test_whatever_a_refusal_says_it_is_recorded_as_one(tmp_path: Path, answer: str, error: str) -> None:
+    with RegisterWriter(tmp_path / "history" / "operations", client="c", session=1, process=1, producer=1) as writer:
+        client = process(tmp_path, answer, cast(Record, writer))
+        assert {client.operate() for _ in range(20)} == {"fail"}
+    part = read_register_client(tmp_path / "history" / "operations" / "c-1.registers")
+    assert (part.closed, part.defects, part.completed.num_rows) == (True, [], 20)
+    assert set(part.completed["error"].to_pylist()) == {error}
 
 
 def test_operations_are_mixed_by_their_weights(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ class RegisterProcess(OwnProcess[RegisterClient]):
         invocation = self._writer.read(key)
         called = self.call(lambda client: _value_or_none(client.read(key)))
         if called.outcome != "ok":  # a read changes nothing: without an answer it is as if it had not been
-            self._writer.failed(invocation, called.error)
+            self._failed(invocation, called.error)
             return "fail"
         self._writer.ok(invocation, called.value)
         self._seen[key] = called.value
@@ -102,9 +102,16 @@ class RegisterProcess(OwnProcess[RegisterClient]):
         if called.outcome == "ok":
             self._seen[invocation.key] = invocation.value
         elif called.outcome == "refused":
-            self._writer.failed(invocation, called.error)
+            self._failed(invocation, called.error)
         else:
             self._writer.unknown(invocation, called.error)
+
+    def _failed(self, invocation: Invocation, error: str) -> None:
+        """Record what did not happen. Whoever refuses with the word by which a record knows the answer to a
+        compare-and-set has refused all the same: nothing is said of what the key holds."""
+        from history import MISMATCH  # which brings Arrow: a client has it, and a run begins without
+
+        self._writer.failed(invocation, f"refused: {error}" if error == MISMATCH else error)
 
 
 def _written(invocation: Invocation) -> int:
