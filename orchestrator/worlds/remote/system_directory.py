@@ -10,8 +10,9 @@ from orchestrator.errors import UsageError
 from systems.description import FILE_NAME
 
 MOST_BYTES = 256 << 20
-# What lies in such a directory and is nothing of the system's: runs, and what is made again.
-_LEFT_OUT = frozenset({"store", "__pycache__", "node_modules"})
+_MADE_AGAIN = "__pycache__"
+# What every store of runs has, whatever it is called: the plan of its first run, before that is made.
+_RUNS = ("*/plans/*.campaign", "*/*/run.toml")
 
 
 def directory_archive(directory: Path) -> FilesArchive:
@@ -30,12 +31,17 @@ def directory_archive(directory: Path) -> FilesArchive:
 
 
 def _files(directory: Path) -> list[Path]:
+    """All but what is hidden, is made again, or was left by runs: a system finds there what it finds here."""
     found: list[Path] = []
     for path in sorted(directory.iterdir()):
-        if path.name in _LEFT_OUT or path.name.startswith("."):
+        if path.name.startswith("."):
             continue
-        if path.is_dir():
-            found += _files(path)
-        elif path.is_file():
+        if path.is_file():
             found.append(path)
+        elif path.is_dir() and path.name != _MADE_AGAIN and not _has_runs(path):
+            found += _files(path)
     return found
+
+
+def _has_runs(directory: Path) -> bool:
+    return any(next(directory.glob(pattern), None) is not None for pattern in _RUNS)
