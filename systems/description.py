@@ -112,8 +112,9 @@ class Description:
 
     @property
     def own_directory(self) -> tuple[str, ...]:
-        """The directory of a system that is not Brownout's own: nodes must see it, for its programs may lie there."""
-        return () if self.directory.is_relative_to(PROJECT_ROOT) else (str(self.directory),)
+        """The directory of a system that is not Brownout's own, be it in the checkout: nodes must see it, for its
+        programs may lie there."""
+        return () if self.directory.is_relative_to(PROJECT_ROOT / "systems") else (str(self.directory),)
 
 
 def read(path: Path) -> Description:

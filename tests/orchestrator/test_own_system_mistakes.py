@@ -175,6 +175,20 @@ def test_it_is_told_before_anything_is_started(
     assert str(tmp_path) in error, "it names the file"
 
 
+def test_a_system_in_the_checkout_is_ones_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("systems.description.PROJECT_ROOT", tmp_path)
+    mine = tmp_path / "my-tests"
+    assert main(["init", str(mine)]) == 0
+    assert read(mine).own_directory == (str(mine),)
+    assert Deployed(load_system("my-system", directory=mine), ("server",), "cluster").software.own_directory == mine
+    replaced("system.toml", "{{ node.name }}", "{{ node.nope }}")(mine)
+    capsys.readouterr()
+    assert main(["run", str(mine / "chaos.toml"), "--dry-run"]) == 64
+    assert "[roles.server] command: '{{ node.nope }}' cannot be filled in" in capsys.readouterr().err
+
+
 def test_a_setting_that_one_cell_does_not_give_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", str(tmp_path / "mine")]) == 0
     replaced("system.toml", "{{ node.name }}", "{{ settings.level }}")(tmp_path / "mine")
