@@ -7,9 +7,9 @@ A client is one class: `RegisterClient` (`read`, `write`, `compare_and_set` of k
 other exception it may have happened, or may yet.
 
 A system of its own class derives from `System`; most need none. `observe` returns an `Observer`, whose `view` says what
-the cluster looks like: a `View`, with a `PartitionState` for each partition. `Member` is a node as the observer is told
-of it, `Place` a node as templates and `variables` see it. `InputError` is for what the user can mend: it ends the
-command with exit code 64 and its message.
+the cluster looks like: a `View`, with a `PartitionState` for each partition. It answers soon and never raises, or the
+run is unknown. `Member` is a node as the observer is told of it, `Place` a node as templates and `variables` see it.
+`InputError` is for what the user can mend: before a run it ends the command with exit code 64 and its message.
 
 Brownout puts this package on the path of the classes that it loads; nothing has to be installed for it.
 """

@@ -9,6 +9,7 @@ from pathlib import Path
 import systems.catalog as catalog
 from systems.description import FILE_NAME, Description, read
 from systems.errors import InputError
+from systems.own_class import telling
 from systems.system import System
 from systems.toml_tables import suggestion
 from workloads.loading import place_of, see_beside
@@ -57,7 +58,7 @@ def family(description: Description) -> type[System]:
         raise InputError(f"{where}: {path} has no {class_name}")
     if not (isinstance(found, type) and issubclass(found, System)):
         raise InputError(f"{where}: {class_name} is no brownout_api.System; derive it from that")
-    return found
+    return telling(found, description.directory) if description.own_directory else found
 
 
 def _module(path: Path) -> object:

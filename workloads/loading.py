@@ -8,7 +8,7 @@ import inspect
 import sys
 import traceback
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, FrameType, ModuleType
 from typing import TypeVar
 
 from installation.files import PROJECT_ROOT
@@ -48,12 +48,35 @@ def place_of(error: BaseException) -> str:
     return f"{where}{type(error).__name__}: {error}"
 
 
+def place_within(directory: Path, error: BaseException, called: object = None) -> str:
+    """As `place_of`, of the innermost line that lies below a directory, which is the user's; where none does, as with
+    arguments that are too few, of what was `called`."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = _innermost(directory, frames) or own_line(directory, called)
+    return f"{where}{type(error).__name__}: {error}" if where else place_of(error)
+
+
+def own_line(directory: Path, at: object) -> str:
+    """`file:line: ` below a directory: the innermost one of a frame, or where a function begins; empty for others."""
+    if isinstance(at, FrameType):
+        return _innermost(directory, traceback.extract_stack(at))
+    code = getattr(at, "__code__", None)
+    if not isinstance(code, CodeType) or not Path(code.co_filename).is_relative_to(directory):
+        return ""
+    return f"{code.co_filename}:{code.co_firstlineno}: "
+
+
 def see_beside(path: Path) -> None:
     """Let a user's module import what lies beside it: after Brownout's own rooms, which something of the user's may be
     called like, and before what is installed."""
     if str(path.parent) not in sys.path:
         rooms = [place for place, given in enumerate(sys.path) if given and Path(given).resolve() == PROJECT_ROOT]
         sys.path.insert(rooms[0] + 1 if rooms else 0, str(path.parent))
+
+
+def _innermost(directory: Path, frames: traceback.StackSummary) -> str:
+    own = [f"{each.filename}:{each.lineno}: " for each in frames if Path(each.filename).is_relative_to(directory)]
+    return own[-1] if own else ""
 
 
 def _module(where: str) -> ModuleType:

@@ -17,6 +17,7 @@ from orchestrator.nodes.registry import Kept, NodesPlan
 from orchestrator.running.cluster import Cluster
 from orchestrator.worlds.base import Node, Progress, World, WorldSpec
 from orchestrator.worlds.lab import Lab, LabSpec
+from orchestrator.worlds.own_observer import observe
 from orchestrator.worlds.selection import lab_named
 from systems import Deployed, load_system
 
@@ -98,7 +99,7 @@ class HeldNodes:
         on_progress("waiting for a controller with whom all brokers are registered")
         members = self._deployed.members(nodes)
         everyone = frozenset(member.name for member in members)
-        observer = self._deployed.system.observe(members, "", self._lab.time_scale)
+        observer = observe(self._deployed.system, members, "", self._lab.time_scale)
         with contextlib.closing(Cluster(observer, members, topic="")) as cluster:
             view = cluster.await_view(
                 lambda view: view.controller is not None and view.unfenced >= everyone,

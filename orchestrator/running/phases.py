@@ -32,7 +32,7 @@ from orchestrator.running.stepper import Stepper
 from orchestrator.running.watch import EventTail
 from orchestrator.worlds.base import Node, World
 from orchestrator.worlds.collect import has_data
-from systems import Deployed, Member, View
+from systems import Deployed, InputError, Member, View
 from workloads.control import AppendResult, ReadDone
 from workloads.process import ClientError, ClientHandle
 
@@ -44,7 +44,7 @@ READ_S = 60.0
 CONVERGE_S = 10.0
 FIRST_ACK_S = 10.0
 TICK_S = 0.05
-_FORESEEN = (RunError, HostError, ClientError, OSError)
+_FORESEEN = (RunError, HostError, ClientError, OSError, InputError)
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Run:
         try:
             try:
                 self._phases()
-            except (HostError, ClientError, OSError) as error:
+            except (HostError, ClientError, OSError, InputError) as error:  # the last of a user's own system
                 raise RunError(str(error)) from error
         except (RunError, Interrupted) as error:
             reason = str(error) or "it was interrupted"
@@ -383,7 +383,7 @@ class Run:
     def _await_in_sync(self) -> None:
         try:
             self._cluster.await_view(self._all_whole, "waiting for full in-sync sets", self._scaled(CONVERGE_S))
-        except RunError as error:
+        except OverdueError as error:
             self._journal.note(str(error))
 
     # ---- the way out

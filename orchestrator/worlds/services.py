@@ -15,6 +15,7 @@ from nemeses.ports import Host, HostError, Network, PowerSwitch, Result, Site, S
 from nemeses.scheduling import REAL_TIME, Scheduler
 from orchestrator.errors import WorldError
 from orchestrator.worlds.base import Node
+from orchestrator.worlds.own_observer import observe
 from systems import Member, Observer, System
 from systems.service import Deployment, Service
 from workloads.process import ClientHandle, ClientProcess
@@ -88,7 +89,7 @@ class ServicesOnHosts(ABC):
         return ClientProcess(kind, role, settings, log)
 
     def observe(self, system: System, members: Sequence[Member], topic: str) -> Observer:
-        return system.observe(members, topic, self.time_scale)
+        return observe(system, members, topic, self.time_scale)
 
     def prepare_services(self) -> None:
         self.scheduler.for_each(self.nodes, self._prepare_service)

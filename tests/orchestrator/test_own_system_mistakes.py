@@ -30,6 +30,23 @@ def replaced(name: str, old: str, new: str) -> Change:
     return change
 
 
+WRONG = """import json
+from brownout_api import System
+
+class Nothing(System):
+    def __init__(self): ...
+
+class Settings(System):
+    def effective(self, role, given, time_scale):
+        settings = super().effective(role, given, time_scale)
+        return {"level": settings["level"]}
+
+class Variables(System):
+    def variables(self, node, cluster_id):
+        return json.loads("")
+"""
+
+
 def role(name: str, nodes: str) -> str:
     return f'[roles.{name}]\nnodes = "{nodes}"\nports = {{ client = 1 }}\ncommand = ["a"]\n'
 
@@ -104,6 +121,18 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         replaced("system.toml", "workloads", 'class = "script.py:Mine"\nworkloads'),
         "script.py:3: SystemExit: 0",
     ),
+    "a class of the system that takes nothing": (
+        replaced("system.toml", "workloads", 'class = "wrong.py:Nothing"\nworkloads'),
+        "wrong.py:5: TypeError: ",
+    ),
+    "a setting that the class stumbles over": (
+        replaced("system.toml", "workloads", 'class = "wrong.py:Settings"\nworkloads'),
+        "wrong.py:10: KeyError: 'level'",
+    ),
+    "variables that the class stumbles over": (
+        replaced("system.toml", "workloads", 'class = "wrong.py:Variables"\nworkloads'),
+        "wrong.py:14: JSONDecodeError: Expecting value",
+    ),
     "a class of the system that raises": (
         replaced("system.toml", "workloads", 'class = "mine.py:Mine"\nworkloads'),
         "mine.py:2: RuntimeError: not today",
@@ -164,6 +193,7 @@ def test_it_is_told_before_anything_is_started(
     assert main(["init", str(tmp_path / "mine")]) == 0
     (tmp_path / "mine" / "mine.py").write_text("\nraise RuntimeError('not today')\n")
     (tmp_path / "mine" / "script.py").write_text("import sys\n\nsys.exit(0)\n")
+    (tmp_path / "mine" / "wrong.py").write_text(WRONG)
     (tmp_path / "mine" / "mine.conf").write_text("ok\n{{ node.nope }}\n")
     change(tmp_path / "mine")
     if "fewer nodes" in mistake:
