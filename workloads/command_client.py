@@ -46,6 +46,7 @@ LEFT_S: Final = 0.02  # between two looks for what a program has left behind
 STOP_S: Final = 5.0  # beyond the time that an operation may take
 # Each start of the program is a producer of its own, so that no value is written twice. A run has at most 130 clients.
 STARTS: Final = 500
+PLACES: Final = 400  # that it can probe, once each: the other starts are for probes that fail
 _ERROR_CHARACTERS: Final = 200
 CHANGES: Final = frozenset({"append", "write", "cas"})
 
@@ -56,6 +57,12 @@ def producers_of(settings: ClientSettings) -> tuple[int, int]:
     """The numbers of producers that a client has for its values, whether it is a program or not: the first, and how
     many."""
     return (settings.process * STARTS, STARTS) if settings.own.client_command else (settings.producer, 1)
+
+
+def probe_every_s(within_s: float, places: int) -> float:
+    """How far probes of so many places within a time are to lie apart where they fail: a program is out of starts only
+    when the time is over."""
+    return within_s / (STARTS - places - 3)  # one more than fit into it are made, one of them at its very end
 
 
 class CommandError(Exception):
@@ -191,9 +198,9 @@ class CommandClient:
 
     def _environment(self, task: str, place: str, output: Path) -> dict[str, str]:
         its = self._settings
-        if self._starts >= STARTS:
+        if self._starts >= STARTS and task != "read":  # which writes nothing
             raise CommandError(f"the client command was started {STARTS} times; no values are left for another one")
-        first = encode_value(its.session, its.process * STARTS + self._starts, 0)
+        first = encode_value(its.session, its.process * STARTS + min(self._starts, STARTS - 1), 0)
         told: dict[str, Any] = {
             "TASK": task,
             "ROLE": self._role,

@@ -35,13 +35,14 @@ from orchestrator.campaign.model import (
     Workload,
 )
 from orchestrator.campaign.stake import most_of
-from orchestrator.campaign.steps import ELECT, Step, StepParser, WaitStep
+from orchestrator.campaign.steps import ELECT, ProduceStep, Step, StepParser, WaitStep
 from orchestrator.campaign.swarm import faults_of
 from orchestrator.campaign.systems import client_nodes, roles_of, system_of
 from orchestrator.campaign.workload_table import read_cell_options, read_client, read_workload
 from systems import InputError, Settings, System, load_system, merge
 from systems.description import read as read_description
 from systems.toml_tables import Source, Table, suggestion
+from workloads.command_client import PLACES
 from workloads.kind import SCRIPT_STEPS
 from workloads.kinds import KINDS as WORKLOADS
 
@@ -158,6 +159,8 @@ def _check_workload(root: Table, campaign: Campaign, system: System) -> None:
             f"data, and there are {len(serving)}",
             "replication_factor",
         )
+    if campaign.client.client_command:
+        _check_program(root, campaign)
     if not system.description.promises.events:
         for step in campaign.nemesis.steps:
             condition = getattr(step, "condition", None)
@@ -177,6 +180,23 @@ def _check_workload(root: Table, campaign: Campaign, system: System) -> None:
             root.table("nemesis").refuse(f"{step.title}: {system.name} has no controller that could be seen")
         if condition in ("leader", "isr", "offline", "in_sync") and not system.has_partitions:
             root.table("nemesis").refuse(f"{step.title}: {system.name} has no partitions that could be seen")
+
+
+def _check_program(root: Table, campaign: Campaign) -> None:
+    """Whether a client that is a program can do what is asked of it: each change of its own is a start."""
+    table, tables = root.table("workload"), root.table("nemesis").tables("step")
+    for step in campaign.nemesis.steps:
+        if isinstance(step, ProduceStep):
+            message = "do: a client that is a program does not produce on command; bring a class, or leave the step out"
+            root.source.complain(tables[step.number - 1].error(message, "do"))
+    key = "partitions" if WORKLOADS[campaign.workload.kind].partitioned else "keys"
+    count = len(WORKLOADS[campaign.workload.kind].places(campaign.workload.load))
+    if count > PLACES:
+        table.refuse(
+            f"{key}: {count} are more than {PLACES}, the most that a client which is a program can write to at the "
+            "end; take fewer, or bring a class",
+            key,
+        )
 
 
 def _check_election(table: Table, step: Step, system: System) -> None:

@@ -10,7 +10,7 @@ from nemeses.scheduling import REAL_TIME, Scheduler
 from orchestrator.campaign.model import Workload
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.errors import OverdueError, RunError
-from workloads.command_client import producers_of
+from workloads.command_client import probe_every_s, producers_of
 from workloads.control import AppendResult, ReadDone
 from workloads.kinds import KINDS
 from workloads.process import ClientError, ClientHandle, ClientProcess, StartClient
@@ -156,11 +156,16 @@ class Fleet:
         when the time, which is that of all together, is over and one does not."""
         probe, own = self._require_probe(), self._planned.client
         attempt_s = max(PROBE_ATTEMPT_S, own.patience_s) if own.is_given else PROBE_ATTEMPT_S
+        every_s = probe_every_s(timeout_s, len(self._places)) if own.client_command else 0.0
         give_up = self._scheduler.monotonic() + timeout_s
         for place, name in enumerate(self._places):
+            next_s = self._scheduler.monotonic() + every_s
             while not (answer := probe.probe(place, attempt_s * self._time_scale)).ok:
-                if self._scheduler.monotonic() > give_up:
+                now_s = self._scheduler.monotonic()
+                if now_s >= give_up:
                     raise OverdueError(f"{name} takes no writes within {timeout_s:.3g} s: {answer.error}")
+                self._scheduler.sleep(max(0.0, min(next_s, give_up) - now_s))
+                next_s = self._scheduler.monotonic() + every_s
 
     def read_everything(self, reader: ClientHandle, timeout_s: float) -> list[ReadDone]:
         """Read every place to its end. Raises `RunError` for one that cannot be read whole."""

@@ -123,6 +123,15 @@ WRONG = {
     OWN + '[client]\nclient_class = "m:C"\n[nemesis]\nkind = "steps"\n[[nemesis.step]]\ndo = "consume"': (
         'c.toml:9: [nemesis.step] do: the clients of the workload "register" do not consume on command'
     ),
+    OWN + 'keys = 401\n[client]\nclient_command = ["true"]': (
+        "c.toml:4: [workload] keys: 401 are more than 400, the most that a client which is a program can write to at "
+        "the end; take fewer, or bring a class"
+    ),
+    '[workload]\nkind = "append-log"\n[client]\nclient_command = ["true"]\n[nemesis]\nkind = "steps"\n'
+    '[[nemesis.step]]\ndo = "consume"\n[[nemesis.step]]\ndo = "produce"': (
+        "c.toml:11: [nemesis.step] do: a client that is a program does not produce on command; bring a class, or leave "
+        "the step out"
+    ),
     '[[cell]]\nname = "a"\nclient = { options = { reads = "old" } }': (
         'c.toml:4: [cell.client] the workload "log" has clients of its own; leave [client] out'
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,15 +13,17 @@ import pytest
 from analysis import rundir
 from history import APPEND, OK, read_run
 from history.journal import Journal
+from nemeses.scheduling import ThreadScheduler
 from orchestrator.campaign.plan import expand
 from orchestrator.campaign.store import RunDirectory
 from orchestrator.campaign.systems import deploy
-from orchestrator.errors import RunError
+from orchestrator.errors import OverdueError, RunError
 from orchestrator.running.description import describe
 from orchestrator.running.fleet import Fleet
 from orchestrator.worlds.base import WorldSpec
 from orchestrator.worlds.process.world import ProcessWorld
 from tests.orchestrator.campaigns import campaign
+from workloads.command_client import STARTS
 from workloads.control import Append, Appended, AppendResult, Close, Command, Probe, Probed, Stop, Stopped
 from workloads.process import ClientError, ClientHandle
 from workloads.settings import ClientSettings
@@ -85,6 +88,52 @@ def test_a_client_has_the_time_that_it_was_told(tmp_path: Path, client: str, dee
         running.complete()
         running.begin_load()
         DEEDS[deed](running)
+
+
+class Clock(ThreadScheduler):
+    """Time that passes when somebody waits."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+class Refusing(Slow):
+    """A program whose every change is refused, after as long as a program takes to start."""
+
+    clock: Clock
+    asked_s: list[float]
+
+    def _until(self, holds: Callable[[], bool], timeout_s: float) -> bool:
+        del timeout_s
+        assert isinstance(self._told, Probe)
+        self.asked_s.append(self.clock.now_s)
+        self.clock.now_s += 0.1
+        self._hear(Probed(self._told.id, False, "not the leader"))
+        return holds()
+
+
+@pytest.mark.parametrize(("bound_s", "partitions"), [(1.0, 2), (60.0, 2), (7200.0, 2), (86400.0, 400)])
+def test_a_program_has_starts_until_the_time_to_converge_is_over(
+    tmp_path: Path, bound_s: float, partitions: int
+) -> None:
+    load = LOAD.replace("partitions = 2", f"partitions = {partitions}")
+    (planned,) = expand(campaign(f'{load}[client]\nclient_command = ["true"]\n'), "s")
+    Refusing.clock, Refusing.asked_s = Clock(), []
+    with Journal(tmp_path) as journal:
+        running = Fleet(planned, tmp_path, "n1:1", journal, scheduler=Refusing.clock, start_client=Refusing)
+        running.start_first()
+        running.complete()
+        with pytest.raises(OverdueError, match=r"takes no writes within .*: not the leader"):
+            running.await_service(bound_s)
+    assert len(Refusing.asked_s) <= STARTS - partitions
+    assert max(after - before for before, after in pairwise(Refusing.asked_s)) <= max(0.11, bound_s / 90)
+    assert bound_s <= Refusing.asked_s[-1] + 0.1 <= bound_s + 0.2, "the last one is made at the bound"
 
 
 def wait_until(reached: Callable[[], bool], running: Fleet) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import time
@@ -11,6 +12,8 @@ import pytest
 
 from history import decode_value
 from tests.workloads.running import own, settings, start
+from workloads import command_client
+from workloads.control import Control, Probe, ReadAll, ReadDone, decode_event, encode
 from workloads.process import ClientError, ClientProcess
 
 PROGRAM = """#!/usr/bin/env python3
@@ -109,6 +112,19 @@ def test_each_start_has_values_and_a_file_of_its_own(tmp_path: Path) -> None:
         ("k2", "read", "final"),
     ]
     assert len({decode_value(int(str(line["value"]))).producer for line in written}) == 3
+
+
+def test_a_program_is_out_of_starts_for_changes_and_not_for_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command_client, "STARTS", 2)
+    its = settings(tmp_path, "register", "c", 1, own=own(tmp_path, "", client_class="", client_command=("true",)))
+    asked = "".join(f"{encode(each)}\n" for each in (*(ReadAll(n, 0, 20.0) for n in range(3)), Probe(3, 0, 20.0)))
+    said = io.StringIO()
+    with pytest.raises(command_client.CommandError, match="was started 2 times; no values are left"):
+        command_client.main(its, Control(io.StringIO(asked), said), "reader")
+    events = [decode_event(line) for line in said.getvalue().splitlines()]
+    assert [event.complete for event in events if isinstance(event, ReadDone)] == [True] * 3
 
 
 def test_an_exit_code_after_the_load_is_trouble(tmp_path: Path) -> None:
