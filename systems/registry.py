@@ -11,7 +11,7 @@ from systems.description import FILE_NAME, Description, read
 from systems.errors import InputError
 from systems.own_class import telling
 from systems.system import System
-from systems.toml_tables import suggestion
+from systems.toml_tables import place_of_key, suggestion
 from workloads.loading import place_of, see_beside
 
 DEFAULT = "brownout"
@@ -34,9 +34,8 @@ def load_system(name: str = DEFAULT, *, version: str | None = None, directory: P
         directory = places[name]
     description = read(directory)
     if description.name != name:
-        raise InputError(
-            f"{description.directory}/{FILE_NAME}: its name is {description.name!r}, and {name!r} was asked for"
-        )
+        where = place_of_key(description.directory / FILE_NAME, "name")
+        raise InputError(f"{where}: its name is {description.name!r}, and {name!r} was asked for")
     return family(description)(description, version)
 
 
@@ -44,7 +43,7 @@ def family(description: Description) -> type[System]:
     """The class that a description names, `System` where it names none. Raises `InputError`."""
     if description.class_name is None:
         return System
-    where = f"{description.directory}/{FILE_NAME}: class"
+    where = f"{place_of_key(description.directory / FILE_NAME, 'class')}: class"
     file_name, colon, class_name = description.class_name.partition(":")
     path = description.directory / file_name
     if not colon or not path.is_file():

@@ -28,7 +28,7 @@ from systems.errors import InputError
 from systems.service import REMOTE_SYSTEM_DIR, Place, Service
 from systems.settings import RoleSettings, Settings, is_whole
 from systems.software import MachineRoot, Software
-from systems.toml_tables import Source, suggestion
+from systems.toml_tables import place_of_key, suggestion
 from systems.view import Member, Observer, View
 
 _CONNECT_S = 0.5
@@ -255,7 +255,7 @@ class Deployed:
                 *text.each_setting(role.setting_argument, settings),
                 *system.arguments(self.mutants),
             ),
-            files={f"{node.etc_dir}/{path}": text.file(name) for path, name in role.files.items()},
+            files={f"{node.etc_dir}/{path}": text.file(path, name) for path, name in role.files.items()},
             prepare=tuple(tuple(text.fill(word, "prepare") for word in words) for words in role.prepare),
             environment={key: text.fill(value, f"environment.{key}") for key, value in role.environment.items()},
             shows=(
@@ -295,24 +295,27 @@ class _Templates:
         try:
             return self._environment.from_string(text).render(self._values, **more)
         except Exception as error:  # an expression in a template can raise what Python can
-            source = Source.read(self._description.directory / FILE_NAME)
-            place = (
-                f"{source.name}:{source.line(('roles', self._role, *where.split('.')))}: [roles.{self._role}] {where}"
-            )
+            place = f"{self._place(*where.split('.'))} {where}"
             raise InputError(f"{place}: {text!r} cannot be filled in: {_why(error)}") from error
 
-    def file(self, name: str) -> str:
-        """Raises `InputError` naming the template's file and line."""
+    def file(self, path: str, name: str) -> str:
+        """The text of the file at `path`. Raises `InputError` naming the template's file and line."""
         try:
             return self._environment.get_template(name).render(self._values)
-        except jinja2.TemplateNotFound:
-            raise InputError(f"{self._description.directory}/{name}: there is no such template") from None
+        except jinja2.TemplateNotFound as error:
+            missing = f"{self._description.directory}/{error.name or name}"
+            raise InputError(f"{self._place('files', path)} files: {path!r}: there is no template {missing}") from None
         except Exception as error:
             frames = traceback.extract_tb(error.__traceback__)  # Jinja puts the template's own lines there
             found = [frame.lineno for frame in frames if frame.filename.endswith(f"/{name}")]
             line = getattr(error, "lineno", None) or (found[-1] if found else None)
             where = f"{self._description.directory}/{name}" + (f":{line}" if line else "")
             raise InputError(f"{where}: the template cannot be filled in: {_why(error)}") from error
+
+    def _place(self, *keys: str) -> str:
+        """Where something of the role stands."""
+        where = place_of_key(self._description.directory / FILE_NAME, "roles", self._role, *keys)
+        return f"{where}: [roles.{self._role}]"
 
 
 def _why(error: Exception) -> str:

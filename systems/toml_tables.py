@@ -273,6 +273,12 @@ class Table:
             self.refuse(f"{key}: {value:g} is smaller than {minimum:g}", key)
 
 
+def place_of_key(path: Path, *keys: str | int) -> str:
+    """`file:line` of a key in a TOML file, for who finds something wrong with its value once the file is read."""
+    source = Source.read(path)
+    return f"{source.name}:{source.line(keys)}"
+
+
 def suggestion(word: str, known: Collection[str]) -> str:
     """`did you mean "x"?`, or the list of what is known when nothing is near."""
     near = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.6)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from orchestrator.campaign.model import MAX_DURATION_S, MAX_PARTITIONS, MAX_RATE, PLACEMENTS, Topology, Workload
 from systems import InputError, System
-from systems.description import ClientDescription
-from systems.toml_tables import Table
+from systems.description import FILE_NAME, ClientDescription
+from systems.toml_tables import Table, place_of_key
 from workloads.api import Client
 from workloads.kind import Kind
 from workloads.kinds import KINDS
@@ -64,10 +64,10 @@ def read_client(table: Table, kind: str, beside: Path, system: System) -> OwnCli
         options={**base.options, **_options(table)},
     )
     table.done()
-    return _checked(client, table, "" if client_class or command else f"{system.description.directory}/")
+    return _checked(client, table, None if client_class or command else system.description.directory / FILE_NAME)
 
 
-def _checked(client: OwnClient, table: Table, described_in: str) -> OwnClient:
+def _checked(client: OwnClient, table: Table, described_in: Path | None) -> OwnClient:
     """Load the class or find the program once here: what is wrong with it is told before anything is started."""
     key, problem = "class", None
     if ".py:" in client.client_class:
@@ -78,7 +78,7 @@ def _checked(client: OwnClient, table: Table, described_in: str) -> OwnClient:
     elif client.client_command:
         key, problem = "command", _why_not_run(client.client_command[0])
     if problem and described_in:
-        raise InputError(f"{described_in}system.toml: [client] {key}: {problem}")
+        raise InputError(f"{place_of_key(described_in, 'client', key)}: [client] {key}: {problem}")
     if problem:
         table.refuse(problem if key == "class" else f"client_command: {problem}", f"client_{key}")
     return client

@@ -99,7 +99,15 @@ MISTAKES: dict[str, tuple[Change, str]] = {
     ),
     "a client that is no program": (
         replaced("system.toml", 'class = "client.py:MyClient"', 'command = ["./client.pl"]'),
-        "system.toml: [client] command: there is no file ",
+        "system.toml:8: [client] command: there is no file ",
+    ),
+    "a client class that is not there": (
+        replaced("system.toml", "client.py:MyClient", "no_client.py:MyClient"),
+        "system.toml:8: [client] class: ",
+    ),
+    "a template that is not there": (
+        replaced("system.toml", "# [roles.server.files]", '[roles.server.files]\n"a.conf" = "no.conf"\n#'),
+        "[roles.server] files: 'a.conf': there is no template ",
     ),
     "a client that may not be executed": (
         replaced("system.toml", 'class = "client.py:MyClient"', 'command = ["./client.py"]'),
@@ -111,7 +119,7 @@ MISTAKES: dict[str, tuple[Change, str]] = {
     ),
     "a class of the system that is none": (
         replaced("system.toml", "workloads", 'class = "client.py:MyClient"\nworkloads'),
-        "MyClient is no brownout_api.System",
+        "system.toml:5: class: MyClient is no brownout_api.System",
     ),
     "a client that is a script": (
         replaced("client.py", "import json", "raise SystemExit(0)"),
