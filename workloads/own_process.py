@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from history import NOT_A_VALUE
 from workloads.api import Client
-from workloads.connection import Called, Connection
+from workloads.connection import MAKE_S, Called, Connection
 from workloads.control import (
     Append,
     Appended,
@@ -75,7 +75,9 @@ class OwnProcess(ABC, Generic[C]):
         turn = settings.process % len(settings.endpoints)
         endpoints = settings.endpoints[turn:] + settings.endpoints[:turn]
         self._connection: Connection[C] = Connection(
-            lambda: made(endpoints, settings.own_timeout_s, settings.own.options), settings.own_patience_s
+            lambda: made(endpoints, settings.own_timeout_s, settings.own.options),
+            settings.own_patience_s,
+            make_s=MAKE_S * settings.time_scale,
         )
 
     @abstractmethod

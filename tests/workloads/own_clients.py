@@ -78,6 +78,11 @@ class Log(_Stored, LogClient):
             return len(data.get(str(partition), []))
 
 
+class Unreachable(Registers):
+    def __init__(self, *_: object) -> None:
+        raise ConnectionRefusedError("not yet")
+
+
 class Unanswered(Log):
     def append(self, partition: int, value: int) -> int:
         raise ConnectionResetError(f"gone with {value} of {partition}")

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self, cast
 
 import pytest
@@ -179,6 +180,19 @@ def test_operations_are_mixed_by_their_weights(tmp_path: Path) -> None:
 def test_a_class_that_is_not_whole_is_named_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(ClientClassError, match=r"own_clients\.py:\d+: Partial does not define compare_and_set, write"):
         process(tmp_path, "Partial", Record())
+
+
+def test_a_client_has_longer_to_connect_at_first_where_everything_takes_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moments_s = iter((0.0, 0.0, 119.0, 119.0, 121.0, 121.0))  # the clock is asked before and after each try
+    monkeypatch.setattr("workloads.connection.time", SimpleNamespace(monotonic=lambda: next(moments_s)))
+    its = settings(tmp_path, "register", "c", 1, own=own(tmp_path, "Unreachable"), time_scale=4.0)
+    client = RegisterProcess(its, Control(io.StringIO(), io.StringIO()), cast(RegisterWriter, Record()))
+    for _ in range(2):
+        assert "ConnectionRefusedError: not yet" in str(client.connected())
+    with pytest.raises(ClientClassError, match="ConnectionRefusedError: not yet"):
+        client.connected()
 
 
 def test_a_final_read_without_an_answer_is_not_complete(tmp_path: Path) -> None:
