@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from orchestrator.command.leaving import leave
 from orchestrator.command.line import main
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    leave(main(sys.argv[1:]))

@@ -5,19 +5,21 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 _HOME = str(Path(__file__).resolve().parent / "home")
 
 
-def main() -> int:
-    """Run the command line; its exit code."""
+def main() -> NoReturn:
+    """Run the command line, and end with its exit code."""
     sys.path.insert(0, _HOME)
     given = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = f"{_HOME}{os.pathsep}{given}" if given else _HOME
+    from orchestrator.command.leaving import leave
     from orchestrator.command.line import main as command_line
 
-    return command_line(sys.argv[1:])
+    leave(command_line(sys.argv[1:]))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

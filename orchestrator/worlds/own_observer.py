@@ -22,6 +22,13 @@ ELECT_S: Final = 30.0  # several requests, one after the other
 
 R = TypeVar("R")
 
+_late: list[threading.Thread] = []
+
+
+def is_any_stuck() -> bool:
+    """Whether a call that took too long goes on still."""
+    return any(thread.is_alive() for thread in _late)
+
 
 def observe(system: System, members: Sequence[Member], topic: str, time_scale: float) -> Observer:
     """What looks at a system's cluster from outside; a user's is not relied on to come to an end."""
@@ -86,6 +93,7 @@ class _OwnObserver:
         if not call.ended.wait(patience_s):
             frame = sys._current_frames().get(self._thread.ident or 0)
             where = own_line(self._system.description.directory, frame)
+            _late.append(self._thread)
             self._late = f"{where}{what}() of the observer did not return within {patience_s:g} s; it is there still"
             raise RunError(self._late)
         if isinstance(call.error, InputError):  # its words are for people already

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from installation.files import PROJECT_ROOT
 from orchestrator.command.line import main
 from orchestrator.errors import RunError
 from orchestrator.running.cluster import Cluster
@@ -90,13 +93,40 @@ def test_an_observer_that_cannot_be_made_is_told_by_who_asks_it(tmp_path: Path) 
 
 
 def test_a_view_that_does_not_return_ends_who_waits_for_it(tmp_path: Path) -> None:
-    stuck = observer(tmp_path, "threading.Event().wait()", time_scale=0.01)
-    said = rf"^{tmp_path}/mine\.py:6: view\(\) of the observer did not return within 0\.1 s; it is there still$"
+    stuck = observer(tmp_path, "threading.Event().wait()", time_scale=0.1)
+    said = rf"^{tmp_path}/mine\.py:6: view\(\) of the observer did not return within 1 s; it is there still$"
+    stuck.create_topic([[1]], 60.0)  # it is made now
     cluster = Cluster(stuck, [], "")
     for _ in range(2):  # the second time at once
         with pytest.raises(RunError, match=said):
             cluster.await_view(lambda _: True, "waiting for anything", 600.0)
     cluster.close()
+
+
+# As a person's program does it: the worker of the pool is one that Python waits for when it ends.
+STUCK = """
+import sys
+from pathlib import Path
+from orchestrator.command.leaving import leave
+from orchestrator.errors import RunError
+from tests.worlds.test_own_observer import observer
+
+pool = "from concurrent.futures import ThreadPoolExecutor as Pool; Pool(1).submit(threading.Event().wait).result()"
+try:
+    stuck = observer(Path(sys.argv[1]), pool, time_scale=0.1)
+    stuck.create_topic([[1]], 60.0)  # it is made now
+    stuck.view()
+except RunError as error:
+    print(error)
+    leave(2)
+"""
+
+
+def test_a_view_that_does_not_return_keeps_no_command_from_its_end(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", STUCK, str(tmp_path)]
+    done = subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (2, "")
+    assert "/mine.py:6: view() of the observer did not return within 1 s" in done.stdout
 
 
 def test_all_of_it_is_done_in_one_thread_of_its_own(tmp_path: Path) -> None:
