@@ -24,7 +24,8 @@ _BELOW = "; begin with a name, and leave out '..'"
 # What lies where a service's configuration is kept, or written: see `orchestrator.worlds`.
 _RECORDS = frozenset(
     {"data", "data.partial", "earlier", "earlier.partial", "events.jsonl", "service.log", "console.log", "kernel.log"}
-    | {"journal.log", "service.sh", "service.port", "data_dir", "sshd_config"}
+    | {"journal.log", "service.sh", "service.port", "data_dir"}
+    | {"sshd_config", "authorized_keys", "host_key", "host_key.pub"}
 )
 # What a campaign says already with tables of these names; a role's settings are a table of its own name.
 _RESERVED = frozenset(

@@ -54,7 +54,7 @@ class _OwnObserver:
 
     def __init__(self, system: System, members: Sequence[Member], topic: str, time_scale: float) -> None:
         self._system = system
-        self._make = lambda: system.observe(members, topic, time_scale)
+        self._make: Callable[[], Any] = lambda: system.observe(members, topic, time_scale)
         self._time_scale = time_scale
         self._observer: Any = None
         self._late: str | None = None

@@ -119,7 +119,8 @@ def test_a_program_is_out_of_starts_for_changes_and_not_for_reads(
 ) -> None:
     monkeypatch.setattr(command_client, "STARTS", 2)
     its = settings(tmp_path, "register", "c", 1, own=own(tmp_path, "", client_class="", client_command=("true",)))
-    asked = "".join(f"{encode(each)}\n" for each in (*(ReadAll(n, 0, 20.0) for n in range(3)), Probe(3, 0, 20.0)))
+    reads = [encode(ReadAll(number, 0, 20.0)) for number in range(3)]
+    asked = "".join(f"{line}\n" for line in (*reads, encode(Probe(3, 0, 20.0))))
     said = io.StringIO()
     with pytest.raises(command_client.CommandError, match="was started 2 times; no values are left"):
         command_client.main(its, Control(io.StringIO(asked), said), "reader")
