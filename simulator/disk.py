@@ -138,6 +138,9 @@ class SimulatedDisk:
         self._context = contextvars.Context()
         self._names: dict[str, Inode | None] = {"": None}  # None: a directory
         self._durable_names: dict[str, Inode | None] = {"": None}
+        self._moved: list[tuple[str, str]] = []
+        """Directories that were renamed, from where to where, and not durably yet. What is durable in them has two
+        names meanwhile; by the newer one nothing stays, as that of the directory is not durable (`_stays`)."""
         self._queue: dict[object, _Job] = {}
         self._running: _Job | None = None
         self._held: _Job | None = None
@@ -205,6 +208,9 @@ class SimulatedDisk:
             self._names.setdefault("/".join(parts[:end]), None)
 
     def rename(self, source: str, target: str) -> None:
+        if source in self._names and self._names[source] is None:
+            self._rename_directory(source, target)
+            return
         inode = self._file_at(source)
         self._check_parent(target)
         replaced = self._names.get(target)
@@ -212,6 +218,21 @@ class SimulatedDisk:
             inode.allocate_on_commit = True
         del self._names[source]
         self._names[target] = inode
+
+    def _rename_directory(self, source: str, target: str) -> None:
+        """All that is in it comes along, and at once, also on the disk."""
+        self._check_parent(target)
+        if _lies_in(target, source):
+            raise _error(errno.EINVAL, target)
+        if self._names.get(target) is not None:
+            raise _error(errno.ENOTDIR, target)
+        if self.list(target):
+            raise _error(errno.ENOTEMPTY, target)
+        for name in [name for name in self._names if _lies_in(name, source)]:
+            self._names[target + name.removeprefix(source)] = self._names.pop(name)
+        for name in [name for name in self._durable_names if name != source and _lies_in(name, source)]:
+            self._durable_names[target + name.removeprefix(source)] = self._durable_names[name]
+        self._moved.append((source, target))
 
     async def replace_file(self, path: str, content: bytes) -> None:
         """As the real disk, whose thread finishes what it has begun, whoever gives it up, and begins nothing else."""
@@ -352,9 +373,15 @@ class SimulatedDisk:
         for inode in _inodes(self._names):
             inode.commit(sizes_first=sizes_first)
         self._durable_names = dict(self._names)
+        self._moved.clear()
 
     def _commit_directory(self, path: str) -> None:
         """What the port promises about the names of one directory, and no more."""
+        if path not in self._names:
+            return  # it was removed, or renamed, since this was asked for
+        for move in [move for move in self._moved if path in map(parent, move)]:
+            self._move_durably(*move)
+            self._moved.remove(move)
         prefix = f"{path}/" if path else ""
 
         def inside(name: str) -> bool:
@@ -365,6 +392,13 @@ class SimulatedDisk:
         for name, inode in self._names.items():
             if inside(name):
                 self._durable_names[name] = inode
+
+    def _move_durably(self, source: str, target: str) -> None:
+        """A renamed directory is where it was no more; another that has its name by now has only what is its own."""
+        for name in [name for name in self._durable_names if _lies_in(name, source)]:
+            if name == source or name not in self._names or self._names[name] is not self._durable_names[name]:
+                del self._durable_names[name]
+        self._durable_names[target] = None
 
     def power_loss(self, rng: random.Random, *, commit: bool | None = None, tear: Tear | None = None) -> None:
         """Forget what was not durable. By chance, or as told, the journal was committed just before, and tails tear.
@@ -387,6 +421,7 @@ class SimulatedDisk:
         # What lies in a directory whose own name was not durable is there no more than that.
         self._durable_names = {name: inode for name, inode in self._durable_names.items() if self._stays(name)}
         self._names = dict(self._durable_names)
+        self._moved.clear()
         for inode in _inodes(self._names):
             inode.revert()
 
@@ -450,6 +485,7 @@ class SimulatedDisk:
         self._running = self._held = None
         self._locks.clear()
         self._flips.clear()
+        self._moved.clear()
         self._names = {"": None}
         for path, data in content:
             self._names[path] = None if data is None else Inode.holding(data)
@@ -459,9 +495,13 @@ class SimulatedDisk:
         """Without promises any subset of the changed names may have become durable."""
         for inode in _inodes(self._names):
             inode.commit()
+        while self._moved and rng.random() < 0.5:
+            self._move_durably(*self._moved.pop(0))
+        still = [name for move in self._moved for name in move]
         for name in sorted({**self._durable_names, **self._names}):
-            parent = name.rpartition("/")[0]
-            if rng.random() < 0.5 and parent in self._durable_names:
+            if any(_lies_in(name, directory) for directory in still):
+                continue  # the rename is atomic: all is where it was
+            if rng.random() < 0.5 and parent(name) in self._durable_names:
                 if name in self._names:
                     self._durable_names[name] = self._names[name]
                 elif self._durable_names[name] is not None:
@@ -484,6 +524,11 @@ class SimulatedDisk:
 def _inodes(names: dict[str, Inode | None]) -> list[Inode]:
     """The files among the names, in an order that is always the same."""
     return [inode for _, inode in sorted(names.items(), key=_by_path) if inode is not None]
+
+
+def _lies_in(path: str, directory: str) -> bool:
+    """Whether a path is that of a directory, or of something below it."""
+    return path == directory or path.startswith(f"{directory}/")
 
 
 def _by_path(entry: tuple[str, Inode | None]) -> str:

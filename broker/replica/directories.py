@@ -93,21 +93,15 @@ class PartitionDirectories:
         await log.delete()
 
     async def set_aside(self, topic: str, index: int) -> str:
-        """Move what a partition's directory holds to another and keep it there; its name. The log is closed.
+        """Give a partition's directory another name and keep it there; that name. The log is closed.
 
-        `partition.metadata` goes last: what an interruption leaves is never taken for an unfinished deletion.
+        By one rename, so that all of it is moved or nothing: what is left of a log without its beginning would be taken
+        for one whose beginning was deleted, since nothing remembers any more where it began.
         """
         name = f"{topic}-{index}"
         stem, taken = _stem(name), await opening(lambda: self._disk.list(""))
         aside = next(new for number in count(1) if (new := f"{stem}.{number}{ASIDE}") not in taken)
-        self._disk.make_directory(aside)
-        await self._disk.sync_directory("")
-        files = await opening(lambda: self._disk.list(name))
-        for file in sorted(files, key=lambda each: each == METADATA_FILE):
-            self._disk.rename(f"{name}/{file}", f"{aside}/{file}")
-        await self._disk.sync_directory(aside)
-        await self._disk.sync_directory(name)
-        self._disk.remove_directory(name)
+        self._disk.rename(name, aside)
         await self._disk.sync_directory("")
         return aside
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,25 @@ import pytest
 from broker.disk import RealDisk
 from broker.log.log_config import LogConfig
 from broker.replica.directories import METADATA_FILE, Found, PartitionDirectories
-from tests.broker.log.making import batch
+from tests.broker.log.making import SMALL, batch, values, write
 
 ID = b"topic-id-of-log!"
+
+
+class KilledError(Exception):
+    """The process ends here."""
+
+
+class MortalDisk(RealDisk):
+    """Whoever uses it is killed at its next rename but `renames`."""
+
+    renames = 1 << 20
+
+    def rename(self, source: str, target: str) -> None:
+        if self.renames == 0:
+            raise KilledError
+        self.renames -= 1
+        super().rename(source, target)
 
 
 @pytest.mark.parametrize("index", [0, 99_999])
@@ -66,6 +83,39 @@ def test_a_new_partition_takes_over_nothing_of_another_topic_of_its_name(tmp_pat
         assert disk.list("") == ["log-0", "log-0.1-aside"]
         (kept,) = (tmp_path / "log-0.1-aside").glob("*.log")
         assert kept.stat().st_size > 0
+        disk.close()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("renames", range(4))
+def test_a_log_that_is_set_aside_goes_whole_or_stays_whole_whenever_its_broker_is_killed(
+    tmp_path: Path, renames: int
+) -> None:
+    """Without its first segments it would be taken for one whose beginning was deleted."""
+
+    async def story() -> None:
+        disk = MortalDisk(str(tmp_path))
+        directories = PartitionDirectories(disk, SMALL)
+        log = await directories.create("log", 0, ID)
+        written = [f"{number:0300d}" for number in range(10)]
+        await write(log, 0, *written)
+        assert len(log.segments) > 2
+        await log.close()
+        had, disk.renames = sorted(disk.list("log-0")), renames
+        with contextlib.suppress(KilledError):
+            await directories.set_aside("log", 0)
+        disk.close()
+
+        disk = MortalDisk(str(tmp_path))
+        directories = PartitionDirectories(disk, SMALL)
+        if await directories.scan():
+            log = await directories.open("log", 0, clean_shutdown=False)
+            assert log.log_start_offset == 0
+            assert values(log) == written
+            await log.close()
+        else:
+            assert sorted(disk.list("log-0.1-aside")) == had
         disk.close()
 
     asyncio.run(story())
