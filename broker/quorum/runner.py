@@ -191,7 +191,7 @@ class QuorumRunner:
         check_lone_voter(self._settings, self._history.current)
         self._node = RaftNode(loop.time(), self._settings, stored, self._log, self._history, self._rng, self._mutants)
         if snapshot is not None:
-            self._begin_at(snapshot, records)
+            await self._begin_at(snapshot, records)
         known = min(self._marks.read().get(MARK, 0), self._log.log_end_offset)
         committed = self._node.remember_committed(known, stored.epoch)
         await self._do([*self._node.start(loop.time()), *committed])
@@ -390,12 +390,12 @@ class QuorumRunner:
 
     async def _install(self, snapshot: OffsetAndEpoch) -> None:
         """Take a snapshot over that was fetched. A crash on the way leaves the old log and state, or the new ones."""
-        self._snapshots.check(snapshot)
+        await opening(partial(self._snapshots.check, snapshot))
         self._told.truncation(self._log.log_end_offset, self._log.log_start_offset)
-        await self._snapshots.finish(snapshot)
+        await with_descriptors(partial(self._snapshots.finish, snapshot))
         await self._log.truncate_fully_and_start_at(snapshot.offset)
         await know_epoch(self._log, snapshot)
-        self._begin_at(snapshot, self._recall(snapshot))
+        await self._begin_at(snapshot, await opening(partial(self._recall, snapshot)))
 
     def _recall(self, snapshot: OffsetAndEpoch) -> list[bytes]:
         """The records of a snapshot at whose end the log begins; who voted is taken from it, too."""
@@ -403,9 +403,9 @@ class QuorumRunner:
         self._history.begins_at(snapshot.offset, voters)
         return records
 
-    def _begin_at(self, snapshot: OffsetAndEpoch, records: list[bytes]) -> None:
+    async def _begin_at(self, snapshot: OffsetAndEpoch, records: list[bytes]) -> None:
         """The state, from here on, is what the snapshot holds."""
-        self._snapshots.remove_older(snapshot)
+        await self._snapshots.remove_older(snapshot)
         self._on_snapshot(snapshot.offset, records)
         self._applied = self.high_watermark = snapshot.offset
         self._digest = None
@@ -425,7 +425,7 @@ class QuorumRunner:
         self._running().snapshot_taken(snapshot)
         await opening(self._log.roll)
         await self._log.advance_start(snapshot.offset)
-        self._snapshots.remove_older(snapshot)
+        await self._snapshots.remove_older(snapshot)
         self._tracer.emit("quorum_snapshot", offset=snapshot.offset, epoch=snapshot.epoch, records=len(records))
 
     def _take_voters(self, offset: int, voters: VoterSet) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from broker.descriptors import opening
 from broker.errors import ErrorCode, StartupError
 from broker.log.log import PartitionLog
 from broker.ports import Disk
@@ -121,7 +122,7 @@ class Snapshots:
             ) from error
 
     async def finish(self, snapshot: OffsetAndEpoch) -> None:
-        """The file is whole: give it its name, durably."""
+        """The file is whole: give it its name, durably. To be begun anew where its file cannot be opened."""
         path = self._path(snapshot)
         file = self._disk.open(path + _PART)
         try:
@@ -170,10 +171,10 @@ class Snapshots:
         await know_epoch(log, snapshot)
         return snapshot
 
-    def remove_older(self, snapshot: OffsetAndEpoch) -> None:
+    async def remove_older(self, snapshot: OffsetAndEpoch) -> None:
         """Remove all snapshots but this one, and what was never finished."""
         kept = self._path(snapshot).rpartition("/")[2]
-        for name in self._disk.list(self._directory):
+        for name in await opening(lambda: self._disk.list(self._directory)):
             if name != kept and _NAME.fullmatch(name.removesuffix(_PART)):
                 self._disk.unlink(f"{self._directory}/{name}")
 

@@ -99,7 +99,7 @@ async def test_only_the_newest_stays(tmp_path: Path) -> None:
     await store.write_durably(newer, [b"b"], None, 7)
     store.append(OffsetAndEpoch(epoch=2, offset=300), 0, b"begun")
     assert store.latest() == newer
-    store.remove_older(newer)
+    await store.remove_older(newer)
     assert [path.name for path in (tmp_path / "log").iterdir()] == ["00000000000000000200-0000000004.checkpoint"]
 
 
