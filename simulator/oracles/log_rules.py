@@ -5,6 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
+from broker.log.checkpoint import Key as CheckpointKey
+from broker.log.checkpoint import OffsetCheckpoint
 from broker.log.log import PartitionLog
 from simulator.disk import SimulatedDisk
 from simulator.oracles.copied_log import Batch, CopiedLog
@@ -255,6 +257,11 @@ def durable_epochs(disk: SimulatedDisk, path: str) -> list[tuple[int, int]] | No
         return [(int(epoch), int(start)) for epoch, start in (line.split() for line in lines)]
     except ValueError:
         return []
+
+
+def written_start(disk: SimulatedDisk, path: str, key: CheckpointKey) -> int:
+    """Where a file of log starts says that a log begins, or is about to; what recovery finds says nothing of that."""
+    return OffsetCheckpoint(disk, path).read().get(key, 0)
 
 
 def _process(name: str, life: int) -> str:

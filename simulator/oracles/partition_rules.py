@@ -10,6 +10,7 @@ from broker.controller.image import MetadataImage, PartitionImage
 from broker.coordinator.offsets_topic import OFFSETS_TOPIC
 from broker.replica.follower import PartitionFollower, Phase
 from broker.replica.leader import PartitionLeader
+from broker.replica.log_starts import FILE as STARTS_FILE
 from broker.replica.partition import Partition
 from simulator.oracles.compacted_rules import CompactedRules
 from simulator.oracles.controller_rules import ControllerRules
@@ -28,7 +29,7 @@ from simulator.oracles.findings import (
 )
 from simulator.oracles.follower_rules import counted, counts, matched, proposed
 from simulator.oracles.group_rules import GroupRules
-from simulator.oracles.log_rules import LogRules
+from simulator.oracles.log_rules import LogRules, written_start
 from simulator.oracles.machine_view import MachineView
 from simulator.oracles.replica import Replica
 from simulator.oracles.supposed_rules import would_answer, would_count, would_grant
@@ -109,7 +110,8 @@ class PartitionRules:
         replica = Replica(machine, CopiedLog(machine.path_of(partition.log.directory)), partition)
         replica.start = partition.log.log_start_offset
         # An earlier process may have written down where the log begins, and not have come to begin it there.
-        rules.committed.start = max(rules.committed.start, replica.start)
+        written = written_start(machine.disk, machine.path_of(STARTS_FILE), (partition.topic, partition.index))
+        rules.committed.start = max(rules.committed.start, min(replica.start, written))
         replica.epoch = -1 if before is None else before.epoch
         self._replicas[key][machine.name] = replica
         rules.follow(machine.name, replica.copy, partition.log, machine.disk)

@@ -7,8 +7,10 @@ import random
 
 import pytest
 
+from broker.log import recovery
 from broker.log.log import PartitionLog
 from broker.log.log_config import LogConfig
+from broker.ports import Disk
 from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
 from simulator.disk import SimulatedDisk
@@ -109,6 +111,52 @@ def test_a_start_that_a_killed_leader_had_only_written_down_is_where_a_log_begin
 
         cluster.run(story())
     assert cluster.watch.findings.found == ()
+
+
+@pytest.mark.parametrize("forgets", [True, False])
+def test_what_recovery_has_lost_in_front_of_a_log_nobody_had_deleted(
+    forgets: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who was away and begins anew with such a leader shows it."""
+    found, restarted = recovery.base_offsets, False
+
+    def without_the_first(disk: Disk, directory: str) -> list[int]:
+        bases = found(disk, directory)
+        return bases[1:] if restarted and directory == f"{TOPIC}-0" and len(bases) > 1 else bases
+
+    if forgets:
+        monkeypatch.setattr(recovery, "base_offsets", without_the_first)
+    properties = {**QUICK, "log.segment.bytes": "4096"}
+    with SimulatedCluster(1, properties=properties, mutants=["late_vote_counted"]) as cluster:
+
+        async def story() -> None:
+            nonlocal restarted
+            cluster.start()
+            await cluster.ready()
+            client = SimulatedClient(cluster.addresses)
+            await client.create_topic(TOPIC, replication_factor=2)
+            await client.produce(TOPIC, 0, [b"x"])
+            leader = await client.leader_of(TOPIC, 0)
+            state = cluster.node(f"n{leader}").image.partition(TOPIC, 0)
+            assert state is not None
+            (away,) = (f"n{replica}" for replica in state.replicas if replica != leader)
+            cluster.kill(away)
+            for _ in range(20):
+                await client.produce(TOPIC, 0, [b"x" * 1000])
+            cluster.kill(f"n{leader}")
+            restarted = True
+            cluster.start(f"n{leader}")
+            await client.leader_of(TOPIC, 0)
+            cluster.start(away)
+            await cluster.ready()
+            behind = cluster.node(away).replicas.partition(TOPIC, 0)
+            assert behind is not None
+            await cluster.until(lambda: behind.log.log_end_offset == 21)
+            assert (behind.log.log_start_offset > 0) == forgets
+
+        cluster.run(story())
+    told = [(finding.oracle, "no log has begun there" in finding.sentence) for finding in cluster.watch.findings.found]
+    assert told == ([("leader-incomplete", True)] if forgets else [])
 
 
 @pytest.mark.parametrize("removed", [True, False])
