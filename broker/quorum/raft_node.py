@@ -64,6 +64,11 @@ class RaftNode:
         return self._core.role
 
     @property
+    def voters(self) -> VoterHistory:
+        """The voter sets that the log here names."""
+        return self._core.history
+
+    @property
     def high_watermark(self) -> int:
         """What this node knows to be committed; 0 after a start, until a leader tells more."""
         return self._core.high_watermark

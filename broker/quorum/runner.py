@@ -139,7 +139,6 @@ class QuorumRunner:
         self._on_snapshot = on_snapshot
         self._announced = False
         self.measures = QuorumMeasures()
-        self._role_shown: tuple[str, int, int | None] | None = None
         self._calls = PendingCalls()
         self._flush_wanted = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -151,6 +150,11 @@ class QuorumRunner:
     def role(self) -> Role:
         """The role after the last event. Raises `ProtocolError` once the quorum has stopped."""
         return self._running().role
+
+    @property
+    def member(self) -> RaftNode:
+        """The state machine itself. Raises `ProtocolError` once the quorum has stopped."""
+        return self._running()
 
     @property
     def has_begun(self) -> bool:
@@ -566,14 +570,10 @@ class QuorumRunner:
     def _show(self) -> None:
         role = self._running().role
         self.leader_id, self.epoch, self.is_leader = role.leader_id, role.epoch, isinstance(role, Leader)
-        shown = (role.name, role.epoch, role.leader_id)
-        if shown != self._role_shown:
-            self._role_shown = shown
+        if self._told.role(role):
             standing = isinstance(role, Prospective | Candidate)
             now = asyncio.get_running_loop().time()
             self.measures.role_changed(now, standing=standing, leader_known=role.leader_id is not None)
-            leader = -1 if role.leader_id is None else role.leader_id
-            self._tracer.emit("quorum_role", role=role.name, epoch=role.epoch, leader=leader)
 
     def _set_timer(self) -> None:
         if self._timer is not None:

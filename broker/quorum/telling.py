@@ -6,6 +6,7 @@ from broker.protocol.messages.control_records import LeaderChangeMessage
 from broker.protocol.uuids import id_text
 from broker.quorum.election_state import ElectionState
 from broker.quorum.messages import OffsetAndEpoch, Request, Response, VoteRequest, VoteResponse
+from broker.quorum.roles import Role
 from broker.quorum.wire import METADATA_TOPIC, PARTITION
 from broker.trace import Tracer
 
@@ -17,6 +18,7 @@ class QuorumTrace:
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
+        self._role: tuple[str, int, int | None] | None = None
 
     def restored(self, state: ElectionState, directory: bytes) -> None:
         """What the quorum-state file says at a start, and on which disk."""
@@ -25,6 +27,16 @@ class QuorumTrace:
     def persisted(self, state: ElectionState) -> None:
         """What that file says from here on, whatever happens."""
         self._tracer.emit("quorum_persisted", **_elections(state))
+
+    def role(self, role: Role) -> bool:
+        """Tell of the role after an event, if it is another than was told last; whether it is."""
+        told = (role.name, role.epoch, role.leader_id)
+        if told == self._role:
+            return False
+        self._role = told
+        leader = NOBODY if role.leader_id is None else role.leader_id
+        self._tracer.emit("quorum_role", role=role.name, epoch=role.epoch, leader=leader)
+        return True
 
     def vote(self, request: Request, response: Response) -> None:
         """Tell of a vote that is about to leave, so that none is counted anywhere that the trace does not know of."""

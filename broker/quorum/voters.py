@@ -7,6 +7,7 @@ counts for nothing, until the log itself has taken it in.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from broker.protocol.schema import NO_ID
@@ -70,6 +71,11 @@ class VoterHistory:
     @property
     def current(self) -> VoterSet:
         return self._sets[-1][1] if self._sets else self._configured
+
+    @property
+    def sets(self) -> Sequence[tuple[int, VoterSet]]:
+        """All that are known, oldest first, each with where it is in the log."""
+        return tuple(self._sets)
 
     @property
     def offset(self) -> int:

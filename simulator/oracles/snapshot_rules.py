@@ -1,7 +1,8 @@
 """The oracle of the snapshots of the metadata log: each holds what the records in front of its end come to.
 
-Who begins at a snapshot goes on as if there had been no other records. What it lacks is missing only later, and in
-nothing that a newer state is held against: each state is held against the one that the same node had before.
+Those that name the voters are records like any other: who has another set counts other votes. Who begins at a snapshot
+goes on as if there had been no other records. What it lacks is missing only later, and in nothing that a newer state is
+held against: each state is held against the one that the same node had before.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from broker.controller.image_records import records_of
 from broker.errors import StartupError
 from broker.protocol.messages.metadata_records import NO_LEADER, encode_record
 from broker.quorum.messages import OffsetAndEpoch
+from broker.quorum.runner import QuorumRunner
 from broker.quorum.snapshots import Snapshots
+from broker.quorum.voters import VoterSet
 from broker.server.node_directory import METADATA_DIRECTORY
 from simulator.oracles.findings import SNAPSHOT_DIFFERS
 from simulator.oracles.log_rules import LogRules
@@ -31,6 +34,7 @@ class State(NamedTuple):
     topics: Mapping[Any, Any]
     acls: Mapping[Any, Any]
     credentials: Mapping[Any, Any]
+    voters: Mapping[Any, Any]
 
 
 class Difference(NamedTuple):
@@ -70,26 +74,24 @@ class SnapshotRules:
         except ValueError as error:
             self._report(machine, where, f"could not be read: {error}")
             return
-        self._compare(
-            machine, where, _state_of(image), _state_of(restored), "would not be the state that it is made of"
-        )
+        made_of = "the state that it is made of"
+        self._compare(machine, where, _state_of(image, None), _state_of(restored, None), f"would not be {made_of}")
 
     def heard(self, machine: MachineView, snapshot: OffsetAndEpoch) -> None:
         """A member has made a snapshot, or begins at one, at this very moment: its state is the one there."""
-        if not machine.running:
+        if machine.node is None:
             return
         self._rules.checked(SNAPSHOT_DIFFERS)
-        state = _state_of(machine.image)
-        known = self._known.get(snapshot)
-        if known is None:
-            known = self._known[snapshot] = state, machine.name
-            try:
-                state = _written(machine, snapshot)
-            except (OSError, StartupError, ValueError) as error:
-                self._report(machine, snapshot, f"cannot be read: {error}")
-                return
-        whose = "the state that it was made of" if known[1] == machine.name else f"what {known[1]} had there"
-        self._compare(machine, snapshot, known[0], state, f"is not {whose}")
+        state = _state_of(machine.image, _voters_at(machine.node.quorum, snapshot.offset))
+        known, who = self._known.setdefault(snapshot, (state, machine.name))
+        try:
+            written = _written(machine, snapshot)
+        except (OSError, StartupError, ValueError) as error:
+            self._report(machine, snapshot, f"cannot be read: {error}")
+            return
+        whose = "the state that it was made of" if who == machine.name else f"what {who} had there"
+        for other in (state, written):
+            self._compare(machine, snapshot, known, other, f"is not {whose}")
 
     def _compare(self, machine: MachineView, snapshot: OffsetAndEpoch, one: State, other: State, how: str) -> None:
         difference = next(_differences(one, other), None)
@@ -114,13 +116,19 @@ def _kinds(image: MetadataImage) -> Iterator[tuple[object, ...]]:
     yield ("rest", *map(bool, rest))
 
 
-def _state_of(image: MetadataImage) -> State:
+def _voters_at(quorum: QuorumRunner, end: int) -> VoterSet | None:
+    """Who votes with what stands below an offset."""
+    return next((voters for offset, voters in reversed(quorum.member.voters.sets) if offset < end), None)
+
+
+def _state_of(image: MetadataImage, voters: VoterSet | None) -> State:
     return State(
         {"id": image.cluster_id, "next producer id": image.next_producer_id},
         {broker.id: replace(broker, lost_at=-1) for broker in image.brokers.values()},
         {name: (topic.id, dict(topic.partitions), dict(topic.configs)) for name, topic in image.topics.items()},
         dict(image.acls),
         dict(image.scram),
+        {} if voters is None else dict(voters.keys),
     )
 
 
@@ -130,7 +138,7 @@ def _written(machine: MachineView, snapshot: OffsetAndEpoch) -> State:
     with machine.disk.as_written():
         content = Snapshots(machine.disk, machine.path_of(METADATA_DIRECTORY)).load(snapshot)
     image.restore(snapshot.offset, content.records)
-    return _state_of(image)
+    return _state_of(image, content.voters)
 
 
 def _differences(one: State, other: State) -> Iterator[Difference]:

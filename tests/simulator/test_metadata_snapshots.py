@@ -11,6 +11,9 @@ from msgspec import structs
 from broker.controller.image import Changes, MetadataImage, PartitionImage
 from broker.controller.image_records import records_of
 from broker.protocol.messages.metadata_records import MetadataRecord, PartitionRecord, RegisterBrokerRecord
+from broker.quorum.messages import OffsetAndEpoch
+from broker.quorum.snapshots import Snapshots
+from broker.quorum.voters import VoterHistory
 from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
 from tests.simulator.storm import QUICK, TOPIC
@@ -88,6 +91,40 @@ def test_a_snapshot_that_lacks_something_is_found_where_it_is_made(
     with SimulatedCluster(1, 5, properties=TWO_IN_SYNC, mutants=["late_vote_counted"]) as cluster:
         cluster.run(lose_two_of_five(cluster))
     assert f"is not the state that it was made of: it differs in {what}" in found_by(cluster)["snapshot-mismatch"]
+
+
+async def make_topics(cluster: SimulatedCluster) -> None:
+    """Snapshots of every member."""
+    cluster.start()
+    await cluster.ready()
+    client = SimulatedClient(cluster.addresses)
+    for number in range(3):
+        await client.create_topic(f"another-{number}")
+    end = cluster.node("n1").image.offset
+    await cluster.until(lambda: all(cluster.node(name).image.offset >= end for name in cluster.machines))
+
+
+def test_a_snapshot_that_does_not_know_who_votes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(VoterHistory, "as_of", lambda *_: None)
+    with SimulatedCluster(1, properties=SNAPSHOTS, mutants=["late_vote_counted"]) as cluster:
+        cluster.run(make_topics(cluster))
+    assert "is not the state that it was made of: it differs in voters 1" in found_by(cluster)["snapshot-mismatch"]
+
+
+def test_a_snapshot_that_lacks_something_on_one_disk_alone_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one who made the first that ends there had all of it."""
+    write, made = Snapshots.write_durably, dict[OffsetAndEpoch, Snapshots]()
+
+    async def write_poorer(
+        snapshots: Snapshots, end: OffsetAndEpoch, records: Sequence[bytes], voters: bytearray | None, time_ms: int
+    ) -> None:
+        first = made.setdefault(end, snapshots) is snapshots
+        await write(snapshots, end, records if first else records[:-1], voters, time_ms)
+
+    monkeypatch.setattr(Snapshots, "write_durably", write_poorer)
+    with SimulatedCluster(1, properties=SNAPSHOTS, mutants=["late_vote_counted"]) as cluster:
+        cluster.run(make_topics(cluster))
+    assert " had there: it differs in " in found_by(cluster)["snapshot-mismatch"]
 
 
 def test_a_node_with_another_state_than_the_others_is_found_at_its_snapshot() -> None:
