@@ -119,7 +119,7 @@ class Leading:
             return
         assert isinstance(role, Leader)
         replica = self._replica(now, role, request)
-        self._heard_from(now, role, replica)
+        self.heard_from(now, role, replica)
         if replica.parked is not None:
             # One fetch at a time per replica: the older one has lost its reader.
             self._complete(role, replica, replica.parked)
@@ -168,7 +168,7 @@ class Leading:
         assert isinstance(role, Leader)
         replica = self._replica(now, role, request)
         replica.last_fetch_at = now
-        self._heard_from(now, role, replica)
+        self.heard_from(now, role, replica)
         max_bytes = max(1, min(request.max_bytes, core.settings.fetch_max_bytes))
         core.emit(Reply(ticket, response, ReadSnapshot(request.snapshot, request.position, max_bytes)))
 
@@ -219,7 +219,7 @@ class Leading:
             if (expired or len(role.observers) >= MAX_OBSERVERS) and progress.parked is None:
                 role.forget_observer(known)
 
-    def _heard_from(self, now: float, role: Leader, replica: ReplicaProgress) -> None:
+    def heard_from(self, now: float, role: Leader, replica: ReplicaProgress) -> None:
         """A voter's fetch endorses this leader (K595-23); a majority's put off its resignation (K595-43, H19)."""
         voter = next((voter for voter, progress in role.voters.items() if progress is replica), None)
         if voter is not None:

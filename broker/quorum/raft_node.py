@@ -64,6 +64,11 @@ class RaftNode:
         return self._core.role
 
     @property
+    def leading(self) -> Leading:
+        """The part that leads, or would."""
+        return self._leading
+
+    @property
     def voters(self) -> VoterHistory:
         """The voter sets that the log here names."""
         return self._core.history

@@ -1,8 +1,8 @@
 """The oracle of check quorum: a leader of the quorum that a majority of the voters has left gives up in time.
 
 Such a leader commits nothing, and follows again once it hears of its successor: nothing that happens shows that it led
-on. Whether it would is a matter of its timer alone, and of what puts that off. (A timer that nobody heeds is seen
-without an oracle: it rings again at once, for ever.)
+on. Whether it would is a matter of its timer alone, and of what puts that off: whose fetches count, and how many. (A
+timer that rings and that nobody heeds is seen without an oracle: it rings again at once, for ever.)
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import math
 from copy import deepcopy
 from dataclasses import dataclass
 
-from broker.quorum.roles import Leader
+from broker.quorum.leading import Leading
+from broker.quorum.roles import Leader, ReplicaProgress
 from simulator.oracles.findings import LEADS_ON
 from simulator.oracles.log_rules import LogRules
 from simulator.oracles.machine_view import MachineView
@@ -35,32 +36,44 @@ class CheckQuorumRules:
         self._rules = rules
         self._seen: dict[str, Timer] = {}
 
-    def look(self, machine: MachineView, role: Leader, voters: int) -> None:
+    def look(self, machine: MachineView, role: Leader, leading: Leading, voters: int) -> None:
         """Look at a leader whose code has run. `voters`: how many there are."""
         seen, rings_at = self._seen.get(machine.name), role.check_quorum_at
         if seen is not None and seen.role is role and seen.rings_at == rings_at:
             return
         self._seen[machine.name] = Timer(role, rings_at)
         if voters > 1 and (seen is None or seen.role is not role):
-            self._began(machine, role, voters)
+            self._began(machine, role, leading, voters)
         if rings_at is not None and machine.node is not None:
             longest = FETCH_TIMEOUTS * machine.node.config.quorum_fetch_timeout_ms / 1000
             left = rings_at - machine.own_time
             if left > longest + ROUNDING_S:
                 self._report(machine, role, f"for {left:.3f} s without a fetch, and may for {longest:.3f} s")
+            rings_first = role.deadline()
+            if rings_first is None or rings_first > rings_at:
+                self._report(machine, role, f"when its time is up: it looks at the clock at {rings_first}")
 
-    def _began(self, machine: MachineView, role: Leader, voters: int) -> None:
+    def _began(self, machine: MachineView, role: Leader, leading: Leading, voters: int) -> None:
+        """Have a copy of it hear, again and again, from too few voters, and from many who have no vote."""
         self._rules.checked(LEADS_ON)
         majority, others = voters // 2 + 1, list(role.voters)
         if role.check_quorum_at is None:
             self._report(machine, role, "for ever without a fetch")
             return
-        few, asked = others[: majority - 2], deepcopy(role)
-        asked.heard_from.clear()
-        for voter in (*few, *few):
-            asked.endorsed(voter, majority, math.inf)
-        if asked.check_quorum_at == math.inf:
-            self._report(machine, role, f"for the fetches of {few} alone, of {voters} voters")
+        few, twin = others[: majority - 2], deepcopy(role)
+        twin.heard_from.clear()
+        # Some have a voter's id: that of one whose disk was replaced.
+        strangers = [twin.observer(replica) for replica in (*others, *range(-voters, 0))]
+        asked = (
+            (f"for the fetches of {few} alone, of {voters} voters", [twin.voters[voter] for voter in few]),
+            (f"for the fetches of {few} and of others, who are no voters", [*strangers, ReplicaProgress()]),
+        )
+        for how, heard in asked:
+            for replica in (*heard, *heard):
+                leading.heard_from(math.inf, twin, replica)
+            if twin.check_quorum_at == math.inf:
+                self._report(machine, role, how)
+                return
 
     def _report(self, machine: MachineView, role: Leader, how: str) -> None:
         sentence = f"{machine.name} leads epoch {role.epoch}, and would lead on {how}"

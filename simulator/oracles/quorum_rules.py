@@ -76,7 +76,7 @@ class QuorumRules:
         if log is None or not quorum.has_begun:  # before that the log may begin in front of its snapshot
             return
         if isinstance(role, Leader):
-            self._check_quorum.look(machine, role, len(quorum.voter_ids))
+            self._check_quorum.look(machine, role, quorum.member.leading, len(quorum.voter_ids))
         mark = role.high_watermark if isinstance(role, Leader) else None
         if mark is None and member.led:  # it may have committed more, and given up, since the last look
             mark = quorum.high_watermark

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from broker.quorum.roles import Leader
+from broker.quorum.leading import Leading
+from broker.quorum.roles import Leader, ReplicaProgress
 from broker.quorum.settings import QuorumSettings
+from broker.quorum.voters import VoterSet
 from simulator.cluster import SimulatedCluster
 from tests.simulator.storm import QUICK
 
@@ -35,6 +37,42 @@ def asks_anybody(monkeypatch: pytest.MonkeyPatch) -> None:
         endorsed(leader, voter, min(majority, 2), resign_at)
 
     monkeypatch.setattr(Leader, "endorsed", endorsed_by_one)
+
+
+def asks_one_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard = Leading.heard_from
+
+    def heard_from(leading: Leading, now: float, role: Leader, replica: ReplicaProgress) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(VoterSet, "majority", property(lambda voters: len(voters.keys) // 2))
+            heard(leading, now, role, replica)
+
+    monkeypatch.setattr(Leading, "heard_from", heard_from)
+
+
+def asks_observers(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard = Leading.heard_from
+
+    def heard_from(leading: Leading, now: float, role: Leader, replica: ReplicaProgress) -> None:
+        voters, role.voters = role.voters, dict(enumerate(role.replicas()))
+        heard(leading, now, role, replica)
+        role.voters = voters
+
+    monkeypatch.setattr(Leading, "heard_from", heard_from)
+
+
+def counts_whoever_has_a_voters_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard = Leading.heard_from
+
+    def heard_from(leading: Leading, now: float, role: Leader, replica: ReplicaProgress) -> None:
+        its = next((known for known, progress in role.observers.items() if progress is replica), None)
+        heard(leading, now, role, replica if its is None else role.voters.get(its, replica))
+
+    monkeypatch.setattr(Leading, "heard_from", heard_from)
+
+
+def looks_at_no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Leader, "deadline", lambda leader: leader.outreach.deadline())
 
 
 async def lead_and_be_left(cluster: SimulatedCluster) -> None:
@@ -67,7 +105,11 @@ def test_a_leader_that_is_left_gives_up_in_time(nodes: int) -> None:
     [
         (never_asks, "for ever without a fetch"),
         (asks_late, "for 2.000 s without a fetch, and may for 1.500 s"),
-        (asks_anybody, "for the fetches of"),
+        (asks_anybody, "for the fetches of [1] alone, of 5 voters"),
+        (asks_one_less, "for the fetches of [1] alone, of 5 voters"),
+        (asks_observers, "for the fetches of [1] and of others, who are no voters"),
+        (counts_whoever_has_a_voters_id, "for the fetches of [1] and of others, who are no voters"),
+        (looks_at_no_clock, "when its time is up"),
     ],
 )
 def test_who_would_lead_on_is_seen(
