@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+import random
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 from msgspec import structs
 
+from broker.coordinator.offsets_topic import OFFSETS_TOPIC
 from broker.errors import ErrorCode
 from broker.groups.outbox import Effect
 from broker.groups.shard import Shard
-from broker.protocol.messages.group_records import GroupMetadataKey, GroupMetadataValue, read_record
+from broker.log.log import PartitionLog
+from broker.protocol.messages.group_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    MemberMetadata,
+    read_record,
+    record,
+)
 from broker.protocol.messages.offset_commit import OffsetCommitRequest
+from broker.protocol.records import Record, build_batch
+from broker.replica.partition import Partition
 from simulator.cluster import SimulatedCluster
+from simulator.disk import SimulatedDisk
+from simulator.loop import new_loop
+from simulator.oracles.findings import Findings
+from simulator.oracles.group_rules import GroupRules
+from simulator.oracles.machine_view import MachineView
+from tests.broker.log.making import SMALL
+from tests.broker.replica.test_leader import leader
 from tests.simulator.test_groups import SETTINGS, begin
 
 
@@ -54,3 +75,28 @@ def test_who_would_take_a_commit_of_another_generation_is_seen(monkeypatch: pyte
     assert finding.oracle == "commit-would-be-taken"
     assert "group g is in generation 1" in finding.sentence
     assert "would take a commit of generation 0 from its member" in finding.sentence
+
+
+def test_what_has_rotted_in_the_log_of_groups_is_not_served_because_it_was_looked_at() -> None:
+    """It is looked at as it was written, and the leader reads it as it is."""
+    loop = new_loop()
+    disk, findings = SimulatedDisk(loop, random.Random(0)), Findings(loop.time)
+    said = GroupMetadataValue("consumer", 7, "range", "m", members=[MemberMetadata("m", session_timeout=10_000)])
+    key, value = record(GroupMetadataKey("g"), said)
+
+    async def life() -> None:
+        log = await PartitionLog.open(disk, f"{OFFSETS_TOPIC}-0", SMALL, clean_shutdown=False)
+        await log.start_leader_epoch(0)
+        log.append_as_leader(bytearray(build_batch([Record(0, 0, key, value)])), 0)
+        await log.close()
+        disk.flip(random.Random(0), [f"{log.directory}/{0:020d}.log"])
+        log = await PartitionLog.open(disk, f"{OFFSETS_TOPIC}-0", SMALL, clean_shutdown=True)
+        assert not log.recovered.scanned
+        role = leader(replicas=(1,), isr=(1,), end=log.log_end_offset, high_watermark=log.log_end_offset)
+        partition = cast(Partition, SimpleNamespace(role=role, index=0, log=log))
+        GroupRules(findings).look(MachineView("n1", 1, disk, ""), partition)
+        assert findings.checks["commit-would-be-taken"] == 2
+        with pytest.raises(OSError, match="the bytes are not what was written"):
+            log.read(0, 1 << 20, log.log_end_offset)
+
+    loop.run_until_complete(life())
