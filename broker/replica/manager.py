@@ -261,6 +261,7 @@ class ReplicaManager:
         if not wanted or topic is None or state is None:
             return
         if partition is None:
+            await self._forget_offsets(key)  # who set another one aside may have come no further
             log = await self._directories.create(*key, topic.id)
             partition = self._partitions[key] = self._partition(*key, topic.id, log, 0)
         await self._assume_role(partition, state)
@@ -301,9 +302,7 @@ class ReplicaManager:
         del self._partitions[partition.key]
         await partition.stop()
         await self._high_watermarks.write_durably()
-        await self._recovery_points.forget(partition.key)
-        await self._starts.forget(partition.key)
-        await self._compactor.forget(partition.key)
+        await self._forget_offsets(partition.key)
         if deleted or moved_away:
             await self._directories.remove(partition.topic, partition.index, partition.log)
             partition.trace("partition_removed")
@@ -326,13 +325,20 @@ class ReplicaManager:
         return state.leader in (NOBODY, own) or own in state.isr
 
     async def _set_damaged_aside(self, key: Key) -> None:
-        """Keep what is left of a damaged replica; one that there is to be in its place begins anew."""
+        """Keep what is left of a damaged replica; one that there is to be in its place begins anew.
+
+        Its offsets go after it: without them a process that finds it still here would see no damage.
+        """
+        directory = await self._directories.set_aside(*key)
+        await self._forget_offsets(key)
+        reason = self._offline.pop(key).reason
+        self._tracer.emit("partition_set_aside", topic=key[0], partition=key[1], directory=directory, reason=reason)
+
+    async def _forget_offsets(self, key: Key) -> None:
+        """What checkpoints say of a replica holds for no other one of its name."""
         await self._recovery_points.forget(key)
         await self._starts.forget(key)
         await self._compactor.forget(key)
-        directory = await self._directories.set_aside(*key)
-        reason = self._offline.pop(key).reason
-        self._tracer.emit("partition_set_aside", topic=key[0], partition=key[1], directory=directory, reason=reason)
 
     def _unfollow(self, partition: Partition) -> None:
         for fetcher in self._fetchers.values():

@@ -19,6 +19,7 @@ from broker.protocol.messages.metadata_records import (
     PartitionRecord,
     TopicRecord,
 )
+from broker.replica.directories import METADATA_FILE
 from tests.broker.replica.cluster import TOPIC, TOPIC_ID, Cluster, tell, until
 
 FLUSH: dict[str, Any] = {"log_flush_interval_messages": 1}
@@ -86,6 +87,59 @@ def test_a_damaged_follower_outside_the_isr_begins_anew_and_keeps_what_it_had_as
         (aside,) = cluster.nodes[2].traced("partition_set_aside")
         (kept,) = (tmp_path / "n2" / aside["directory"]).glob("*.log")
         assert kept.read_bytes() == damaged
+
+    tell(tmp_path, story, **FLUSH)
+
+
+@pytest.mark.parametrize("moved", [False, True], ids=["before it is moved", "behind that"])
+def test_who_is_killed_while_it_sets_a_damaged_replica_aside_takes_neither_it_nor_its_offsets_for_sound(
+    tmp_path: Path, moved: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = tmp_path / "n2" / "recovery-point-offset-checkpoint"
+    known_at_creation: list[bool] = []
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        await cluster.create_topic([1, 2])
+        await killed_with_records(cluster, 2, "a", "b", "c")
+        flip(log_file(tmp_path, 2), 65)
+        cluster.elect(1, [1])
+        await cluster.hear()
+        await cluster.start(2)
+        node = cluster.nodes[2]
+        rename = node.disk.rename
+
+        def die(source: str, target: str) -> None:
+            if moved:
+                rename(source, target)
+            monkeypatch.setattr(node.disk, "replace_file", refuse)
+            raise OSError(errno.EIO, os.strerror(errno.EIO), source)
+
+        async def refuse(path: str, _: bytes) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+        monkeypatch.setattr(node.disk, "rename", die)
+        cluster.elect(1, [1])
+        await cluster.hear()
+        await until(lambda: node.disk_failures)
+        await cluster.kill(2)
+
+        await cluster.start(2)
+        node = cluster.nodes[2]
+        assert bool(node.traced("partition_failed")) is not moved
+        assert TOPIC in points.read_text()
+        replace_file = node.disk.replace_file
+
+        async def noted(path: str, content: bytes) -> None:
+            if path.endswith(METADATA_FILE):
+                known_at_creation.append(TOPIC in points.read_text())
+            await replace_file(path, content)
+
+        monkeypatch.setattr(node.disk, "replace_file", noted)
+        cluster.elect(1, [1])
+        await cluster.hear()
+        await until(lambda: node.content() == ["a", "b", "c"])
+        assert known_at_creation == [False]
 
     tell(tmp_path, story, **FLUSH)
 
