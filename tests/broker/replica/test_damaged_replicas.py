@@ -121,7 +121,7 @@ def test_who_is_killed_while_it_sets_a_damaged_replica_aside_takes_neither_it_no
         monkeypatch.setattr(node.disk, "rename", die)
         cluster.elect(1, [1])
         await cluster.hear()
-        await until(lambda: node.disk_failures)
+        await until(lambda: bool(node.disk_failures))
         await cluster.kill(2)
 
         await cluster.start(2)
