@@ -208,7 +208,8 @@ def moment(event: Mapping[str, Any]) -> int:
 
 def node_events(run_dir: Path, node: str) -> list[dict[str, Any]]:
     """A node's protocol events in order; a torn last line (the node was killed while writing it) is left out, and so is
-    a file that cannot be read. Where they are evidence, `traces` tells what is missing."""
+    a file that cannot be read, and a line that no table could hold: what is shown of a run takes no proof from it.
+    Where they are evidence, `traces` tells what is missing."""
     try:
         data = (run_dir / "nodes" / node / "events.jsonl").read_bytes()
     except OSError:
@@ -217,8 +218,28 @@ def node_events(run_dir: Path, node: str) -> list[dict[str, Any]]:
     for line in data.split(b"\n"):
         try:
             event = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
-        if isinstance(event, dict) and "event" in event and "wall" in event:
+        if isinstance(event, dict) and _can_be_shown(event):
             events.append(event | {"on": node})
     return events
+
+
+def _can_be_shown(event: Mapping[str, Any]) -> bool:
+    """Whether what all events share is of its type, and fits into the columns of a table."""
+    return (
+        _is_text(event.get("event"))
+        and fits(event.get("wall"))
+        and fits(event.get("seen", 0))
+        and (event.get("topic") is None or _is_text(event["topic"]))
+        and (event.get("partition") is None or fits(event["partition"], bits=32))
+    )
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and value.isprintable()  # half a surrogate pair is text for JSON, and for nobody else
+
+
+def fits(value: Any, *, bits: int = 64) -> bool:
+    """Whether a value is a number that so many bits can hold."""
+    return type(value) is int and abs(value) < 1 << (bits - 1)

@@ -100,7 +100,7 @@ def _event(line: bytes) -> dict[str, Any] | None:
     """The event of a line, None when it is none, or lacks what events of its name must say."""
     try:
         event = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(event, dict) or not isinstance(event.get("event"), str):
         return None
@@ -109,5 +109,5 @@ def _event(line: bytes) -> dict[str, Any] | None:
     lists = [event[key] for key in _LISTS.get(event["event"], ()) if key in event]
     if not all(isinstance(each, list) and all(type(member) is int for member in each) for each in lists):
         return None
-    whole = all(type(event.get(key)) is int for key in needed)
+    whole = all(type(event.get(key)) is int for key in needed) and type(event.get("seen", 0)) is int
     return event if whole and all(type(event.get(key, "")) in (int, type(None)) for key in nullable) else None

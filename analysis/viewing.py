@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from analysis.plots.view import Band, Floats, Lane, Operations, View
-from analysis.rundir import moment, node_events, node_names
+from analysis.rundir import fits, moment, node_events, node_names
 from history import APPEND, CAS, FAIL, INF, INFO, OK, READ, WRITE, History
 
 NS = 1e9
@@ -118,11 +118,18 @@ def _lanes(run_dir: Path, wall: float) -> dict[tuple[str, int], tuple[Lane, ...]
     for node in node_names(run_dir):
         rows: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
         for event in node_events(run_dir, node):
-            if event["event"] == "replica_progress":
+            if _is_progress(event):
                 rows.setdefault((event["topic"], event["partition"]), []).append(event)
         for key, reports in sorted(rows.items()):
             found.setdefault(key, []).append(_lane(node, reports, wall))
     return {key: tuple(lanes) for key, lanes in sorted(found.items())}
+
+
+def _is_progress(event: Mapping[str, Any]) -> bool:
+    """Whether an event reports a replica's progress with all that is drawn of it."""
+    numbers = ("partition", "log_end_offset", "high_watermark", "leader_epoch")
+    is_whole = isinstance(event.get("topic"), str) and all(fits(event.get(name)) for name in numbers)
+    return event["event"] == "replica_progress" and is_whole
 
 
 def _lane(node: str, reports: Sequence[Mapping[str, Any]], wall: float) -> Lane:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +43,8 @@ def _time(value: Any) -> bool:
 
 
 def _seconds(value: Any) -> bool:
-    return not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value) and abs(value) < 1e11
+    # Compared first: an integer may be too large to be asked whether it is finite; NaN is less than nothing.
+    return not isinstance(value, bool) and isinstance(value, int | float) and abs(value) < 1e11
 
 
 def _text(value: Any) -> bool:
@@ -108,10 +108,19 @@ EVENTS: Final[Mapping[str, Mapping[str, Callable[[Any], bool]]]] = {
 """The fields that a line of each event must have; it may have others."""
 
 
+_OF_FAULTS: Final[Mapping[str, Callable[[Any], bool]]] = {
+    "kind": _text,
+    "targets": _texts,
+    "parameters": _table,
+    "sentence": _text,
+    "proof": _text,
+    "status": _one_of(*STATUSES),
+}
+"""Whichever line of a fault has one of these, it is taken from there."""
 _MAY_HAVE: Final[Mapping[str, Mapping[str, Callable[[Any], bool]]]] = {
-    "fault_invoked": {"sentence": _text, "must_show": _table},
-    "fault_injected": {"proof": _text},
-    "fault_healed": {"proof": _text, "status": _one_of(*STATUSES)},
+    "fault_invoked": {**_OF_FAULTS, "must_show": _table},
+    "fault_injected": _OF_FAULTS,
+    "fault_healed": _OF_FAULTS,
     SERVICE_EXIT: {"way": _text, "kernel": _text, "core": _text},
 }
 

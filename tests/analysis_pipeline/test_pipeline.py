@@ -149,6 +149,34 @@ def test_an_event_of_a_node_whose_clock_is_wrong_is_placed_by_when_it_was_seen(t
     assert [(row["wall"], json.loads(row["fields"])) for row in rows] == [(7_000, {"node": 1, "broker_epoch": 3})]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"event": "x", "wall": null}',
+        '{"event": "x", "wall": NaN}',
+        '{"event": "x", "wall": 1e400}',
+        f'{{"event": "x", "wall": {1 << 63}}}',
+        '{"event": "x", "wall": 1, "seen": null}',
+        '{"event": ["x"], "wall": 1}',
+        '{"event": "\\ud800", "wall": 1}',
+        '{"event": "x", "wall": 1, "topic": 5}',
+        '{"event": "x", "wall": 1, "partition": "0"}',
+        '{"event": "replica_progress", "wall": 1}',
+        '{"event": "replica_progress", "wall": 1, "topic": "log", "partition": 0, "log_end_offset": "9"}',
+        "[" * 100_000,
+    ],
+    ids=lambda line: str(line[:60]),
+)
+def test_an_event_that_cannot_be_shown_takes_no_proof_back(tmp_path: Path, line: str) -> None:
+    run = StoredRun(tmp_path / "run", lost=7).write()
+    with (run / "nodes" / "n1" / "events.jsonl").open("a") as events:
+        events.write("\n" + line + "\n")
+    seal(run)
+    verdict = analyze(run, engine="in-process", pictures=False)
+    assert verdict.verdict == "fail"
+    assert verdict.anomalies[0].name == "lost-acknowledged-write"
+
+
 def test_a_directory_that_is_no_run_is_refused_with_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match=r"has no run\.toml"):
         analyze(tmp_path, engine="in-process")

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from history import END, INF, OPERATIONS, REGISTERS, Journal
+from history import END, INF, OPERATIONS, REGISTERS, Journal, read_run
 from history.batches import BatchWriter, read_batches
 from history.checked import LineWriter, read_lines, text_of
 from history.diary import read_diary
@@ -116,6 +116,7 @@ def test_a_journal_that_is_continued_is_one_journal(tmp_path: Path) -> None:
         {"event": "service_exit", "node": "n1", "exit_code": "1", "signal": None, "last_words": ""},
         {"event": "note", "text": "late", "t": INF},
         {"event": "note", "text": "never", "wall": float("nan")},
+        {"event": "note", "text": "never", "wall": 10**400},
     ],
     ids=json.dumps,
 )
@@ -126,6 +127,21 @@ def test_a_line_that_says_nothing_that_can_be_is_left_out_and_told(tmp_path: Pat
     assert diary.lines == (good, good)
     (defect,) = diary.defects
     assert defect.startswith("journal.jsonl: line 2 ")
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"targets": 5}, {"kind": ["kill"]}, {"sentence": 1}, {"parameters": []}], ids=json.dumps
+)
+def test_what_any_line_of_a_fault_may_say_is_checked_in_each(tmp_path: Path, wrong: dict[str, object]) -> None:
+    begun = {"event": "fault_invoked", "id": "f1", "kind": "kill", "targets": ["n1"], "parameters": {}}
+    healed = {"event": "fault_healed", "id": "f1", "evidence": {}, **wrong}
+    (tmp_path / "history").mkdir()
+    (tmp_path / "history" / "journal.jsonl").write_bytes(
+        text_of({"t": t, "wall": 1.0, **line} for t, line in enumerate((begun, healed)))
+    )
+    history = read_run(tmp_path)
+    assert history.faults.to_pylist()[0]["targets"] == ["n1"]
+    assert any("line 2 is a fault_healed with " in defect for defect in history.journal_defects)
 
 
 GOOD: dict[str, Any] = dict.fromkeys(OPERATIONS.names, 1) | {
