@@ -41,6 +41,21 @@ class Run:
         return plan_of(self.description, self.history)
 
     @property
+    def forgetting(self) -> tuple[str, ...]:
+        """The settings by which the system may remove what was committed: what it does not show then need not be lost.
+        Those of a system whose files nobody reads are not understood, and excuse nothing."""
+        from analysis.replicafiles.formats import FORMATS
+
+        format = FORMATS.get(self.description.replica_format)
+        if format is None:
+            return ()
+        return tuple(
+            f"{name} = {value}"
+            for name, value in self.description.settings.items()
+            if format.may_delete({name: value}) or format.compacts({name: value})
+        )
+
+    @property
     def may_lack_writes(self) -> bool:
         """Whether some client may have written what is not on record."""
         return self._lacks_clients or any(not record.announced for record in self.history.records)
@@ -88,6 +103,18 @@ class Checker:
 
     def applies(self, run: Run) -> bool:
         return self.judge is None or run.description.judge == self.judge
+
+
+def apart_from_forgotten(
+    found: Sequence[Anomaly], name: str, forgetting: Sequence[str]
+) -> tuple[tuple[Anomaly, ...], tuple[str, ...]]:
+    """The anomalies that are proven, and doubts in the place of those called `name`: where a log may lawfully forget,
+    a record that was passed over may have been gone by then. Without such settings all are proven."""
+    if not forgetting:
+        return tuple(found), ()
+    why = f"the system may have forgotten it lawfully: {first_of(forgetting, ', ')}"
+    doubts = tuple(f"{each.name}: {each.sentence}; {why}" for each in found if each.name == name)
+    return tuple(each for each in found if each.name != name), doubts
 
 
 MOST_NAMED: Final = 3

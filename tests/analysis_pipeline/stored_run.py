@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from history import Journal, OperationWriter, encode_value
+from history.groups import GroupWriter
 from history.left import left_by
 from history.schemas import PHASE_FINAL
 from history.seal import seal
@@ -58,6 +59,8 @@ class StoredRun:
     lost: int | None = None  # this offset's value is gone, and what follows has moved up
     diverging: str | None = None  # this node has another record at the last offset
     final_read: bool = True
+    shown_from: int = 0  # a read of the whole log begins here, and so does what a member of a group is given
+    has_group: bool = False  # there is such a member, and it commits the end
     magic: int = 2  # message format of the replicas' files
     codec: int = 0  # in which their records are compressed: 0, or one of `compressed_sets.ALL`
     corrupt: str | None = None  # in the last record of this node a byte is another
@@ -134,6 +137,8 @@ class StoredRun:
                     journal.node(node, "started")
             if phase == "main":
                 self._appends(journal)
+                if self.has_group:
+                    self._group(journal)
                 self._processes(journal)
             if phase == "final" and self.final_read:
                 self._final_read(journal)
@@ -169,6 +174,19 @@ class StoredRun:
         left = left_by(self.path / "history" / "operations", client)
         journal.client_ended(client, exit_code=0, left=left)
 
+    def _group(self, journal: Journal) -> None:
+        journal.client("member-0", process=2, role="member", session=1, producers=(0, 0))
+        with GroupWriter(self.path / "history" / "operations", "member-0", self.clock) as writer:
+            writer.assigned([0])
+            writer.delivered(0, self.shown_from, RECORDS - 1, self.clock.now)
+            self.clock.now += MS
+            writer.committing(1, {0: RECORDS})
+            self.clock.now += MS
+            writer.committed(1, [0])
+        with GroupWriter(self.path / "history" / "operations", "reader-0", self.clock) as writer:
+            writer.fetched({0: RECORDS}, inv=self.clock.now)
+        self._left(journal, "member-0")
+
     def _processes(self, journal: Journal) -> None:
         for node, code, signal, words in self.exits:
             journal.service_exit(node, code, signal, words)
@@ -194,8 +212,9 @@ class StoredRun:
         writer.end("log", 0, inv=invoked, ret=self.clock.now, end=len(values))
         invoked = self.clock.now
         self.clock.now += MS
-        offsets = list(range(len(values)))
-        writer.read("log", 0, inv=invoked, ret=self.clock.now, start=0, offsets=offsets, values=values)
+        offsets = list(range(self.shown_from, len(values)))
+        shown = values[self.shown_from :]
+        writer.read("log", 0, inv=invoked, ret=self.clock.now, start=0, offsets=offsets, values=shown)
         writer.close()
         self._left(journal, "reader-0")
 

@@ -45,6 +45,32 @@ def test_replicas_that_are_compacted_pass_and_the_report_says_what_was_not_check
     assert (limit in said) == ("compact" in policy)
 
 
+FORGETTING = {"log.retention.ms": "1"}
+
+
+@pytest.mark.parametrize("settings", [FORGETTING, {"log.cleanup.policy": "compact"}], ids=["deletes", "compacts"])
+def test_what_a_log_may_have_forgotten_is_no_loss(tmp_path: Path, settings: dict[str, str]) -> None:
+    verdict = judged(StoredRun(tmp_path / "run", shown_from=3, has_group=True, settings=settings))
+    assert (verdict.verdict, verdict.anomalies) == ("unknown", ())
+    ((name, value),) = settings.items()
+    for anomaly, checker in (("poll-skip", "partition logs"), ("skipped-record", "consumer groups")):
+        assert check(verdict, checker).verdict == "unknown"
+        assert any(each.startswith(f"{anomaly}: ") and f"{name} = {value}" in each for each in verdict.doubts)
+
+
+@pytest.mark.parametrize("settings", [{}, {"log.retention.ms": "-1"}, {"log.retention.check.interval.ms": "1"}])
+def test_what_a_log_may_not_forget_is_a_failure(tmp_path: Path, settings: dict[str, str]) -> None:
+    verdict = judged(StoredRun(tmp_path / "run", shown_from=3, has_group=True, settings=settings))
+    assert verdict.verdict == "fail"
+    assert names(verdict) == {"poll-skip", "skipped-record"}
+
+
+def test_a_log_that_may_forget_may_not_lose(tmp_path: Path) -> None:
+    verdict = judged(StoredRun(tmp_path / "run", lost=7, settings=FORGETTING))
+    assert verdict.verdict == "fail"
+    assert "lost-acknowledged-write" in names(verdict)
+
+
 def test_replicas_without_leader_epochs_that_differ_fail(tmp_path: Path) -> None:
     verdict = judged(StoredRun(tmp_path / "run", magic=1, diverging="n3"))
     assert verdict.verdict == "fail"
