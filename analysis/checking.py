@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from analysis.core.anomaly import Anomaly, AnomalyKind
+from analysis.verdict import UNKNOWN
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,6 +42,17 @@ class Run:
         from analysis.plan import plan_of
 
         return plan_of(self.description, self.history)
+
+    @cached_property
+    def changed(self) -> Mapping[str, str]:
+        """What of the evidence is known to have been changed since the run, or a client of it, left it: by name, each
+        with a sentence."""
+        from history import seal
+
+        left = {
+            f"history/operations/{name}": why for each in self.history.records for name, why in each.changed.items()
+        }
+        return left | seal.changed(self.directory)
 
     @property
     def forgetting(self) -> tuple[str, ...]:
@@ -72,6 +86,12 @@ class Run:
         return bool(self.history.journal_defects) or not known >= set(self.plan.clients)
 
 
+PLAN: Final = r"run\.toml"
+JOURNAL: Final = r"history/journal\.jsonl"
+OPERATIONS: Final = r"history/operations(/.*)?"
+"""What of a run's evidence checkers read, as the seal names it."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What a checker says of a run: a verdict (`pass`, `fail`, `unknown`, `n/a`), a sentence of detail, the anomalies
@@ -100,9 +120,23 @@ class Checker:
     check: Callable[[Run], Outcome]
     judge: str | None = None
     certify: Callable[[Run], Outcome] | None = None
+    reads: str = ".*"
 
     def applies(self, run: Run) -> bool:
         return self.judge is None or run.description.judge == self.judge
+
+    def judged(self, run: Run) -> Outcome:
+        """What it says of a run. Evidence that was changed behind the run's back accuses nobody, whatever it shows now:
+        what would be an anomaly by it is a doubt."""
+        outcome = self.check(run)
+        if not outcome.anomalies:
+            return outcome
+        changed = [sentence for name, sentence in run.changed.items() if re.fullmatch(self.reads, name, re.DOTALL)]
+        if not changed:
+            return outcome
+        doubts = tuple(f"{each.name}, by evidence that was changed: {each.sentence}" for each in outcome.anomalies)
+        detail = f"{len(outcome.anomalies)} anomalies that prove nothing: {first_of(changed)}"
+        return Outcome(UNKNOWN, detail, (), (*outcome.doubts, *doubts))
 
 
 def apart_from_forgotten(

@@ -134,7 +134,7 @@ def _check(run: Run, findings: Findings) -> None:
     checkers = [checker for checker in CHECKERS if checker.applies(run)]
     if all(checker.judge is None for checker in checkers):
         findings.doubts.append(f"no checker judges what clients did: the workload asks for {run.description.judge!r}")
-    outcomes = [(checker, findings.run(checker.name, checker.check, run)) for checker in checkers]
+    outcomes = [(checker, findings.run(checker.name, checker.judged, run)) for checker in checkers]
     if findings.anomalies:
         return
     for checker, outcome in outcomes:

@@ -30,6 +30,7 @@ class ClientRecord:
 
     `producers`: the numbers of producers that its values may have; None: not known. `announced`: all that it may have
     written is known, completed or not; so is it of a client that was killed, as long as its announcements are there.
+    `changed`: by name, the files that are not what the client left, each with a sentence; not those that are missing.
     """
 
     client: str
@@ -38,6 +39,7 @@ class ClientRecord:
     defects: tuple[str, ...]
     announced: bool
     producers: range | None
+    changed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_whole(self) -> bool:
@@ -178,6 +180,7 @@ class _Books:
             defects=tuple(dict.fromkeys(defects)),
             announced=bool(files) and understood and (is_as_left or (is_closed and not ended)),
             producers=self._producers(started[0], files),
+            changed={name: why for name, why in changed.items() if name in files},
         )
 
     def _producers(self, started: Line, files: Sequence[str]) -> range | None:

@@ -51,16 +51,35 @@ def complaints(run_dir: Path) -> Iterator[str]:
     except (OSError, ValueError) as error:
         yield f"history/{FILE_NAME} cannot be read: {error}"
         return
-    found = content_of(run_dir)
-    for name in sorted(sealed.keys() | found.keys()):
-        if name not in found:
-            yield f"{name} is missing: it was there when the run ended"
-        elif name not in sealed:
-            yield f"{name} was added after the run had ended"
-        elif sealed[name] != found[name]:
-            yield f"{name} was {_how(sealed[name], found[name])} after the run had ended"
-        elif found[name].get("is", _DIRECTORY) != _DIRECTORY:
-            yield f"{name} is {found[name]['is']}: what it shows need not be of this run"
+    yield from _changes(sealed, content_of(run_dir)).values()
+
+
+def changed(run_dir: Path) -> dict[str, str]:
+    """What of the evidence is not as it was sealed, by name, each with a sentence; nothing where no seal can be read,
+    for then nothing is known to have changed."""
+    try:
+        sealed = _evidence_of(run_dir / "history" / FILE_NAME)
+    except (OSError, ValueError):
+        return {}
+    return _changes(sealed, content_of(run_dir))
+
+
+def _changes(sealed: Content, found: Content) -> dict[str, str]:
+    said = {name: _change(name, sealed, found) for name in sorted(sealed.keys() | found.keys())}
+    return {name: sentence for name, sentence in said.items() if sentence}
+
+
+def _change(name: str, sealed: Content, found: Content) -> str:
+    """What happened to a file or directory; empty when nothing did."""
+    if name not in found:
+        return f"{name} is missing: it was there when the run ended"
+    if name not in sealed:
+        return f"{name} was added after the run had ended"
+    if sealed[name] != found[name]:
+        return f"{name} was {_how(sealed[name], found[name])} after the run had ended"
+    if found[name].get("is", _DIRECTORY) != _DIRECTORY:
+        return f"{name} is {found[name]['is']}: what it shows need not be of this run"
+    return ""
 
 
 def content_of(run_dir: Path) -> Content:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from analysis.checking import Checker, Outcome, Run, apart_from_forgotten, first_of
+from analysis.checking import JOURNAL, PLAN, Checker, Outcome, Run, apart_from_forgotten, first_of
 from analysis.core.anomaly import AnomalyKind, Promise
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 
@@ -89,4 +89,5 @@ CHECKER: Final = Checker(
     20,
     ANOMALIES,
     check,
+    reads="|".join((PLAN, JOURNAL, "history/groups(/.*)?")),
 )

@@ -10,7 +10,7 @@ import math
 from typing import Any, Final
 
 from analysis.checkers.replicas import RECOVERS
-from analysis.checking import Checker, Outcome, Run
+from analysis.checking import JOURNAL, PLAN, Checker, Outcome, Run
 from analysis.core.anomaly import Anomaly, AnomalyKind
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 from history.journal import CONVERGED, NOT_CONVERGED
@@ -57,4 +57,5 @@ CHECKER: Final = Checker(
     35,
     (LIVENESS,),
     check,
+    reads="|".join((PLAN, JOURNAL)),
 )

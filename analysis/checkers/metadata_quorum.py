@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from analysis.checkers.partition_logs import WATERMARK, WRITE_LOST
 from analysis.checkers.replicas import ANOMALIES as OF_REPLICAS
 from analysis.checkers.replicas import SAME_LOG
-from analysis.checking import Checker, Outcome, Run
+from analysis.checking import JOURNAL, PLAN, Checker, Outcome, Run
 from analysis.core.anomaly import AnomalyKind, Promise
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 
@@ -46,6 +46,11 @@ ANOMALIES: Final = (
 )
 KRAFT: Final = "kraft"
 NONE: Final = "none"
+FILES: Final = (
+    r"nodes/[^/]+/(events\.jsonl|data(/(meta\.properties|"
+    r"__cluster_metadata-0(/([^/]+\.(log|checkpoint)|leader-epoch-checkpoint|quorum-state))?))?)"
+)
+"""What of the nodes' files is read."""
 
 
 def check(run: Run) -> Outcome:
@@ -179,4 +184,5 @@ CHECKER: Final = Checker(
     25,
     ANOMALIES,
     check,
+    reads="|".join((PLAN, JOURNAL, FILES)),
 )

@@ -7,6 +7,7 @@ not even a finding is.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Final, TypeVar
 
@@ -353,4 +354,5 @@ CHECKER: Final = Checker(
     27,
     ANOMALIES,
     check,
+    reads="|".join(map(re.escape, (RECORD, SUMMARY))),
 )

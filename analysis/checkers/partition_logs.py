@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from analysis.checking import Checker, Outcome, Run, apart_from_forgotten
+from analysis.checking import JOURNAL, OPERATIONS, PLAN, Checker, Outcome, Run, apart_from_forgotten
 from analysis.core.anomaly import AnomalyKind, Promise
 from analysis.verdict import FAIL, PASS, UNKNOWN
 
@@ -110,4 +110,5 @@ CHECKER: Final = Checker(
     check,
     judge="log",
     certify=certify,
+    reads="|".join((PLAN, JOURNAL, OPERATIONS)),
 )

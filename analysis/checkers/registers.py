@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from analysis.checkers.partition_logs import ORDER, PHANTOM
-from analysis.checking import Checker, Outcome, Run
+from analysis.checking import JOURNAL, OPERATIONS, PLAN, Checker, Outcome, Run
 from analysis.core.anomaly import AnomalyKind, Promise
 from analysis.verdict import FAIL, PASS, UNKNOWN
 
@@ -112,4 +112,5 @@ CHECKER: Final = Checker(
     check,
     judge="register",
     certify=certify,
+    reads="|".join((PLAN, JOURNAL, OPERATIONS)),
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from analysis.checkers.partition_logs import DUPLICATE, LOST, PHANTOM
-from analysis.checking import Checker, Outcome, Run, first_of
+from analysis.checking import JOURNAL, OPERATIONS, PLAN, Checker, Outcome, Run, first_of
 from analysis.core.anomaly import AnomalyKind, Promise
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 
@@ -41,6 +41,11 @@ ANOMALIES: Final = (
     AnomalyKind("corrupt-record", INTACT, "A record has other bytes than those that its client gave it."),
 )
 PROGRESS: Final = "replica_progress"
+FILES: Final = (
+    r"nodes/[^/]+/(data|earlier)(/(meta\.properties|replication-offset-checkpoint|"
+    r"(?!__)[^/]+-[0-9]+[^/]*(/([^/]+\.log|leader-epoch-checkpoint|partition\.metadata))?))?"
+)
+"""What of the nodes' files is read: not the indexes, nor the system's own topics."""
 
 
 def check(run: Run) -> Outcome:
@@ -152,5 +157,10 @@ def _without_epochs(logs: Sequence[tuple[str, int]]) -> str:
 
 
 CHECKER: Final = Checker(
-    "replicas", "Do a partition's replicas hold the same log, and the log that clients saw?", 20, ANOMALIES, check
+    "replicas",
+    "Do a partition's replicas hold the same log, and the log that clients saw?",
+    20,
+    ANOMALIES,
+    check,
+    reads="|".join((PLAN, JOURNAL, OPERATIONS, FILES)),
 )

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from analysis.checking import Checker, Outcome, Run
+from analysis.checking import JOURNAL, Checker, Outcome, Run
 from analysis.core.anomaly import Anomaly, AnomalyKind, Promise
 from analysis.verdict import FAIL, PASS, UNKNOWN
 from history.services import ENDED_BADLY, NOT_UP, RESTARTED, RUNNING, STOOD_STILL, STOPPED
@@ -119,4 +119,5 @@ CHECKER: Final = Checker(
     30,
     (UNEXPECTED_EXIT, FATAL_LOG_LINE),
     check,
+    reads=JOURNAL,
 )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from history.seal import seal
 from tests.analysis.segment_files import batch, record
 from tests.analysis_pipeline.stored_run import NODES, StoredRun
 
@@ -118,6 +119,7 @@ class StoredQuorum:
         (run / "run.toml").write_text(text.replace("traced = false", traced))
         for node in NODES:
             self._node(run / "nodes" / node, node)
+        seal(run)
         return run
 
     def _node(self, directory: Path, node: str) -> None:

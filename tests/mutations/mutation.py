@@ -111,9 +111,8 @@ class Catalog:
     def add(
         self, name: str, change: Change, *resealed: Want, as_is: tuple[Want, ...] = (), replans: bool = True
     ) -> None:
-        proven = tuple(want for want in resealed if want.verdict == FAIL)
         name = f"{self.subject}: {name.replace('_', ' ')}"
-        self.mutations.append(Mutation(name, self.base, change, resealed, (*proven, *as_is), replans))
+        self.mutations.append(Mutation(name, self.base, change, resealed, as_is, replans))
 
     def __iter__(self) -> Iterator[Mutation]:
         return iter(self.mutations)
