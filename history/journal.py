@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -31,6 +31,12 @@ PHASES: Final = ("setup", "main", "heal", "quiesce", "final", "collect", "done")
 CONVERGED: Final = "converged"
 NOT_CONVERGED: Final = "not_converged"
 STATUSES: Final = ("confirmed", "mismatch", "inconclusive")
+
+
+def wall_ahead(lines: Iterable[Mapping[str, Any]]) -> list[int]:
+    """By how many ns the wall clock was ahead of the run's own at each line that has both: the same at all, but for how
+    long it took to read the two, unless the wall clock was set."""
+    return [round(line["wall"] * 1e9) - line["t"] for line in lines if "wall" in line and "t" in line]
 
 
 class Journal:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
+from history.journal import wall_ahead
 from history.schemas import APPEND, CAS, END, FAIL, INF, INFO, MISMATCH, OK, READ, WRITE
 from history.topics import is_topic
 
@@ -219,7 +220,8 @@ class Clock:
 def clock_of(line: Mapping[str, Any], journal: Sequence[Mapping[str, Any]]) -> tuple[Clock, str]:
     """The clock that a file's first line declares, and the client's name if it gives one.
 
-    Wall-clock times are tied to the run's clock by the journal's `run_started` line. Raises BadLineError.
+    Wall-clock times are tied to the run's clock by the journal's `run_started` line. Where later ones show that the
+    machine's wall clock was set, nobody knows by which of the two the client's went. Raises BadLineError.
     """
     for name in sorted(line.keys() - {"clock", "error_ns", "client"}):
         raise BadLineError(f'"{name}" is no field of the first line: its fields are client, clock, error_ns')
@@ -236,7 +238,8 @@ def clock_of(line: Mapping[str, Any], journal: Sequence[Mapping[str, Any]]) -> t
         raise BadLineError('a wall clock needs "error_ns": how far it may be off the clock of the machine of the run')
     for event in journal:
         if event.get("event") == "run_started":
-            return Clock(round(event["wall"] * 1e9) - event["t"], error), client
+            (behind,), ahead = wall_ahead([event]), wall_ahead(journal)
+            return Clock(behind, error + max(abs(each - behind) for each in ahead)), client
     raise BadLineError("wall-clock times cannot be placed: the run's journal has no run_started event")
 
 

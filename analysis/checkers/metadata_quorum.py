@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 from analysis.checkers.partition_logs import WATERMARK, WRITE_LOST
@@ -52,6 +53,9 @@ FILES: Final = (
 )
 """What of the nodes' files is read."""
 
+CLOCK_SLACK_NS: Final = 500_000_000
+"""By how much less two readings of two clocks may seem to differ because the machine was busy between them."""
+
 
 def check(run: Run) -> Outcome:
     """Read what all planned nodes left and told, and judge it."""
@@ -77,7 +81,8 @@ def check(run: Run) -> Outcome:
     )
     of = "files and traces" if description.metadata_traced else "files"
     who = f"the {of} of {', '.join(member.node for member in members)}"
-    doubts = tuple(dict.fromkeys((*_doubts(members, traced=description.metadata_traced), *logs.undecided)))
+    missing = (*_doubts(members, traced=description.metadata_traced), *_set_back(run.history))
+    doubts = tuple(dict.fromkeys((*missing, *logs.undecided)))
     if anomalies:
         return Outcome(FAIL, f"{len(anomalies)} anomalies in {who}", anomalies, doubts)
     if doubts:
@@ -107,11 +112,26 @@ def _members(run: Run) -> list[Member]:
 
 
 def _quiet_from(history: History, members: Sequence[Member]) -> int | None:
-    """When the cluster was left alone, in ns; None if it was not until its nodes stopped in order."""
+    """When the cluster was left alone, in ns; None if it was not until its nodes stopped in order, or if later times
+    may look earlier."""
     starts = {line["name"]: line["wall"] for line in history.journal if line.get("event") == "phase"}
     if "final" not in starts or "quiesce" not in starts or not all(member.at_rest for member in members):
         return None
-    return int(starts["quiesce"] * 1e9)
+    return None if any(_set_back(history)) else int(starts["quiesce"] * 1e9)
+
+
+def _set_back(history: History) -> Iterator[str]:
+    """Whether the wall clock, by which the events' times are, was set back after the cluster had been left alone."""
+    from history.journal import wall_ahead
+
+    names = [line.get("name") for line in history.journal]
+    ahead = wall_ahead(history.journal[names.index("quiesce") :]) if "quiesce" in names else []
+    set_back = max((before - now for before, now in zip(accumulate(ahead, max), ahead, strict=True)), default=0)
+    if set_back > CLOCK_SLACK_NS:
+        yield (
+            f"the wall clock was set back by {set_back / 1e9:.1f} s after the cluster had been left alone: what was "
+            "committed before that is not known"
+        )
 
 
 def _doubts(members: Sequence[Member], *, traced: bool) -> Iterator[str]:

@@ -12,7 +12,8 @@ A *mark* is a high watermark that a node told of: everything below it is committ
 - D1 to D4 as for any log (`analysis.core.replicas`), with the highest mark of each node as its high watermark. Where
   nodes tell nothing, a snapshot's end is as good: only what is committed is in it.
 
-M1 to M4 follow from the protocol alone, whatever fails and however wrong the nodes' clocks are.
+M1 to M4 follow from the protocol alone, whatever fails and however wrong the nodes' clocks are. M5 needs to know what
+came before what, and is asked only where no clock was set back meanwhile.
 """
 
 from __future__ import annotations

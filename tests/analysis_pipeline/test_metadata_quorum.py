@@ -13,6 +13,7 @@ from analysis.checking import Outcome, Run
 from analysis.pipeline import analyze
 from analysis.rundir import describe
 from history import read_run
+from history.checked import read_lines, text_of
 from tests.analysis_pipeline.stored_quorum import (
     TOPIC,
     Event,
@@ -324,6 +325,25 @@ def test_m4_a_log_that_lost_what_its_node_had_applied(quorum: StoredQuorum) -> N
 def test_m5_a_node_that_never_learned_what_was_committed(quorum: StoredQuorum) -> None:
     replace(quorum, "n3", mark(10, 2), None)
     assert found(quorum)["not-converged"].endswith("and in the end n3 has applied it up to 6")
+
+
+@pytest.mark.parametrize(("step_s", "verdict"), [(-60, "unknown"), (60, "pass"), (-0.4, "pass")])
+def test_m5_says_nothing_where_the_clock_was_set_back(quorum: StoredQuorum, step_s: float, verdict: str) -> None:
+    """What is committed a second after the cluster was left alone looks as if it had been before."""
+    run = quorum.write()
+    lines = [line for _, line in read_lines(run / "history/journal.jsonl").contents]
+    at = next(index for index, line in enumerate(lines) if line.get("name") == "quiesce")
+    replace(quorum, "n3", mark(10, 2), mark(8, 2))
+    del quorum.logs["n3"][8:]
+    for events in quorum.traces.values():
+        events[-2] |= {"wall": round((lines[at]["wall"] + 1 + step_s) * 1e9)}
+    shutil.rmtree(run)
+    quorum.write()
+    after = [line | {"wall": line["wall"] + step_s} for line in lines[at + 1 :]]
+    (run / "history/journal.jsonl").write_bytes(text_of([*lines[: at + 1], *after]))
+    outcome = judged(run)
+    assert (outcome.verdict, outcome.anomalies) == (verdict, ()), told(outcome)
+    assert ("the wall clock was set back by 60.0 s" in told(outcome)) == (verdict == "unknown")
 
 
 # --- the logs

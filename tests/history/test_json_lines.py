@@ -185,6 +185,23 @@ def test_lines_that_contradict_each_other_are_refused(tmp_path: Path, lines: lis
     assert complaint in complaints(client(tmp_path, *lines))
 
 
+@pytest.mark.parametrize(("set_s", "defective"), [(0, False), (0.5, False), (-0.5, False), (3, True)])
+def test_a_wall_clock_that_was_set_meanwhile_may_be_off_by_as_much(
+    tmp_path: Path, set_s: float, defective: bool
+) -> None:
+    walls = iter((2.0, 2.0 + set_s, 2.0))
+    with Journal(tmp_path, clock=lambda: 0, wall=lambda: next(walls)) as journal:
+        journal.run_started()
+        journal.note("set")
+        journal.client("c", process=0, role="reader", session=1, producers=(0, 0))
+    read = '{"f": "read", "key": "k", "value": null, "type": "ok", "inv": 5000000000, "ret": 5000000001}'
+    run = client(tmp_path, '{"clock": "wall", "error_ns": 7}', read)
+    (row,) = read_run(run).registers.to_pylist()
+    off = 7 + round(abs(set_s) * 1e9)
+    assert (row["inv"], row["ret"]) == (max(3_000_000_000 - off, 0), 3_000_000_001 + off)
+    assert ("its clock may be 3 s off" in complaints(run)) == defective
+
+
 def test_by_a_clock_that_may_be_off_no_answer_comes_at_never(tmp_path: Path) -> None:
     clock = '{"clock": "monotonic", "error_ns": 7}'
     run = client(tmp_path, clock, *(WRITTEN.replace("5", f"{off}").replace("20", f"{INF - off}") for off in (7, 8)))
