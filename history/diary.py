@@ -121,6 +121,7 @@ _MAY_HAVE: Final[Mapping[str, Mapping[str, Callable[[Any], bool]]]] = {
     "fault_invoked": {**_OF_FAULTS, "must_show": _table},
     "fault_injected": _OF_FAULTS,
     "fault_healed": _OF_FAULTS,
+    CLIENT_ENDED: {"killed": _whole},
     SERVICE_EXIT: {"way": _text, "kernel": _text, "core": _text},
 }
 

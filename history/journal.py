@@ -84,10 +84,11 @@ class Journal:
         many such numbers there are; 0 when it never writes."""
         return self.event(CLIENT, client=client, process=process, role=role, session=session, producers=list(producers))
 
-    def client_ended(self, client: str, *, exit_code: int | None, left: Left) -> int:
-        """A client process has ended, and left this."""
+    def client_ended(self, client: str, *, exit_code: int | None, left: Left, killed: int = 0) -> int:
+        """A client process has ended, and left this. `killed`: how many programs it had to kill that it had started."""
+        more = {"killed": killed} if killed else {}
         return self.event(
-            CLIENT_ENDED, client=client, exit_code=exit_code, operations=left.operations, files=left.files
+            CLIENT_ENDED, client=client, exit_code=exit_code, operations=left.operations, files=left.files, **more
         )
 
     def fault_invoked(

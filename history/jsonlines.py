@@ -30,7 +30,8 @@ MOST_CLOCK_ERROR_NS: Final = 1_000_000_000
 class Recorded:
     """What the files said: rows of both shapes, those of operations never completed apart. By file's name: its
     `defects`, as sentences that name the line, `counts`, how many operations it has, and `producers`, the numbers of
-    producers that are in the values that it writes; `vague`, how far its clock may be off, in ns, where that is more
+    producers that are in the values that it writes, `announced`, whether what it wrote had been announced on a line of
+    its own (both, where some had); `vague`, how far its clock may be off, in ns, where that is more
     than `MOST_CLOCK_ERROR_NS`. `torn`: the files whose tail was lost."""
 
     operations: list[dict[str, Any]] = field(default_factory=list)
@@ -41,6 +42,7 @@ class Recorded:
     torn: list[str] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     producers: dict[str, set[int]] = field(default_factory=dict)
+    announced: dict[str, set[bool]] = field(default_factory=dict)
     vague: dict[str, int] = field(default_factory=dict)
 
     def tables(self) -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
@@ -94,7 +96,7 @@ class _File:
                 return
         for number, invocation in self._open.values():
             left = {**invocation, "type": "info", "error": UNFINISHED}
-            self._try(number, partial(self._keep, number, left, unfinished=True))
+            self._try(number, partial(self._keep, number, left, announced=True, unfinished=True))
 
     def _read_line(self, number: int, line: bytes) -> None:
         self._take(number, _parsed(line))
@@ -135,7 +137,7 @@ class _File:
             return
         if name is not None:
             line = self._completed(name, line)
-        self._keep(number, line)
+        self._keep(number, line, announced=name is not None)
 
     def _invoke(self, number: int, name: str | None, line: dict[str, Any]) -> None:
         if name is None:
@@ -158,13 +160,14 @@ class _File:
                 raise BadLineError(f'"{key}" is {told}, but operation {name} was invoked with {was}')
         return {**invocation, **{key: value for key, value in line.items() if key != "id"}}
 
-    def _keep(self, number: int, line: dict[str, Any], *, unfinished: bool = False) -> None:
+    def _keep(self, number: int, line: dict[str, Any], *, announced: bool, unfinished: bool = False) -> None:
         operation = operation_of(line)
         shape, f = operation["shape"], operation["f"]
         self._found.counts[self._path.name] = self._found.counts.get(self._path.name, 0) + 1
         written = operation["new"] if f == CAS else operation["value"] if f in (APPEND, WRITE) else None
         if written is not None:
             self._claim(number, written)
+            self._found.announced.setdefault(self._path.name, set()).add(announced)
         if f == APPEND:
             self._own(operation["value"])
         inv, ret = self._clock.interval(operation["inv"], operation["ret"])

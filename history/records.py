@@ -178,10 +178,21 @@ class _Books:
             operations=sum(part.completed.num_rows for part in parts)
             + sum(self._lines.counts.get(name, 0) for name in files),
             defects=tuple(dict.fromkeys(defects)),
-            announced=bool(files) and understood and (is_as_left or (is_closed and not ended)),
+            announced=bool(files)
+            and understood
+            and (is_as_left or (is_closed and not ended))
+            and not (ended and self._may_lack_the_last(ended[0], files)),
             producers=self._producers(started[0], files),
             changed={name: why for name, why in changed.items() if name in files},
         )
+
+    def _may_lack_the_last(self, ended: Line, files: Sequence[str]) -> bool:
+        """Whether a program was killed, by the run itself too, and may have sent what it had no time to write down. One
+        that announces what it writes has written down that."""
+        lines = [name for name in files if name.endswith(LINES)]
+        announced = {each for name in lines for each in self._lines.announced.get(name, ())}
+        was_killed = bool(ended.get("killed")) or ended["exit_code"] != 0
+        return bool(lines) and was_killed and announced != {True}
 
     def _producers(self, started: Line, files: Sequence[str]) -> range | None:
         """The numbers that the journal gives a client, if its values have them. Programs that somebody brings write

@@ -27,6 +27,7 @@ from workloads.control import (
     Control,
     Counts,
     FirstAck,
+    Killed,
     Probe,
     Probed,
     ReadAll,
@@ -93,7 +94,7 @@ class CommandClient:
                     self._watch(self._load)
         finally:
             if self._load is not None:
-                _end(self._load)
+                self._end(self._load)
 
     def _obey(self, command: Command) -> bool:
         match command:
@@ -121,7 +122,7 @@ class CommandClient:
 
     def _watch(self, load: subprocess.Popen[bytes]) -> None:
         self._count()
-        code = _code(load, 0.0)
+        code = self._ended(load, 0.0)
         if code:
             raise CommandError(f"{self._settings.own.client_command[0]} ended with {code} in the middle of the load")
 
@@ -149,8 +150,9 @@ class CommandClient:
             give_up_s = time.monotonic() + self._settings.own_timeout_s + STOP_S
             load.send_signal(signal.SIGTERM)
             code = _wait(load, give_up_s - time.monotonic())
-            in_time = code is not None and _end_rest(load, give_up_s)
-            code = _end(load)
+            if code is not None and not (in_time := _end_rest(load, give_up_s)):
+                self._control.tell(Killed())
+            code = self._end(load)
         self._count()
         self._counts.report(time.monotonic(), force=True)
         if code not in (0, -signal.SIGTERM):
@@ -162,14 +164,35 @@ class CommandClient:
         """One start to its end; None when it exits with 0, or what was wrong. A failure takes a moment, for it is tried
         again at once."""
         program, output = self._start(task, str(place))
-        code = _code(program, max(0.0, give_up_s - time.monotonic()))
+        code = self._ended(program, max(0.0, give_up_s - time.monotonic()))
         if code is None:
-            _end(program)
+            self._end(program)
             return f"the task {task} was not done in time{_last_error(output)}"
         if code == 0:
             return None
         time.sleep(RETRY_S)
         return f"the task {task} ended with {code}{_last_error(output)}"
+
+    def _ended(self, program: subprocess.Popen[bytes], timeout_s: float) -> int | None:
+        """How a program ended within a time; None: it goes on.
+
+        What it has started ends with it: a program may be a script that waits for another one, and that one is not told
+        to end when the script is."""
+        if program.returncode is not None:
+            return int(program.returncode)
+        code = _wait(program, timeout_s)
+        if code is not None:
+            if _goes_on(program.pid):
+                self._control.tell(Killed())
+            _kill_group(program)
+        return code
+
+    def _end(self, program: subprocess.Popen[bytes]) -> int:
+        """End a program and what it has started, unless it has ended; how it ended."""
+        if program.returncode is None:
+            _kill_group(program)
+            self._control.tell(Killed())
+        return program.wait()
 
     def _start(self, task: str, place: str) -> tuple[subprocess.Popen[bytes], Path]:
         name = self._settings.client + (f"-{self._starts}" if self._starts else "")
@@ -221,19 +244,6 @@ class CommandClient:
         return {f"BROWNOUT_{key}": str(value) for key, value in told.items()}
 
 
-def _code(program: subprocess.Popen[bytes], timeout_s: float) -> int | None:
-    """How a program ended within a time; None: it goes on.
-
-    What it has started ends with it: a program may be a script that waits for another one, and that one is not told to
-    end when the script is."""
-    if program.returncode is not None:
-        return int(program.returncode)
-    code = _wait(program, timeout_s)
-    if code is not None:
-        _kill_group(program)
-    return code
-
-
 def _wait(program: subprocess.Popen[bytes], timeout_s: float) -> int | None:
     """How a program ended within a time; None: it goes on."""
     try:
@@ -262,13 +272,6 @@ def _goes_on(group: int) -> bool:
             if its_group == str(group) and state not in ("Z", "X"):
                 return True
     return False
-
-
-def _end(program: subprocess.Popen[bytes]) -> int:
-    """End a program and what it has started, unless it has ended; how it ended."""
-    if program.returncode is None:
-        _kill_group(program)
-    return program.wait()
 
 
 def _kill_group(program: subprocess.Popen[bytes]) -> None:

@@ -143,6 +143,10 @@ class Trouble(_Message, frozen=True, tag="trouble"):
     fatal: bool = False
 
 
+class Killed(_Message, frozen=True, tag="killed"):
+    """The client has killed a program that it had started: what was under way there may be on no record."""
+
+
 class Closed(_Message, frozen=True, tag="closed"):
     """The record is whole; the process ends."""
 
@@ -150,7 +154,7 @@ class Closed(_Message, frozen=True, tag="closed"):
 Request = Append | Probe | ReadAll
 Command = Start | Stop | SetPhase | Append | Probe | ReadAll | Close
 Answer = Appended | Probed | ReadDone | Refused
-Event = Ready | FirstAck | Count | Stopped | Appended | Probed | ReadDone | Refused | Trouble | Closed
+Event = Ready | FirstAck | Count | Stopped | Appended | Probed | ReadDone | Refused | Trouble | Killed | Closed
 
 _encoder: Final = msgspec.json.Encoder()
 _commands: Final[msgspec.json.Decoder[Command]] = msgspec.json.Decoder(Command)

@@ -25,6 +25,7 @@ from workloads.control import (
     Count,
     Event,
     FirstAck,
+    Killed,
     MessageError,
     Probe,
     Probed,
@@ -57,6 +58,7 @@ class ClientHandle(ABC):
         self.name = name
         self.counts = Count()
         self.first_ack_ns: int | None = None
+        self.killed = 0  # how many programs it has killed that it had started
         self._log = log
         self._answers: deque[Answer] = deque()
         self._is_ready = False
@@ -170,6 +172,8 @@ class ClientHandle(ABC):
                 self._answers.append(event)
             case Trouble():
                 self._trouble.append(event.text)
+            case Killed():
+                self.killed += 1
             case Closed():
                 pass
 
@@ -213,6 +217,7 @@ class ClientProcess(ClientHandle):
             except (ClientError, subprocess.TimeoutExpired):
                 self._process.kill()
         self._process.wait()
+        self._listener.join(1.0)  # its last words may still be on their way
         if self._process.stdin is not None:
             self._process.stdin.close()
 

@@ -122,7 +122,8 @@ def _circumstances(run: Run, deletes: bool, compacts: bool) -> Circumstances:
 def _all_sent(run: Run) -> bool:
     """Whether what every client sent is on record."""
     records = run.history.records
-    return {each.client for each in records} >= set(run.plan.clients) and all(each.is_whole for each in records)
+    is_told = all(each.is_whole and each.announced for each in records)
+    return is_told and {each.client for each in records} >= set(run.plan.clients)
 
 
 def _earlier(missing: Sequence[str]) -> tuple[str, ...]:

@@ -189,7 +189,7 @@ class Fleet:
             for text in client.trouble:
                 self._journal.note(f"client {client.name}: {text}")
             left = left_by(self._records, client.name)
-            self._journal.client_ended(client.name, exit_code=client.exit_code, left=left)
+            self._journal.client_ended(client.name, exit_code=client.exit_code, left=left, killed=client.killed)
 
     def kill(self) -> None:
         """End every client at once."""

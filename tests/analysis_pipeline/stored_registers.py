@@ -28,6 +28,7 @@ class StoredRegisters:
     stale: bool = False  # the last read of the last key shows what its first write wrote
     final_reads: bool = True
     elsewhere: tuple[Mapping[str, object], ...] = ()  # what a client in another language did, who took part too
+    killed: int = 0  # how many of its programs the run had to kill
     torn: int = 0  # the program was killed while it wrote another line, and so many bytes of that are there
     phases: tuple[str, ...] = ("setup", "main", "heal", "quiesce", "final", "collect", "done")
 
@@ -104,7 +105,8 @@ class StoredRegisters:
             journal.client("elsewhere", process=2, role="client", session=1, producers=(1000, 500))
             text = "".join(json.dumps(line) + "\n" for line in self.elsewhere) + '{"f": "write"'[: self.torn]
             (directory / "elsewhere.jsonl").write_text(text)
-            journal.client_ended("elsewhere", exit_code=137 if self.torn else 0, left=left_by(directory, "elsewhere"))
+            left = left_by(directory, "elsewhere")
+            journal.client_ended("elsewhere", exit_code=137 if self.torn else 0, left=left, killed=self.killed)
 
     def _final(self, client: RegisterWriter, first: dict[str, int | None], held: dict[str, int | None]) -> None:
         client.phase = "final"

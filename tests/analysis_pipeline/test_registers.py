@@ -106,6 +106,31 @@ def test_a_torn_record_explains_what_its_client_may_have_written(
 
 
 @pytest.mark.parametrize(
+    ("killed", "announces", "shown", "verdict"),
+    [
+        (0, False, 1000 << 32 | 5, "fail"),
+        (1, False, 1000 << 32 | 5, "unknown"),
+        (1, True, 1000 << 32 | 5, "fail"),
+        (1, False, 17, "fail"),
+        (1, True, 1000 << 32 | 1, "pass"),
+    ],
+)
+def test_a_program_that_was_killed_may_have_written_what_it_did_not_announce(
+    tmp_path: Path, killed: int, announces: bool, shown: int, verdict: str
+) -> None:
+    write = {**WRITTEN, "value": 1000 << 32}
+    if announces:
+        asked = {name: value for name, value in write.items() if name != "ret"} | {"type": "invoke"}
+        under_way = {**asked, "id": 2, "value": 1000 << 32 | 1}
+        lines = ({**asked, "id": 1}, {"id": 1, "type": "ok", "ret": write["ret"]}, under_way)
+    else:
+        lines = (write,)
+    run = StoredRegisters(tmp_path / "run", elsewhere=(*lines, READ | {"value": shown}), killed=killed).write()
+    verdict_of = judged(run)
+    assert verdict_of.verdict == verdict, verdict_of.reasons
+
+
+@pytest.mark.parametrize(
     ("change", "reason"),
     [
         ({"min_ok": 1_000}, f"only {2 * len(KEYS) * ROUNDS} acknowledged writes, 1000 are needed"),

@@ -221,14 +221,14 @@ def test_what_a_program_has_started_writes_down_what_is_under_way(tmp_path: Path
     running.wait_stopped(10)
     assert (len(lines(tmp_path)), running.counts.ok) == (2, 2)
     running.close()
-    assert running.trouble == []
+    assert (running.trouble, running.killed) == ([], 0)
 
 
 def test_what_a_program_has_started_ends_with_its_task(tmp_path: Path) -> None:
     running = script(tmp_path, SCRIPT)
     given_up, done = running.probe(0, 3.0), running.probe(1, 20.0)
     running.close()
-    assert (given_up.ok, done.ok) == (False, True)
+    assert (given_up.ok, done.ok, running.killed) == (False, True, 2)
     assert all(_ends(inner(tmp_path, f"probe-{place}")) for place in (0, 1))
 
 
