@@ -153,19 +153,27 @@ class Fleet:
 
     def await_service(self, timeout_s: float) -> None:
         """Wait until every place takes operations again, as the workload kind understands it. Raises `OverdueError`
-        when the time, which is that of all together, is over and one does not."""
+        when the time, which is that of all together, is over and one does not. One attempt is no proof of that: its
+        connection may still lead to a node that had been cut off. Raises `RunError` when only the second, behind the
+        time, shows that a place takes them."""
         probe, own = self._require_probe(), self._planned.client
         attempt_s = max(PROBE_ATTEMPT_S, own.patience_s) if own.is_given else PROBE_ATTEMPT_S
         every_s = probe_every_s(timeout_s, len(self._places)) if own.client_command else 0.0
         give_up = self._scheduler.monotonic() + timeout_s
         for place, name in enumerate(self._places):
-            next_s = self._scheduler.monotonic() + every_s
+            refused, is_late, next_s = 0, False, self._scheduler.monotonic() + every_s
             while not (answer := probe.probe(place, attempt_s * self._time_scale)).ok:
                 now_s = self._scheduler.monotonic()
-                if now_s >= give_up:
+                refused, is_late = refused + 1, now_s >= give_up
+                if is_late and refused > 1:
                     raise OverdueError(f"{name} takes no writes within {timeout_s:.3g} s: {answer.error}")
                 self._scheduler.sleep(max(0.0, min(next_s, give_up) - now_s))
                 next_s = self._scheduler.monotonic() + every_s
+            if is_late:
+                raise RunError(
+                    f"{name} took a write at the second attempt, and {timeout_s:.3g} s were over with the first, of up "
+                    f"to {attempt_s * self._time_scale:.3g} s: whether it would have taken one by then is not known"
+                )
 
     def read_everything(self, reader: ClientHandle, timeout_s: float) -> list[ReadDone]:
         """Read every place to its end. Raises `RunError` for one that cannot be read whole."""

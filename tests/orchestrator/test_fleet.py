@@ -70,6 +70,19 @@ class Slow(ClientHandle):
         return holds()
 
 
+class Refused(Slow):
+    """Of its probes, so many are refused."""
+
+    times = 0
+
+    def _until(self, holds: Callable[[], bool], timeout_s: float) -> bool:
+        if isinstance(self._told, Probe) and self.times:
+            self.times -= 1
+            self._hear(Probed(self._told.id, False, "cut off"))
+            return holds()
+        return super()._until(holds, timeout_s)
+
+
 CLIENTS = {"class": f'client_class = "{OWN_CLIENTS}:Log"', "program": 'client_command = ["true"]'}
 DEEDS: dict[str, Callable[[Fleet], object]] = {
     "append": lambda running: running.append(0, acks=-1, count=3, timeout_s=1),
@@ -242,6 +255,31 @@ def test_a_place_that_takes_nothing_is_named(tmp_path: Path) -> None:
         with pytest.raises(RunError, match=r"partition 0 takes no writes within 0 s: ConnectionResetError: gone"):
             running.await_service(0.0)
         running.kill()
+
+
+@pytest.mark.parametrize(
+    ("times", "bound_s", "error"),
+    [
+        (0, 0.0, None),
+        (1, 60.0, None),
+        (1, 0.0, "partition 0 took a write at the second attempt, and 0 s were over with the first"),
+        (2, 0.0, "partition 0 takes no writes within 0 s: cut off"),
+    ],
+)
+def test_one_attempt_that_fills_the_bound_proves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int, bound_s: float, error: str | None
+) -> None:
+    monkeypatch.setattr(Refused, "times", times)
+    (planned,) = expand(campaign(f"{LOAD}[client]\n{CLIENTS['class']}\n"), "s")
+    with Journal(tmp_path) as journal:
+        running = Fleet(planned, tmp_path, "n1:1", journal, start_client=Refused)
+        running.complete()
+        if error is None:
+            running.await_service(bound_s)
+            return
+        with pytest.raises(RunError, match=error) as raised:
+            running.await_service(bound_s)
+    assert isinstance(raised.value, OverdueError) == (times > 1), "only that is a bound that the cluster did not keep"
 
 
 def test_the_reason_why_a_client_cannot_be_made_is_what_the_run_ends_with(tmp_path: Path) -> None:
