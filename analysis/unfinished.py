@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tomllib
 from pathlib import Path
 from typing import Any, Final
@@ -19,15 +20,29 @@ def begin(run_dir: Path) -> None:
     When even that cannot be written, such as on a full disk, the older verdict is gone all the same."""
     if not (run_dir / "run.toml").exists():
         if (run_dir / "history").is_dir():  # it was one
-            (run_dir / VERDICT_FILE).unlink(missing_ok=True)
+            clear(run_dir / VERDICT_FILE)
         raise RunDirectoryError(f"{run_dir} is not a run: it has no run.toml; runs lie in store/<campaign>/<run>")
     again = command("analyze", str(run_dir))
+    for name in (VERDICT_FILE, "verdict.tmp"):
+        if (run_dir / name).is_dir():  # no file can take its place
+            clear(run_dir / name)
+    for name in ("tables", "certificate", "plots"):
+        if not (run_dir / name).is_dir():  # and no directory that of a file
+            clear(run_dir / name)
     try:
         undecided(run_dir, f"{NOT_FINISHED}: it is under way, or was ended before; judge again with: {again}")
     except OSError:
-        (run_dir / VERDICT_FILE).unlink(missing_ok=True)
+        clear(run_dir / VERDICT_FILE)
         raise
-    (run_dir / "report.html").unlink(missing_ok=True)  # of the older verdict
+    clear(run_dir / "report.html")  # of the older verdict
+
+
+def clear(path: Path) -> None:
+    """Remove what the analysis had written there, or whatever has come to lie in its place. Raises `OSError`."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def undecided(run_dir: Path, reason: str) -> Verdict:

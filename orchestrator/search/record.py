@@ -98,12 +98,13 @@ class Exploration:
         draft.replace(self.path / _SUMMARY)
 
     def told(self) -> dict[str, Any]:
-        """What it had come to when it last ended; empty when it was killed before it could tell."""
+        """What it had come to when it last ended; empty when it was killed before it could tell, or when something else
+        is there."""
         try:
-            told: dict[str, Any] = json.loads((self.path / _SUMMARY).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            told = json.loads((self.path / _SUMMARY).read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
             return {}
-        return told
+        return told if isinstance(told, dict) else {}
 
     def runs(self) -> Iterator[Attempted]:
         """What is kept, in order; a last line that was not finished is left out, and so made again. Raises `UsageError`

@@ -73,6 +73,34 @@ def verdict_says_fail(run: Stored) -> None:
 
 
 @mutation(PASSES, as_is=AS_IS)
+def verdict_is_a_directory(run: Stored) -> None:
+    _directory(run, "verdict.json")
+
+
+@mutation(PASSES, as_is=AS_IS)
+def verdicts_draft_is_a_directory(run: Stored) -> None:
+    _directory(run, "verdict.tmp")
+
+
+@mutation(PASSES, as_is=AS_IS)
+def report_is_a_directory(run: Stored) -> None:
+    _directory(run, "report.html")
+
+
+@mutation(PASSES, as_is=AS_IS)
+def tables_and_certificate_are_files(run: Stored) -> None:
+    for name in ("tables", "certificate"):
+        run.remove(name)
+        (run / name).write_text("nothing")
+
+
+def _directory(run: Stored, name: str) -> None:
+    """There is a directory with something in it."""
+    (run / name).unlink(missing_ok=True)
+    (run / name / "notes").mkdir(parents=True)
+
+
+@mutation(PASSES, as_is=AS_IS)
 def a_note_of_somebodys(run: Stored) -> None:
     (run / "notes.txt").write_text("looked at this on Monday\n")
 

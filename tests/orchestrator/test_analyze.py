@@ -61,6 +61,16 @@ def test_one_damaged_run_does_not_stop_the_others(tmp_path: Path) -> None:
     assert "Traceback" not in told.out + told.err
 
 
+@pytest.mark.parametrize("name", ["verdict.json", "report.html", "analysis-error.txt"])
+def test_a_directory_in_the_place_of_what_is_written_stops_nothing(tmp_path: Path, name: str) -> None:
+    runs = StoredCampaign(tmp_path / "store", "[seeds]\ncount = 2\n").made()
+    (runs[0] / name).unlink(missing_ok=True)
+    (runs[0] / name / "notes").mkdir(parents=True)
+    answer = ask("analyze", *IN_PROCESS, "--json", *runs)
+    assert (answer.code, [verdict["verdict"] for verdict in answer.json]) == (0, ["pass", "pass"])
+    assert (runs[0] / "report.html").is_file()
+
+
 def test_the_gravest_verdict_counts(tmp_path: Path) -> None:
     campaign = StoredCampaign(tmp_path / "store", "[seeds]\ncount = 2\n")
     first, second = campaign.plan()

@@ -85,8 +85,9 @@ def test_what_is_kept_is_told_though_the_next_round_does_not_begin(
     assert json.loads(capsys.readouterr().out)["arms"][0]["runs"] == 10
 
 
+@pytest.mark.parametrize("left", [None, "[]", "[" * 100_000], ids=["nothing", "a list", "too deep"])
 def test_one_that_was_killed_at_a_failure_stops_there(
-    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    left: str | None, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     world = World()
     monkeypatch.setattr("orchestrator.command.explore.attempt", lambda task, *_: world.make([task])[0])
@@ -95,6 +96,8 @@ def test_one_that_was_killed_at_a_failure_stops_there(
     capsys.readouterr()
     (summary,) = tmp_path.glob("short/explorations/*/summary.json")
     summary.unlink()
+    if left is not None:
+        summary.write_text(left)
     assert run_explore(short, tmp_path, "--resume") == 0
     assert json.loads(capsys.readouterr().out)["arms"][0]["runs"] == 5
 
