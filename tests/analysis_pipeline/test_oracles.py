@@ -29,9 +29,9 @@ FINDING = {
 }
 
 
-def judged(directory: Path, record: Any) -> tuple[Verdict, Check]:
+def judged(directory: Path, record: Any, **changes: Any) -> tuple[Verdict, Check]:
     """A run that is whole but for the record of its oracles."""
-    path = StoredRun(directory / "run", world="simulation").write()
+    path = StoredRun(directory / "run", world="simulation", **changes).write()
     (path / "simulation.json").write_text(json.dumps(RUN))
     if record is not None:
         (path / "history" / "oracles.json").write_text(record if isinstance(record, str) else json.dumps(record))
@@ -113,7 +113,26 @@ def test_what_the_record_lacks_leaves_the_run_undecided(tmp_path: Path, record: 
     assert any(reason in each for each in verdict.reasons), verdict.reasons
 
 
-@pytest.mark.parametrize("oracle", MAY_REST)
+OF_SEVERAL = ("leads-unheard", "isr-would-be-granted", "fetch-would-be-counted")
+"""What these look at, any three voters and three replicas have."""
+
+
+@pytest.mark.parametrize("oracle", [*OF_SEVERAL, "commit-would-be-taken"])
+def test_an_oracle_that_had_something_to_do_may_not_rest(oracle: str, tmp_path: Path) -> None:
+    has_group = oracle not in OF_SEVERAL
+    verdict, said = judged(tmp_path, {**WHOLE, "checks": {**COMPARED, oracle: 0}}, has_group=has_group)
+    assert (verdict.verdict, said.verdict) == ("unknown", "unknown")
+    assert f"the oracle {oracle} compared nothing" in verdict.reasons
+
+
+def test_one_voter_alone_is_a_majority(tmp_path: Path) -> None:
+    record = {**WHOLE, "checks": {**COMPARED, "leads-unheard": 0}}
+    verdict, said = judged(tmp_path, record, settings={"quorum.voters": "1"})
+    assert verdict.verdict == "pass", verdict.reasons
+    assert "leads-unheard had nothing to compare: one voter alone is a majority" in said.detail
+
+
+@pytest.mark.parametrize("oracle", [name for name in MAY_REST if name not in OF_SEVERAL])
 def test_an_oracle_that_may_have_nothing_to_do_is_named_where_it_had_not(oracle: str, tmp_path: Path) -> None:
     verdict, said = judged(tmp_path, {**WHOLE, "checks": {**COMPARED, oracle: 0}})
     assert verdict.verdict == "pass", verdict.reasons

@@ -103,6 +103,16 @@ def no_log_was_cut(run: Stored) -> None:
     says(run, RECORD, checks=checks | {"committed-prefix-changed": 0}, looks=1_000)
 
 
+for _oracle in ("leads-unheard", "isr-would-be-granted", "fetch-would-be-counted"):
+
+    def _compared_nothing(run: Stored, oracle: str = _oracle) -> None:
+        """There were three voters, and three replicas."""
+        checks = json.loads((run / RECORD).read_text())["checks"]
+        says(run, RECORD, checks=checks | {oracle: 0})
+
+    mutation.add(f"{_oracle} compared nothing", _compared_nothing, unknown("oracle", _oracle))
+
+
 @mutation(TELLS)
 def findings_of_no_kind(run: Stored) -> None:
     says(run, RECORD, findings={})
