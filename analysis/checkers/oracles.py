@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, Final, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
@@ -207,7 +208,8 @@ ANOMALIES: Final = (
 )
 
 
-class Rest(NamedTuple):
+@dataclass(frozen=True)
+class Rest:
     """Why an oracle may have compared nothing, and whether that is so of a run; what no plan says is taken to be."""
 
     why: str

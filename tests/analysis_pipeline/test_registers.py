@@ -118,16 +118,15 @@ def test_a_torn_record_explains_what_its_client_may_have_written(
 def test_a_program_that_was_killed_may_have_written_what_it_did_not_announce(
     tmp_path: Path, killed: int, announces: bool, shown: int, verdict: str
 ) -> None:
-    write = {**WRITTEN, "value": 1000 << 32}
+    write: dict[str, object] = {**WRITTEN, "value": 1000 << 32}
+    lines: tuple[dict[str, object], ...] = (write,)
     if announces:
         asked = {name: value for name, value in write.items() if name != "ret"} | {"type": "invoke"}
         under_way = {**asked, "id": 2, "value": 1000 << 32 | 1}
         lines = ({**asked, "id": 1}, {"id": 1, "type": "ok", "ret": write["ret"]}, under_way)
-    else:
-        lines = (write,)
     run = StoredRegisters(tmp_path / "run", elsewhere=(*lines, READ | {"value": shown}), killed=killed).write()
-    verdict_of = judged(run)
-    assert verdict_of.verdict == verdict, verdict_of.reasons
+    found = judged(run)
+    assert found.verdict == verdict, found.reasons
 
 
 @pytest.mark.parametrize(
