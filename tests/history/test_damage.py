@@ -133,8 +133,14 @@ def test_a_line_that_says_nothing_that_can_be_is_left_out_and_told(tmp_path: Pat
     "wrong", [{"targets": 5}, {"kind": ["kill"]}, {"sentence": 1}, {"parameters": []}], ids=json.dumps
 )
 def test_what_any_line_of_a_fault_may_say_is_checked_in_each(tmp_path: Path, wrong: dict[str, object]) -> None:
-    begun = {"event": "fault_invoked", "id": "f1", "kind": "kill", "targets": ["n1"], "parameters": {}}
-    healed = {"event": "fault_healed", "id": "f1", "evidence": {}, **wrong}
+    begun: dict[str, object] = {
+        "event": "fault_invoked",
+        "id": "f1",
+        "kind": "kill",
+        "targets": ["n1"],
+        "parameters": {},
+    }
+    healed: dict[str, object] = {"event": "fault_healed", "id": "f1", "evidence": {}, **wrong}
     (tmp_path / "history").mkdir()
     (tmp_path / "history" / "journal.jsonl").write_bytes(
         text_of({"t": t, "wall": 1.0, **line} for t, line in enumerate((begun, healed)))
