@@ -370,10 +370,13 @@ def a_partition_had_committed_more_than_it_has(run: Stored) -> None:
 
 @mutation(PASSES, fails("unexpected-exit"), unknown("n3"))
 def a_node_started_once_more_than_it_was_told(run: Stored) -> None:
-    """Undetectable but for the seal: whoever sees a process started again says so in the journal."""
+    """Undetectable but for the seal: whoever sees a process started again says so in the journal.
+
+    It starts before it has written anything: later, it would have told of a vote that it had not written itself, or not
+    have read again what was committed."""
 
     def change(events: list[Event]) -> list[Event]:
-        again = events[0] | {"wall": events[len(events) // 2]["wall"], "incarnation": "another"}
-        return [*events[: len(events) // 2], again, *events[len(events) // 2 :]]
+        at = next(n for n, each in enumerate(events) if each["event"] == "quorum_persisted")
+        return [*events[:at], events[0] | {"wall": events[at]["wall"], "incarnation": "another"}, *events[at:]]
 
     of_trace(run, change, node="n3")
