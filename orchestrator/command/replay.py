@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.rundir import describe
+from history import seal
 from installation.files import default_store
 from orchestrator.campaign.file import load
 from orchestrator.campaign.finding import find, shortest, shown
@@ -22,8 +23,11 @@ from orchestrator.running.versions import CHANGES, UNKNOWN, commit
 from orchestrator.search.making import WHERE, Made, Maker, make_to_stay, read_summary, require_simulation
 from orchestrator.search.narration import narrate
 from orchestrator.search.stored import runs_of_seed, stored_plan
+from orchestrator.worlds.simulation.world import SUMMARY
 
 _WHY = "replay makes runs of that world again"
+_SAYS_WHAT_IT_WAS = frozenset({"run.toml", "campaign.toml", SUMMARY})
+"""Of a run's evidence, as the seal names it: of what it was made, by what code, and its digest."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +92,10 @@ def compare(before: RunDirectory | None, made: Made) -> Comparison:
         return Comparison(None, f"{which.id} broke down before it had a digest: there is nothing to compare")
     if stored == made.digest:
         return Comparison(True, f"the same run as {before.id}: digest {made.digest[:16]}...")
-    then, now = describe(before.path).versions.get("brownout", UNKNOWN), commit()
     what = f"not the same run as {before.id}: digest {made.digest[:16]}... instead of {stored[:16]}..."
+    if changed := [sentence for name, sentence in seal.changed(before.path).items() if name in _SAYS_WHAT_IT_WAS]:
+        return Comparison(None, f"{what} What that one was, nobody knows any more: {'; '.join(changed)}")
+    then, now = describe(before.path).versions.get("brownout", UNKNOWN), commit()
     if then == now and now != UNKNOWN and not now.endswith(CHANGES):
         return Comparison(False, f"{what} Both are of commit {now}: something is not decided by the seed")
     return Comparison(None, f"{what} That was made by commit {then}, this by {now}: other code may do otherwise")

@@ -89,7 +89,7 @@ def replay(commands: Commands) -> None:
         "  brownout replay 7 --campaign demo                    a seed, whether it was run before or not\n"
         "  brownout replay 7 --campaign X.toml --cell mutated\n\n"
         "Exit 0: the same run. 1: another one, of the same code: something is not decided by the seed. 2: nobody can\n"
-        "tell, for the code has changed since, or the seed was never run.",
+        "tell, for the code or what is stored of the run has changed since, or the seed was never run.",
     )
     command.add_argument("run", metavar="RUN|SEED", help="a run's directory, its name, `latest`, or a seed")
     command.add_argument("--campaign", metavar="CAMPAIGN", help="of the seed: a file, or the name of one of Brownout's")

@@ -99,10 +99,10 @@ def read_made(directory: RunDirectory) -> Made:
 
 
 def read_summary(path: Path) -> dict[str, Any]:
-    """A run's `simulation.json`; empty when it broke down before it had one that is whole."""
+    """A run's `simulation.json`; empty when it broke down before it had one, or that is not whole."""
     try:
         summary = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return summary if isinstance(summary, dict) else {}
 

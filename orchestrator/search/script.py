@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from history.diary import read_diary
 from history.journal import FILE_NAME as JOURNAL
 from nemeses import BEGINS, KINDS, Files, Parameter
 from orchestrator.errors import UsageError
@@ -60,11 +60,11 @@ def inflictions_of(run_dir: Path) -> Inflictions:
     return Inflictions(tuple(sorted(faults, key=lambda fault: fault.begin_s)), (ended_ns - began_ns) / _NS)
 
 
-def _journal(path: Path) -> list[dict[str, Any]]:
-    try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}; take another run") from error
+def _journal(path: Path) -> tuple[Mapping[str, Any], ...]:
+    diary = read_diary(path)
+    if diary.defects:
+        raise UsageError(f"{path}: cannot be read: {'; '.join(diary.defects)}; take another run")
+    return diary.lines
 
 
 def _inflicted(fault: Mapping[str, Any], at_ns: int, until_ns: int, began_ns: int) -> Inflicted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from analysis.rundir import RunDescription, RunDirectoryError, describe
@@ -41,7 +42,7 @@ def runs_of_seed(store: Store, campaign: Campaign, cell: str, seed: int) -> list
         try:
             described = describe(directory.path)
             text = (directory.path / "campaign.toml").read_text(encoding="utf-8")
-        except (RunDirectoryError, OSError):
+        except (RunDirectoryError, OSError, UnicodeDecodeError):
             continue  # one that cannot be read is none to compare with
         if (described.world, described.cell, described.seed, text) == (SIMULATION, cell, seed, campaign.text):
             found.append(directory)
@@ -63,6 +64,6 @@ def _campaign_of(directory: RunDirectory, run: str) -> Campaign:
     path = copy
     if plan.exists():
         named = Path(Source.read(plan).root().text("campaign"))
-        if named.exists() and named.read_text(encoding="utf-8") == source.text:
-            path = named
+        with contextlib.suppress(OSError, UnicodeDecodeError):  # there may be anything else by now
+            path = named if named.read_text(encoding="utf-8") == source.text else copy
     return parse(source, path)

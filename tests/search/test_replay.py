@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from history.seal import seal
 from orchestrator.campaign.store import RunDirectory
 from orchestrator.command.line import main
 from orchestrator.command.replay import compare
@@ -77,7 +78,7 @@ def test_of_an_interrupted_replay_nothing_stays(
     assert (tmp_path / "latest").resolve() == stored.path.resolve()
 
 
-@pytest.mark.parametrize("content", ["", '{"seed": 1, "dig', "[]"])
+@pytest.mark.parametrize("content", ["", '{"seed": 1, "dig', "[]", "[" * 100_000], ids=["", "half", "list", "deep"])
 def test_a_run_whose_summary_is_not_whole_is_none_to_compare_with(
     content: str, stored: SimulatedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -92,6 +93,7 @@ def test_a_run_that_comes_out_otherwise_is_told(
 ) -> None:
     summary = stored.summary | {"digest": "0" * 64}
     (stored.path / "simulation.json").write_text(json.dumps(summary))
+    seal(stored.path)
     made_by = stored.verdict.versions["brownout"]
     monkeypatch.setattr("orchestrator.command.replay.commit", lambda: made_by.removesuffix("+changes"))
     capsys.readouterr()
@@ -104,6 +106,41 @@ def test_a_run_that_comes_out_otherwise_is_told(
     assert "other code may do otherwise" in json.loads(capsys.readouterr().out)["comparison"]
 
 
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("run.toml", "seed = 2", "seed = 3"),
+        ("run.toml", "seed = 2", ""),
+        ("campaign.toml", "count = ", "count = 1"),
+        ("simulation.json", '"digest": "', '"digest": "0'),
+    ],
+)
+def test_a_run_that_was_changed_since_accuses_nobody(
+    name: str, old: str, new: str, stored: SimulatedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    made_by = stored.verdict.versions["brownout"]
+    monkeypatch.setattr("orchestrator.command.replay.commit", lambda: made_by)
+    monkeypatch.setattr("orchestrator.command.replay.CHANGES", "whatever is changed here")
+    text = (stored.path / name).read_text()
+    assert old in text
+    (stored.path / name).write_text(text.replace(old, new))
+    capsys.readouterr()
+    assert replay(tmp_path, str(stored.path)) == 2
+    told = json.loads(capsys.readouterr().out)
+    assert told["same"] is None
+    assert f"nobody knows any more: {name} was " in told["comparison"]
+
+
+def test_what_cannot_be_read_beside_a_run_is_not_needed_for_it(stored: SimulatedRun, tmp_path: Path) -> None:
+    (plan,) = stored.path.parent.glob("plans/*.toml")
+    plan.write_text(plan.read_text().replace(str(BOUNCE), str(tmp_path)))
+    assert replay(tmp_path, str(stored.path)) == 0, "the campaign's file has become a directory"
+    for run in stored.path.parent.glob("*/campaign.toml"):
+        run.write_bytes(b"\xff\xfe")
+    assert replay(tmp_path, "2", "--campaign", str(BOUNCE), "--cell", "mutated") == 2, "none can be compared with"
+
+
 def test_whether_two_commits_that_nobody_knows_are_the_same_is_not_known(
     stored: SimulatedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,6 +148,7 @@ def test_whether_two_commits_that_nobody_knows_are_the_same_is_not_known(
     made_by = f'brownout = "{stored.verdict.versions["brownout"]}"'
     assert made_by in description.read_text()
     description.write_text(description.read_text().replace(made_by, 'brownout = "unknown"'))
+    seal(stored.path)
     monkeypatch.setattr("orchestrator.command.replay.commit", lambda: "unknown")
     before = RunDirectory(stored.path)
     compared = compare(before, Made(before, stored.verdict, digest="0" * 64))

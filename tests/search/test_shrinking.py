@@ -205,9 +205,12 @@ def test_a_journal_tells_what_was_inflicted(bounced: SimulatedRun) -> None:
     told = inflictions_of(bounced.path)
     assert [fault.kind for fault in told.faults] == ["partition-one", "partition-one", "power-loss", "kill"]
     assert all(0 <= fault.begin_s < fault.end_s <= told.lasted_s for fault in told.faults)
-    (bounced.path / "history" / "journal.jsonl").write_text("{half of it")
-    with pytest.raises(UsageError, match=r"journal\.jsonl: cannot be read"):
-        inflictions_of(bounced.path)
+    journal = bounced.path / "history" / "journal.jsonl"
+    first, rest = journal.read_text().split("\n", 1)
+    for damaged in ("{half of it", "[]\n", "{}\n" + rest, first + "\n", rest):
+        journal.write_text(damaged)
+        with pytest.raises(UsageError, match=r"journal\.jsonl: cannot be read|never came to the end of its load"):
+            inflictions_of(bounced.path)
 
 
 @pytest.mark.kills("bounce_unseen")
