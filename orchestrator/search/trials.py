@@ -84,7 +84,7 @@ class Trials:
         self.best: Document | None = None
 
     def __call__(self, candidate: Document) -> bool:
-        """Raises `SpentError` when the budget is, `Interrupted` when the user stops it."""
+        """Raises `SpentError` when the budget is, `Interrupted` when the user stops it, and as `shows`."""
         text = candidate.text()
         if text not in self._known:
             self._known[text] = self._holds(candidate) if self._needed else self._settle(candidate)
@@ -111,7 +111,8 @@ class Trials:
 
     def shows(self, candidate: Document, seed: int, *, free: bool = False) -> bool:
         """Whether one run shows the anomaly. A candidate that is no campaign shows nothing, and costs nothing; nor does
-        one that is `free`."""
+        one that is `free`. Raises `OSError`, or what came of one, where the machine can make no run: nothing follows
+        from that for the candidate."""
         try:
             campaign = candidate.campaign(self._store.root / "candidate.toml")
         except InputError:
@@ -121,8 +122,10 @@ class Trials:
         plan = planned(campaign, self._store.new_stamp(), seed)
         try:
             return self._is_shown(self._maker.make(plan))
-        except Exception:  # what broke in the simulated world, or in the analysis, proves nothing
-            return False
+        except Exception as error:
+            if isinstance(error, OSError) or isinstance(error.__cause__, OSError):
+                raise  # the disk may be full
+            return False  # what broke in the simulated world, or in the analysis, proves nothing
         finally:
             shutil.rmtree(self._store.campaign_dir(campaign.name) / plan.id, ignore_errors=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from errno import ENOSPC
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from orchestrator.campaign.file import load
 from orchestrator.campaign.plan import PlannedRun
+from orchestrator.errors import UsageError
 from orchestrator.search.document import Document, document_of
 from orchestrator.search.trials import Budget, SpentError, Trials
 from tests.worlds.simulated import campaign
@@ -99,6 +101,19 @@ def test_what_is_no_campaign_costs_nothing_and_what_breaks_proves_nothing(whole:
 
     maker.shows = broken
     assert not tried(whole.with_steps(whole.steps[:1]))
+
+
+@pytest.mark.parametrize("error", [OSError(ENOSPC, "full"), UsageError("no run can be made")], ids=["a", "b"])
+def test_where_no_run_can_be_made_nothing_follows_for_a_candidate(
+    error: Exception, whole: Document, tmp_path: Path
+) -> None:
+    """Else a disk that is full would leave nothing more to be taken away."""
+
+    def full(_: PlannedRun) -> bool:
+        raise error from OSError(ENOSPC, "full")
+
+    with pytest.raises(type(error)):
+        trials(FakeMaker(full), tmp_path)(whole)
 
 
 def test_a_budget_is_spent_by_runs_and_keeps_the_best(whole: Document, tmp_path: Path) -> None:
