@@ -68,13 +68,13 @@ def main(options: argparse.Namespace) -> int:
     require_simulation(campaign, "explore makes runs of that world")
     require_explorable(campaign)
     exploration = _exploration(options, store, campaign)
-    head = exploration.head
-    cell = next(cell for cell in campaign.cells if cell.name == head.cell)
+    head, cell = exploration.head, _cell(campaign, exploration.head.cell)
     arms = [Arm(name, Source(campaign, cell, head.first), head.round_runs) for name in head.arms]
-    with Progress(quiet=options.quiet) as progress:
-        ended, kept = _explore(exploration, arms, store, options, progress)
-    told = told_of(head, arms, kept, ended) | {_STOPPED: _had_stopped(exploration) or ended == _FIRST}
-    report = _write(exploration, told)
+    with exploration.held():
+        with Progress(quiet=options.quiet) as progress:
+            ended, kept = _explore(exploration, arms, store, options, progress)
+        told = told_of(head, arms, kept, ended) | {_STOPPED: _had_stopped(exploration) or ended == _FIRST}
+        report = _write(exploration, told)
     _tell(told, report, as_json=options.json)
     return _exit_code(told, cell, ended)
 
@@ -197,13 +197,13 @@ def _kept_before(exploration: Exploration, arms: list[Arm], store: Store) -> dic
     cheaper one was found since."""
     made = [attempted for arm in arms for attempted in arm.made]
     kept = {}
-    for row in exploration.told().get("found", []):
-        if row["anomaly"] not in found_in(made):
+    for before in exploration.kept():
+        if before.anomaly not in found_in(made):
             continue  # it was interrupted again before it came to that run
-        best = cheapest(made, row["anomaly"])
-        is_there = row["kept"] and (store.root / row["kept"]).is_dir()
-        if is_there and (row["seed"], row["steps"]) == (best.seed, best.steps):
-            kept[row["anomaly"]] = row["kept"]
+        best = cheapest(made, before.anomaly)
+        is_there = before.kept and (store.root / before.kept).is_dir()
+        if is_there and (before.seed, before.steps) == (best.seed, best.steps):
+            kept[before.anomaly] = before.kept
     return kept
 
 

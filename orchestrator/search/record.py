@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from orchestrator.campaign.invocations import stamp_behind
-from orchestrator.campaign.store import Store
+from orchestrator.campaign.store import Store, locked
 from orchestrator.errors import UsageError
 from orchestrator.running.versions import CHANGES
 from orchestrator.search.attempt import Attempted
-from orchestrator.search.exploring import ROUND
+from orchestrator.search.exploring import GUIDED, RANDOM, ROUND
 
 DIRECTORY: Final = "explorations"
 _HEAD: Final = "exploration.json"
 _RUNS: Final = "runs.jsonl"
 _SUMMARY: Final = "summary.json"
+_Way = Annotated[str, msgspec.Meta(pattern=f"^({GUIDED}|{RANDOM})$")]
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -30,12 +32,21 @@ class Head(msgspec.Struct, frozen=True):
     campaign: str
     text: str
     cell: str
-    first: int
-    budget: int
-    arms: tuple[str, ...]
+    first: Annotated[int, msgspec.Meta(ge=0)]
+    budget: Annotated[int, msgspec.Meta(ge=1)]
+    arms: Annotated[tuple[_Way, ...], msgspec.Meta(min_length=1)]
     keep_going: bool
-    round_runs: int = ROUND
+    round_runs: Annotated[int, msgspec.Meta(ge=1)] = ROUND
     code: str = ""
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """Of an anomaly, the cheapest run: its seed, the steps that it took, and where it is `kept`, as `campaign/run`."""
+
+    anomaly: str
+    seed: int
+    steps: int
+    kept: str
 
 
 class Exploration:
@@ -75,7 +86,7 @@ class Exploration:
             raise UsageError(f"{campaign} was never explored in {store.root}; leave out --resume")
         try:
             head = msgspec.json.decode(known[-1].read_bytes(), type=Head)
-        except (OSError, msgspec.MsgspecError) as error:
+        except (OSError, msgspec.MsgspecError, RecursionError) as error:
             raise UsageError(f"{known[-1]}: cannot be read: {error}; explore anew, without --resume") from error
         if head.text != text:
             raise UsageError(f"{campaign} has changed since it was explored; explore it anew, without --resume")
@@ -106,6 +117,23 @@ class Exploration:
             return {}
         return told if isinstance(told, dict) else {}
 
+    def kept(self) -> tuple[Kept, ...]:
+        """What it had kept when it last ended; nothing where that is not told."""
+        try:
+            return msgspec.convert(self.told().get("found", ()), tuple[Kept, ...])
+        except msgspec.ValidationError:
+            return ()
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold it, for one process at a time goes on with it. Raises `UsageError` when another one holds it."""
+        try:
+            descriptor = os.open(self.path / _HEAD, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            raise UsageError(f"{self.path}: cannot be written: {error.strerror}; give another --store") from error
+        with locked(descriptor, str(self.path)):
+            yield
+
     def runs(self) -> Iterator[Attempted]:
         """What is kept, in order; a last line that was not finished is left out, and so made again. Raises `UsageError`
         for any other line that cannot be read."""
@@ -118,8 +146,11 @@ class Exploration:
             os.truncate(path, len(whole) + 1 if whole else 0)
         for number, line in enumerate(whole.split(b"\n") if whole else [], 1):
             try:
-                yield decoder.decode(line)
-            except msgspec.MsgspecError as error:
+                attempted = decoder.decode(line)
+                if attempted.arm not in self.head.arms:
+                    raise msgspec.ValidationError(f"{attempted.arm!r} is no way in which runs were chosen")
+                yield attempted
+            except (msgspec.MsgspecError, RecursionError) as error:
                 raise UsageError(f"{path}:{number}: is damaged: {error}; explore anew, without --resume") from error
 
 

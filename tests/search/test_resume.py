@@ -159,6 +159,49 @@ def test_the_last_exploration_is_the_one_that_was_begun_last(tmp_path: Path, mon
     assert len(list(begun.path.parent.iterdir())) == 3
 
 
+def test_one_process_at_a_time_goes_on_with_an_exploration(
+    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two would each make all that is left, and what one writes the other would take for torn."""
+    world, beside = World(), list[int]()
+
+    def make(task: Task, *_: object) -> Attempted:
+        beside.append(run_explore(short, tmp_path, "--resume"))
+        return world.make([task])[0]
+
+    monkeypatch.setattr("orchestrator.command.explore.attempt", make)
+    assert run_explore(short, tmp_path, "--cell", "fixed", "--runs", "2") == 0
+    assert beside == [64, 64]
+    assert "is under way in another process" in capsys.readouterr().err
+    assert run_explore(short, tmp_path, "--resume") == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "complaint"),
+    [
+        ("exploration.json", '"round_runs": 4', '"round_runs": 0', "explore anew, without --resume"),
+        ("exploration.json", '"budget": 12', '"budget": -1', "explore anew, without --resume"),
+        ("exploration.json", '"guided"', '"guides"', "explore anew, without --resume"),
+        ("exploration.json", '"cell": "mutated"', '"cell": "none"', "there is no cell 'none'"),
+        ("runs.jsonl", '"arm":"guided"', '"arm":"guides"', "explore anew, without --resume"),
+        ("summary.json", '"anomaly"', '"animal"', ""),
+        ("summary.json", '"found": [', '"found": 1, "lost": [', ""),
+    ],
+)
+def test_what_is_kept_of_one_may_be_damaged(
+    name: str, old: str, new: str, complaint: str, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr("orchestrator.command.explore.attempt", lambda task, *_: World().make([task])[0])
+    monkeypatch.setattr("orchestrator.command.explore._keep", lambda *_: None)
+    run_explore(short, tmp_path, "--cell", "mutated", "--runs", "12")
+    (path,) = tmp_path.glob(f"short/explorations/*/{name}")
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+    assert run_explore(short, tmp_path, "--resume") == (64 if complaint else 0)
+    assert complaint in capsys.readouterr().err
+
+
 def test_what_another_version_had_chosen_is_not_gone_on_with(short: Path) -> None:
     kept = {0: World().make([Task(0, GUIDED, SHORT, str(short), "mutated", 77)])[0]}
     with pytest.raises(UsageError, match="run 1 of the exploration was chosen by another version"):
