@@ -15,6 +15,7 @@ from jinja2 import Environment, FileSystemLoader
 
 from analysis.core.anomaly import Anomaly
 from analysis.core.explain import name_of
+from analysis.summary import sample_of
 from analysis.verdict import BESIDES, FAIL, Verdict
 from history import INF
 
@@ -101,15 +102,18 @@ def worth_of_run(verdict: Verdict) -> str:
 
 def worth_of_campaign(runs: Sequence[Mapping[str, Any]]) -> str:
     """The rule of three over the runs that were expected to pass: an upper bound of the failure rate at 95 %."""
-    candidates = [run for run in runs if run["expected"].startswith("pass")]
-    failed = sum(run["verdict"] == "fail" for run in candidates)
-    judged = sum(run["verdict"] != "unknown" for run in candidates)
-    if not judged:
+    candidates = [run for run in runs if run["expected"].startswith("pass") and run["verdict"] != "unknown"]
+    if not candidates:
         return "No run that was expected to pass could be judged."
+    judged = len(set(map(sample_of, candidates)))
+    failed = len({sample_of(run) for run in candidates if run["verdict"] == "fail"})
+    seen = f"{failed} violations in {judged} judged runs that were expected to pass"
+    again = len(candidates) - judged
+    seen += f", without {again} that made a simulated seed once more" if again else ""
     if failed:
-        return f"{failed} violations in {judged} judged runs that were expected to pass."
+        return f"{seen}."
     bound = 1 - math.pow(0.05, 1 / judged)
-    return f"0 violations in {judged} judged runs that were expected to pass: failure rate below {bound:.1%} at 95 %."
+    return f"{seen}: failure rate below {bound:.1%} at 95 %."
 
 
 def data_url(picture: Path) -> str:

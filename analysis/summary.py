@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
+from analysis.checkers.oracles import SIMULATION
 from analysis.standing import Standing
 from analysis.verdict import PASS, UNKNOWN, Expectation
 
@@ -106,6 +107,22 @@ def entry(planned: Planned, standing: Standing, doubts: Sequence[str] = ()) -> E
         stats=stats,
         replay=verdict.replay,
     )
+
+
+def sample_of(run: Mapping[str, Any]) -> tuple[object, ...]:
+    """What a run, as summary.json lists it, is a sample of wherever runs are counted: of itself, but in the simulation
+    of its seed. There the same seed of the same code is the same run, however often it is made."""
+    if run["world"] != SIMULATION:
+        return (run["run"],)
+    return run["cell"], run["seed"], run["versions"].get("brownout", "")
+
+
+def samples(entries: Iterable[Entry]) -> list[Entry]:
+    """Of several runs that are one sample the first."""
+    found: dict[tuple[object, ...], Entry] = {}
+    for each in entries:
+        found.setdefault(sample_of(vars(each)), each)
+    return list(found.values())
 
 
 def to_json(entries: Sequence[Entry]) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from analysis.summary import Entry
+from analysis.summary import Entry, samples
 from analysis.verdict import FAIL, PASS, UNKNOWN
 from orchestrator.campaign.matrix import Matrix, read_matrix
 from orchestrator.campaign.policy_file import Baseline, Policy
@@ -75,8 +75,8 @@ def _worlds(policy: Policy, entries: Sequence[Entry]) -> Iterator[Finding]:
 
 def _faults(policy: Policy, entries: Sequence[Entry]) -> Iterator[Finding]:
     confirmed: Counter[str] = Counter()
-    for entry in entries:
-        confirmed.update(entry.confirmed if entry.verdict != UNKNOWN else {})
+    for entry in samples(entry for entry in entries if entry.verdict != UNKNOWN):
+        confirmed.update(entry.confirmed)
     for kind, least in policy.faults.items():
         verdict = PASS if confirmed[kind] >= least else UNKNOWN
         yield Finding(
@@ -220,7 +220,7 @@ def _first(runs: Sequence[str]) -> str:
 
 def _by_cell(entries: Sequence[Entry], value_of: Callable[[Entry], float | None]) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {}
-    for entry in entries:
+    for entry in samples(entries):
         value = value_of(entry)
         if value is not None:
             found.setdefault(entry.cell, []).append(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,8 +70,25 @@ def test_the_page_of_an_unknown_lists_what_was_never_seen(campaign: Path) -> Non
 
 
 def test_the_worth_of_passes_is_the_rule_of_three() -> None:
-    runs = [{"expected": "pass", "verdict": "pass"}] * 20
+    runs = [_passed(f"s-{number}", number) for number in range(20)]
     assert worth_of_campaign(runs) == (
         "0 violations in 20 judged runs that were expected to pass: failure rate below 13.9% at 95 %."
     )
     assert worth_of_campaign([]) == "No run that was expected to pass could be judged."
+
+
+def test_a_simulated_seed_that_is_run_again_is_no_further_sample() -> None:
+    again = [_passed(f"s-{number}", 7, world="simulation") for number in range(20)]
+    assert worth_of_campaign([*again, _passed("t", 8, world="simulation")]) == (
+        "0 violations in 2 judged runs that were expected to pass, without 19 that made a simulated seed once more: "
+        "failure rate below 77.6% at 95 %."
+    )
+    other_code = _passed("t", 7, world="simulation", versions={"brownout": "b"})
+    assert "in 2 judged runs" in worth_of_campaign([*again, other_code])
+    elsewhere = [_passed(f"s-{number}", 7) for number in range(20)]
+    assert "in 20 judged runs" in worth_of_campaign(elsewhere), "there chance decides, too"
+
+
+def _passed(run: str, seed: int, **changes: Any) -> dict[str, Any]:
+    said = {"run": run, "cell": "main", "seed": seed, "expected": "pass", "verdict": "pass", "world": "process"}
+    return {**said, "versions": {"brownout": "a"}, **changes}

@@ -95,6 +95,20 @@ def test_faults_that_their_run_disbelieves_are_not_counted(tmp_path: Path) -> No
         assert (f"n2: state is '{state}', not 'gone'" in " ".join(told["reasons"])) is (state == "S")
 
 
+def test_a_simulated_seed_that_is_run_again_adds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There it is the same run: its faults are none more, and that it is slow again is no chance that did not come."""
+    again = [run(1, world="simulation", cell="main") for _ in range(8)]
+    again = [replace(entry, run=f"{number}-{entry.run}") for number, entry in enumerate(again)]
+    decided, told = verdicts(tmp_path, "[require.faults]\nkill = 4", *again)
+    assert (decided, told) == ("unknown", ["required fault kill: confirmed 2 times, 4 are asked for"])
+    assert verdicts(tmp_path, "[require.faults]\nkill = 4", *again, run(2, world="simulation"))[0] == "pass"
+    then = [replace(entry, run=f"then-{entry.run}", stats={"latency_p50_ms": 5.0}) for entry in again]
+    monkeypatch.setattr(policy_checks, "read_matrix", lambda *_, **__: Matrix((), (), tuple(then), ()))
+    decided, told = verdicts(tmp_path, '[baseline]\npath = "."\nmeasures = ["latency"]\n', *again)
+    assert decided == "unknown"
+    assert "their smallest p is 0.5: run more seeds" in told[0]
+
+
 def test_the_mutation_score_counts_cells_that_were_caught_in_every_run(tmp_path: Path) -> None:
     caught = {"expected": "fail (duplicate)", "met": True, "mutants": ("m",)}
     survived = caught | {"met": False}
