@@ -69,6 +69,11 @@ class StoredPlan:
     converge_s: int | None
     text: str
 
+    @property
+    def inventory(self) -> str:
+        """The hosts that were asked for besides the campaign; empty where none were."""
+        return dict(pairwise(self.where)).get("--inventory", "")
+
 
 class PlanError(Exception):
     """A stored plan that is damaged; the message names the file and the remedy."""
@@ -178,8 +183,9 @@ def read_plan(campaign_dir: Path, stamp: str) -> StoredPlan:
 
 
 def supersedes(later: StoredPlan, plan: StoredPlan) -> bool:
-    """Whether an invocation takes the place of an earlier one: it asked for the whole campaign in the same world."""
-    is_same_world = bool(plan.world) and later.world == plan.world and later.where == plan.where
+    """Whether an invocation takes the place of an earlier one: it asked for the whole campaign in the same world, in
+    whichever words."""
+    is_same_world = bool(plan.world) and later.world == plan.world and later.inventory == plan.inventory
     return later.stamp > plan.stamp and later.whole and is_same_world
 
 

@@ -371,6 +371,21 @@ def test_an_invocation_in_another_world_takes_the_place_of_none(tmp_path: Path) 
     assert decided(campaign.path).json["superseded"] == [campaign.plans[0]]
 
 
+def test_an_invocation_in_the_same_world_takes_the_place_of_an_earlier_one_in_whichever_words_it_was_asked_for(
+    tmp_path: Path,
+) -> None:
+    """A campaign of the simulation, say, whose runs were replayed, for which that world is asked for by name. Other
+    hosts are no same world."""
+    campaign = StoredCampaign(tmp_path / "store", "")
+    campaign.plan(world="process", where=["--world", "process"])
+    campaign.plan(world="inventory", where=["--inventory", "hosts.yml"])
+    campaign.plan(world="inventory", where=["--world", "inventory", "--inventory", "others.yml"])
+    campaign.plan(world="process")
+    assert decided(campaign.path).json["superseded"] == campaign.plans[:1]
+    campaign.plan(world="inventory", where=["--world", "inventory", "--inventory", "hosts.yml"])
+    assert decided(campaign.path).json["superseded"] == campaign.plans[:2]
+
+
 @pytest.mark.parametrize(
     ("text", "asked", "is_superseded"),
     [
