@@ -157,7 +157,7 @@ def statistics(history: History, view: View) -> dict[str, Any]:
         "reads": _reads(history.registers),
         "duration_s": round(view.end, 3),
         "origin_ns": view.origin,
-        "longest_outage_s": round(_longest_outage(operations), 3),
+        "longest_outage_s": _longest_outage(operations),
     }
     for name, quantile in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("max", 1.0)):
         stats[f"latency_{name}_ms"] = round(float(np.quantile(took, quantile)), 3) if len(took) else None
@@ -179,12 +179,13 @@ def _reads(registers: pa.Table) -> int:
     return int(((registers["f"].to_numpy() == READ) & (registers["type"].to_numpy() == OK)).sum())
 
 
-def _longest_outage(operations: Operations) -> float:
-    """The longest time without an acknowledgement, between the first and the last append."""
-    mask = operations.changes()
-    if not mask.any():
-        return 0.0
+def _longest_outage(operations: Operations) -> float | None:
+    """The longest time without an acknowledgement, between the first and the last append; None without a time between
+    them: an outage would not have been seen."""
+    invoked = operations.invoked[operations.changes()]
+    if len(np.unique(invoked)) < 2:
+        return None
     returned: Floats = np.sort(operations.returned[operations.changes("ok")])
-    first, last = float(operations.invoked[mask].min()), float(operations.invoked[mask].max())
+    first, last = float(invoked.min()), float(invoked.max())
     inside = returned[(returned >= first) & (returned <= last)]
-    return float(np.diff(np.concatenate(([first], inside, [last]))).max())
+    return round(float(np.diff(np.concatenate(([first], inside, [last]))).max()), 3)

@@ -177,6 +177,13 @@ def test_an_event_that_cannot_be_shown_takes_no_proof_back(tmp_path: Path, line:
     assert verdict.anomalies[0].name == "lost-acknowledged-write"
 
 
+def test_an_outage_that_could_not_be_seen_is_not_called_a_short_one(tmp_path: Path) -> None:
+    """Where nobody wrote, a budget for outages says nothing."""
+    written, nothing = StoredRun(tmp_path / "run").write(), StoredRun(tmp_path / "bare", phases=("setup",)).write()
+    stats = [analyze(run, engine="in-process", pictures=False).stats for run in (written, nothing)]
+    assert [each["longest_outage_s"] for each in stats] == [pytest.approx(0.053), None]
+
+
 def test_a_directory_that_is_no_run_is_refused_with_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match=r"has no run\.toml"):
         analyze(tmp_path, engine="in-process")
