@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -37,12 +38,14 @@ _INTERRUPTED: Final = "interrupted"
 @dataclass(frozen=True)
 class Result:
     """`document`: the smallest that was found. `ended`: why the search was over. `shown`, `tried`: of how many seeds
-    that had no part in choosing it it shows the anomaly."""
+    that had no part in choosing it it shows the anomaly. `undecided`: of each run that nobody could judge, and that
+    counted as one that does not show it, why."""
 
     document: Document
     ended: str
     shown: int = 0
     tried: int = 0
+    undecided: tuple[str, ...] = ()
 
 
 def main(options: argparse.Namespace) -> int:
@@ -124,10 +127,7 @@ def _search(
         ended = "nothing more can be taken away"
         try:
             if not trials(whole):
-                return (
-                    f"as a campaign of steps it does not come to {anomaly} with {tries} seeds, so nothing can be taken "
-                    "from it; another run of it, or more --tries, may do"
-                )
+                return _not_shown(anomaly, tries, trials.undecided)
             shrink(whole, trials)
         except SpentError:
             ended = "the budget is used up"
@@ -135,10 +135,24 @@ def _search(
             ended = _INTERRUPTED
         if trials.best is not None:
             result = Result(trials.best, ended)
-            return result if ended == _INTERRUPTED else _confirmed(result, trials, progress, plan.seed + tries)
+            if ended != _INTERRUPTED:
+                result = _confirmed(result, trials, progress, plan.seed + tries)
+            return replace(result, undecided=tuple(trials.undecided))
     if ended == _INTERRUPTED:
         return ended
     return f"{ended} before it was known whether it comes to {anomaly} as a campaign of steps; give more --budget"
+
+
+def _not_shown(anomaly: str, tries: int, undecided: Sequence[str]) -> str:
+    if undecided:
+        return (
+            f"whether it comes to {anomaly} as a campaign of steps nobody can tell: of {tries} seeds none shows it, "
+            f"and {len(undecided)} could not be judged: {undecided[0]}"
+        )
+    return (
+        f"as a campaign of steps it does not come to {anomaly} with {tries} seeds, so nothing can be taken from it; "
+        "another run of it, or more --tries, may do"
+    )
 
 
 def _confirmed(result: Result, trials: Trials, progress: Progress, first: int) -> Result:
@@ -198,6 +212,7 @@ def _tell(whole: Document, result: Result, anomaly: str, output: Path, budget: B
             "ended": result.ended,
             "shown": result.shown,
             "seeds": result.tried,
+            "undecided": list(result.undecided),
             "worlds": worlds,
         }
         print(json.dumps(told, indent=1))
@@ -206,4 +221,7 @@ def _tell(whole: Document, result: Result, anomaly: str, output: Path, budget: B
     say(f"after:  {size_of(result.document)} ({budget}; {result.ended})")
     if result.tried:
         say(f"{result.shown} of {result.tried} other seeds show {anomaly} in the simulated world")
+    if result.undecided:
+        count = len(result.undecided)
+        say(f"{count} of the runs could not be judged, and count as not showing it; the last: {result.undecided[-1]}")
     say(f"campaign: {shortest(output)}; worlds that have what it needs: {', '.join(worlds)}")

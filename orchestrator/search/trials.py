@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from analysis.verdict import FAIL
+from analysis.verdict import FAIL, UNKNOWN, first_reasons
 from orchestrator.campaign.store import Store
 from orchestrator.errors import UsageError
 from orchestrator.search.document import Document, planned
@@ -57,7 +57,8 @@ class Budget:
 
 
 class Trials:
-    """Runs candidates in a store that is thrown away. `best` is the last that held, with the seed that showed it.
+    """Runs candidates in a store that is thrown away. `best` is the last that held, with the seed that showed it;
+    `undecided`: of each run that nobody could judge, why. None of these shows anything.
 
     A run shows the anomaly when it comes to its end, fails, and names it. Each candidate is given `tries` seeds, and
     holds when as many of them show it as did for the first: what is taken away must not make it rarer."""
@@ -82,6 +83,7 @@ class Trials:
         self._known: dict[str, bool] = {}
         self._needed = 0
         self.best: Document | None = None
+        self.undecided: list[str] = []
 
     def __call__(self, candidate: Document) -> bool:
         """Raises `SpentError` when the budget is, `Interrupted` when the user stops it, and as `shows`."""
@@ -121,13 +123,16 @@ class Trials:
             self._budget.spend()
         plan = planned(campaign, self._store.new_stamp(), seed)
         try:
-            return self._is_shown(self._maker.make(plan))
+            return self._is_shown(self._maker.make(plan), seed)
         except Exception as error:
             if isinstance(error, OSError) or isinstance(error.__cause__, OSError):
                 raise  # the disk may be full
+            self.undecided.append(f"seed {seed}: {type(error).__name__}: {error}")
             return False  # what broke in the simulated world, or in the analysis, proves nothing
         finally:
             shutil.rmtree(self._store.campaign_dir(campaign.name) / plan.id, ignore_errors=True)
 
-    def _is_shown(self, made: Made) -> bool:
+    def _is_shown(self, made: Made, seed: int) -> bool:
+        if made.verdict.verdict == UNKNOWN:
+            self.undecided.append(f"seed {seed}: {'; '.join(first_reasons(made.verdict.reasons, 2))}")
         return made.verdict.verdict == FAIL and self._anomaly in made.anomalies and made.finished

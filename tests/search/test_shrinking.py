@@ -244,6 +244,7 @@ class FakeMaker:
     """Every run shows the anomaly; the user asks to stop before the one of the number `stops_at`."""
 
     stops_at = -1
+    verdict = "fail"
     seeds: ClassVar[list[int]] = []
 
     def __init__(self, *_: object) -> None:
@@ -253,7 +254,7 @@ class FakeMaker:
         if len(self.seeds) == self.stops_at:
             raise Interrupted
         self.seeds.append(planned.seed)
-        verdict = SimpleNamespace(verdict="fail")
+        verdict = SimpleNamespace(verdict=self.verdict, reasons=("the disk is full",))
         return SimpleNamespace(verdict=verdict, anomalies=("lost-acknowledged-write",), finished=True)
 
 
@@ -291,6 +292,22 @@ def test_why_there_is_no_result_is_told_as_it_is(
     assert told in capsys.readouterr().out
     assert not (bounced.path / "shrunk.toml").exists()
     assert not (bounced.path.parents[1] / LABS).exists()
+
+
+@pytest.mark.parametrize(
+    ("verdict", "told"),
+    [
+        ("pass", "as a campaign of steps it does not come to"),
+        ("unknown", "none shows it, and 2 could not be judged: seed 2: the disk is full"),
+    ],
+)
+def test_whether_it_does_not_come_to_it_or_nobody_can_tell_is_told(
+    verdict: str, told: str, bounced: SimulatedRun, fake: type[FakeMaker], monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(fake, "verdict", verdict)
+    assert shrunk(bounced) == 2
+    assert told in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("stops_at", [4, 12], ids=["searching", "confirming"])

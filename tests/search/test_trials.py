@@ -37,7 +37,7 @@ class FakeMaker:
     def make(self, planned: PlannedRun) -> Any:
         self.seeds.append(planned.seed)
         anomalies = (self.anomaly,) if self.shows(planned) else ()
-        verdict = SimpleNamespace(verdict=self.verdict if anomalies else "pass")
+        verdict = SimpleNamespace(verdict=self.verdict if anomalies else "pass", reasons=("why",))
         return SimpleNamespace(verdict=verdict, anomalies=anomalies, finished=self.finished)
 
 
@@ -100,7 +100,12 @@ def test_what_is_no_campaign_costs_nothing_and_what_breaks_proves_nothing(whole:
         raise KeyError("planted")
 
     maker.shows = broken
+    assert tried.undecided == []
     assert not tried(whole.with_steps(whole.steps[:1]))
+    assert tried.undecided == ["seed 4: KeyError: 'planted'"]
+    maker.shows, maker.verdict = lambda _: True, "unknown"
+    assert not tried(whole.with_steps(whole.steps[1:]))
+    assert tried.undecided[1:] == ["seed 4: why"]
 
 
 @pytest.mark.parametrize("error", [OSError(ENOSPC, "full"), UsageError("no run can be made")], ids=["a", "b"])
