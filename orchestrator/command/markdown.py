@@ -36,7 +36,7 @@ def _runs(result: GateResult) -> list[str]:
         return []
     rows = [
         (
-            _MARKS[entry.verdict if entry.met or entry.verdict != "pass" else "fail"],
+            _MARKS["pass" if entry.met else "unknown" if entry.verdict == "unknown" else "fail"],
             entry.cell,
             str(entry.seed),
             entry.verdict,

@@ -319,13 +319,16 @@ def test_a_failure_that_was_expected_counts_and_one_that_did_not_come_fails(tmp_
     campaign.make(main)
     caught = campaign.make(lossy, lost=7)
     assert decided(campaign.path).code == 0
+    assert "| ✅ | lossy | 1 | fail |" in ask("gate", campaign.path, "--markdown").out
     _replica_gone(caught)
     assert decided(campaign.path).code == 2, "a stale failure is no proof that the mutant is caught"
+    assert "| ❓ | lossy | 1 | unknown |" in ask("gate", campaign.path, "--markdown").out
     shutil.rmtree(caught)
     campaign.make(lossy)
     answer = decided(campaign.path)
     assert answer.code == 1
     assert f"{lossy.id} (pass, expected fail (lost-acknowledged-write))" in answer.json["reason"]
+    assert "| ❌ | lossy | 1 | pass |" in ask("gate", campaign.path, "--markdown").out
 
 
 def test_a_later_invocation_of_the_whole_campaign_takes_the_place_of_an_earlier_one(campaign: StoredCampaign) -> None:
