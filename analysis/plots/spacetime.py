@@ -28,6 +28,7 @@ FAMILIES: Final = {
 }
 LOST: Final = "#c1121f"
 _DOWN: Final = ("killed", "stopped", "no power")
+_TURNS: Final = ("leader", "truncated", "controller")
 _MARKERS: Final = {"controller": "D", "leader": "^", "isr": "o", "truncated": "X"}
 
 
@@ -103,8 +104,7 @@ def lives(told: Spacetime) -> bytes:
 def diagram(told: Spacetime) -> bytes:
     """The messages around one moment, each from who sent it to who received it, slanted by the time that it took.
 
-    The moment is the leader's or controller's change that came last before what is contradicted; without a
-    contradiction, the one with the most said around it."""
+    The moment is `moment_of` it."""
     lanes = (CLIENTS, *told.nodes) if any(CLIENTS in (it.source, it.target) for it in told.arrows) else told.nodes
     begin_s, end_s = _window(told)
     shown = [it for it in told.arrows if begin_s <= it.sent_s and (it.arrived_s or it.sent_s) <= end_s]
@@ -133,21 +133,24 @@ def diagram(told: Spacetime) -> bytes:
 
 def _window(told: Spacetime) -> tuple[float, float]:
     """From when to when the messages are shown: as long as there are not too many."""
-    centre = _moment(told)
+    centre = moment_of(told)
     near = sorted(abs(arrow.sent_s - centre) for arrow in told.arrows)
     half = near[MOST_ARROWS] if len(near) > MOST_ARROWS else (near[-1] if near else 0.0)
     half = min(max(half, LEAST_WINDOW_S / 2), MOST_WINDOW_S / 2)
     return max(0.0, centre - half * 0.9), centre + half * 1.1
 
 
-def _moment(told: Spacetime) -> float:
-    turns = [mark.at_s for mark in told.marks if mark.kind in ("leader", "controller", "truncated")]
+def moment_of(told: Spacetime) -> float:
+    """What is looked at, in seconds: of what came after the operation that is contradicted, and may have undone it, the
+    first change of the partition's leader; else the first log that was cut; else the first change of the controller.
+    Without a contradiction the first of all these behind the first fault."""
+    turns = [mark for mark in told.marks if mark.kind in _TURNS]
     if told.guilty_s is not None:
-        after = [at for at in turns if at >= told.guilty_s]  # what undid the operation came after it
-        return after[0] if after else told.guilty_s
+        after = [mark for mark in turns if mark.at_s >= told.guilty_s]
+        return min(after, key=lambda mark: _TURNS.index(mark.kind)).at_s if after else told.guilty_s
     faults = min((band.start for band in told.bands), default=0.0)
-    late = [at for at in turns if at >= faults]
-    return (late or turns or [told.end_s / 2])[0]
+    late = [mark.at_s for mark in turns if mark.at_s >= faults]
+    return (late or [mark.at_s for mark in turns] or [told.end_s / 2])[0]
 
 
 def _draw_lanes(axes: Axes, told: Spacetime, lanes: Sequence[str]) -> None:

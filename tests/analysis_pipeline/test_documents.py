@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from analysis.pipeline import analyze
+from analysis.plots.spacetime import Mark, Spacetime, moment_of
 from analysis.report import render_run, worth_of_campaign
 from tests.analysis_pipeline.stored_run import StoredRun
 
@@ -67,6 +68,22 @@ def test_the_page_of_an_unknown_lists_what_was_never_seen(campaign: Path) -> Non
     assert "fault pause" in page
     assert "the service on n2 is killed" in page
     assert "n2: process gone" in page
+
+
+@pytest.mark.parametrize(
+    ("kinds", "moment_s"),
+    [
+        (["leader", "controller", "truncated", "leader", "leader"], 4.0),
+        (["leader", "controller", "truncated", "isr"], 3.0),
+        (["leader", "controller", "isr"], 2.0),
+        (["leader"], 1.5),
+    ],
+)
+def test_what_is_looked_at_is_what_undid_the_operation(kinds: list[str], moment_s: float) -> None:
+    """Not a controller that merely changed before it did."""
+    marks = tuple(Mark("n1", float(at_s), kind, kind) for at_s, kind in enumerate(kinds, 1))
+    told = Spacetime(("n1",), "log-0", (), marks, (), (), end_s=9.0, guilty_s=1.5)
+    assert moment_of(told) == moment_s
 
 
 def test_the_worth_of_passes_is_the_rule_of_three() -> None:
