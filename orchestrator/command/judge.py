@@ -51,7 +51,7 @@ def _analyze(store: Store, options: argparse.Namespace) -> int:
     else:
         for run, _ in verdicts:
             _print_verdict(run)
-    for problem in refused:
+    for problem in refused if verdicts else refused[1:]:
         say(f"brownout: {problem}", file=sys.stderr)
     if refused and not verdicts:
         raise refused[0]
@@ -71,18 +71,27 @@ def _print_verdict(run: RunDirectory) -> None:
 
 
 def _report(named: Path) -> int:
+    path = named.resolve()
+    try:
+        print(_rendered(named, path))
+    except OSError as error:
+        raise UsageError(
+            f"{error.filename or path}: {error.strerror}; a report is kept beside what it shows: copy that to where "
+            "you may write"
+        ) from error
+    return 0
+
+
+def _rendered(named: Path, path: Path) -> Path:
     from analysis.report import render_run
 
-    path = named.resolve()
     if (path / "run.toml").exists():
         if not (path / "verdict.json").exists():
             raise UsageError(f"{path} has no verdict yet; make it with: {command('analyze', str(path))}")
         try:
-            print(render_run(path))
+            return render_run(path)
         except ValueError as error:
             raise UsageError(str(error)) from error
-        return 0
     if not is_campaign(path):
         raise UsageError(f"{path} is not a campaign in the store: no run and no plan lies in it; see store/<campaign>")
-    print(write_documents(gate(path, policy=find_policy((named.parent, path.parent), None))))
-    return 0
+    return write_documents(gate(path, policy=find_policy((named.parent, path.parent), None)))

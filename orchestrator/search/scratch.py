@@ -8,15 +8,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from orchestrator.campaign.store import LABS, Store
+from orchestrator.errors import UsageError
 from orchestrator.machine.locks import RunLock
 
 
 @contextlib.contextmanager
 def scratch(store: Store) -> Iterator[Path]:
     """A directory that is gone afterwards. Where this process is killed the next run in that store removes it, as it
-    does with labs: it is locked until then. Raises `WorldError` when it cannot be made."""
+    does with labs: it is locked until then. Raises `UsageError` when it cannot be made."""
     directory = store.root / LABS / store.new_stamp()
     lock = RunLock(directory)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"{directory} cannot be made: {error.strerror}; runs are made there: take a store that can be written"
+        ) from error
     lock.take()
     try:
         yield directory

@@ -122,6 +122,23 @@ def test_only_what_is_no_run_is_wrong_usage(tmp_path: Path) -> None:
     assert not (tmp_path / "nothing" / "verdict.json").exists()
 
 
+def test_where_nothing_can_be_written_that_is_told_once_and_is_no_bug(tmp_path: Path) -> None:
+    """As in a store that is read-only; who is root may write everywhere else."""
+    campaign = StoredCampaign(tmp_path / "store", "")
+    (run,) = campaign.made()
+    for place, words in (
+        (run / ".lock", ("analyze", *IN_PROCESS, run)),
+        (run / "report.tmp", ("report", run)),
+        (campaign.path / "summary.json.tmp", ("report", campaign.path)),
+    ):
+        place.unlink(missing_ok=True)
+        place.mkdir()
+        answer = ask(*words)
+        assert answer.code == 64
+        assert answer.err.count("Is a directory") == 1
+        assert "where you may write" in answer.err
+
+
 def test_what_a_broker_prints_is_shown_and_not_obeyed(tmp_path: Path) -> None:
     campaign = StoredCampaign(tmp_path / "store", "")
     (planned,) = campaign.plan()

@@ -343,6 +343,16 @@ def test_what_cannot_come_to_anything_is_refused_before_the_search(
     assert fake.seeds == []
 
 
+def test_a_store_in_which_no_run_can_be_made_is_refused(
+    bounced: SimulatedRun, fake: type[FakeMaker], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(tmp_path / LABS, ignore_errors=True)
+    (tmp_path / LABS).write_text("in the way")
+    assert shrunk(bounced) == 64
+    assert "cannot be made: Not a directory; runs are made there: take a store that" in capsys.readouterr().err
+    assert fake.seeds == []
+
+
 def test_a_run_without_a_verdict_is_to_be_judged_first(
     bounced: SimulatedRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
