@@ -36,16 +36,17 @@ def _counted(times: int) -> str:
 
 
 # Prints a process's state and its start time (clock ticks since boot), which together with the pid names one process
-# for good: pids are used again, starts are not. Prints nothing when there is no such process.
+# for good: pids are used again, starts are not. Prints nothing when there is no such process. In the locale C, here and
+# below: in others `.` is a character, and the kernel cuts a program's name after 15 bytes, be it in the middle of one.
 _PROCESS = """\
-look() { s=$(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null); set -- $s; state=$1; start=${20}; }
+look() { s=$(LC_ALL=C sed 's/.*) //' "/proc/$1/stat" 2>/dev/null); set -- $s; state=$1; start=${20}; }
 """
 # The states of all threads of these processes, once each: a process is stopped when every thread is. Threads that have
 # ended are left out. (`cat` goes on where a file has gone meanwhile; `sed` would not.)
 _THREADS = """\
 threads() {
   files=; for each; do files="$files /proc/$each/task/[0-9]*/stat"; done
-  t=$(cat /dev/null $files 2>/dev/null | sed 's/.*) \\(.\\).*/\\1/' | sort -u | tr -d 'ZX\\n')
+  t=$(cat /dev/null $files 2>/dev/null | LC_ALL=C sed 's/.*) \\(.\\).*/\\1/' | sort -u | tr -d 'ZX\\n')
 }
 """
 # `tree PID...`: `all`, these processes and those that descend from them or are of their sessions: a service begins a
@@ -55,7 +56,7 @@ _TREE = f"""\
 tree() {{
   all=$*; again=yes
   seen=$(cat /proc/[0-9]*/stat 2>/dev/null |
-    sed -n 's/^\\([0-9]*\\) .*) . \\([0-9]*\\) [0-9]* \\([0-9]*\\) .*/\\1:\\2:\\3/p')
+    LC_ALL=C sed -n 's/^\\([0-9]*\\) .*) . \\([0-9]*\\) [0-9]* \\([0-9]*\\) .*/\\1:\\2:\\3/p')
   while [ -n "$again" ]; do
     again=
     for each in $seen; do

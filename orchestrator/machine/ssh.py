@@ -97,7 +97,7 @@ until [ -e {pid_file} ] || ! kill -0 $! 2>/dev/null; do sleep 0.01; done
 
     def _running(self) -> str:
         return f"""\
-look() {{ s=$(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null); set -- $s; state=$1; start=${{20}}; }}
+look() {{ s=$(LC_ALL=C sed 's/.*) //' "/proc/$1/stat" 2>/dev/null); set -- $s; state=$1; start=${{20}}; }}
 pid=; born=
 [ -r {shlex.quote(self.pid_file)} ] && read pid born < {shlex.quote(self.pid_file)}
 last=$pid

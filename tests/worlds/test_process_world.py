@@ -18,6 +18,7 @@ import pytest
 
 from installation.files import PROJECT_ROOT
 from nemeses import KINDS, Fault, Nemesis
+from nemeses.mechanisms.service import see_process
 from nemeses.ports import HostError
 from orchestrator.errors import WorldError
 from orchestrator.machine.programs import program
@@ -26,7 +27,7 @@ from orchestrator.worlds.process.host import Supervisor
 from orchestrator.worlds.process.world import ProcessWorld
 from systems import Deployed, load_system
 from systems.service import Place, Service
-from tests.worlds.support import DEADLINE_S, StandIns, send, specification
+from tests.worlds.support import DEADLINE_S, STAND_IN, StandIns, send, specification
 
 LOG = "data/topic-0/00000000000000000000.log"
 
@@ -80,6 +81,44 @@ def test_kill_and_pause_are_confirmed_and_healed(world: ProcessWorld) -> None:
     assert nemesis.heal_all().status == "confirmed"
     for node in world.nodes:
         send(node, "alive")
+
+
+@dataclass(frozen=True)
+class _Called(StandIns):
+    """The stand-in broker under another name."""
+
+    program: str = ""
+
+    def service(self, node: Place, nodes: Sequence[Place], time_scale: float = 1.0) -> Service:
+        service = super().service(node, nodes, time_scale)
+        return replace(service, command=(self.program, *service.command[2:]))
+
+
+def test_a_name_that_the_kernel_cuts_in_the_middle_of_a_character_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    called = tmp_path / "хранилище"
+    called.write_text(f"#!{sys.executable}\nimport runpy\nrunpy.run_path({str(STAND_IN)!r}, run_name='__main__')\n")
+    called.chmod(0o755)
+    made = ProcessWorld(replace(specification(tmp_path / "run", 1), deployment=_Called(program=str(called))))
+    made.up()
+    try:
+        made.start_services()
+        nemesis, host = Nemesis(made.site), made.hosts["n1"]
+        before = see_process(host)
+        for kind in ("pause", "stop", "kill"):
+            fault = Fault(kind, ("n1",))
+            assert nemesis.inject(fault).status == "confirmed", kind
+            assert nemesis.heal(fault).status == "confirmed", kind
+        after = see_process(host)
+        assert before is not None
+        assert after is not None
+        assert not after.is_same(before)
+        assert before.start.isdigit()
+        assert before.start != "0"
+    finally:
+        made.down()
 
 
 def test_a_fault_that_this_world_has_not_is_inconclusive(world: ProcessWorld) -> None:
