@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from installation.commands import command
@@ -29,7 +30,9 @@ def main(directory: Path, workload: str) -> int:
 
 def files(directory: Path, workload: str) -> dict[str, str]:
     """The texts by name."""
-    places = {"@WORKLOAD@": workload, "@CLIENT@": _CLIENT, "@DIR@": directory.name or DEFAULT_DIRECTORY.name}
+    name = directory.name or DEFAULT_DIRECTORY.name
+    campaign = shlex.quote(f"{name}/chaos.toml")  # a word of a shell's command, whatever is in it
+    places = {"@WORKLOAD@": workload, "@CLIENT@": _CLIENT, "@DIR@": name, "@CAMPAIGN@": campaign}
     texts = {}
     for path in sorted([*SKELETON.glob("*.*"), *(SKELETON / workload).glob("*.*")], key=lambda path: path.name):
         text = path.read_text(encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,14 @@ def test_what_it_writes_is_a_campaign(tmp_path: Path, workload: str, capsys: pyt
     documented = (PROJECT_ROOT / "docs" / "gate.md").read_text().split("```yaml\n")[1].split("```")[0]
     assert yaml.safe_load(documented.replace("brownout-tests/", "tests/")) == recipe
     assert "@" not in (there / "system.toml").read_text()
+
+
+def test_the_recipe_holds_for_any_name_of_a_directory(tmp_path: Path) -> None:
+    there = tmp_path / "store's: tests #2"
+    assert main(["init", str(there)]) == 0
+    recipe = yaml.safe_load((there / "ci.yml").read_text())
+    lines = [shlex.split(step.get("run", "")) for step in recipe["jobs"]["chaos"]["steps"]]
+    assert any(f"{there.name}/chaos.toml" in words for words in lines)
 
 
 def test_without_a_directory_it_makes_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
