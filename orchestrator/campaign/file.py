@@ -35,7 +35,7 @@ from orchestrator.campaign.model import (
     Workload,
 )
 from orchestrator.campaign.stake import most_of
-from orchestrator.campaign.steps import ELECT, ProduceStep, Step, StepParser, WaitStep
+from orchestrator.campaign.steps import CONTROLLER, ELECT, ProduceStep, Step, StepParser, WaitStep
 from orchestrator.campaign.swarm import faults_of
 from orchestrator.campaign.systems import client_nodes, roles_of, system_of
 from orchestrator.campaign.workload_table import read_cell_options, read_client, read_workload
@@ -176,10 +176,15 @@ def _check_workload(root: Table, campaign: Campaign, system: System) -> None:
         condition = getattr(step, "condition", None)
         if step.do == ELECT:
             _check_election(root.table("nemesis"), step, system)
-        if condition == "controller" and not system.has_controller:
-            root.table("nemesis").refuse(f"{step.title}: {system.name} has no controller that could be seen")
-        if condition in ("leader", "isr", "offline", "in_sync") and not system.has_partitions:
-            root.table("nemesis").refuse(f"{step.title}: {system.name} has no partitions that could be seen")
+        if (condition == CONTROLLER or CONTROLLER in step.nodes) and not system.has_controller:
+            root.table("nemesis").refuse(
+                f"{step.title}: {system.name} has no controller that could be seen; name a node, such as n1"
+            )
+        of_partition = condition in ("leader", "isr", "offline", "in_sync") or any(":" in name for name in step.nodes)
+        if of_partition and not system.has_partitions:
+            root.table("nemesis").refuse(
+                f"{step.title}: {system.name} has no partitions that could be seen; name a node, such as n1"
+            )
 
 
 def _check_program(root: Table, campaign: Campaign) -> None:

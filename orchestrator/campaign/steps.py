@@ -21,6 +21,8 @@ DEFAULT_DEADLINE_S = 30.0
 ELECT = "elect"
 _OWN_NODE_WORDS = frozenset({"name", "sync", ELECT})
 _OWN_WORDS = frozenset({"produce", "consume", "wait"})
+# The node that leads the cluster as a whole; `leader:0` and `follower:0` are those of a partition.
+CONTROLLER = "controller"
 # This one ends faults between groups, on one node, or all of them: its step has a shape of its own.
 HEAL = "heal"
 NODE_WORDS = _OWN_NODE_WORDS | {word for word, kind in BEGINS.items() if kind.takes == "node"} | (ENDS.keys() - {HEAL})
@@ -66,6 +68,11 @@ class Step:
         return self.do
 
     @property
+    def nodes(self) -> tuple[str, ...]:
+        """Those that it speaks of, by their names in the script."""
+        return ()
+
+    @property
     def kind(self) -> Kind[Any] | None:
         """The kind of fault that it begins, if any."""
         return BEGINS.get(self.do)
@@ -85,6 +92,10 @@ class NodeStep(Step):
     alias: str | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return (self.node,)
+
     def describe(self) -> str:
         given = {key: value for key, value in self.parameters.items() if value is not None}
         how = "".join(f" {key}={value if isinstance(value, str) else f'{value:g}'}" for key, value in given.items())
@@ -98,6 +109,10 @@ class CutStep(Step):
     between: Groups
     one_way: bool = False
 
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return (*self.between[0], *self.between[1])
+
     def describe(self) -> str:
         return f"{self.do} {_plain(self.between[0])} {'->' if self.one_way else '<->'} {_plain(self.between[1])}"
 
@@ -108,6 +123,11 @@ class HealStep(Step):
 
     between: Groups | None = None
     node: str | None = None
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        groups = self.between or ((), ())
+        return (*groups[0], *groups[1], *([] if self.node is None else [self.node]))
 
     def describe(self) -> str:
         if self.node is not None:
@@ -147,6 +167,12 @@ class WaitStep(Step):
 
     condition: str
     arguments: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        one, several = self.arguments.get("node"), self.arguments.get("nodes", ())
+        assert isinstance(several, tuple)
+        return (*several, *([str(one)] if one is not None else []))
 
     def describe(self) -> str:
         shown = ", ".join(f"{k}={_plain(v)}" for k, v in self.arguments.items() if v not in (None, {}))
@@ -357,7 +383,7 @@ class StepParser:
         """`name`, once it is sure that it will mean a node when its step runs."""
         if not isinstance(name, str):
             table.refuse(f"{key}: {name!r} is not a node's name", key)
-        if name in self._names or name == "controller":
+        if name in self._names or name == CONTROLLER:
             return name
         if match := re.fullmatch(r"n(\d+)", name):
             if not 1 <= int(match[1]) <= self._nodes:

@@ -47,6 +47,17 @@ class Variables(System):
 """
 
 
+def steps(step: str) -> Change:
+    """One step instead of faults that a seed draws."""
+
+    def change(directory: Path) -> None:
+        path = directory / "chaos.toml"
+        before, _ = path.read_text().split("[nemesis]")
+        path.write_text(f'{before}[nemesis]\nkind = "steps"\n[[nemesis.step]]\n{step}\n')
+
+    return change
+
+
 def role(name: str, nodes: str) -> str:
     return f'[roles.{name}]\nnodes = "{nodes}"\nports = {{ client = 1 }}\ncommand = ["a"]\n'
 
@@ -116,6 +127,18 @@ MISTAKES: dict[str, tuple[Change, str]] = {
     "a client that is not in the PATH": (
         replaced("chaos.toml", "[nemesis]", '[client]\nclient_command = ["no-such-program"]\n[nemesis]'),
         "client_command: there is no program no-such-program in PATH; one beside this file is named ./no-such-program",
+    ),
+    "a step on a controller that nobody sees": (
+        steps('do = "kill"\nnode = "controller"'),
+        "step 1 (kill controller): my-system has no controller that could be seen; name a node",
+    ),
+    "a cut from a controller that nobody sees": (
+        steps('do = "cut"\nbetween = [["n1"], ["n2", "controller"]]'),
+        "has no controller that could be seen",
+    ),
+    "a wait for what a controller logs that nobody sees": (
+        steps('do = "wait"\nlog = "ready"\nnode = "controller"'),
+        "has no controller that could be seen",
     ),
     "a class of the system that is none": (
         replaced("system.toml", "workloads", 'class = "client.py:MyClient"\nworkloads'),
