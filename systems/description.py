@@ -29,8 +29,8 @@ _RECORDS = frozenset(
 )
 # What a campaign says already with tables of these names; a role's settings are a table of its own name.
 _RESERVED = frozenset(
-    {"topology", "workload", "client", "nemesis", "checks", "seeds", "cell", "system", "name", "description"}
-    | {"mutants", "version", "expect"}
+    {"topology", "workload", "client", "nemesis", "checks", "seeds", "cell", "swarm", "system", "name"}
+    | {"description", "mutants", "version", "expect"}
 )
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from pathlib import Path
 
+from history.topics import is_topic
 from orchestrator.campaign.model import MAX_DURATION_S, MAX_PARTITIONS, MAX_RATE, PLACEMENTS, Topology, Workload
 from systems import InputError, System
 from systems.description import FILE_NAME, ClientDescription
@@ -16,7 +16,7 @@ from workloads.kinds import KINDS
 from workloads.loading import ClientClassError, load_class
 from workloads.settings import OwnClient
 
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,200}")
+_LONGEST_TOPIC = 200  # files and directories are called like it, with more behind it
 
 
 def read_workload(table: Table, topology: Topology) -> Workload:
@@ -174,8 +174,12 @@ def _placed(table: Table, topology: Topology) -> dict[str, object]:
         minimum=1,
     )
     placement = table.text("placement", default.placement, choices=PLACEMENTS)
-    if _TOPIC.fullmatch(topic) is None:
-        table.refuse(f"topic: {topic!r} is not a topic's name", "topic")
+    if not is_topic(topic) or len(topic) > _LONGEST_TOPIC:
+        table.refuse(
+            f"topic: {topic!r} is not a topic's name; use 1 to {_LONGEST_TOPIC} of the characters a-z, A-Z, 0-9, '.', "
+            "'_' and '-', and neither '.' nor '..'",
+            "topic",
+        )
     if assignment and "placement" in table:
         table.refuse("placement: an assignment says already where the replicas are; leave one of them out", "placement")
     if placement == "off-controller" and factor >= topology.nodes:

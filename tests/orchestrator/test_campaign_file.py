@@ -173,6 +173,10 @@ WRONG = {
     "[workload]\nreplication_factor = 4": (
         "c.toml:3: [workload] replication_factor: 4 replicas need as many nodes, and [topology] has 3"
     ),
+    '[workload]\ntopic = ".."': (
+        "c.toml:3: [workload] topic: '..' is not a topic's name; use 1 to 200 of the characters a-z, A-Z, 0-9, '.', "
+        "'_' and '-', and neither '.' nor '..'"
+    ),
     "[workload]\nduration_s = -1": "c.toml:3: [workload] duration_s: -1 is smaller than 0",
     "[workload]\nassignment = [[1, 1]]": "c.toml:3: [workload] assignment: [1, 1] names a node twice",
     "[workload]\nassignment = [[4]]": "c.toml:3: [workload] assignment: 4 is no node; the nodes are 1 to 3",

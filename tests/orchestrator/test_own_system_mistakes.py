@@ -79,6 +79,10 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         replaced("chaos.toml", "[topology]", '[system.roles]\nn1 = "sever"\n[topology]'),
         "no role 'sever'; did you mean 'server'?",
     ),
+    "a role called like a table of campaigns": (
+        replaced("system.toml", "[roles.server]", "[roles.swarm]"),
+        "'swarm' cannot name a role: campaigns have another table of that name",
+    ),
     "two roles for all nodes": (
         replaced("system.toml", "[roles.server]", f"{role('proxy', 'all')}[roles.server]"),
         "roles: server is played by nobody, for proxy takes all nodes that are left; say who plays what",
