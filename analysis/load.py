@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from analysis.rundir import RunDescription
 from history import APPEND, CAS, END, OK, READ, WRITE, History
-from history.schemas import PHASE_MAIN
+from history.schemas import INF, PHASE_MAIN
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,16 @@ def load_of(history: History) -> Load:
         changes_under_load=_count(operations, (APPEND,), PHASE_MAIN) + _count(registers, (WRITE, CAS), PHASE_MAIN),
         queries_under_load=_count(operations, (END,), PHASE_MAIN) + _count(registers, (READ,), PHASE_MAIN),
     )
+
+
+def goes_on(history: History, moment: int) -> bool:
+    """Whether an operation was under way under load at a moment, or was invoked later. One that never returned is."""
+    for table in (history.operations, history.registers):
+        under_load = table.filter(pc.equal(table["phase"].cast(pa.string()), PHASE_MAIN))
+        ends = pc.fill_null(under_load["ret"], INF)
+        if pc.any(pc.or_(pc.greater(ends, moment), pc.greater_equal(under_load["inv"], moment))).as_py():
+            return True
+    return False
 
 
 def load_statistics(description: RunDescription, load: Load) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from analysis.checking import Checker, Outcome, Run
@@ -28,8 +29,23 @@ def check(run: Run) -> Outcome:
     if load.changes_under_load < needs.min_share * planned:
         share = f"{load.changes_under_load / planned:.0%} of the {planned:,} planned {changes} were acknowledged"
         doubts.append(f"only {share} under load, {needs.min_share:.0%} are needed")
+    doubts += _of_faults(run)
     detail = f"{load.changes:,} acknowledged {changes}, {load.queries_under_load:,} {queries}{_of_plan(run, load)}"
     return Outcome(UNKNOWN if doubts else PASS, detail, doubts=tuple(doubts))
+
+
+def _of_faults(run: Run) -> Iterator[str]:
+    """A planned load that has ended before the first fault, as one of programs that hang does, met none of them."""
+    from analysis.load import goes_on
+
+    faults = run.history.faults
+    moments = [each["injected"] for each in faults.to_pylist() if each["injected"] is not None]
+    planned = run.description.planned_changes or run.description.planned_queries
+    if planned and moments and not goes_on(run.history, min(moments)):
+        yield (
+            "no operation was under way at the first fault, and none was invoked after it under load: the faults met "
+            "no load; what clients printed is in clients/"
+        )
 
 
 def _of_plan(run: Run, load: Load) -> str:

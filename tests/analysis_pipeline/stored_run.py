@@ -54,6 +54,7 @@ class StoredRun:
     campaign: str | None = None  # the text of campaign.toml
     min_ok: int = RECORDS
     required: tuple[str, ...] = ("kill",)
+    fault_behind: int = RECORDS // 2  # it comes when the append at this offset has been acknowledged
     fault_status: str = "confirmed"
     fault_shows: str = "gone"  # the state of the node that it hit, as its evidence has it
     lost: int | None = None  # this offset's value is gone, and what follows has moved up
@@ -165,7 +166,7 @@ class StoredRun:
             invoked = self.clock.now
             self.clock.now += 3 * MS
             writer.append_ok("log", 0, value, inv=invoked, ret=self.clock.now, offset=offset)
-            if offset == RECORDS // 2:
+            if offset == self.fault_behind:
                 self._fault(journal)
         writer.close()
         self._left(journal, "producer-0")

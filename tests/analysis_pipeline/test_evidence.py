@@ -255,6 +255,14 @@ def test_half_of_the_planned_load_is_enough(tmp_path: Path) -> None:
     assert judged(tmp_path / "run", same, plan__changes=2 * RECORDS).verdict == "pass"
 
 
+@pytest.mark.parametrize(("behind", "verdict"), [(RECORDS - 2, "pass"), (RECORDS - 1, "unknown")])
+def test_a_load_that_ended_before_the_first_fault_met_none(tmp_path: Path, behind: int, verdict: str) -> None:
+    run = StoredRun(tmp_path / "run", fault_behind=behind).write()
+    found = analyze(run, engine="in-process", pictures=False)
+    assert found.verdict == verdict
+    assert any("the faults met no load" in reason for reason in found.reasons) == (verdict == "unknown")
+
+
 def test_what_was_achieved_of_the_plan_is_told(tmp_path: Path) -> None:
     """A campaign that throttles its load on purpose says with how little of it a run may pass."""
     verdict = judged(tmp_path / "run", same, plan__changes=4 * RECORDS, checks__min_share=0.25)
