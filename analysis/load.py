@@ -12,10 +12,12 @@ from analysis.rundir import RunDescription
 from history import APPEND, CAS, END, OK, READ, WRITE, History
 from history.schemas import INF, PHASE_MAIN
 
+_AFTER_LOAD = "quiesce"
+
 
 @dataclass(frozen=True)
 class Load:
-    """`changes`: acknowledged in the whole run; `changes_under_load` and `queries_under_load`: in the main phase."""
+    """`changes`: acknowledged in the whole run; `changes_under_load` and `queries_under_load`: until the load ended."""
 
     changes: int
     changes_under_load: int
@@ -25,19 +27,20 @@ class Load:
 def load_of(history: History) -> Load:
     """Count a history. Reads of logs are no queries here: they come in bulk, and do not bound a log from above."""
     operations, registers = history.operations, history.registers
+    log_load, register_load = _under_load(history, operations), _under_load(history, registers)
     return Load(
         changes=_count(operations, (APPEND,)) + _count(registers, (WRITE, CAS)),
-        changes_under_load=_count(operations, (APPEND,), PHASE_MAIN) + _count(registers, (WRITE, CAS), PHASE_MAIN),
-        queries_under_load=_count(operations, (END,), PHASE_MAIN) + _count(registers, (READ,), PHASE_MAIN),
+        changes_under_load=_count(log_load, (APPEND,)) + _count(register_load, (WRITE, CAS)),
+        queries_under_load=_count(log_load, (END,)) + _count(register_load, (READ,)),
     )
 
 
 def goes_on(history: History, moment: int) -> bool:
     """Whether an operation was under way under load at a moment, or was invoked later. One that never returned is."""
     for table in (history.operations, history.registers):
-        under_load = table.filter(pc.equal(table["phase"].cast(pa.string()), PHASE_MAIN))
-        ends = pc.fill_null(under_load["ret"], INF)
-        if pc.any(pc.or_(pc.greater(ends, moment), pc.greater_equal(under_load["inv"], moment))).as_py():
+        load = _under_load(history, table)
+        ends = pc.fill_null(load["ret"], INF)
+        if pc.any(pc.or_(pc.greater(ends, moment), pc.greater_equal(load["inv"], moment))).as_py():
             return True
     return False
 
@@ -53,8 +56,14 @@ def load_statistics(description: RunDescription, load: Load) -> dict[str, Any]:
     }
 
 
-def _count(table: pa.Table, kinds: tuple[int, ...], phase: str | None = None) -> int:
+def _under_load(history: History, table: pa.Table) -> pa.Table:
+    """The operations of the main phase that were invoked before the load had ended: what probes write afterwards shows
+    that the cluster has recovered, and belongs to that phase as well."""
+    ended = [phase["start"] for phase in history.phases.to_pylist() if phase["name"] == _AFTER_LOAD]
+    in_time = pc.less(table["inv"], min(ended, default=INF))
+    return table.filter(pc.and_(pc.equal(table["phase"].cast(pa.string()), PHASE_MAIN), in_time))
+
+
+def _count(table: pa.Table, kinds: tuple[int, ...]) -> int:
     mask = pc.and_(pc.is_in(table["f"], pa.array(kinds, pa.int8())), pc.equal(table["type"], OK))
-    if phase is not None:
-        mask = pc.and_(mask, pc.equal(table["phase"].cast(pa.string()), phase))
     return int(pc.sum(mask).as_py() or 0)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from analysis.faultproof import contradictions
+from analysis.load import load_of
 from analysis.pipeline import analyze
 from analysis.verdict import Verdict
+from history import read_run
 from history.checked import CHECKSUM, NUMBER, text_of
 from history.seal import seal
 from orchestrator.campaign import toml_text
@@ -261,6 +265,17 @@ def test_a_load_that_ended_before_the_first_fault_met_none(tmp_path: Path, behin
     found = analyze(run, engine="in-process", pictures=False)
     assert found.verdict == verdict
     assert any("the faults met no load" in reason for reason in found.reasons) == (verdict == "unknown")
+
+
+def test_what_probes_write_once_the_load_has_ended_is_none_of_it(tmp_path: Path) -> None:
+    history = read_run(StoredRun(tmp_path / "run").write())
+    operations, phases = history.operations.to_pylist(), history.phases.to_pylist()
+    half = operations[RECORDS // 2]["inv"]
+    earlier = [phase | ({"start": half} if phase["name"] == "quiesce" else {}) for phase in phases]
+    changed = replace(history, phases=pa.Table.from_pylist(earlier, history.phases.schema))
+    assert load_of(history).changes_under_load == load_of(history).changes == RECORDS
+    assert load_of(changed).changes_under_load == RECORDS // 2
+    assert load_of(changed).changes == RECORDS
 
 
 def test_what_was_achieved_of_the_plan_is_told(tmp_path: Path) -> None:
