@@ -110,15 +110,24 @@ class CommandClient:
                 error = self._task("probe", command.place, time.monotonic() + command.timeout_s)
                 self._control.tell(Probed(command.id, error is None, error or ""))
             case ReadAll():
-                give_up_s = time.monotonic() + command.timeout_s
-                while (error := self._task("read", command.place, give_up_s)) and time.monotonic() < give_up_s:
-                    pass
-                self._control.tell(ReadDone(command.id, complete=error is None, end=1, read=int(error is None)))
+                self._read(command)
             case Close():
                 return False
             case _:
                 self._control.decline("client command", command)
         return True
+
+    def _read(self, command: ReadAll) -> None:
+        """Start the program until it has read the place, or the time is over. Why it has not is told by the last
+        attempt that was not cut short by that, if there was one."""
+        give_up_s, why = time.monotonic() + command.timeout_s, ""
+        while error := self._task("read", command.place, give_up_s):
+            is_over = time.monotonic() >= give_up_s
+            why = why if why and is_over else error
+            if is_over:
+                break
+        done = error is None
+        self._control.tell(ReadDone(command.id, complete=done, end=1, read=int(done), error="" if done else why))
 
     def _watch(self, load: subprocess.Popen[bytes]) -> None:
         self._count()

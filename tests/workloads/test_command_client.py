@@ -114,6 +114,14 @@ def test_each_start_has_values_and_a_file_of_its_own(tmp_path: Path) -> None:
     assert len({decode_value(int(str(line["value"]))).producer for line in written}) == 3
 
 
+def test_why_a_place_was_not_read_is_told(tmp_path: Path) -> None:
+    running = client(tmp_path)
+    read = running.read_all(3, 5.0)
+    running.close()
+    assert not read.complete
+    assert read.error == "the task read ended with 1; the last error in its record: DENIED: no password"
+
+
 def test_a_program_is_out_of_starts_for_changes_and_not_for_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
