@@ -89,11 +89,12 @@ def _deed(told: ServiceExit) -> str:
         case way if way == RESTARTED:
             return f"ended {told.how}, and another one was started in its place, though nobody had ordered that"
         case way if way == NOT_UP:
-            return f"ended {told.how} when it had just been started, though nothing was done to it"
+            went = "" if told.exit_code != 0 else "; a command of system.toml is to stay in the foreground"
+            return f"ended {told.how} when it had just been started, though nothing was done to it{went}"
         case way if way == STOOD_STILL:
             return "stood still (all its threads were stopped), though nobody had stopped it"
         case way if way == ENDED_BADLY:
-            return f"ended {told.how} when it was asked to end, which its system does not declare"
+            return f"ended {told.how} when it was asked to end, which its system does not declare (stop_exit_codes)"
     return f"ended {told.how}, though nothing was done to it"
 
 

@@ -19,6 +19,7 @@ from orchestrator.running.autopsy import Autopsy
 
 LOOK_S = 1.0
 _LONGEST_LINE = 500
+_BEFORE = 100
 
 
 @dataclass
@@ -180,8 +181,15 @@ def record_fatal_lines(logs: Mapping[str, Path], patterns: Sequence[str], journa
         left = {pattern: re.compile(pattern) for pattern in patterns}
         with contextlib.suppress(FileNotFoundError), path.open(encoding="utf-8", errors="replace") as lines:
             for line in lines:
-                for pattern in [pattern for pattern, expression in left.items() if expression.search(line)]:
-                    journal.fatal_line(node, pattern, line.strip()[:_LONGEST_LINE])
+                found = {pattern: match for pattern, expression in left.items() if (match := expression.search(line))}
+                for pattern, match in found.items():
+                    journal.fatal_line(node, pattern, _around(match))
                     del left[pattern]
                 if not left:
                     break
+
+
+def _around(match: re.Match[str]) -> str:
+    """The line in which something was found; of one that is too long, from shortly before that on."""
+    begins = 0 if match.end() <= _LONGEST_LINE else max(0, match.start() - _BEFORE)
+    return match.string[begins:].strip()[:_LONGEST_LINE]

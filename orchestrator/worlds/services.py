@@ -26,6 +26,7 @@ KILLED_S = 10.0
 STATUS_S = 5.0
 _NO_PROGRAM = (126, 127)  # as shells say it: it may not be executed, or is not there
 _LAST_WORDS_BYTES = 2_000
+_HOW_TO_STOP = "see stop_deadline_s and kills_at_stop in its system.toml"
 
 T = TypeVar("T")
 
@@ -128,8 +129,8 @@ class ServicesOnHosts(ABC):
                     raise self._ended_at_start(node)
                 if now > deadline:
                     raise WorldError(
-                        f"{node.name}: the service's port {node.port} did not open within {patience_s:g} s; "
-                        f"its last words: {self.last_words(node)}"
+                        f"{node.name}: the service's port {node.port} did not open within {patience_s:g} s; see ports "
+                        f"and start_deadline_s in its system.toml; its last words: {self.last_words(node)}"
                     )
             self.scheduler.sleep(0.01)
 
@@ -187,7 +188,7 @@ class ServicesOnHosts(ABC):
                 self._end_left(node, pid)
                 return pid
         raise WorldError(
-            f"{node.name}: the service did not end within {patience_s:g} s of SIGTERM; "
+            f"{node.name}: the service did not end within {patience_s:g} s of SIGTERM; {_HOW_TO_STOP}; "
             f"its last words: {self.last_words(node)}"
         )
 
@@ -202,7 +203,7 @@ class ServicesOnHosts(ABC):
         if seen["state"] != "gone" and not (seen["state"] == "killed" and service.kills_at_stop):
             raise WorldError(
                 f"{node.name}: what the service had left behind ({seen['left']}) did not end within {patience_s:g} s "
-                f"of SIGTERM; its last words: {self.last_words(node)}"
+                f"of SIGTERM; {_HOW_TO_STOP}; its last words: {self.last_words(node)}"
             )
 
     def accepts(self, node: Node) -> bool:

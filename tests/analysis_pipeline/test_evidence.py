@@ -192,8 +192,15 @@ def test_a_process_that_was_not_seen_to_the_end_is_in_doubt(tmp_path: Path, chan
             "the process on n2 ended by signal 9 (SIGKILL), and another one was started in its place, though nobody",
         ),
         ({"way": "stood still"}, "the process on n2 stood still (all its threads were stopped), though nobody"),
-        ({"way": "not up", "exit_code": 1}, "ended with exit code 1 when it had just been started"),
-        ({"way": "ended badly", "exit_code": 70}, "ended with exit code 70 when it was asked to end, which its"),
+        ({"way": "not up", "exit_code": 1}, "when it had just been started, though nothing was done to it"),
+        (
+            {"way": "not up", "exit_code": 0, "last_words": "daemon"},
+            "; a command of system.toml is to stay in the foreground; its last words: daemon",
+        ),
+        (
+            {"way": "ended badly", "exit_code": 70},
+            "ended with exit code 70 when it was asked to end, which its system does not declare (stop_exit_codes)",
+        ),
         (
             {"way": "ended", "signal": 9, "kernel": "Killed process 7"},
             "ended by the kernel for lack of memory (Killed process 7), though nothing was done to it",

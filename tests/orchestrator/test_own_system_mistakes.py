@@ -300,7 +300,7 @@ BAD_LUCK: dict[str, tuple[str, str]] = {
     ),
     "it never listens": (
         "#!/bin/sh\necho thinking\nexec sleep 600\n",
-        "did not open within 0.5 s; its last words: think",
+        "did not open within 0.5 s; see ports and start_deadline_s in its system.toml; its last words: think",
     ),
     "it is no program": ("", "my-server cannot be started: [Errno 13]"),
     "its script finds no program": ("#!/bin/sh\nexec no-such-program\n", "my-server cannot be started, or is a script"),

@@ -271,3 +271,14 @@ def test_fatal_lines_are_recorded_once_a_pattern(tmp_path: Path) -> None:
         record_fatal_lines({"n1": log, "n2": tmp_path / "absent"}, ["^FATAL", "assertion.* failed", "panic"], journal)
     found = [(each.node, each.pattern, each.line) for each in read_run(tmp_path).fatal_lines]
     assert found == [("n1", "^FATAL", "FATAL the disk is gone"), ("n1", "assertion.* failed", "assertion failed: x")]
+
+
+def test_of_a_long_line_is_recorded_what_is_fatal(tmp_path: Path) -> None:
+    log = tmp_path / "service.log"
+    log.write_text(f"{'x' * 3_000_000}FATAL the disk is gone{'y' * 3_000}\n")
+    with Journal(tmp_path) as journal:
+        record_fatal_lines({"n1": log}, ["FATAL"], journal)
+    (found,) = read_run(tmp_path).fatal_lines
+    assert found.line.startswith("xxx")
+    assert "FATAL the disk is gone" in found.line
+    assert len(found.line) == 500

@@ -88,10 +88,12 @@ class _Called(StandIns):
     """The stand-in broker under another name."""
 
     program: str = ""
+    stop_deadline_s: float = 30.0
 
     def service(self, node: Place, nodes: Sequence[Place], time_scale: float = 1.0) -> Service:
         service = super().service(node, nodes, time_scale)
-        return replace(service, command=(self.program, *service.command[2:]))
+        command = (self.program, *service.command[2:])
+        return replace(service, command=command, stop_deadline_s=self.stop_deadline_s)
 
 
 def test_a_name_that_the_kernel_cuts_in_the_middle_of_a_character_is_one(
@@ -369,3 +371,21 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[0] not in "ZX"
     except OSError:
         return False
+
+
+def test_a_service_that_does_not_heed_sigterm_is_told_with_the_remedy(tmp_path: Path) -> None:
+    deaf = tmp_path / "deaf"
+    deaf.write_text(
+        f"#!{sys.executable}\nimport runpy, signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        f"signal.signal = lambda *_: None\nrunpy.run_path({str(STAND_IN)!r}, run_name='__main__')\n"
+    )
+    deaf.chmod(0o755)
+    deployment = _Called(program=str(deaf), stop_deadline_s=0.1)
+    made = ProcessWorld(replace(specification(tmp_path / "run", 1), deployment=deployment))
+    made.up()
+    try:
+        made.start_services()
+        with pytest.raises(WorldError, match=r"of SIGTERM; see stop_deadline_s and kills_at_stop in its system\.toml"):
+            made.stop_services()
+    finally:
+        made.down()
