@@ -24,10 +24,10 @@ SERVICE_LOG: Final = "service.log"
 def check(run: Run) -> Outcome:
     """Look for everything that the plan names."""
     doubts = [
+        *_unfinished(run),  # by its own words, and so the cause of most that is missing
         *run.plan.doubts,
         *_phases(run),
         *run.history.journal_defects,
-        *_unfinished(run),
         *_identity(run),
         *_nodes(run),
         *_clients(run),

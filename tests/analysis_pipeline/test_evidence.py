@@ -274,6 +274,18 @@ def test_a_load_that_ended_before_the_first_fault_met_none(tmp_path: Path, behin
     assert any("the faults met no load" in reason for reason in found.reasons) == (verdict == "unknown")
 
 
+def test_why_a_run_was_not_finished_comes_first(tmp_path: Path) -> None:
+    said = "the run was not finished: n1: the service's port 7000 did not open within 30 s"
+
+    def unfinished(lines: list[Line]) -> list[Line]:
+        left = without("phase", name="done")(lines)
+        return before_the_end(left, {"event": "note", "text": said, "unfinished": True})
+
+    reasons = judged(tmp_path / "run", unfinished).reasons
+    assert reasons[0] == said
+    assert "the run ended in phase collect, not by its plan" in reasons
+
+
 def test_what_probes_write_once_the_load_has_ended_is_none_of_it(tmp_path: Path) -> None:
     history = read_run(StoredRun(tmp_path / "run").write())
     operations, phases = history.operations.to_pylist(), history.phases.to_pylist()
