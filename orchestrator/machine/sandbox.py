@@ -150,18 +150,23 @@ def _be_janitor(group: cgroups.Cgroup, finished: int, keep: set[int], close: int
 
 def _watch(first: int, leash: int) -> int:
     """Wait for PID 1 to end, passing signals on and ending it when the leash is let go; the command's exit code."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to the command as well
+    # A terminal sends SIGINT to the command as well. What a process has sent may be for this one alone: it is passed on
+    # as SIGTERM, which the command takes for the same request where both reach it.
+    interrupts = syscalls.signal_descriptor(signal.SIGINT)
     _forward(first)
     ending = os.pidfd_open(first)
     poll = select.poll()  # unlike select(), it takes descriptors of any number
-    for descriptor in (ending, *([leash] if leash >= 0 else [])):
+    for descriptor in (ending, interrupts, *([leash] if leash >= 0 else [])):
         poll.register(descriptor, select.POLLIN)
     while True:
         ready = [descriptor for descriptor, _ in poll.poll()]
         if ending in ready:
             break
-        os.kill(first, signal.SIGKILL)
-        poll.unregister(leash)
+        if interrupts in ready and syscalls.sent_by_a_process(interrupts):
+            os.kill(first, signal.SIGTERM)
+        if leash in ready:
+            os.kill(first, signal.SIGKILL)
+            poll.unregister(leash)
     # When PID 1 has been waited for, the kernel has killed and reaped its whole namespace.
     _, status = os.waitpid(first, 0)
     return _exit_code(status)

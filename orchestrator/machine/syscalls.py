@@ -9,6 +9,7 @@ import ctypes
 import fcntl
 import os
 import platform
+import signal
 import struct
 
 CLONE_NEWTIME = 0x80
@@ -47,6 +48,19 @@ def _check(result: int, what: str) -> int:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
     return result
+
+
+def signal_descriptor(number: int) -> int:
+    """A descriptor that gives this signal from now on, instead of a handler: see `sent_by_a_process`."""
+    blocked = struct.pack("=Q120x", 1 << (number - 1))  # sigset_t
+    signal.pthread_sigmask(signal.SIG_BLOCK, (number,))
+    return _check(_libc.signalfd(ctypes.c_int(-1), blocked, ctypes.c_int(os.O_CLOEXEC)), "signalfd")
+
+
+def sent_by_a_process(descriptor: int) -> bool:
+    """Takes a signal from a descriptor; whether a process sent it, and not the kernel, as for a terminal's Ctrl-C."""
+    _number, _error, code = struct.unpack_from("=Iii", os.read(descriptor, 128))
+    return bool(code <= 0)
 
 
 def unshare(flags: int) -> None:

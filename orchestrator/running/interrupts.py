@@ -1,7 +1,9 @@
 """Ctrl-C, SIGTERM, and SIGHUP of a terminal that is closed: the first stops the run in order, the second at once.
 
 The first raises `Interrupted` in the main thread, wherever it is, unless that is in a shielded part (healing, tearing
-down, closing files), which is finished first. A second one does not wait for anything.
+down, closing files), which is finished first. A second one does not wait for anything. One request may come as two
+signals, when a group of processes is told to end and one of them passes that on: another signal within a second is no
+second one.
 """
 
 from __future__ import annotations
@@ -9,10 +11,13 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
 from orchestrator.errors import EXIT_INTERRUPTED, STOPPING, Interrupted
+
+_SAME_S = 1.0
 
 
 class Interrupts:
@@ -22,6 +27,7 @@ class Interrupts:
         self._on_first = on_first
         self._on_second = on_second
         self._count = 0
+        self._first: tuple[int, float] | None = None  # which signal, and when
         self._shields = 0
 
     @property
@@ -56,6 +62,9 @@ class Interrupts:
     def _received(self, number: int, _frame: FrameType | None) -> None:
         if number == signal.SIGHUP and self._count > 0:
             return  # one closed terminal may tell each process of ours, and those pass it on: nobody asked twice
+        if self._first is not None and number != self._first[0] and time.monotonic() - self._first[1] < _SAME_S:
+            return
+        self._first = self._first or (number, time.monotonic())
         self._count += 1
         if self._count > 1:
             self._on_second()

@@ -100,11 +100,35 @@ def test_the_second_interrupt_ends_the_process_at_once() -> None:
         "i = Interrupts(on_first=lambda: print('first', flush=True), on_second=lambda: print('second', flush=True))\n"
         "with i.installed(), i.shielded():\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
-        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
         "    print('went on')\n"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
     assert (result.returncode, result.stdout) == (EXIT_INTERRUPTED, "first\nsecond\n")
+
+
+def test_one_request_that_comes_as_two_signals_is_one_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1.0
+    monkeypatch.setattr("orchestrator.running.interrupts.time.monotonic", lambda: now)
+    said = list[str]()
+
+    def ended(_: int) -> None:
+        raise SystemExit
+
+    monkeypatch.setattr("orchestrator.running.interrupts.os._exit", ended)
+    interrupts = Interrupts(on_first=lambda: said.append("first"), on_second=lambda: said.append("second"))
+
+    def ask() -> None:
+        nonlocal now
+        interrupt()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert said == ["first"]
+        now += 1.0
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(SystemExit), interrupts.installed(), interrupts.shielded():
+        ask()
+    assert said == ["first", "second"]
 
 
 def test_one_closed_terminal_is_one_interrupt_and_none_where_it_is_ignored() -> None:

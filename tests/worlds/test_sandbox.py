@@ -116,12 +116,13 @@ def test_the_exit_code_is_the_commands(script: str, code: int) -> None:
         assert sandbox.wait(DEADLINE_S) == code
 
 
-def test_signals_reach_the_command(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_reach_the_command(tmp_path: Path, number: signal.Signals) -> None:
     script = f"trap 'echo got it; exit 3' TERM; echo ready; while :; do sleep 0.05; done; cat {tmp_path}"
     with ended(spawn_in_sandbox(["sh", "-c", script], **SHELL)) as sandbox:
         assert sandbox.process.stdout is not None
         assert sandbox.process.stdout.readline() == "ready\n"
-        sandbox.process.send_signal(signal.SIGTERM)
+        sandbox.process.send_signal(number)
         assert sandbox.process.stdout.readline() == "got it\n"
         assert sandbox.wait(DEADLINE_S) == 3
 
