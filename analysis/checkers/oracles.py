@@ -97,7 +97,7 @@ ANOMALIES: Final = (
     AnomalyKind(
         "lease-shared",
         SAFE_STATE,
-        "A leader committed while one of an older epoch still had its lease.",
+        "A leader was elected, or committed, while one of an older epoch still had its lease.",
         ("H31",),
     ),
     AnomalyKind(
@@ -195,8 +195,8 @@ ANOMALIES: Final = (
         "request-would-be-answered",
         SAFE_STATE,
         "A leader would have answered a Fetch, ListOffsets or OffsetForLeaderEpoch that names another epoch than its "
-        "own, had there been one at that moment.",
-        ("H3",),
+        "own, or a consumer while it had no lease, had there been one at that moment.",
+        ("H3", "H31"),
     ),
     AnomalyKind(
         "commit-would-be-taken",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 from broker.controller.image import MetadataImage
 from broker.server.broker_node import BrokerNode
@@ -13,6 +14,8 @@ from simulator.disk import SimulatedDisk
 from simulator.host import Host
 
 STATE_FILE = "quorum-state"
+
+T = TypeVar("T")
 
 
 class Vote(NamedTuple):
@@ -58,15 +61,19 @@ class MachineView:
     @property
     def own_time(self) -> float:
         """The time as the broker here has it, in seconds: by the clock of its own machine."""
-        assert self.host is not None
-        return self.host.context.copy().run(asyncio.get_running_loop().time)
+        return self.run(asyncio.get_running_loop().time)
 
     @property
     def holds_lease(self) -> bool:
         """Whether the broker answers reads as a leader, by the clock of its own machine."""
         if self.node is None or self.host is None or not self.running:
             return False
-        return self.host.context.copy().run(self.node.lease.valid)
+        return self.run(self.node.lease.valid)
+
+    def run(self, call: Callable[[], T]) -> T:
+        """What a call comes to here, where a process lives: by the clock of this machine."""
+        assert self.host is not None
+        return self.host.context.copy().run(call)
 
     def path_of(self, directory: str) -> str:
         """Of a broker's directory on the disk."""

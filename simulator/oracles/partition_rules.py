@@ -29,6 +29,7 @@ from simulator.oracles.findings import (
 )
 from simulator.oracles.follower_rules import counted, counts, matched, proposed
 from simulator.oracles.group_rules import GroupRules
+from simulator.oracles.lease_rules import LeaseRules
 from simulator.oracles.log_rules import LogRules, written_start
 from simulator.oracles.machine_view import MachineView
 from simulator.oracles.replica import Replica
@@ -55,9 +56,11 @@ class PartitionRules:
         """The partitions of whose logs replicas may have removed records of their own: they have other rules."""
         self._compacted_rules = CompactedRules(findings)
         self._groups = GroupRules(findings)
+        self._leases = LeaseRules(machines, findings)
 
     def look(self, machine: MachineView, partitions: Iterable[Partition]) -> None:
         """Look at the partitions of a broker whose code has run."""
+        partitions = tuple(partitions)
         known = self._of.setdefault(machine.name, {})
         for partition in partitions:
             key = (partition.topic_id, partition.index)
@@ -77,10 +80,12 @@ class PartitionRules:
             now = _state_of(partition)
             if now != replica.seen:
                 self._look_at(replica, partition, now)
+        self._leases.look(machine, partitions)
         if machine.running and machine.image.offset > self._known_offset:
             self._known_offset = machine.image.offset
             for topic, index, state in self._controller.look(machine.image):
                 self._eligible(topic.id, index, state)
+                self._leases.elect(topic, index, state)
                 self._unasked[topic.id, index] = None
             self._isr_everywhere()
         controller = machine.node.controller if machine.node is not None else None

@@ -1,0 +1,100 @@
+"""The oracles of leases: nobody leads beside whoever may answer, and without a lease nobody would, but for a bug."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker.replica.manager import ReplicaManager
+from broker.replica.reads import PartitionReader
+from simulator.client import SimulatedClient
+from simulator.cluster import SimulatedCluster
+from tests.simulator.storm import QUICK, TOPIC
+
+LONG = {**QUICK, "broker.session.timeout.ms": "6000", "broker.lease.ms": "5000"}
+
+
+async def lead(cluster: SimulatedCluster) -> str:
+    """A topic of which nobody writes to; the machine of its leader."""
+    cluster.start()
+    await cluster.ready()
+    client = SimulatedClient(cluster.addresses)
+    await client.create_topic(TOPIC)
+    return f"n{await client.leader_of(TOPIC, 0)}"
+
+
+def found(cluster: SimulatedCluster) -> dict[str, str]:
+    return {finding.oracle: finding.sentence for finding in cluster.watch.findings.found}
+
+
+@pytest.mark.conforms("H31")
+@pytest.mark.kills("refused_is_dead")
+def test_who_is_replaced_under_a_lease_is_seen_though_nobody_commits() -> None:
+    for mutants in ((), ("refused_is_dead",)):
+        with SimulatedCluster(2, properties=LONG, mutants=mutants) as cluster:
+
+            async def story() -> None:
+                leader, controller = await lead(cluster), cluster.controller()
+                assert controller not in (None, leader), "choose another seed"
+                cluster.reject(str(controller), leader)
+                await asyncio.sleep(3)
+
+            cluster.run(story())
+        sentence = found(cluster).get("lease-shared", "")
+        assert sentence.endswith("and holds a lease") is bool(mutants)
+
+
+def always() -> bool:
+    return True
+
+
+def fetches_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    make = PartitionReader.__init__
+
+    def made(reader: PartitionReader, find: Any, _: Callable[[], bool], *others: Any) -> None:
+        make(reader, find, always, *others)
+
+    monkeypatch.setattr(PartitionReader, "__init__", made)
+
+
+def lists_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    ask = ReplicaManager.list_offset
+
+    def asked(manager: ReplicaManager, topic: str, index: int, timestamp: int, epoch: int = -1, **_: bool) -> Any:
+        return ask(manager, topic, index, timestamp, epoch, by_replica=True)
+
+    monkeypatch.setattr(ReplicaManager, "list_offset", asked)
+
+
+async def be_cut_off(cluster: SimulatedCluster) -> None:
+    """A leader whose lease ends, and whom nobody asks for anything. Its clock loses: the lease ends by that."""
+    leader = await lead(cluster)
+    cluster.let_drift(leader, -0.1)
+    cluster.partition([leader], [name for name in cluster.machines if name != leader])
+    await asyncio.sleep(3)
+
+
+@pytest.mark.conforms("H31")
+def test_leaders_without_a_lease_would_answer_nobody() -> None:
+    with SimulatedCluster(1, properties=QUICK) as cluster:
+        cluster.run(be_cut_off(cluster))
+        checks = cluster.watch.findings.checks["request-would-be-answered"]
+    with SimulatedCluster(1, properties=QUICK) as cluster:
+        cluster.run(lead(cluster))
+        assert 0 < cluster.watch.findings.checks["request-would-be-answered"] < checks
+
+
+@pytest.mark.conforms("H31")
+@pytest.mark.parametrize(
+    ("plant", "answered"), [(fetches_without, "a consumer's Fetch"), (lists_without, "ListOffsets")]
+)
+def test_who_would_answer_without_a_lease_is_seen(
+    plant: Callable[[pytest.MonkeyPatch], None], answered: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    with SimulatedCluster(1, properties=QUICK, mutants=["late_vote_counted"]) as cluster:
+        cluster.run(be_cut_off(cluster))
+    assert found(cluster)["request-would-be-answered"].endswith(f"holds no lease, and would answer {answered}")
