@@ -212,6 +212,11 @@ class PartitionRules:
         mark, before = partition.high_watermark, replica.high_watermark
         name, end = replica.name, partition.log.log_end_offset
         replica.high_watermark = mark
+        if mark > end and (mark > before or not partition.lock.locked()):  # else it may be being cut: its mark is next
+            rules.checked(BAD_MARK)
+            sentence = f"the high watermark of {name} is {mark}, and its log ends at {end}"
+            rules.report(BAD_MARK, sentence, {"node": name, "high_watermark": mark, "end": end})
+            return
         if mark == before:
             return
         committed = rules.committed
@@ -224,10 +229,6 @@ class PartitionRules:
             return
         replica.rose_in = epoch
         rules.checked(BAD_MARK)
-        if mark > end:
-            sentence = f"the high watermark of {name} is {mark}, and its log ends at {end}"
-            rules.report(BAD_MARK, sentence, {"node": name, "high_watermark": mark, "end": end})
-            return
         start = partition.log.log_start_offset
         if mark < start:
             sentence = f"the high watermark of {name} is {mark}, and its log begins at {start}"
@@ -258,7 +259,7 @@ class PartitionRules:
         if mark <= rules.committed.end or role.leader_epoch < rules.committed.lost_in:
             return  # what a leader commits that an unclean election has deposed is lost with the rest
         rules.commit(replica.copy, mark, role.leader_epoch)
-        if not role.enough_in_sync:
+        if len(role.isr) < role.min_insync_replicas:  # who joins is in sync once the controller says so
             sentence = (
                 f"{name} commits up to {mark} with the ISR {list(role.isr)}, smaller than {role.min_insync_replicas}"
             )

@@ -252,6 +252,49 @@ def test_a_member_of_the_isr_that_never_had_the_log_is_missed(monkeypatch: pytes
     assert "of the ISR n3 has never had a log" in found(cluster)["high-watermark-invalid"]
 
 
+@pytest.mark.conforms("H16")
+def test_a_leader_that_takes_too_few_for_enough_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with planted(properties={**QUICK, "min.insync.replicas": "2"}) as cluster:
+
+        async def story() -> None:
+            cluster.start()
+            await cluster.ready()
+            client = SimulatedClient(cluster.addresses)
+            await client.create_topic(TOPIC, replication_factor=2)
+            leader = await client.leader_of(TOPIC, 0)
+            (other,) = (f"n{member}" for member in _isr_of(cluster) if member != leader)
+            cluster.kill(other)
+            await cluster.until(lambda: _isr_of(cluster) == (leader,))
+            assert found(cluster) == {}
+            monkeypatch.setattr(PartitionLeader, "enough_in_sync", property(lambda _: True))
+            await client.produce(TOPIC, 0, [b"alone"], acks=1)
+            await asyncio.sleep(0.5)
+
+        cluster.run(story())
+    assert "smaller than 2" in found(cluster)["high-watermark-invalid"]
+
+
+@pytest.mark.conforms("H9")
+def test_a_high_watermark_that_stays_behind_the_end_of_a_log_that_is_cut_is_found() -> None:
+    with planted(properties=QUICK) as cluster:
+
+        async def story() -> None:
+            cluster.start()
+            await cluster.ready()
+            client = SimulatedClient(cluster.addresses)
+            await client.create_topic(TOPIC)
+            for number in range(3):
+                await client.produce(TOPIC, 0, [b"%d" % number])
+            follower = _partition(cluster, PartitionFollower)
+            await cluster.until(lambda: follower.high_watermark == 3)
+            assert found(cluster) == {}
+            await follower.log.truncate_to(1)
+            await asyncio.sleep(0.5)
+
+        cluster.run(story())
+    assert "is 3, and its log ends at 1" in found(cluster)["high-watermark-invalid"]
+
+
 UNCLEAN = {**QUICK, "unclean.leader.election.enable": "true"}
 
 
