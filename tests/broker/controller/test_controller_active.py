@@ -237,6 +237,27 @@ def test_a_leader_that_cannot_prove_it_any_more_renews_no_session() -> None:
     play(story())
 
 
+@pytest.mark.conforms("H31")
+def test_a_proof_is_as_old_as_the_begin_of_what_proves_it() -> None:
+    """What is committed late shows who led when it was written: since then another may have been elected."""
+
+    async def story() -> None:
+        node = await a_node(1)
+        node.quorum.may_commit.clear()
+        late = asyncio.ensure_future(node.register(2))
+        await asyncio.sleep(SESSION - LEASE + 0.1)
+        node.quorum.may_commit.set()
+        await late
+        node.quorum.may_commit.clear()
+        beat = asyncio.ensure_future(node.heartbeat(1))
+        await asyncio.sleep(0.1)
+        assert not beat.done(), "it waits for another proof"
+        node.quorum.may_commit.set()
+        assert (await beat).error_code == 0
+
+    play(story())
+
+
 def test_proofs_are_cheap() -> None:
     async def story() -> None:
         node = await a_node(1, 2, 3)

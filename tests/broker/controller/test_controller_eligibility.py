@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from broker.controller.controller import LogsFound
 from broker.controller.eligibility import RECOVERED, RECOVERING
 from broker.controller.image import MetadataImage
 from broker.controller.image_records import records_of
+from broker.controller.partition_elections import LogEnd
 from broker.errors import ErrorCode, ProtocolError
 from broker.protocol.messages.alter_partition import PartitionData
 from broker.protocol.messages.elect_leaders import PREFERRED, UNCLEAN, ElectLeadersRequest
@@ -62,6 +64,18 @@ def test_an_eligible_replica_leads_at_once_and_cleanly() -> None:
     world.heartbeat(2)
     partition = world.partition()
     assert (partition.leader, partition.recovering, *sets(world)) == (2, False, (2,), (1,), ())
+
+
+@pytest.mark.conforms("H16")
+def test_who_may_commit_alone_leaves_nobody_else_eligible() -> None:
+    world = three()
+    for broker in (3, 2, 1):
+        world.fence(broker)
+    assert sets(world) == ((), (2, 1), ())
+    world.image.apply(ConfigRecord(TOPIC_RESOURCE, "t", "min.insync.replicas", "1"), world.offset)
+    world.offset += 1
+    world.heartbeat(2)
+    assert (world.partition().leader, *sets(world)) == (2, (2,), (), ())
 
 
 @pytest.mark.conforms("H16")
@@ -193,6 +207,19 @@ def test_a_log_that_is_not_known_decides_nothing() -> None:
     assert world.compare({1: (0, 7)}).leader == -1
     world.fence(2)
     assert world.compare({1: (0, 7), 2: (0, 9)}).leader == -1, "it is gone since it told"
+
+
+@pytest.mark.conforms("H16")
+def test_what_an_earlier_process_told_of_its_log_decides_nothing() -> None:
+    world = three()
+    for broker in (3, 2, 1):
+        world.fence(broker)
+    world.restart(2)
+    world.restart(1)
+    told = {broker: (world.image.brokers[broker].epoch, LogEnd(0, 7 + broker)) for broker in (1, 2)}
+    world.restart(2, life=3)
+    found = LogsFound(world.image.topics["t"].id, 0, world.partition().partition_epoch, told)
+    assert not world.rules.elect_most_complete(world.image, [found]).records, "it may have lost more since it told"
 
 
 # --- unclean elections

@@ -12,12 +12,15 @@ from broker.disk import RealDisk
 from broker.errors import StartupError
 from broker.log.checkpoint import AtomicFile, CorruptCheckpointError, OffsetCheckpoint
 from broker.log.meta_properties import (
+    CLEAN_SHUTDOWN,
     claim_directory,
     lock_directory,
     mark_clean_shutdown,
     store_cluster_id,
     take_clean_shutdown,
 )
+from simulator.disk import FileSystem, SimulatedDisk
+from simulator.loop import new_loop
 from tests.broker.log.making import in_loop
 
 NAME = "replication-offset-checkpoint"
@@ -102,6 +105,20 @@ async def test_a_clean_shutdown_is_vouched_for_once(tmp_path: Path) -> None:
     assert (tmp_path / ".kafka_cleanshutdown").read_text() == '{"version":0,"brokerEpoch":42}', "as Apache Kafka has it"
     assert await take_clean_shutdown(disk) == 42
     assert await take_clean_shutdown(disk) is None
+
+
+@pytest.mark.conforms("H16")
+def test_no_power_cut_brings_back_the_mark_of_a_clean_shutdown() -> None:
+    loop = new_loop()
+    disk = SimulatedDisk(loop, random.Random(0), file_system=FileSystem.STRICT)
+
+    async def life() -> None:
+        await mark_clean_shutdown(disk, 42)
+        assert disk.durable(CLEAN_SHUTDOWN) is not None
+        assert await take_clean_shutdown(disk) == 42
+        assert disk.durable(CLEAN_SHUTDOWN) is None
+
+    loop.run_until_complete(life())
 
 
 @pytest.mark.conforms("H16")

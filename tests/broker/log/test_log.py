@@ -12,7 +12,7 @@ import pytest
 from broker.disk import RealDisk
 from broker.log import segment
 from broker.log.intake import OutOfOrderError, UnpreparedEpochError
-from broker.log.log import OffsetOutOfRangeError
+from broker.log.log import OffsetOutOfRangeError, PartitionLog
 from broker.log.log_config import LogConfig
 from broker.log.validation import BYTES_PER_RECORD, bytes_examined
 from broker.ports import Buffer
@@ -25,6 +25,8 @@ from broker.protocol.records import (
     parse_header,
     validate_batches,
 )
+from simulator.disk import SimulatedDisk
+from simulator.loop import new_loop
 from tests.broker.log.making import DIRECTORY, SMALL, HeldCommit, batch, in_loop, open_log, values, write
 
 LARGE = LogConfig()
@@ -222,6 +224,26 @@ async def test_flush_says_how_far_the_log_is_on_disk(tmp_path: Path) -> None:
     await write(log, 0, *["c" * 100] * 30)
     assert await flush >= 2
     assert await log.flush() == log.durable_end_offset == 32
+
+
+@pytest.mark.conforms("K595-7")
+def test_what_a_segment_got_during_its_sync_is_synced_although_another_one_has_begun() -> None:
+    loop = new_loop()
+    disk = SimulatedDisk(loop, random.Random(0))
+
+    async def life() -> None:
+        config = LogConfig(segment_bytes=400)
+        log = await PartitionLog.open(disk, DIRECTORY, config, clean_shutdown=False)
+        await write(log, 0, "x" * 100)
+        flush = asyncio.create_task(log.flush())
+        await asyncio.sleep(0)
+        await write(log, 0, "y" * 100, "z" * 100)
+        assert len(log.segments) == 2
+        assert await flush == 1
+        assert await log.flush() == 3
+        assert [disk.durable_size(each.path) for each in log.segments] == [each.size for each in log.segments]
+
+    loop.run_until_complete(life())
 
 
 @in_loop

@@ -198,6 +198,17 @@ def test_the_high_watermark_is_what_a_majority_of_the_voters_has_observers_apart
     assert story.node.high_watermark == 3
 
 
+@pytest.mark.conforms("K595-36")
+def test_half_of_the_voters_are_no_majority() -> None:
+    story, epoch = leading(voters=(1, 2, 3, 4))
+    story.append(7)
+    story.fetch(2, epoch, 2, epoch)
+    story.fetch(3, epoch, 1, epoch)
+    assert story.node.high_watermark < 2
+    story.fetch(3, epoch, 2, epoch)
+    assert story.node.high_watermark == 2
+
+
 @pytest.mark.conforms("K595-7")
 def test_the_leader_counts_its_own_records_only_once_they_are_on_disk() -> None:
     story = Story(slow_disk=True)

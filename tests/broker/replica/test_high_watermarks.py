@@ -67,6 +67,7 @@ def test_what_recovery_could_not_find_is_not_committed_for_a_later_process_eithe
         log.write_bytes(log.read_bytes()[:-1])
         await cluster.start(1)
         assert cluster.nodes[1].partition().log.log_end_offset == 1
+        assert cluster.nodes[1].partition().high_watermark == 1
         assert on_disk(tmp_path / "n1") == {KEY: 1}, "before anything is fetched to where the record was"
 
     tell(tmp_path, story, high_watermark_checkpoint_interval_ms=60_000)

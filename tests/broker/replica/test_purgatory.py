@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from broker.errors import ErrorCode
 from broker.replica.purgatory import FetchWaiters, OffsetWaiters
 
@@ -17,6 +19,19 @@ def test_producers_are_served_in_the_order_of_the_log() -> None:
         waiters.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         assert third.result() is ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert len(waiters) == 0
+
+    asyncio.run(story())
+
+
+@pytest.mark.conforms("K101-15")
+def test_nobody_is_served_one_offset_too_early() -> None:
+    async def story() -> None:
+        waiters = OffsetWaiters()
+        waiter = waiters.wait(4, 5.0)
+        waiters.reached(3)
+        assert not waiter.done()
+        waiters.reached(4)
+        assert waiter.result() is ErrorCode.NONE
 
     asyncio.run(story())
 
