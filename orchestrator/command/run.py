@@ -87,7 +87,7 @@ def main(options: argparse.Namespace, argv: list[str]) -> int:
 
 
 def _make_runs(invocation: Invocation, store: Store, run_options: RunOptions, options: argparse.Namespace) -> int:
-    engine, selection = run_options.engine, run_options.selection
+    engine, selection, is_stopped = run_options.engine, run_options.selection, False
     with Progress(quiet=options.quiet) as progress:
         interrupts = Interrupts(
             on_first=lambda: progress.say("stopping in order; once more Ctrl-C stops at once"),
@@ -104,10 +104,12 @@ def _make_runs(invocation: Invocation, store: Store, run_options: RunOptions, op
                     engine.stop()
         except Interrupted:
             engine.abandon()
-            with contextlib.suppress(OSError):  # there may be no terminal any more
-                _say_how_to_go_on(invocation, store, _where(options))
-                sys.stderr.flush()
-            os._exit(EXIT_INTERRUPTED)  # at once: a session that is still starting is not waited for
+            is_stopped = True
+    if is_stopped:  # behind the live line, which would break commands that are to be copied
+        with contextlib.suppress(OSError):  # there may be no terminal any more
+            _say_how_to_go_on(invocation, store, _where(options))
+            sys.stderr.flush()
+        os._exit(EXIT_INTERRUPTED)  # at once: a session that is still starting is not waited for
     campaign_dir = store.campaign_dir(invocation.campaign.name)
     renew_documents(campaign_dir, store.names)
     result = gate(campaign_dir, invocations=[invocation.stamp])

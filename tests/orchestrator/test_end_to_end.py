@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -132,14 +133,39 @@ def test_an_interrupted_run_leaves_nothing_behind_but_its_record(campaign_file: 
     assert "the run was not finished: it was interrupted" in reasons
 
 
-def test_a_run_whose_terminal_is_closed_ends_in_order(campaign_file: Path, tmp_path: Path) -> None:
-    store = tmp_path / "store"
+def on_terminal(campaign_file: Path, store: Path) -> tuple[int, int]:
+    """Start a run on a terminal of its own; its pid, and the terminal."""
     command = [sys.executable, "-m", "orchestrator", "run", str(campaign_file), "--store", str(store)]
     pid, terminal = pty.fork()
     if pid == 0:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests themselves may be running under nohup
         os.chdir(ROOT)
         os.execve(sys.executable, [*command, "--engine", "in-process"], {**os.environ, "PYTHONPATH": str(ROOT)})
+    return pid, terminal
+
+
+def test_a_terminal_shows_how_to_go_on_as_it_is_to_be_typed(campaign_file: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    pid, terminal = on_terminal(campaign_file, store)
+    shown = b""
+    with open(terminal, "r+b", buffering=0) as screen:
+        while b"first acknowledged operation" not in shown:
+            shown += screen.read(4096)
+        screen.write(b"\x03")
+        with contextlib.suppress(OSError):  # how a terminal ends
+            while more := screen.read(4096):
+                shown += more
+    _, status = os.waitpid(pid, 0)
+
+    assert os.waitstatus_to_exitcode(status) == 130
+    said = shown.decode()[shown.decode().index("brownout: stopped") :]
+    assert f"/brownout run {campaign_file} --resume --store {store}\r\n" in said
+    assert "collect" not in said, "no line that changes is left below it"
+
+
+def test_a_run_whose_terminal_is_closed_ends_in_order(campaign_file: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    pid, terminal = on_terminal(campaign_file, store)
     with open(terminal, "rb", buffering=0) as screen:
         shown = b""
         while b"first acknowledged operation" not in shown:
