@@ -224,6 +224,22 @@ def test_a_diverging_fetch_is_told_where_and_counts_for_nothing(tmp_path: Path) 
     tell(tmp_path, story)
 
 
+def test_who_fetches_another_topic_of_the_same_name_gets_nothing_of_this_one(tmp_path: Path) -> None:
+    """The metadata may have the topic anew already, and its follower be sooner than the replica of its leader."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        await cluster.create_topic([1, 2])
+        leader = cluster.nodes[1]
+        await leader.produce("a")
+        position = FetchPosition(TOPIC, 0, 0, 1 << 20, leader.leader.leader_epoch, topic_id=b"another topic's "[:16])
+        for limits in (FetchLimits(), FetchLimits(replica_id=2, replica_epoch=1)):
+            (read,) = leader.manager.fetch_now(limits, [position]) or []
+            assert (read.error, read.size) == (ErrorCode.INCONSISTENT_TOPIC_ID, 0)
+
+    tell(tmp_path, story)
+
+
 def test_consumers_get_nothing_without_a_lease(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start(1)
