@@ -30,6 +30,21 @@ def test_an_acknowledged_record_is_on_every_member_of_the_isr(tmp_path: Path, fl
     tell(tmp_path, story, log_flush_interval_messages=flush)
 
 
+@pytest.mark.conforms("K101-15")
+def test_a_new_leader_commits_of_its_log_what_is_on_its_disk(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1)
+        await cluster.create_topic([1])
+        node = cluster.nodes[1]
+        node.partition().log.append_as_leader(batch("a"), node.leader.leader_epoch)
+        assert not node.partition().durable
+        cluster.elect(1)
+        await cluster.hear(1)
+        assert node.leader.high_watermark == node.partition().log.durable_end_offset == 1
+
+    tell(tmp_path, story, log_flush_interval_messages=1)
+
+
 @pytest.mark.conforms("K101-1", "K101-3", "K101-8")
 def test_every_replica_has_the_leaders_epochs_in_its_file(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
