@@ -6,6 +6,7 @@ import asyncio
 import errno
 import gc
 import os
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from broker.log.log import PartitionLog
 from broker.log.log_config import LogConfig
 from broker.log.recovery import DamagedLogError
 from broker.log.segment import Segment
+from broker.log.swaps import CLEANED, SWAP, swap_in
 from broker.log.validation import Claims, admit_keyed
 from broker.protocol.compression import open_records
 from broker.protocol.records import (
@@ -29,6 +31,8 @@ from broker.protocol.records import (
     build_batch,
     iter_batches,
 )
+from simulator.disk import FileSystem, SimulatedDisk
+from simulator.loop import new_loop
 from tests.broker.log.making import DIRECTORY, in_loop, only_file
 
 CONFIG = LogConfig(segment_bytes=300, index_interval_bytes=100, compacted=True)
@@ -565,3 +569,30 @@ def test_how_dirty_a_log_is(
     first_dirty: int, high_watermark: int, now_ms: int, lag_ms: int, expected: Cleanable
 ) -> None:
     assert cleanable(SEGMENTS, first_dirty, high_watermark, now_ms, lag_ms) == expected
+
+
+def test_what_takes_the_place_of_segments_is_on_the_disk_by_name_before_they_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = new_loop()
+    disk = SimulatedDisk(loop, random.Random(0), file_system=FileSystem.STRICT)
+    unlink, gone = disk.unlink, list[str]()
+
+    def unlinked(path: str) -> None:
+        assert disk.durable(f"{DIRECTORY}/{0:020d}.log{SWAP}") is not None
+        gone.append(path)
+        unlink(path)
+
+    async def life() -> None:
+        disk.make_directory(DIRECTORY)
+        await disk.sync_directory("")
+        old = [Segment(disk, DIRECTORY, base, 200) for base in (0, 1)]
+        cleaned = Segment(disk, DIRECTORY, 0, 200, suffix=CLEANED)
+        cleaned.file.append([b"compacted"])
+        cleaned.finish()
+        await cleaned.file.sync()
+        monkeypatch.setattr(disk, "unlink", unlinked)
+        await swap_in(disk, DIRECTORY, cleaned, old)
+
+    loop.run_until_complete(life())
+    assert gone == [f"{DIRECTORY}/{1:020d}.log"]
