@@ -118,7 +118,7 @@ def test_an_answer_of_a_newer_leader_epoch_grants_what_was_proposed(tmp_path: Pa
         await leader.produce("a")
         assert set(leader.leader.isr) == {1, 2}
         granted = cluster.alter_partition
-        answered = asyncio.Event()
+        produced: asyncio.Future[asyncio.Task[Any]] = asyncio.get_running_loop().create_future()
 
         async def grant_and_elect_anew(message: Any, version: int) -> Any:
             cluster.who_asked_hears = False
@@ -128,17 +128,15 @@ def test_an_answer_of_a_newer_leader_epoch_grants_what_was_proposed(tmp_path: Pa
             result.leader_epoch += 1
             result.partition_epoch += 1
             cluster.cut.add((3, 1))
-            answered.set()
+            waiting = asyncio.ensure_future(leader.produce("b"))
+            await until(lambda: leader.leader.follower(2).log_end_offset == 2)  # but for the third member, all have it
+            cluster.alter_partition = granted  # type: ignore[method-assign]
+            produced.set_result(waiting)
             return response
 
         cluster.alter_partition = grant_and_elect_anew  # type: ignore[method-assign]
         cluster.cut.clear()
-        await answered.wait()
-        waiting = asyncio.ensure_future(leader.produce("b"))
-        await until(
-            lambda: leader.partition().log.log_end_offset == cluster.nodes[2].partition().log.log_end_offset == 2
-        )
-        await until(lambda: waiting.done() or len(leader.partition().replica_fetches) > 0)
+        waiting = await produced  # what is answered is taken in the same turn
         assert leader.leader.high_watermark == 1
         assert not waiting.done()
         waiting.cancel()
