@@ -15,6 +15,7 @@ from broker.quorum.election_state import ElectionState
 from broker.quorum.messages import BeginRequest, VoteRequest
 from broker.quorum.roles import Follower, Leader, Prospective, Unattached, Voted
 from broker.quorum.voters import VoterHistory, VoterSet
+from simulator.cluster import SimulatedCluster
 from tests.broker.quorum.live import LiveCluster, Seat
 from tests.broker.quorum.story import Story, disk_of
 from tests.broker.quorum.test_runner import described
@@ -339,6 +340,34 @@ def test_a_voter_whose_disk_was_replaced_votes_again_by_itself(tmp_path: Path) -
         await cluster.stop()
 
     asyncio.run(story())
+
+
+@pytest.mark.conforms("H22")
+def test_a_leader_that_was_deposed_forgets_the_voters_that_it_had_named_alone() -> None:
+    """It was cut off with a voter whose disk was replaced, took that one's vote away, and could not commit it."""
+    with SimulatedCluster(1, 5, properties={"quorum.fetch.timeout.ms": "10000"}) as cluster:
+
+        async def story() -> None:
+            cluster.start()
+            await cluster.ready()
+            former = str(cluster.controller())
+            wiped, *others = (name for name in cluster.machines if name != former)
+            voters = cluster.node(former).quorum.voter_ids
+            cluster.kill(wiped)
+            await asyncio.sleep(12)  # its vote is taken away once nothing was heard of it for 15 s
+            cluster.machines[wiped].disk.replace([])
+            cluster.partition([former, wiped], others)
+            cluster.start(wiped)
+            await cluster.until(lambda: cluster.node(former).quorum.voter_ids != voters)
+            assert cluster.machines[wiped].node_id not in cluster.node(former).quorum.voter_ids
+            cluster.kill(wiped)
+            await cluster.until(lambda: cluster.controller() in others, 60)
+            cluster.heal()
+            leading = cluster.node(str(cluster.controller())).quorum
+            await cluster.until(lambda: cluster.node(former).quorum.log_end == leading.log_end)
+            assert cluster.node(former).quorum.voter_ids == voters
+
+        cluster.run(story())
 
 
 @pytest.mark.conforms("H22")
