@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 OLDEST_JAVA = 17
 NICENESS = 5
+PATIENCE_S = 600.0
+"""A start takes ten seconds where nothing else runs. It yields to all that does, and takes minutes beside much."""
 _LOG = "driver.log"
 NO_JAVA = "no Java runtime found: install one of version 17 or later (Debian: openjdk-17-jre-headless)"
 # C1 only and the serial collector: the driver plans small jobs, the rows stay in the Python workers.
@@ -92,7 +94,7 @@ class SparkHandle:
         handle._thread.start()
         return handle
 
-    def session(self, timeout_s: float = 180.0) -> SparkSession:
+    def session(self, timeout_s: float = PATIENCE_S) -> SparkSession:
         """The warmed session. Raises `SparkUnavailableError` when it could not start, or not within the time."""
         self._thread.join(timeout_s)
         if self._error is not None:
