@@ -153,7 +153,7 @@ def main() -> None:
                 print(f"{mutant:36} {_line(result)}", flush=True)
                 break
         else:
-            print(f"{mutant:36} no run of seeds {SEEDS} showed it", flush=True)
+            print(f"{mutant:36} no run of seeds {SEEDS} showed it, also as a campaign of steps", flush=True)
         if options.json:
             options.json.write_text(json.dumps([asdict(it) for it in results], indent=1) + "\n", encoding="utf-8")
     few = sum(it.faults <= FEW for it in results)

@@ -32,6 +32,9 @@ from orchestrator.worlds.selection import WORLD_NAMES, lab_named
 CONFIRMED_BY: Final = 10
 """Other seeds with which the result is run at the end, to say how surely it shows the anomaly."""
 SUFFIX: Final = "-shrunk"
+UNFINISHED: Final = (
+    "No run of it came to its end, before anything was taken away either: what is broken keeps it from that."
+)
 _INTERRUPTED: Final = "interrupted"
 
 
@@ -46,6 +49,8 @@ class Result:
     shown: int = 0
     tried: int = 0
     undecided: tuple[str, ...] = ()
+    to_the_end: bool = True
+    """Whether its runs come to their end: else what is broken keeps them from it, as it did the whole."""
 
 
 def main(options: argparse.Namespace) -> int:
@@ -134,7 +139,7 @@ def _search(
         except Interrupted:
             ended = _INTERRUPTED
         if trials.best is not None:
-            result = Result(trials.best, ended)
+            result = Result(trials.best, ended, to_the_end=trials.to_the_end)
             if ended != _INTERRUPTED:
                 result = _confirmed(result, trials, progress, plan.seed + tries)
             return replace(result, undecided=tuple(trials.undecided))
@@ -183,6 +188,7 @@ def _comment(directory: RunDirectory, anomaly: str, result: Result, output: Path
             (
                 f"The smallest that was found of {directory.id} that still comes to {anomaly}",
                 f"({size_of(result.document)}; {result.ended}). {surely}".rstrip(),
+                "" if result.to_the_end else UNFINISHED,
                 f"Run it with: {command('run', shown(output), '--world', 'simulation')}",
             ),
         )
@@ -213,6 +219,7 @@ def _tell(whole: Document, result: Result, anomaly: str, output: Path, budget: B
             "shown": result.shown,
             "seeds": result.tried,
             "undecided": list(result.undecided),
+            "to_the_end": result.to_the_end,
             "worlds": worlds,
         }
         print(json.dumps(told, indent=1))
@@ -221,6 +228,8 @@ def _tell(whole: Document, result: Result, anomaly: str, output: Path, budget: B
     say(f"after:  {size_of(result.document)} ({budget}; {result.ended})")
     if result.tried:
         say(f"{result.shown} of {result.tried} other seeds show {anomaly} in the simulated world")
+    if not result.to_the_end:
+        say(UNFINISHED)
     if result.undecided:
         count = len(result.undecided)
         say(f"{count} of the runs could not be judged, and count as not showing it; the last: {result.undecided[-1]}")

@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum, auto
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,14 @@ from orchestrator.search.making import Made, Maker
 from systems.errors import InputError
 
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class Finding(Enum):
+    """What one run says of the anomaly: nothing, or that it fails by it, having come to its end or not."""
+
+    NOTHING = auto()
+    UNFINISHED = auto()
+    FINISHED = auto()
 
 
 class SpentError(Exception):
@@ -60,8 +69,10 @@ class Trials:
     """Runs candidates in a store that is thrown away. `best` is the last that held, with the seed that showed it;
     `undecided`: of each run that nobody could judge, why. None of these shows anything.
 
-    A run shows the anomaly when it comes to its end, fails, and names it. Each candidate is given `tries` seeds, and
-    holds when as many of them show it as did for the first: what is taken away must not make it rarer."""
+    A run shows the anomaly when it comes to its end, fails, and names it. Where the first candidate does so in no run
+    that comes to its end - what is broken keeps the cluster from ever being whole again - none has to (`to_the_end`).
+    Each candidate is given `tries` seeds, and holds when as many of them show it as did for the first: what is taken
+    away must not make it rarer."""
 
     def __init__(
         self,
@@ -82,6 +93,7 @@ class Trials:
         self._heard = heard
         self._known: dict[str, bool] = {}
         self._needed = 0
+        self.to_the_end = True
         self.best: Document | None = None
         self.undecided: list[str] = []
 
@@ -97,7 +109,9 @@ class Trials:
 
     def _settle(self, whole: Document) -> bool:
         """How many seeds have to show it from here on; those that did are asked first."""
-        shown = [seed for seed in self._seeds if self.shows(whole, seed)]
+        found = {seed: self._finding(whole, seed) for seed in self._seeds}
+        self.to_the_end = Finding.FINISHED in found.values() or Finding.UNFINISHED not in found.values()
+        shown = [seed for seed in self._seeds if self._counts(found[seed])]
         self._seeds = [*shown, *(seed for seed in self._seeds if seed not in shown)]
         self._needed = len(shown)
         return bool(shown)
@@ -115,24 +129,32 @@ class Trials:
         """Whether one run shows the anomaly. A candidate that is no campaign shows nothing, and costs nothing; nor does
         one that is `free`. Raises `OSError`, or what came of one, where the machine can make no run: nothing follows
         from that for the candidate."""
+        return self._counts(self._finding(candidate, seed, free=free))
+
+    def _counts(self, finding: Finding) -> bool:
+        return finding is Finding.FINISHED or (finding is Finding.UNFINISHED and not self.to_the_end)
+
+    def _finding(self, candidate: Document, seed: int, *, free: bool = False) -> Finding:
         try:
             campaign = candidate.campaign(self._store.root / "candidate.toml")
         except InputError:
-            return False
+            return Finding.NOTHING
         if not free:
             self._budget.spend()
         plan = planned(campaign, self._store.new_stamp(), seed)
         try:
-            return self._is_shown(self._maker.make(plan), seed)
+            return self._found_in(self._maker.make(plan), seed)
         except Exception as error:
             if isinstance(error, OSError) or isinstance(error.__cause__, OSError):
                 raise  # the disk may be full
             self.undecided.append(f"seed {seed}: {type(error).__name__}: {error}")
-            return False  # what broke in the simulated world, or in the analysis, proves nothing
+            return Finding.NOTHING  # what broke in the simulated world, or in the analysis, proves nothing
         finally:
             shutil.rmtree(self._store.campaign_dir(campaign.name) / plan.id, ignore_errors=True)
 
-    def _is_shown(self, made: Made, seed: int) -> bool:
+    def _found_in(self, made: Made, seed: int) -> Finding:
         if made.verdict.verdict == UNKNOWN:
             self.undecided.append(f"seed {seed}: {'; '.join(first_reasons(made.verdict.reasons, 2))}")
-        return made.verdict.verdict == FAIL and self._anomaly in made.anomalies and made.finished
+        if made.verdict.verdict != FAIL or self._anomaly not in made.anomalies:
+            return Finding.NOTHING
+        return Finding.FINISHED if made.finished else Finding.UNFINISHED

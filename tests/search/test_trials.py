@@ -82,11 +82,50 @@ def test_no_more_seeds_are_asked_than_it_takes_to_know(whole: Document, tmp_path
     assert len(maker.seeds) == 3 + 1
 
 
-@pytest.mark.parametrize("change", [{"verdict": "unknown"}, {"anomaly": "stale-read"}, {"finished": False}])
-def test_only_a_finished_run_that_fails_by_the_same_anomaly_counts(
+@pytest.mark.parametrize("change", [{"verdict": "unknown"}, {"anomaly": "stale-read"}])
+def test_only_a_run_that_fails_by_the_same_anomaly_counts(
     whole: Document, tmp_path: Path, change: dict[str, Any]
 ) -> None:
     assert not trials(FakeMaker(lambda _: True, **change), tmp_path)(whole)
+
+
+def test_what_comes_to_its_end_is_left_only_for_what_does_so_too(whole: Document, tmp_path: Path) -> None:
+    """A script of which too much was taken away fails for that, and would show only what happened before."""
+    maker = FakeMaker(lambda _: True)
+    tried = trials(maker, tmp_path)
+    assert tried(whole)
+    maker.finished = False
+    assert not tried(whole.with_steps(whole.steps[:1]))
+    assert not tried.shows(whole, 9, free=True)
+    assert tried.to_the_end
+
+
+def test_where_no_run_comes_to_its_end_none_has_to(whole: Document, tmp_path: Path) -> None:
+    """What is broken may keep a cluster from ever being whole again."""
+    maker = FakeMaker(lambda planned: planned.seed in (4, 6), finished=False)
+    tried = trials(maker, tmp_path)
+    assert tried(whole)
+    assert not tried.to_the_end
+    assert tried(whole.with_steps(whole.steps[:1]))
+    assert maker.seeds == [4, 5, 6, 4, 6], "two of three had shown it"
+    maker.finished = True
+    assert tried(whole.with_steps(whole.steps[1:])), "nor may none"
+
+
+def test_seeds_whose_runs_come_to_their_end_are_preferred(whole: Document, tmp_path: Path) -> None:
+    maker = FakeMaker(lambda _: True)
+    make = maker.make
+
+    def mixed(planned: PlannedRun) -> Any:
+        maker.finished = planned.seed == 5
+        return make(planned)
+
+    maker.make = mixed  # type: ignore[method-assign]
+    tried = trials(maker, tmp_path)
+    assert tried(whole)
+    assert tried.to_the_end
+    assert tried.best is not None
+    assert tried.best.data["seeds"] == {"first": 5, "count": 1}
 
 
 def test_what_is_no_campaign_costs_nothing_and_what_breaks_proves_nothing(whole: Document, tmp_path: Path) -> None:
