@@ -459,6 +459,8 @@ class SimulatedCluster:
             self.watch.began(machine.name, machine.lives, host, node)
             await node.start()
             await node.ready()
+            for each in node.overruled:
+                machine.say(str(each))
             machine.say(f"{who} of {node.config.cluster_id} at {node.config.addresses} is ready")
             await asyncio.wait([node.failed])
             node.failed.result()
