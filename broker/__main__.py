@@ -145,6 +145,8 @@ async def _announce(node: BrokerNode) -> None:
         ready.cancel()
     gc.collect()
     gc.freeze()
+    for each in node.overruled:
+        print(each, flush=True)
     print(f"{_summary(node.config, node.cluster_id)} is ready", flush=True)
 
 

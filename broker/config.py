@@ -42,6 +42,10 @@ class BrokerConfig:
     voters: tuple[Endpoint, ...]
     log_dir: str
     trace_path: str | None = None
+    source: str = field(default="configuration", compare=False)
+    """The file, for messages."""
+    given: frozenset[str] = field(default=frozenset(), compare=False)
+    """The keys that the file names."""
     cluster_id: str | None = _key("cluster.id", None)
     """None: the first controller makes one, and whoever has none yet takes the cluster's over."""
 
@@ -213,7 +217,8 @@ class BrokerConfig:
         listeners = parse_listeners(take(rest, source, "listeners"), protocols, source)
         voters = parse_voters(take(rest, source, "quorum.voters"), source)
         log_dir = take(rest, source, "log.dir")
-        values: dict[str, Any] = {"trace_path": rest.pop("trace.path", None)}
+        values: dict[str, Any] = {"source": source, "given": frozenset(properties)}
+        values["trace_path"] = rest.pop("trace.path", None)
         for spec in fields(cls):
             key = spec.metadata.get("key")
             if key is None or key not in rest:

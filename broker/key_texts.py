@@ -64,7 +64,11 @@ OPTIONAL: Final[Mapping[str, str]] = {
         "for so long after a heartbeat a broker acts as a leader; shorter than the session, so that "
         "nobody answers who has been replaced: at most four fifths of it, where clocks gain or lose up to 10 %"
     ),
-    "min.insync.replicas": "in-sync replicas without which nothing is committed (a topic's own setting goes first)",
+    "min.insync.replicas": (
+        "in-sync replicas without which nothing is committed, of topics that do not say themselves; the first "
+        "controller writes its own into the metadata, and from then on "
+        "[the cluster's counts](limits.md#minimum-of-in-sync-replicas)"
+    ),
     "default.replication.factor": "replicas of a topic whose creator does not say",
     "num.partitions": "partitions of a topic whose creator does not say",
     "unclean.leader.election.enable": "whether a replica that may lack committed records may lead when nobody else can",

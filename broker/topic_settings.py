@@ -17,6 +17,10 @@ DELETE: Final = "delete"
 COMPACT: Final = "compact"
 NEVER: Final = -1
 """As a retention: nothing is deleted for its age or size."""
+MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
+CLUSTER_WIDE: Final = frozenset({MIN_INSYNC_REPLICAS})
+"""The keys whose default is the cluster's, in the metadata log, and not each broker's own: the controller takes for not
+committed what leaders do not commit by this number (KIP-966)."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,7 @@ KEYS: Final[Mapping[str, Key]] = {
             "min.compaction.lag.ms", "long", lambda c: str(c.log_cleaner_min_compaction_lag_ms),
             "log.cleaner.min.compaction.lag.ms",
         ),
-        Key("min.insync.replicas", "int", lambda c: str(c.min_insync_replicas), "min.insync.replicas", 1, MAX_INT32),
+        Key(MIN_INSYNC_REPLICAS, "int", lambda c: str(c.min_insync_replicas), MIN_INSYNC_REPLICAS, 1, MAX_INT32),
         Key("retention.bytes", "long", lambda c: str(c.log_retention_bytes), "log.retention.bytes", NEVER),
         Key("retention.ms", "long", lambda c: str(c.log_retention_ms), "log.retention.ms", NEVER),
         Key("segment.bytes", "int", lambda c: str(c.log_segment_bytes), "log.segment.bytes", 4096, MAX_INT32),
@@ -126,7 +130,7 @@ class TopicSettings:
 
     @classmethod
     def of(cls, own: Mapping[str, str], broker: BrokerConfig) -> TopicSettings:
-        """A topic's own configuration over the broker's."""
+        """What is set for a topic, by itself or by the cluster's defaults, over the broker's own configuration."""
 
         def value(name: str) -> str:
             return own[name] if name in own else KEYS[name].default(broker)
@@ -139,7 +143,7 @@ class TopicSettings:
             max_message_bytes=int(value("max.message.bytes")),
             min_cleanable_dirty_ratio=float(value("min.cleanable.dirty.ratio")),
             min_compaction_lag_ms=int(value("min.compaction.lag.ms")),
-            min_insync_replicas=int(value("min.insync.replicas")),
+            min_insync_replicas=int(value(MIN_INSYNC_REPLICAS)),
             retention_bytes=int(value("retention.bytes")),
             retention_ms=int(value("retention.ms")),
             segment_bytes=int(value("segment.bytes")),

@@ -22,11 +22,12 @@ EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "not_ready": ("reason",),
     "request_failed": ("error", "api"),
     "connection_rejected": ("peer", "reason"),
-    # its membership
+    # its membership. setting_overruled: its file says something else than the cluster goes by.
     "registered": ("broker_epoch",),
     "fenced": (),
     "unfenced": (),
     "left_without_consent": (),
+    "setting_overruled": ("key", "own", "cluster"),
     "broker_gone": ("broker", "broker_epoch"),
     # the controller. logs_compared: so many partitions that nobody led were given to the most complete log.
     # fencing_refused: the session had expired, and begins anew.

@@ -7,7 +7,7 @@ import contextvars
 import gc
 import random
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -145,7 +145,7 @@ class SimulatedCluster:
         self.network = SimulatedNetwork(
             self.loop, random.Random(f"{seed}/network"), conditions, observe=self.journal.mix
         )
-        self._programs = programs or {
+        self._programs = dict(programs or {}) or {
             f"n{number}": Program(
                 {
                     "node.id": str(number),
@@ -240,6 +240,11 @@ class SimulatedCluster:
         await self.until(all_are_ready, timeout)
 
     # --- processes and power
+
+    def reconfigure(self, name: str, properties: Mapping[str, str]) -> None:
+        """Edit a machine's configuration file: the next process there has these properties over the others."""
+        program = self._programs[name]
+        self._programs[name] = replace(program, properties={**program.properties, **properties})
 
     def start(self, *names: str) -> None:
         """Start the brokers (all) that do not run, on machines that have or get power."""
@@ -454,6 +459,8 @@ class SimulatedCluster:
             self.watch.began(machine.name, machine.lives, host, node)
             await node.start()
             await node.ready()
+            for each in node.overruled:
+                machine.say(str(each))
             machine.say(f"{who} of {node.config.cluster_id} at {node.config.addresses} is ready")
             await asyncio.wait([node.failed])
             node.failed.result()

@@ -1,17 +1,32 @@
-"""AlterConfigs and IncrementalAlterConfigs: the configuration of topics. Pure: image and request in, records out."""
+"""AlterConfigs and IncrementalAlterConfigs: the configuration of topics, and the defaults that are the whole cluster's.
+Pure: image and request in, records out.
+
+What both are refused for is Apache Kafka's, where eligible leader replicas are on (KIP-966): the cluster's
+`min.insync.replicas` cannot be removed, and no single broker has another.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from broker.config import BrokerConfig
-from broker.controller.image import MetadataImage, TopicImage
+from broker.controller.image import MetadataImage
 from broker.errors import ErrorCode, ProtocolError
 from broker.protocol.messages import alter_configs as whole
 from broker.protocol.messages import incremental_alter_configs as incremental
-from broker.protocol.messages.metadata_records import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigRecord
-from broker.topic_settings import key_of, split
+from broker.protocol.messages.metadata_records import ALL_BROKERS, BROKER_RESOURCE, TOPIC_RESOURCE, ConfigRecord
+from broker.topic_settings import CLUSTER_WIDE, key_of, split
+
+
+@dataclass(frozen=True)
+class _Resource:
+    """What is configured, a topic or all brokers, and what is set for it."""
+
+    type: int
+    name: str
+    configs: Mapping[str, str]
 
 
 def alter_incrementally(
@@ -21,11 +36,11 @@ def alter_incrementally(
     records: list[ConfigRecord] = []
     response = incremental.IncrementalAlterConfigsResponse()
     times = Counter((each.resource_type, each.resource_name) for each in request.resources)
-    for resource in request.resources:
-        result = incremental.AlterConfigsResourceResponse(0, None, resource.resource_type, resource.resource_name)
+    for asked in request.resources:
+        result = incremental.AlterConfigsResourceResponse(0, None, asked.resource_type, asked.resource_name)
         try:
-            topic = _topic(image, resource.resource_type, resource.resource_name, times)
-            records += _changed(topic, resource.configs, config)
+            resource = _resource(image, asked, times)
+            records += _difference(resource, _changed(resource, asked.configs, config))
         except ProtocolError as error:
             result.error_code, result.error_message = error.code, str(error)
         response.responses.append(result)
@@ -35,17 +50,16 @@ def alter_incrementally(
 def alter_wholly(
     image: MetadataImage, request: whole.AlterConfigsRequest
 ) -> tuple[list[ConfigRecord], whole.AlterConfigsResponse]:
-    """As `alter_incrementally`; what a resource's new configuration does not name falls back to the broker's."""
+    """As `alter_incrementally`; what a resource's new configuration does not name falls back to its default."""
     records: list[ConfigRecord] = []
     response = whole.AlterConfigsResponse()
     times = Counter((each.resource_type, each.resource_name) for each in request.resources)
-    for resource in request.resources:
-        result = whole.AlterConfigsResourceResponse(0, None, resource.resource_type, resource.resource_name)
+    for asked in request.resources:
+        result = whole.AlterConfigsResourceResponse(0, None, asked.resource_type, asked.resource_name)
         try:
-            topic = _topic(image, resource.resource_type, resource.resource_name, times)
-            _each_once([entry.name for entry in resource.configs])
-            wanted = checked({entry.name: entry.value for entry in resource.configs})
-            records += _difference(topic, wanted)
+            resource = _resource(image, asked, times)
+            wanted = _checked(resource, {entry.name: entry.value for entry in asked.configs})
+            records += _difference(resource, wanted)
         except ProtocolError as error:
             result.error_code, result.error_message = error.code, str(error)
         response.responses.append(result)
@@ -64,35 +78,57 @@ def checked(values: Mapping[str, str | None]) -> dict[str, str]:
     return result
 
 
-def _topic(image: MetadataImage, resource_type: int, name: str, times: Mapping[tuple[int, str], int]) -> TopicImage:
-    if times[resource_type, name] > 1:
+def _resource(
+    image: MetadataImage,
+    asked: whole.AlterConfigsResource | incremental.AlterConfigsResource,
+    times: Mapping[tuple[int, str], int],
+) -> _Resource:
+    """Raises `ProtocolError` for one that cannot be configured, or has not the keys that are asked for."""
+    kind, name, keys = asked.resource_type, asked.resource_name, [entry.name for entry in asked.configs]
+    if times[kind, name] > 1:
         raise ProtocolError(ErrorCode.INVALID_REQUEST, "the request names this resource more than once")
-    if resource_type == BROKER_RESOURCE:
-        message = "a broker's configuration is its file's; change it there and start the broker again"
-        raise ProtocolError(ErrorCode.INVALID_REQUEST, message)
-    if resource_type != TOPIC_RESOURCE:
-        raise ProtocolError(ErrorCode.INVALID_REQUEST, f"resource type {resource_type} cannot be configured")
+    if len(set(keys)) < len(keys):
+        raise ProtocolError(ErrorCode.INVALID_REQUEST, "the request names a key more than once")
+    if kind == BROKER_RESOURCE:
+        _refuse_what_is_of_files(name, keys)
+        return _Resource(kind, name, image.defaults)
+    if kind != TOPIC_RESOURCE:
+        raise ProtocolError(ErrorCode.INVALID_REQUEST, f"resource type {kind} cannot be configured")
     topic = image.topics.get(name)
     if topic is None:
         raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
-    return topic
+    return _Resource(kind, name, topic.configs)
 
 
-def _each_once(names: list[str]) -> None:
-    if len(set(names)) < len(names):
-        raise ProtocolError(ErrorCode.INVALID_REQUEST, "the request names a key more than once")
+def _refuse_what_is_of_files(broker: str, keys: list[str]) -> None:
+    others = [key for key in keys if key not in CLUSTER_WIDE]
+    if others or (broker != ALL_BROKERS and not keys):
+        message = "a broker's configuration is its file's; change it there and start the broker again"
+        raise ProtocolError(ErrorCode.INVALID_REQUEST, message)
+    if broker != ALL_BROKERS:
+        message = f"{keys[0]} is the whole cluster's: no broker has its own; set it for all, with no broker's name"
+        raise ProtocolError(ErrorCode.INVALID_CONFIG, message)
 
 
-def _changed(topic: TopicImage, entries: list[incremental.AlterableConfig], config: BrokerConfig) -> list[ConfigRecord]:
-    _each_once([entry.name for entry in entries])
-    wanted = dict(topic.configs)
+def _checked(resource: _Resource, values: Mapping[str, str | None]) -> dict[str, str]:
+    """As `checked`. What a broker cannot have is no valid request, as Apache Kafka has it (KAFKA-13609)."""
+    try:
+        return checked(values)
+    except ProtocolError as error:
+        if resource.type == BROKER_RESOURCE:
+            raise ProtocolError(ErrorCode.INVALID_REQUEST, str(error)) from error
+        raise
+
+
+def _changed(resource: _Resource, entries: list[incremental.AlterableConfig], config: BrokerConfig) -> dict[str, str]:
+    wanted = dict(resource.configs)
     for entry in entries:
         key = key_of(entry.name)
         if entry.config_operation == incremental.DELETE:
             wanted.pop(entry.name, None)
             continue
         if entry.config_operation == incremental.SET:
-            wanted |= checked({entry.name: entry.value})
+            wanted |= _checked(resource, {entry.name: entry.value})
             continue
         if entry.config_operation not in (incremental.APPEND, incremental.SUBTRACT) or key.kind != "list":
             message = f"{entry.name}: operation {entry.config_operation} is not for a {key.kind}"
@@ -102,16 +138,20 @@ def _changed(topic: TopicImage, entries: list[incremental.AlterableConfig], conf
             parts += [part for part in named if part not in parts]
         else:
             parts = [part for part in parts if part not in named]
-        wanted |= checked({entry.name: ",".join(parts)})
-    return _difference(topic, wanted)
+        wanted |= _checked(resource, {entry.name: ",".join(parts)})
+    return wanted
 
 
-def _difference(topic: TopicImage, wanted: Mapping[str, str]) -> list[ConfigRecord]:
-    """The records that turn a topic's configuration into `wanted`; what is so already needs none."""
+def _difference(resource: _Resource, wanted: Mapping[str, str]) -> list[ConfigRecord]:
+    """The records that turn a configuration into `wanted`; what is so already needs none. Raises `ProtocolError` for
+    what the cluster must have."""
     records = [
-        ConfigRecord(TOPIC_RESOURCE, topic.name, name, value)
+        ConfigRecord(resource.type, resource.name, name, value)
         for name, value in sorted(wanted.items())
-        if topic.configs.get(name) != value
+        if resource.configs.get(name) != value
     ]
-    gone = sorted(topic.configs.keys() - wanted.keys())
-    return records + [ConfigRecord(TOPIC_RESOURCE, topic.name, name, None) for name in gone]
+    gone = sorted(resource.configs.keys() - wanted.keys())
+    if gone and resource.type == BROKER_RESOURCE:
+        message = f"{', '.join(gone)} cannot be removed: each broker would go by its own file; set another value"
+        raise ProtocolError(ErrorCode.INVALID_CONFIG, message)
+    return records + [ConfigRecord(resource.type, resource.name, name, None) for name in gone]

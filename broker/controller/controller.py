@@ -62,6 +62,7 @@ from broker.protocol.messages.metadata_records import (
 )
 from broker.protocol.schema import Message
 from broker.protocol.uuids import id_text, random_id
+from broker.topic_settings import CLUSTER_WIDE, KEYS
 
 PROTOCOLS = frozenset(map(int, SecurityProtocol))
 FENCE = 1
@@ -280,11 +281,13 @@ class Controller:
     # --- the controller itself
 
     def first_records(self, image: MetadataImage) -> Decision[None]:
-        """What a new controller commits: the cluster's id, if it is the first one ever (K595-46)."""
-        if image.cluster_id is not None:
-            return Decision([NoOpRecord()], _nothing)
-        cluster_id = self._config.cluster_id or id_text(random_id(self._rng))
-        return Decision([ConfigRecord(BROKER_RESOURCE, ALL_BROKERS, CLUSTER_ID, cluster_id)], _nothing)
+        """What a new controller commits: the cluster's id, if it is the first one ever (K595-46), and what is the
+        cluster's and nobody has said yet, by its own file."""
+        missing = {name: KEYS[name].default(self._config) for name in sorted(CLUSTER_WIDE - image.defaults.keys())}
+        if image.cluster_id is None:
+            missing[CLUSTER_ID] = self._config.cluster_id or id_text(random_id(self._rng))
+        records = [ConfigRecord(BROKER_RESOURCE, ALL_BROKERS, name, value) for name, value in missing.items()]
+        return Decision(records or [NoOpRecord()], _nothing)
 
     def prove_leadership(self, _: MetadataImage) -> Decision[None]:
         """A record whose commit shows that this node still led when it was written."""

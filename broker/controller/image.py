@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from broker.config import BrokerConfig
 from broker.listeners import ListenerEndpoint, SecurityProtocol
 from broker.protocol.messages.metadata_records import (
     ALL_BROKERS,
@@ -36,6 +37,7 @@ from broker.protocol.messages.metadata_records import (
 )
 from broker.security.acls import Acl, Operation, PatternType, Permission, ResourceType
 from broker.security.scram import Mechanism, ScramCredential
+from broker.topic_settings import CLUSTER_WIDE, MIN_INSYNC_REPLICAS, TopicSettings
 
 
 class ImageError(ValueError):
@@ -105,12 +107,17 @@ class PartitionImage:
 
 @dataclass(slots=True)
 class TopicImage:
-    """A topic; `partitions` by their number, `configs` as set for this topic alone."""
+    """A topic; `partitions` by their number, `configs` as set for this topic alone, `defaults` for all topics."""
 
     name: str
     id: bytes
     partitions: dict[int, PartitionImage] = field(default_factory=dict)
     configs: dict[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, str] = field(default_factory=dict)
+
+    def settings(self, broker: BrokerConfig) -> TopicSettings:
+        """What holds for its partitions: what is set for it, else for all topics, else what a broker's file says."""
+        return TopicSettings.of({**self.defaults, **self.configs}, broker)
 
 
 @dataclass(slots=True)
@@ -135,6 +142,9 @@ class MetadataImage:
         self.cluster_id: str | None = None
         self.brokers: dict[int, BrokerImage] = {}
         self.topics: dict[str, TopicImage] = {}
+        self.defaults: dict[str, str] = {}
+        """What holds on all brokers for topics that do not say themselves, of `CLUSTER_WIDE`. What is not here, as in a
+        log of before there was such a record, each broker takes from its own file."""
         self.next_producer_id = 0
         self.acls: dict[bytes, Acl] = {}
         """By their ids."""
@@ -187,7 +197,7 @@ class MetadataImage:
         self.cluster_id = None
         self.next_producer_id = 0
         before = set(self._names)
-        for everything in (self.brokers, self.topics, self._names, self.acls, self.scram):
+        for everything in (self.brokers, self.topics, self.defaults, self._names, self.acls, self.scram):
             everything.clear()
         self.offset = end_offset - 1
         for data in records:
@@ -218,7 +228,7 @@ class MetadataImage:
             case RegisterBrokerRecord():
                 return self._register(record, offset)
             case TopicRecord():
-                self.topics[record.name] = TopicImage(record.name, record.topic_id)
+                self.topics[record.name] = TopicImage(record.name, record.topic_id, defaults=self.defaults)
                 self._names[record.topic_id] = record.name
             case RemoveTopicRecord():
                 topic = self._topic(record.topic_id, offset)
@@ -300,22 +310,44 @@ class MetadataImage:
         return Changes(brokers={broker.id})
 
     def _configure(self, record: ConfigRecord, offset: int) -> Changes:
-        if (record.resource_type, record.resource_name, record.name) == (BROKER_RESOURCE, ALL_BROKERS, CLUSTER_ID):
-            self.cluster_id = record.value
-            return Changes()
+        if (record.resource_type, record.resource_name) == (BROKER_RESOURCE, ALL_BROKERS):
+            return self._configure_all(record, offset)
         topic = self.topics.get(record.resource_name)
         if record.resource_type != TOPIC_RESOURCE or topic is None:
             raise ImageError(f"offset {offset}: there is no topic {record.resource_name!r} to configure")
-        if record.value is None:
-            topic.configs.pop(record.name, None)
-        else:
-            topic.configs[record.name] = record.value
-        if record.name == "min.insync.replicas":
-            # With a lower number more may be committed without the replicas outside the ISR (KIP-966).
-            for index, partition in topic.partitions.items():
-                if partition.isr:
-                    topic.partitions[index] = replace(partition, elr=(), last_known_elr=())
-        return Changes(partitions={(topic.name, index) for index in topic.partitions})
+        _set(topic.configs, record)
+        return _reconfigured(topic, record.name)
+
+    def _configure_all(self, record: ConfigRecord, offset: int) -> Changes:
+        """What holds for the whole cluster. Topics that have a setting of their own do not notice."""
+        changes = Changes()
+        if record.name == CLUSTER_ID:
+            self.cluster_id = record.value
+            return changes
+        if record.name not in CLUSTER_WIDE:
+            raise ImageError(f"offset {offset}: {record.name} is not for all brokers")
+        _set(self.defaults, record)
+        for topic in self.topics.values():
+            if record.name not in topic.configs:
+                changes.add(_reconfigured(topic, record.name))
+        return changes
+
+
+def _set(configs: dict[str, str], record: ConfigRecord) -> None:
+    if record.value is None:
+        configs.pop(record.name, None)
+    else:
+        configs[record.name] = record.value
+
+
+def _reconfigured(topic: TopicImage, name: str) -> Changes:
+    """What another value of a key changes in a topic, whether it is the topic's own or the cluster's."""
+    if name == MIN_INSYNC_REPLICAS:
+        # With a lower number more may be committed without the replicas outside the ISR (KIP-966).
+        for index, partition in topic.partitions.items():
+            if partition.isr:
+                topic.partitions[index] = replace(partition, elr=(), last_known_elr=())
+    return Changes(partitions={(topic.name, index) for index in topic.partitions})
 
 
 def acl_of(record: AccessControlEntryRecord) -> Acl:

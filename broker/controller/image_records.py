@@ -30,6 +30,8 @@ def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
     """The records; `MetadataImage.restore` makes the image of them again."""
     if image.cluster_id is not None:
         yield ConfigRecord(BROKER_RESOURCE, ALL_BROKERS, CLUSTER_ID, image.cluster_id)
+    for name, value in image.defaults.items():  # in front of all partitions: another one would end their ELRs
+        yield ConfigRecord(BROKER_RESOURCE, ALL_BROKERS, name, value)
     if image.next_producer_id:
         yield ProducerIdsRecord(NOBODY, NOBODY, image.next_producer_id)
     for acl_id, acl in image.acls.items():

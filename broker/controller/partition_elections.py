@@ -35,7 +35,6 @@ from broker.protocol.messages.metadata_records import (
     NO_RECOVERY_CHANGE,
     PartitionChangeRecord,
 )
-from broker.topic_settings import TopicSettings
 
 
 class LogEnd(NamedTuple):
@@ -54,7 +53,7 @@ class Elected(NamedTuple):
 
 
 class Elections:
-    """The rules, with a broker's defaults for what topics do not set themselves."""
+    """The rules, with a broker's defaults for what neither topics nor the whole cluster set."""
 
     def __init__(self, config: BrokerConfig, mutants: Mutants) -> None:
         self._config = config
@@ -97,10 +96,7 @@ class Elections:
         self, topic: TopicImage, partition: PartitionImage, isr: tuple[int, ...], *unclean: int
     ) -> Membership:
         """The membership of a partition once its ISR is `isr` and `unclean` have shut down uncleanly."""
-        return membership_after(partition, isr, self._settings(topic).min_insync_replicas, unclean)
-
-    def _settings(self, topic: TopicImage) -> TopicSettings:
-        return TopicSettings.of(topic.configs, self._config)
+        return membership_after(partition, isr, topic.settings(self._config).min_insync_replicas, unclean)
 
     # --- brokers come and go
 
@@ -206,7 +202,7 @@ class Elections:
             alone = Membership((leader,), elr, members.last_known_elr)
             return Elected(leader, self._settled(topic, partition, alone), self._clean_recovery_state)
         if unclean_allowed is None:
-            unclean_allowed = self._settings(topic).unclean_leader_election
+            unclean_allowed = topic.settings(self._config).unclean_leader_election
         if unclean_allowed:
             leader = first_of(members.last_known_elr, partition.replicas, available)
             if leader == NO_LEADER:
@@ -219,7 +215,7 @@ class Elections:
 
     def _settled(self, topic: TopicImage, partition: PartitionImage, members: Membership) -> Membership:
         """Nobody outside an ISR that is large enough is eligible: more may be committed without them."""
-        minimum = effective_min_insync(partition, self._settings(topic).min_insync_replicas)
+        minimum = effective_min_insync(partition, topic.settings(self._config).min_insync_replicas)
         return Membership(members.isr) if len(members.isr) >= minimum else members
 
 

@@ -249,6 +249,7 @@ class ReplicaManager:
     async def _bring_up_to_date(self, key: Key) -> None:
         topic = self._image.topics.get(key[0])
         state = self._image.partition(*key)
+        settings = None if topic is None else topic.settings(self._config)
         partition = self._partitions.get(key)
         wanted = topic is not None and state is not None and self._config.node_id in state.replicas
         if partition is not None and (not wanted or topic is None or partition.topic_id != topic.id):
@@ -258,16 +259,17 @@ class ReplicaManager:
             if self._is_missed(self._offline[key].topic_id, topic, state):
                 return  # only people know whether what it had can be had back
             await self._set_damaged_aside(key)
-        if not wanted or topic is None or state is None:
+        if not wanted or topic is None or state is None or settings is None:
             return
         if partition is None:
             await self._forget_offsets(key)  # who set another one aside may have come no further
             log = await self._directories.create(*key, topic.id)
             partition = self._partitions[key] = self._partition(*key, topic.id, log, 0)
-        await self._assume_role(partition, state)
+        await self._assume_role(partition, state, settings)
 
-    async def _assume_role(self, partition: Partition, state: PartitionImage) -> None:
-        settings = TopicSettings.of(self._image.configs(partition.topic), self._config)
+    async def _assume_role(self, partition: Partition, state: PartitionImage, settings: TopicSettings) -> None:
+        """`state` and `settings` are of one moment: with a minimum that was lowered since, an ISR of before could
+        commit what those who are eligible lack."""
         partition.configure(settings)
         min_insync = settings.min_insync_replicas
         if partition.error is ErrorCode.KAFKA_STORAGE_ERROR or state.leader_epoch < partition.leader_epoch:

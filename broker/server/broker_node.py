@@ -35,6 +35,7 @@ from broker.server.lifecycle import BrokerLifecycle
 from broker.server.metrics import metrics_of, render
 from broker.server.metrics_page import MetricsPage
 from broker.server.node_directory import NodeDirectory
+from broker.server.overruled import Overruled, overruled
 from broker.server.routes import Parts, add_broker_routes, add_controller_routes
 from broker.server.security import Security
 from broker.server.watch import DeathWatch
@@ -374,8 +375,10 @@ class BrokerNode:
             await self.replicas.apply(self.image, changed)
             self.groups.apply(self.image)
             self._published = reached
-            if 0 <= self.lifecycle.broker_epoch <= reached:
+            if 0 <= self.lifecycle.broker_epoch <= reached and not self._caught_up.is_set():
                 self._caught_up.set()
+                for each in self.overruled:
+                    self._tracer.emit("setting_overruled", key=each.key, own=each.own, cluster=each.cluster)
             if not self._applied.is_set():
                 self._settled.set()
 
@@ -388,6 +391,11 @@ class BrokerNode:
     @property
     def fenced(self) -> bool:
         return not self.lifecycle.unfenced.is_set()
+
+    @property
+    def overruled(self) -> list[Overruled]:
+        """What this broker's file says in vain, as far as it has read the metadata log."""
+        return overruled(self.config, self.image.defaults)
 
     def _metrics(self) -> str:
         return render(metrics_of(self, asyncio.get_running_loop().time()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 import pytest
 
@@ -16,6 +17,7 @@ from broker.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from broker.protocol.schema import Message
 from broker.server.client import PeerConnector
 from simulator.client import RefusedError, SimulatedClient, UncertainError
 from simulator.cluster import SimulatedCluster
@@ -155,32 +157,51 @@ def test_brokers_that_were_stopped_cleanly_lead_again_without_any_recovery() -> 
         cluster.run(story())
 
 
+CLUSTER, ITS_OWN = (4, ""), (2, TOPIC)
+"""Where a minimum is set: for all topics, or for this one."""
+
+
+async def _ask_controller(cluster: SimulatedCluster, request: Message, version: int) -> None:
+    controller = cluster.controller()
+    assert controller is not None
+    connector = PeerConnector(-1, cluster.addresses, response_max_bytes=1 << 20)
+    await connector.request(cluster.machines[controller].node_id, request, version, 6.0)
+
+
+async def _set_minimum(cluster: SimulatedCluster, resource: tuple[int, str], value: str) -> None:
+    minimum = AlterableConfig("min.insync.replicas", 0, value)
+    request = IncrementalAlterConfigsRequest([AlterConfigsResource(*resource, [minimum])])
+    await _ask_controller(cluster, request, 1)
+
+
+async def _create(cluster: SimulatedCluster, leader: str, follower: str) -> SimulatedClient:
+    """A topic whose partition has these replicas, and a first record."""
+    replicas = [cluster.machines[name].node_id for name in (leader, follower)]
+    topic = CreatableTopic(TOPIC, -1, -1, [CreatableReplicaAssignment(0, replicas)])
+    await _ask_controller(cluster, CreateTopicsRequest([topic], timeout_ms=5_000), 5)
+    client = SimulatedClient(cluster.addresses)
+    await _append(client, b"before")
+    return client
+
+
 @pytest.mark.conforms("H16")
-def test_a_minimum_that_is_raised_while_the_isr_shrinks_loses_nothing() -> None:
+@pytest.mark.parametrize("resource", [ITS_OWN, CLUSTER])
+def test_a_minimum_that_is_raised_while_the_isr_shrinks_loses_nothing(resource: tuple[int, str]) -> None:
     """The answer to the leader's proposal overtakes the metadata log, in which the new minimum comes first."""
     with SimulatedCluster(7, properties={"replica.lag.time.max.ms": "1000"}) as cluster:
 
         async def story() -> None:
             cluster.start()
             await cluster.ready()
-            controller = cluster.controller()
-            assert controller is not None
             ids = {machine.name: machine.node_id for machine in cluster.machines.values()}
-            leader, follower = (name for name in sorted(ids) if name != controller)
-            connector = PeerConnector(-1, cluster.addresses, response_max_bytes=1 << 20)
-            replicas = CreatableReplicaAssignment(0, [ids[leader], ids[follower]])
-            create = CreateTopicsRequest([CreatableTopic(TOPIC, -1, -1, [replicas])], timeout_ms=5_000)
-            await connector.request(ids[controller], create, 5, 6.0)
-            client = SimulatedClient(cluster.addresses)
-            await _append(client, b"before")
+            leader, follower = (name for name in sorted(ids) if name != cluster.controller())
+            client = await _create(cluster, leader, follower)
             cluster.partition([leader], [follower])
             write = asyncio.create_task(_append(client, b"w"))
             await asyncio.sleep(0.9)
             cluster.machines[leader].disk.faults.slow_s = 0.7  # what it reads of the metadata log comes late
             await asyncio.sleep(0.05)
-            minimum = AlterableConfig("min.insync.replicas", 0, "2")
-            raised = IncrementalAlterConfigsRequest([AlterConfigsResource(2, TOPIC, [minimum])])
-            await connector.request(ids[controller], raised, 1, 6.0)
+            await _set_minimum(cluster, resource, "2")
             assert len(_isr(cluster)) == 2
             led = cluster.node(leader).replicas.partition(TOPIC, 0)
             assert led is not None
@@ -193,5 +214,78 @@ def test_a_minimum_that_is_raised_while_the_isr_shrinks_loses_nothing() -> None:
             await cluster.ready()
             await write
             assert list(dict.fromkeys([it.value for it in await client.read_all(TOPIC, 0)])) == [b"before", b"w"]
+
+        cluster.run(story())
+
+
+@pytest.mark.conforms("H16")
+@pytest.mark.parametrize("resource", [ITS_OWN, CLUSTER])
+def test_a_minimum_that_is_lowered_loses_nothing_that_the_leader_commits_from_then_on(
+    resource: tuple[int, str],
+) -> None:
+    """Who was eligible, because nothing was committed without it, is so no more."""
+    with SimulatedCluster(7, properties={"replica.lag.time.max.ms": "1000", "min.insync.replicas": "2"}) as cluster:
+
+        async def story() -> None:
+            cluster.start()
+            await cluster.ready()
+            leader, follower = (name for name in sorted(cluster.machines) if name != cluster.controller())
+            led = cluster.machines[leader].node_id
+            client = await _create(cluster, leader, follower)
+            cluster.partition([leader], [follower])
+            write = asyncio.create_task(_append(client, b"alone"))
+            await cluster.until(lambda: _isr(cluster) == (led,))
+            assert not write.done()
+            await _set_minimum(cluster, resource, "1")
+            await write
+            cluster.kill(leader)
+            cluster.heal()
+            await cluster.until(lambda: led not in _isr(cluster))
+            cluster.start(leader)
+            await cluster.ready()
+            assert list(dict.fromkeys([it.value for it in await client.read_all(TOPIC, 0)])) == [b"before", b"alone"]
+
+        cluster.run(story())
+
+
+async def _roll(cluster: SimulatedCluster, properties: Mapping[str, str]) -> tuple[str, str]:
+    """Restart all brokers but one with another configuration: the one, and another that does not control."""
+    *others, last = sorted(cluster.machines, key=lambda name: name != cluster.controller())
+    for name in others:
+        cluster.reconfigure(name, properties)
+        await cluster.stop(name)
+        cluster.start(name)
+        await cluster.ready()
+    while (controller := cluster.controller()) in (last, None):
+        cluster.partition([last], others)
+        await cluster.until(lambda: cluster.controller() in others and not cluster.node(last).quorum.is_leader)
+        cluster.heal()
+        await cluster.ready()
+    return last, next(name for name in others if name != controller)
+
+
+@pytest.mark.conforms("H16")
+@pytest.mark.parametrize("seed", range(4))
+def test_a_minimum_that_is_raised_in_one_file_after_the_other_loses_nothing(seed: int) -> None:
+    """Who leads still has the old file, who controls the new one: by numbers of their own, what the leader commits
+    alone would not be committed to the controller, and one that lacks it eligible."""
+    properties = {"replica.lag.time.max.ms": "1000", "min.insync.replicas": "1"}
+    with SimulatedCluster(seed, properties=properties) as cluster:
+
+        async def story() -> None:
+            cluster.start()
+            await cluster.ready()
+            leader, follower = await _roll(cluster, {"min.insync.replicas": "2"})
+            led = cluster.machines[leader].node_id
+            client = await _create(cluster, leader, follower)
+            cluster.partition([leader], [follower])
+            await _append(client, b"alone")
+            assert _isr(cluster) == (led,)
+            cluster.kill(leader)
+            cluster.heal()
+            await cluster.until(lambda: led not in _isr(cluster))
+            cluster.start(leader)
+            await cluster.ready()
+            assert list(dict.fromkeys([it.value for it in await client.read_all(TOPIC, 0)])) == [b"before", b"alone"]
 
         cluster.run(story())

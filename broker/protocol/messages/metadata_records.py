@@ -3,7 +3,8 @@
 Names, types and versions are Apache Kafka's (KRaft), of which each class declares the fields that this broker uses
 meaningfully or must carry. The cluster's id, which the first
 leader writes as a record (K595-46), is a setting of all brokers: Kafka has no record type for it, and its tools must be
-able to read the log.
+able to read the log. The cluster's `min.insync.replicas` is one in Kafka, too (KIP-966). Kafka's ClearElrRecord, which
+follows another value of that, is not written: whoever applies such a value ends the ELRs.
 """
 
 from __future__ import annotations

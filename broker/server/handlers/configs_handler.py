@@ -1,8 +1,10 @@
-"""DescribeConfigs: the configuration this broker runs with, and that of topics as the metadata log has it."""
+"""DescribeConfigs: the configuration this broker runs with, and that of topics and of the cluster as the metadata log
+has it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
@@ -18,10 +20,11 @@ from broker.protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 from broker.server.turns import Work
-from broker.topic_settings import KEYS
+from broker.topic_settings import CLUSTER_WIDE, KEYS
 
 TOPIC, BROKER = 2, 4  # Kafka's ConfigResource.Type
-DYNAMIC_TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 1, 4, 5  # DescribeConfigsResponse.ConfigSource
+DYNAMIC_TOPIC_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG = 1, 3  # DescribeConfigsResponse.ConfigSource
+STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 4, 5
 _TYPES = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}  # DescribeConfigsResponse.ConfigType
 
 
@@ -73,8 +76,8 @@ class ConfigsHandler:
         wanted = set(asked.configuration_keys or ())
         for entry in entries:
             if not wanted or entry.name in wanted:
-                if synonyms:
-                    entry.synonyms = [DescribeConfigsSynonym(entry.name, entry.value, entry.config_source)]
+                if not synonyms:
+                    entry.synonyms = []
                 result.configs.append(entry)
         return result
 
@@ -82,31 +85,41 @@ class ConfigsHandler:
         if name not in ("", str(self._node_id)):
             raise ProtocolError(ErrorCode.INVALID_REQUEST, f"ask broker {name} itself; this is broker {self._node_id}")
         return [
-            _entry(key, _text(value), self._source(key), _kind(value)) for key, value in sorted(self._values.items())
+            _entry(key, self._shared(key, _text(value)), _kind(value), read_only=key not in CLUSTER_WIDE)
+            for key, value in sorted(self._values.items())
         ]
 
     def _topic(self, name: str) -> list[DescribeConfigsResourceResult]:
         topic = self._image().topics.get(name)
         if topic is None:
             raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
-        own: Mapping[str, str] = topic.configs
-        return [
-            _entry(name, own[name], DYNAMIC_TOPIC_CONFIG, key.kind)
-            if name in own
-            else _entry(name, key.default(self._config), self._source(key.inherited), key.kind)
-            for name, key in sorted(KEYS.items())
-        ]
+        entries = []
+        for key_name, key in sorted(KEYS.items()):
+            sources = self._shared(key.inherited, key.default(self._config))
+            if key_name in topic.configs:
+                sources.insert(0, (topic.configs[key_name], DYNAMIC_TOPIC_CONFIG))
+            entries.append(_entry(key_name, sources, key.kind, read_only=False))
+        return entries
 
-    def _source(self, key: str) -> int:
-        return DEFAULT_CONFIG if self._values[key] == self._defaults[key] else STATIC_BROKER_CONFIG
+    def _shared(self, key: str, own: str | None) -> list[tuple[str | None, int]]:
+        """What a key has for more than one topic, and why, what counts first: the cluster's value, this broker's."""
+        source = DEFAULT_CONFIG if self._values[key] == self._defaults[key] else STATIC_BROKER_CONFIG
+        defaults = self._image().defaults
+        of_cluster = [(defaults[key], DYNAMIC_DEFAULT_BROKER_CONFIG)] if key in defaults else []
+        return [*of_cluster, (own, source)]
 
 
-def _entry(name: str, value: str | None, source: int, kind: str) -> DescribeConfigsResourceResult:
+def _entry(
+    name: str, sources: list[tuple[str | None, int]], kind: str, *, read_only: bool
+) -> DescribeConfigsResourceResult:
+    """`sources`: the values that it has, and where from; the first one counts."""
+    value, source = sources[0]
     return DescribeConfigsResourceResult(
         name=name,
         value=value,
-        read_only=name not in KEYS,
+        read_only=read_only,
         config_source=source,
+        synonyms=[DescribeConfigsSynonym(name, *each) for each in sources],
         config_type=_TYPES[kind],
         documentation=None,
     )

@@ -203,7 +203,7 @@ def test_heartbeats_of_strangers_are_refused() -> None:
 def test_the_first_controller_writes_the_clusters_id_and_only_the_first() -> None:
     world = World()
     first = world.rules.first_records(world.image)
-    assert first.records == [ConfigRecord(4, "", "cluster.id", "brownout-cluster")]
+    assert ConfigRecord(4, "", "cluster.id", "brownout-cluster") in first.records
     world.decide(first)
     assert world.image.cluster_id == "brownout-cluster"
     assert world.rules.first_records(world.image).records == [NoOpRecord()]

@@ -65,9 +65,8 @@ class World:
     """The cluster as the tests speak of it. Invariants of the image are checked after every step."""
 
     def __init__(self, *mutants: str, **config: object) -> None:
-        settings = configuration(**config)
-        self.rules = Controller(settings, random.Random(5), Mutants(mutants))
-        self.min_insync = settings.min_insync_replicas
+        self.config = configuration(**config)
+        self.rules = Controller(self.config, random.Random(5), Mutants(mutants))
         self.image = MetadataImage()
         self.offset = 0
 
@@ -96,7 +95,7 @@ class World:
                 assert not any(self.image.is_available(member) for member in partition.elr), where
             else:
                 assert partition.leader in partition.isr, where
-            minimum = int(topic.configs.get("min.insync.replicas", self.min_insync))
+            minimum = topic.settings(self.config).min_insync_replicas
             if len(partition.isr) >= effective_min_insync(partition, minimum):
                 assert not partition.elr, where
                 assert not partition.last_known_elr, where

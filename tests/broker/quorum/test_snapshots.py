@@ -153,6 +153,7 @@ def test_an_image_is_made_again_of_its_records() -> None:
     changes = again.restore(world.image.offset + 1, records)
     assert (again.offset, again.cluster_id) == (world.image.offset, world.image.cluster_id)
     assert again.topics == world.image.topics
+    assert again.defaults == world.image.defaults == {"min.insync.replicas": "3"}
     assert again.acls == world.image.acls
     assert again.scram == world.image.scram
     assert len(again.acls) == len(again.scram) == 1
@@ -179,9 +180,9 @@ def test_everything_that_an_image_has_is_in_its_records() -> None:
 
     of_this_process = {"removed_topics"}
     assert set(vars(MetadataImage())) - of_this_process == {
-        "offset", "cluster_id", "brokers", "topics", "next_producer_id", "acls", "scram", "_names",
+        "offset", "cluster_id", "brokers", "topics", "defaults", "next_producer_id", "acls", "scram", "_names",
     }  # fmt: skip
-    assert names(TopicImage) == {"name", "id", "partitions", "configs"}
+    assert names(TopicImage) == {"name", "id", "partitions", "configs", "defaults"}
     assert names(PartitionImage) == {
         "leader", "leader_epoch", "partition_epoch", "isr", "replicas", "recovering", "adding", "removing", "elr",
         "last_known_elr",

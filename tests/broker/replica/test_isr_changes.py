@@ -106,6 +106,29 @@ def test_a_smaller_isr_counts_from_when_the_metadata_log_has_it(tmp_path: Path) 
     tell(tmp_path, story)
 
 
+@pytest.mark.conforms("H16")
+def test_a_leader_begins_with_the_isr_and_the_minimum_of_one_moment(tmp_path: Path) -> None:
+    """By then it may lead no more, and a minimum that was lowered then counts for its successors only."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        leader = cluster.nodes[1]
+        create = leader.manager._directories.create
+
+        async def lower_meanwhile(topic: str, index: int, topic_id: bytes) -> Any:
+            cluster.commit(ConfigRecord(2, TOPIC, "min.insync.replicas", "1"))
+            leader.image.apply(cluster.records[-1], len(cluster.records) - 1)
+            return await create(topic, index, topic_id)
+
+        leader.manager._directories.create = lower_meanwhile  # type: ignore[method-assign]
+        await cluster.create_topic([1, 2], configs={"min.insync.replicas": "2"})
+        assert leader.leader.min_insync_replicas == 2
+        await leader.manager.apply(leader.image, {(TOPIC, 0)})
+        assert leader.leader.min_insync_replicas == 1
+
+    tell(tmp_path, story)
+
+
 @pytest.mark.conforms("H13")
 def test_an_answer_of_a_newer_leader_epoch_grants_what_was_proposed(tmp_path: Path) -> None:
     """With the third member a reassignment was complete, and the epoch ended: who may be elected next has to be waited

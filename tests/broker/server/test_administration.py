@@ -49,7 +49,9 @@ from broker.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
 )
 from broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from broker.replica.leader import PartitionLeader
 from broker.replica.partition import Partition
+from broker.server.broker_node import BrokerNode
 from simulator.client import RefusedError, SimulatedClient
 from simulator.cluster import SimulatedCluster
 from tests.broker.server.asking import Asking, ready
@@ -59,23 +61,25 @@ SMALL = {"min.insync.replicas": "2", "log.segment.bytes": "4096", "log.retention
 SYNCED = {**SMALL, "log.flush.interval.messages": "1"}
 
 
+def running(cluster: SimulatedCluster) -> list[BrokerNode]:
+    return [machine.node for machine in cluster.machines.values() if machine.node is not None]
+
+
 def replicas(cluster: SimulatedCluster, index: int = 0) -> list[Partition]:
     """Every broker's replica of a partition."""
-    nodes = [machine.node for machine in cluster.machines.values() if machine.node is not None]
-    found = [node.replicas._partitions.get((TOPIC, index)) for node in nodes]
+    found = [node.replicas._partitions.get((TOPIC, index)) for node in running(cluster)]
     return [partition for partition in found if partition is not None]
 
 
 def in_sync(cluster: SimulatedCluster) -> bool:
     """Whether every broker has heard that all replicas of the partition are in sync."""
-    nodes = [machine.node for machine in cluster.machines.values() if machine.node is not None]
-    states = [node.image.partition(TOPIC, 0) for node in nodes]
+    states = [node.image.partition(TOPIC, 0) for node in running(cluster)]
     return all(state is not None and len(state.isr) == len(state.replicas) for state in states)
 
 
-async def configure(client: Asking, broker: int, key: str, value: str) -> None:
-    resource = AlterConfigsResource(2, TOPIC, [AlterableConfig(key, SET, value)])
-    request = IncrementalAlterConfigsRequest([resource])
+async def configure(client: Asking, broker: int, key: str, value: str, resource: tuple[int, str] = (2, TOPIC)) -> None:
+    asked = AlterConfigsResource(*resource, [AlterableConfig(key, SET, value)])
+    request = IncrementalAlterConfigsRequest([asked])
     response = await client.ask(broker, request, 1, IncrementalAlterConfigsResponse)
     assert response.responses[0].error_code == ErrorCode.NONE, response
 
@@ -122,6 +126,37 @@ def test_a_configuration_holds_on_every_broker_and_is_described() -> None:
                 await writer.produce(TOPIC, 0, [b"x" * 600])
             assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
             await writer.produce(TOPIC, 0, [b"x" * 300])
+
+        cluster.run(story())
+
+
+@pytest.mark.conforms("H16")
+def test_the_clusters_minimum_is_changed_on_every_broker_and_described() -> None:
+    """1: the topic's own; 3: for all brokers; 4: from this broker's file."""
+    with SimulatedCluster(1, properties=SMALL) as cluster:
+
+        async def story() -> None:
+            client, _ = await written(cluster, 1)
+
+            async def described(broker: int, resource: int, name: str) -> list[tuple[str | None, int]]:
+                asked = DescribeConfigsResource(resource, name, ["min.insync.replicas"])
+                answer = await client.ask(broker, DescribeConfigsRequest([asked], True), 4, DescribeConfigsResponse)
+                (entry,) = answer.results[0].configs
+                assert not entry.read_only
+                assert (entry.value, entry.config_source) == (entry.synonyms[0].value, entry.synonyms[0].source)
+                return [(each.value, each.source) for each in entry.synonyms]
+
+            assert await described(1, 2, TOPIC) == await described(1, 4, "1") == [("2", 3), ("2", 4)]
+            await configure(client, 2, "min.insync.replicas", "1", (4, ""))
+            await cluster.until(lambda: all(it.image.defaults["min.insync.replicas"] == "1" for it in running(cluster)))
+            for broker in (1, 2, 3):
+                assert await described(broker, 2, TOPIC) == await described(broker, 4, "") == [("1", 3), ("2", 4)]
+            led = [it.role for it in replicas(cluster) if isinstance(it.role, PartitionLeader)]
+            await cluster.until(lambda: [it.min_insync_replicas for it in led] == [1])
+            await configure(client, 3, "min.insync.replicas", "3")
+            await cluster.until(lambda: [it.min_insync_replicas for it in led] == [3])
+            await cluster.until(lambda: all(it.image.configs(TOPIC) for it in running(cluster)))
+            assert await described(1, 2, TOPIC) == [("3", 1), ("1", 3), ("2", 4)]
 
         cluster.run(story())
 

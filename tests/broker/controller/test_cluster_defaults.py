@@ -1,0 +1,164 @@
+"""The `min.insync.replicas` of topics that set none: it is the cluster's, in the metadata log, and no broker's own."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.controller.image import Changes, ImageError, MetadataImage
+from broker.controller.image_records import records_of
+from broker.errors import ErrorCode
+from broker.protocol.messages import alter_configs as whole
+from broker.protocol.messages import incremental_alter_configs as incremental
+from broker.protocol.messages.metadata_records import ConfigRecord, NoOpRecord, encode_record
+from broker.protocol.schema import Message
+from tests.broker.controller.world import World, configuration
+
+MINIMUM = "min.insync.replicas"
+BROKER, SET, DELETE, APPEND = 4, 0, 1, 2
+
+
+def record(value: str | None, name: str = MINIMUM) -> ConfigRecord:
+    return ConfigRecord(BROKER, "", name, value)
+
+
+def apply(world: World, value: str | None, name: str = MINIMUM) -> Changes:
+    changes = world.image.apply(record(value, name), world.offset)
+    world.offset += 1
+    world.check()
+    return changes
+
+
+def alone(minimum: int, own: str | None = None) -> World:
+    """Topics `t`, which may have a minimum of its own, and `u`: of each only broker 1 is in sync. The files say one."""
+    world = World(min_insync_replicas=1)
+    world.start(1, 2)
+    apply(world, str(minimum))
+    world.create("t", [1, 2], configs={} if own is None else {MINIMUM: own})
+    world.create("u", [1, 2])
+    world.fence(2)
+    return world
+
+
+def eligible(world: World) -> dict[str, tuple[int, ...]]:
+    return {topic.name: partition.elr for topic, _, partition in world.image.partitions()}
+
+
+def test_the_first_controller_writes_the_number_of_its_file_and_none_after_it() -> None:
+    first, second = World(min_insync_replicas=2), World(min_insync_replicas=3)
+    first.decide(first.rules.first_records(first.image))
+    assert first.image.defaults == {MINIMUM: "2"}
+    assert second.rules.first_records(first.image).records == [NoOpRecord()]
+
+
+def test_a_log_of_before_there_was_one_gets_the_number_of_the_next_controller() -> None:
+    world = World(min_insync_replicas=2)
+    world.image.apply(record("brownout-cluster", "cluster.id"), 0)
+    assert world.rules.first_records(world.image).records == [record("2")]
+
+
+@pytest.mark.conforms("H16")
+def test_who_is_eligible_is_decided_by_the_clusters_number_and_not_by_the_file() -> None:
+    assert eligible(alone(2)) == {"t": (2,), "u": (2,)}
+    assert eligible(alone(1)) == {"t": (), "u": ()}
+    assert alone(2).image.topics["u"].settings(configuration(min_insync_replicas=7)).min_insync_replicas == 2
+
+
+@pytest.mark.conforms("H16")
+@pytest.mark.parametrize(("cluster", "own", "elr"), [(2, "1", {"t": (), "u": (2,)}), (1, "2", {"t": (2,), "u": ()})])
+def test_a_topics_own_number_goes_first(cluster: int, own: str, elr: dict[str, tuple[int, ...]]) -> None:
+    assert eligible(alone(cluster, own)) == elr
+
+
+@pytest.mark.conforms("H16")
+@pytest.mark.parametrize("value", ["1", "3", None])
+def test_another_number_ends_what_was_reckoned_with_the_old_one_and_reaches_the_leaders(value: str | None) -> None:
+    """As a topic's own does; whoever has one of its own does not notice."""
+    world = alone(2, own="2")
+    assert apply(world, value).partitions == {("u", 0)}
+    assert eligible(world) == {"t": (2,), "u": ()}
+
+
+@pytest.mark.conforms("H16")
+def test_who_holds_all_that_is_committed_while_nobody_leads_stays_eligible() -> None:
+    world = alone(2)
+    world.fence(1)
+    apply(world, "1")
+    assert eligible(world) == {"t": (2, 1), "u": (2, 1)}
+    world.heartbeat(2)
+    assert eligible(world) == {"t": (), "u": ()}, "from here on 2 commits alone"
+
+
+@pytest.mark.conforms("H16")
+def test_a_snapshot_holds_the_number_and_ends_nothing_by_it() -> None:
+    world, restored = alone(2), MetadataImage()
+    restored.restore(world.offset, [encode_record(each) for each in records_of(world.image)])
+    assert (restored.defaults, restored.topics) == (world.image.defaults, world.image.topics)
+    assert eligible(world) == {"t": (2,), "u": (2,)}
+    restored.apply(record("1"), world.offset)
+    assert restored.topics["t"].settings(world.config).min_insync_replicas == 1
+    restored.restore(world.offset + 2, [])
+    assert restored.defaults == {}
+
+
+def test_what_is_not_for_all_brokers_is_no_record() -> None:
+    with pytest.raises(ImageError, match=r"offset 0: retention\.ms is not for all brokers"):
+        MetadataImage().apply(record("1", "retention.ms"), 0)
+
+
+# --- requests
+
+
+def incrementally(world: World, *changes: tuple[str, int, str | None], broker: str = "") -> tuple[int, str]:
+    entries = [incremental.AlterableConfig(*change) for change in changes]
+    request = incremental.IncrementalAlterConfigsRequest([incremental.AlterConfigsResource(BROKER, broker, entries)])
+    response: Message = world.decide(world.rules.alter_configs(world.image, request))
+    assert isinstance(response, incremental.IncrementalAlterConfigsResponse)
+    return response.responses[0].error_code, response.responses[0].error_message or ""
+
+
+def wholly(world: World, validate_only: bool = False, **configs: str) -> int:
+    entries = [whole.AlterableConfig(name.replace("_", "."), value) for name, value in configs.items()]
+    request = whole.AlterConfigsRequest([whole.AlterConfigsResource(BROKER, "", entries)], validate_only)
+    response: Message = world.decide(world.rules.alter_configs(world.image, request))
+    assert isinstance(response, whole.AlterConfigsResponse)
+    return response.responses[0].error_code
+
+
+def test_the_number_is_changed_for_all_brokers() -> None:
+    world = alone(2)
+    assert incrementally(world, (MINIMUM, SET, "1")) == (ErrorCode.NONE, "")
+    assert (world.image.defaults, eligible(world)) == ({MINIMUM: "1"}, {"t": (), "u": ()})
+    assert wholly(world, validate_only=True, min_insync_replicas="3") == ErrorCode.NONE
+    assert world.image.defaults == {MINIMUM: "1"}
+    assert wholly(world, min_insync_replicas="3") == ErrorCode.NONE
+    assert world.image.defaults == {MINIMUM: "3"}
+
+
+@pytest.mark.conforms("H16")
+@pytest.mark.parametrize(
+    ("change", "broker", "error", "message"),
+    [
+        ((MINIMUM, DELETE, None), "", ErrorCode.INVALID_CONFIG, "min.insync.replicas cannot be removed"),
+        ((MINIMUM, SET, "1"), "1", ErrorCode.INVALID_CONFIG, "min.insync.replicas is the whole cluster's"),
+        ((MINIMUM, SET, "0"), "", ErrorCode.INVALID_REQUEST, "min.insync.replicas: '0' is not a number from 1"),
+        ((MINIMUM, SET, "two"), "", ErrorCode.INVALID_REQUEST, "min.insync.replicas: 'two' is not a number"),
+        ((MINIMUM, SET, None), "", ErrorCode.INVALID_REQUEST, "min.insync.replicas: a value is missing"),
+        ((MINIMUM, APPEND, "1"), "", ErrorCode.INVALID_CONFIG, "operation 2 is not for a int"),
+        (("retention.ms", SET, "1"), "", ErrorCode.INVALID_REQUEST, "a broker's configuration is its file's"),
+        (("num.partitions", SET, "1"), "1", ErrorCode.INVALID_REQUEST, "a broker's configuration is its file's"),
+    ],
+)
+def test_what_would_leave_brokers_with_numbers_of_their_own_is_refused(
+    change: tuple[str, int, str | None], broker: str, error: ErrorCode, message: str
+) -> None:
+    world = alone(2)
+    code, said = incrementally(world, change, broker=broker)
+    assert code == error
+    assert message in said
+    assert world.image.defaults == {MINIMUM: "2"}
+
+
+def test_a_configuration_that_does_not_name_the_number_would_remove_it() -> None:
+    world = alone(2)
+    assert wholly(world) == ErrorCode.INVALID_CONFIG
+    assert world.image.defaults == {MINIMUM: "2"}

@@ -1,0 +1,44 @@
+"""A broker whose file says something else than the cluster goes by tells so."""
+
+from __future__ import annotations
+
+from broker.config import BrokerConfig
+from broker.server.overruled import overruled
+from simulator.cluster import SimulatedCluster
+
+MINIMUM = "min.insync.replicas"
+FILE = {"node.id": "1", "listeners": "PLAINTEXT://n1:9092", "quorum.voters": "1@n1:9092", "log.dir": "/data"}
+
+
+def test_a_file_that_names_another_number_is_told_and_one_that_names_none_is_not() -> None:
+    for own, cluster, told in (("1", "2", 1), ("2", "2", 0), (None, "2", 0)):
+        properties = FILE if own is None else {**FILE, MINIMUM: own}
+        found = overruled(BrokerConfig.from_properties(properties, "n1.properties"), {MINIMUM: cluster})
+        assert len(found) == told
+    (each,) = overruled(BrokerConfig.from_properties({**FILE, MINIMUM: "1"}, "n1.properties"), {MINIMUM: "2"})
+    assert str(each).startswith("n1.properties: min.insync.replicas=1 does not count: the cluster has 2 ")
+    assert "write 2 here" in str(each)
+    assert str(each).endswith("--entity-type brokers --entity-default --add-config min.insync.replicas=1")
+
+
+def test_a_broker_that_is_started_with_another_file_says_so() -> None:
+    with SimulatedCluster(1, properties={MINIMUM: "2"}) as cluster:
+        said: list[str] = []
+        cluster.machines["n3"].say = said.append
+
+        async def story() -> None:
+            cluster.start()
+            await cluster.ready()
+            await cluster.until(lambda: len(said) == 1)
+            assert cluster.journal.of("setting_overruled") == []
+            cluster.reconfigure("n3", {MINIMUM: "1"})
+            await cluster.stop("n3")
+            cluster.start("n3")
+            await cluster.ready()
+            await cluster.until(lambda: said[-1].endswith("is ready") and len(said) > 2)
+            (told,) = (line for line in said if "does not count" in line)
+            assert told.startswith("n3: min.insync.replicas=1 does not count: the cluster has 2 ")
+            (event,) = cluster.journal.of("setting_overruled")
+            assert (event["node"], event["key"], event["own"], event["cluster"]) == (3, MINIMUM, "1", "2")
+
+        cluster.run(story())
