@@ -49,12 +49,11 @@ class Story:
         self._lives = 0
         self._depth = 0
         self.account = account or Account(self.settings.max_bytes)
-        self.shard: Shard | None = None  # type: ignore[assignment]
         self.take_over()
 
     def take_over(self) -> None:
         """Another coordinator loads what is committed; whatever waited is gone."""
-        if self.shard is not None:
+        if self._lives:
             self.shard.holdings.close()
         self._lives += 1
         self.answers: dict[int, Message] = {}

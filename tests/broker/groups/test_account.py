@@ -167,7 +167,7 @@ def test_who_sends_much_keeps_nobody_out_who_sends_what_everybody_does() -> None
 def test_a_member_that_could_never_have_room_is_told_so() -> None:
     story = Story(max_bytes=LIMIT)
     for how in ({"version": 3}, {"instance": "i"}):
-        ticket = story.asks_to_join(metadata=bytes(LIMIT // 4), **how)  # type: ignore[arg-type]
+        ticket = story.asks_to_join(metadata=bytes(LIMIT // 4), **how)
         assert error_of(story, ticket) is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert error_of(story, story.asks_to_join(client="x" * LIMIT)) is ErrorCode.GROUP_MAX_SIZE_REACHED
     leader, _, _ = story.stable_pair()
