@@ -36,6 +36,8 @@ MANY = 10_000  # ticks that no wait of a story comes near
 class Story:
     """Partitions 0 to 3 of topic t exist. The initial delay is 0 unless said otherwise."""
 
+    shard: Shard
+
     def __init__(self, *, slow_log: bool = False, account: Account | None = None, **settings: float) -> None:
         """`account`: of several shards; None: this has its own."""
         defaults = GroupSettings(initial_rebalance_delay_s=0.0)
